@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 from clusterddp.logs import Fold, JsonRenderer, Renderer, TerminalRenderer, TextRenderer  # noqa: E402
 from clusterddp.remote.logs.tail import tail  # noqa: E402
 from clusterddp.remote.logs.time_index import IndexWriter  # noqa: E402
-from clusterddp.remote.shared.frames import Decoder, encode  # noqa: E402
+from clusterddp.remote.shared.wire.frames import Decoder, encode  # noqa: E402
 from clusterddp.remote.spool.events import append_event  # noqa: E402
 from tests.unit.plan_made import plan_text  # noqa: E402 - tests live in the project, not in site-packages
 

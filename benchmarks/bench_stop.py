@@ -24,12 +24,12 @@ sys.path.insert(0, str(ROOT))
 
 from clusterddp import Cluster, Run  # noqa: E402 - the project's, wherever this is started
 from clusterddp.hosts.fanout import each, values  # noqa: E402
-from clusterddp.launch import ssh  # noqa: E402
-from clusterddp.launch.plan import LaunchOptions, make_plan  # noqa: E402
+from clusterddp.launch.make_plan import LaunchOptions, make_plan  # noqa: E402
 from clusterddp.launch.prepare import new_run_id  # noqa: E402
+from clusterddp.launch.ssh import over_ssh  # noqa: E402
 from clusterddp.project import find  # noqa: E402
-from clusterddp.remote.shared.node_env import Node  # noqa: E402
-from clusterddp.remote.shared.run_record import RunRecord  # noqa: E402
+from clusterddp.remote.shared.run.node_env import Node  # noqa: E402
+from clusterddp.remote.shared.run.run_record import RunRecord  # noqa: E402
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def start(cluster: Cluster, hosts: list[Host]) -> Run:
     )
     plan = make_plan(run=run, attempt=1, nodes=nodes, options=LaunchOptions(script="agent.py", env={}), record=record)
     plan = replace(plan, argv=("-u", "-c", AGENT))
-    started = Run(cluster, run, 1, ssh.launch(hosts, plan, {}).spools, record)
+    started = Run(cluster, run, 1, over_ssh.launch(hosts, plan, {}).spools, record)
     wait_for_workers(hosts, run)
     time.sleep(SETTLED)
     return started

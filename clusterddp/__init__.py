@@ -1,6 +1,7 @@
 """Train with PyTorch on several GPU machines from one terminal, over plain SSH.
 
-``from clusterddp import Cluster`` offers what the command line does; see ``clusterddp.api``. Every error, every option
+``from clusterddp import Cluster`` offers what the command line does; see ``clusterddp.api.cluster``. Every error,
+every option
 and every type that its calls take or return can be imported from here too; nothing is loaded before it is asked for.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clusterddp.api import Cluster, Run
+    from clusterddp.api.cluster import Cluster, Run
     from clusterddp.checks.model import CheckResult, Diagnosis
     from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.errors import (
@@ -33,32 +34,32 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory.values import HostEntry, Inventory
-    from clusterddp.launch.base import Launcher
+    from clusterddp.launch.host_report import HostReport
+    from clusterddp.launch.launcher import Launcher
+    from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options import ClusterKeywords, DoctorKeywords, ExecKeywords, RunKeywords, RunOptions
-    from clusterddp.launch.plan import LaunchPlan
-    from clusterddp.launch.report import HostReport
     from clusterddp.logs.lines import LogLine
     from clusterddp.logs.selection import Selection, Words
     from clusterddp.project import Project
-    from clusterddp.remote.shared.run_record import RunRecord
+    from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.beside import WorkdirBeside
     from clusterddp.runs.cleanup import Cleaned, Orphans
     from clusterddp.runs.difference import Difference
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
-    from clusterddp.runs.nodes import Wanted
+    from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run import RunHosts
+    from clusterddp.runs.run_view import RunView
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.streams import Streams
-    from clusterddp.runs.verdict import Verdict
-    from clusterddp.runs.view import RunView
+    from clusterddp.runs.verdict_lines import Verdict
     from clusterddp.shell.command import Command, Executed
     from clusterddp.shell.execution import Execution
     from clusterddp.sync.code_diff import FileDiff
-    from clusterddp.sync.collect import Pulled
     from clusterddp.sync.deliver import Delivered
     from clusterddp.sync.result import HostSync, SyncResult
+    from clusterddp.sync.transfer.collect import Pulled
 
 __all__ = [
     "AuthenticationError",
@@ -127,7 +128,7 @@ __version__ = "0.1.0"
 
 # The module of each name: as above, for a running program.
 _NAMES = {
-    "clusterddp.api": "Cluster Run",
+    "clusterddp.api.cluster": "Cluster Run",
     "clusterddp.checks.model": "CheckResult Diagnosis",
     "clusterddp.environments.removal": "EnvironmentFound",
     "clusterddp.errors": (
@@ -137,30 +138,30 @@ _NAMES = {
     "clusterddp.hosts.client": "Host",
     "clusterddp.hosts.fanout": "Outcome",
     "clusterddp.inventory.values": "HostEntry Inventory",
-    "clusterddp.launch.base": "Launcher",
+    "clusterddp.launch.launcher": "Launcher",
     "clusterddp.launch.options": "ClusterKeywords DoctorKeywords ExecKeywords RunKeywords RunOptions",
-    "clusterddp.launch.plan": "LaunchPlan",
-    "clusterddp.launch.report": "HostReport",
+    "clusterddp.launch.make_plan": "LaunchPlan",
+    "clusterddp.launch.host_report": "HostReport",
     "clusterddp.logs.lines": "LogLine",
     "clusterddp.logs.selection": "Selection Words",
     "clusterddp.project": "Project",
-    "clusterddp.remote.shared.run_record": "RunRecord",
+    "clusterddp.remote.shared.run.run_record": "RunRecord",
     "clusterddp.runs.beside": "WorkdirBeside",
     "clusterddp.runs.cleanup": "Cleaned Orphans",
     "clusterddp.runs.difference": "Difference",
     "clusterddp.runs.holdings": "EverythingRemoved Holdings",
-    "clusterddp.runs.nodes": "Wanted",
+    "clusterddp.runs.node_answers": "Wanted",
     "clusterddp.runs.proof": "Proof",
     "clusterddp.runs.run": "RunHosts",
     "clusterddp.runs.signals": "Signalled",
     "clusterddp.runs.stacks": "WorkerStack",
     "clusterddp.runs.streams": "Streams",
-    "clusterddp.runs.verdict": "Verdict",
-    "clusterddp.runs.view": "RunView",
+    "clusterddp.runs.verdict_lines": "Verdict",
+    "clusterddp.runs.run_view": "RunView",
     "clusterddp.shell.command": "Command Executed",
     "clusterddp.shell.execution": "Execution",
     "clusterddp.sync.code_diff": "FileDiff",
-    "clusterddp.sync.collect": "Pulled",
+    "clusterddp.sync.transfer.collect": "Pulled",
     "clusterddp.sync.deliver": "Delivered",
     "clusterddp.sync.result": "HostSync SyncResult",
 }

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import HostsError
 from clusterddp.inventory.redact import is_secret
 from clusterddp.project import find, typed
-from clusterddp.remote.shared.redaction import HIDDEN, Redaction
+from clusterddp.remote.shared.text.redaction import HIDDEN, Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -22,7 +22,7 @@ from invoke.exceptions import Exit
 
 from clusterddp import tasks
 from clusterddp.errors import ClusterddpError
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:

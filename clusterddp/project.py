@@ -3,8 +3,8 @@
 Everything lies in `.clusterddp/` at the project's root, which ignores itself in git. Nothing is made before
 it is needed, so looking at runs in a strange folder leaves no trace.
 
-Not here: which files are synced (sync/files.py) and how (sync/push.py). Hosts are the truth about runs; the index kept
-here only says where to look first.
+Not here: which files are synced (sync/project_files.py) and how (sync/send_code.py). Hosts are the truth about runs;
+the index kept here only says where to look first.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from clusterddp.consent import Consent, Writers, known_key, made_key, proof, pro
 from clusterddp.errors import UsageError
 from clusterddp.project_file import MOST, NAME, VALID_ID
 from clusterddp.project_folder import FOLDER
-from clusterddp.remote.shared.records import parsed, written
-from clusterddp.remote.shared.run_record import RunRecord, read_run_record
+from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record
+from clusterddp.remote.shared.schema.record import parsed, written
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -20,7 +20,7 @@ from clusterddp import project_folder
 from clusterddp.consent import known_key, made_key, proof, proves
 from clusterddp.errors import UsageError
 from clusterddp.project_folder import FOLDER
-from clusterddp.remote.shared.frames import parse_json
+from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

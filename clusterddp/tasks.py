@@ -19,14 +19,14 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.api import Cluster
+from clusterddp.api.cluster import Cluster
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry, Inventory
-from clusterddp.probe.network import probe
-from clusterddp.remote.shared.node_env import GRACE
-from clusterddp.runs.nodes import nodes_of
+from clusterddp.probe.dial_hosts import probe
+from clusterddp.remote.shared.run.node_env import GRACE
+from clusterddp.runs.node_answers import nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
     from fabric import Connection
 
-    from clusterddp.api import Proof
+    from clusterddp.api.cluster import Proof
     from clusterddp.checks.model import Diagnosis
     from clusterddp.facts import Facts
     from clusterddp.hosts.ssh import BytePipe
     from clusterddp.logs import LogLine
     from clusterddp.shell import Executed
-    from clusterddp.sync.collect import Pulled
     from clusterddp.sync.result import SyncResult
+    from clusterddp.sync.transfer.collect import Pulled
 
     Hosts: TypeAlias = "Connection | Iterable[Connection]"
 

@@ -11,18 +11,18 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.api import Cluster, Run
+from clusterddp.api.cluster import Cluster, Run
 from clusterddp.checks.model import CheckResult, Diagnosis
 from clusterddp.errors import ClusterddpError
+from clusterddp.launch.host_report import HostReport
 from clusterddp.launch.options import ClusterKeywords, ExecKeywords, RunKeywords, RunOptions
-from clusterddp.launch.report import HostReport
 from clusterddp.logs import LogLine, Selection
 from clusterddp.runs.beside import WorkdirBeside
 from clusterddp.runs.cleanup import Cleaned, Orphans
 from clusterddp.runs.proof import Proof
+from clusterddp.runs.run_view import RunView
 from clusterddp.runs.stacks import WorkerStack
-from clusterddp.runs.verdict import Verdict
-from clusterddp.runs.view import RunView
+from clusterddp.runs.verdict_lines import Verdict
 from clusterddp.shell import Command, Executed
 from clusterddp.sync.result import HostSync, SyncResult
 

@@ -1,6 +1,6 @@
 """Remedies: what messages of the source tell a user to type, and how a test takes them from what was printed.
 
-LEFT = remedy("launch/reach.py", "go on without: --limit {}")   # its file, and its text with {} for each field
+LEFT = remedy("launch/answering.py", "go on without: --limit {}")   # its file, and its text with {} for each field
 (pattern,) = LEFT.printed(done.err)                             # fails where it was not printed
 """
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.environments import wheels
-from clusterddp.environments.kind import Kind
-from clusterddp.environments.lock import Lock, find_uv
+from clusterddp.environments.lock_file import Lock, find_uv
+from clusterddp.environments.platform_tags import Kind
 from clusterddp.errors import LockError
 from tests.lean import lean_python
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import RunError
 
 if TYPE_CHECKING:
-    from clusterddp.api import Cluster, Run
+    from clusterddp.api.cluster import Cluster, Run
 
 
 def runs_meant(cluster: Cluster, reference: str, *, reading: bool) -> list[Run]:
@@ -20,7 +20,7 @@ def runs_meant(cluster: Cluster, reference: str, *, reading: bool) -> list[Run]:
         return [cluster.find(reference, reading=reading)]
     except RunError:
         from clusterddp.runs.choose import array_runs  # noqa: PLC0415 - rarely
-        from clusterddp.runs.nodes import Wanted  # noqa: PLC0415
+        from clusterddp.runs.node_answers import Wanted  # noqa: PLC0415
 
         found = array_runs(cluster.list_runs(Wanted(reference=reference, brief=True)), reference)
         mine = [view for view in found if reading or (cluster.owner.owns(view) and view.live)]

@@ -16,11 +16,11 @@ from clusterddp.cli import interrupts
 from clusterddp.cli.output import fold_if_wanted, report, say, say_event, say_reasons, selection_for, writer
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
 from clusterddp.logs import FrameArrived, renderer_for
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.runs.auto_join import joining_late_hosts
 from clusterddp.runs.ending import SILENT
 from clusterddp.runs.folders import described
 from clusterddp.runs.follow import Follower
-from clusterddp.runs.late_hosts import joining_late_hosts
 from clusterddp.runs.lease import lease_renewal
 from clusterddp.runs.preload_hint import is_new
 from clusterddp.runs.run import interrupted_by
@@ -29,11 +29,11 @@ from clusterddp.runs.watch import RunWatch
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.api import Cluster, Run
+    from clusterddp.api.cluster import Cluster, Run
     from clusterddp.cli.notify import Notifier
     from clusterddp.cli.progress import Progress
     from clusterddp.logs import Event
-    from clusterddp.runs.verdict import Verdict
+    from clusterddp.runs.verdict_lines import Verdict
 
 
 _EVENTS = {"succeeded": "done", "stopped": "stopped"}  # of a run's states

@@ -9,7 +9,7 @@ from clusterddp.checks.model import worst
 from clusterddp.cli.command_lines import completed
 from clusterddp.cli.tables import Table, escape, line, show
 from clusterddp.facts import BLACK_HOLE
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 from clusterddp.text.printable import one_line
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.cli.command_lines import completed
 from clusterddp.cli.tables import Table, escape, show
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 from clusterddp.text.units import human_size
 

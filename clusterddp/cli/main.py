@@ -65,7 +65,7 @@ ELSEWHERE = {
     "launch": "`clusterddp run SCRIPT` starts a script on every host",
     "top": "the name is kept for later; `clusterddp status --watch` shows a run as it goes",
 }
-# torchrun's options that the plan sets by itself; see clusterddp.launch.plan.OWNED.
+# torchrun's options that the plan sets by itself; see clusterddp.launch.make_plan.OWNED.
 _OF_TORCHRUN = (
     "--rdzv",
     "--master",
@@ -253,7 +253,7 @@ def _no_output() -> None:
 
 def _say_error(error: ClusterddpError) -> None:
     """One line for an error; what is the same on several hosts is said once, of all of them."""
-    from clusterddp.remote.shared.host_names import folded_names  # noqa: PLC0415 - start-up
+    from clusterddp.remote.shared.names.host_names import folded_names  # noqa: PLC0415 - start-up
 
     hosts: dict[str, list[str]] = {}
     for one in error.errors if isinstance(error, HostsError) else [error]:

@@ -1,6 +1,6 @@
 """``run --notify``: a command here, or a URL, is told how a run fares while this terminal follows it.
 
-Not here: what is told (attach.py); a URL that the run's own hosts tell (remote/supervisor/webhook.py).
+Not here: what is told (attach.py); a URL that the run's own hosts tell (remote/supervisor/webhook_process.py).
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.cli.option_docs import is_url
 from clusterddp.cli.output import say
-from clusterddp.cli.words import is_url
 from clusterddp.crash import hide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clusterddp.launch.base import Webhook
-    from clusterddp.remote.shared.run_record import RunRecord
+    from clusterddp.launch.launcher import Webhook
+    from clusterddp.remote.shared.run.run_record import RunRecord
 
 PATIENCE = 20.0  # seconds for one command or request
 
 
 def webhook(target: str, silence: float) -> Webhook | None:
     """What the run's hosts are to tell, where the target is a URL; ``silence``: ``--silence``."""
-    from clusterddp.launch.base import Webhook  # noqa: PLC0415 - start-up
+    from clusterddp.launch.launcher import Webhook  # noqa: PLC0415 - start-up
 
     _hide(target)
     return Webhook(url=target, silence=silence) if is_url(target) else None
@@ -54,7 +54,7 @@ class Notifier:
     def tell(self, event: str, text: str) -> None:
         """Tell one event; its names stand in docs/run.md."""
         if self._target:
-            from clusterddp.remote.shared.webhook_request import notice_of  # noqa: PLC0415 - start-up
+            from clusterddp.remote.shared.run.webhook_request import notice_of  # noqa: PLC0415 - start-up
 
             told = notice_of(self._run, _struck(self.record), event, text, time.time_ns())
             thread = threading.Thread(target=self._send, args=(told,), name="notify", daemon=True)
@@ -84,7 +84,7 @@ class Notifier:
 def _hide(target: str) -> None:
     """Keep it out of logs: who knows the URL of a webhook can write there."""
     if is_url(target):
-        from clusterddp.remote.shared.webhook_request import secrets_of  # noqa: PLC0415 - start-up
+        from clusterddp.remote.shared.run.webhook_request import secrets_of  # noqa: PLC0415 - start-up
 
         hide(secrets_of(target))
     else:
@@ -93,7 +93,7 @@ def _hide(target: str) -> None:
 
 def _struck(record: RunRecord) -> RunRecord:
     """A run's record whose name and script hold no secret value."""
-    from clusterddp.remote.shared.redaction import Redaction  # noqa: PLC0415 - start-up
+    from clusterddp.remote.shared.text.redaction import Redaction  # noqa: PLC0415 - start-up
 
     redaction = Redaction(os.environ.get(name, "") for name in record.secrets)
     return record._replace(name=redaction.value(record.name), script=redaction.value(record.script))
@@ -102,7 +102,7 @@ def _struck(record: RunRecord) -> RunRecord:
 def _post(url: str, told: Mapping[str, Any]) -> str:
     from urllib.request import urlopen  # noqa: PLC0415 - start-up
 
-    from clusterddp.remote.shared.webhook_request import request_of  # noqa: PLC0415 - start-up
+    from clusterddp.remote.shared.run.webhook_request import request_of  # noqa: PLC0415 - start-up
 
     with urlopen(request_of(url, told), timeout=PATIENCE):  # noqa: S310 - http or https alone
         return ""

@@ -18,10 +18,10 @@ from clusterddp.text.printable import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from clusterddp.api import Cluster, Proof
+    from clusterddp.api.cluster import Cluster, Proof
     from clusterddp.logs import Event, Renderer, Selection
     from clusterddp.runs.run import Run
-    from clusterddp.runs.verdict import Verdict
+    from clusterddp.runs.verdict_lines import Verdict
 
 OURS = "clusterddp: "  # begins every stderr line of ours
 MOST_UNFOLDED = 8  # ranks that a terminal shows one by one, if nothing else is said
@@ -136,7 +136,7 @@ def report(run: str, proofs: list[Proof]) -> int:
 
 def say_reasons(run: Run, verdict: Verdict) -> None:
     """What stands before a verdict: notices, the first failure's own last lines, what helps."""
-    from clusterddp.runs.last_words import last_words  # noqa: PLC0415 - start-up
+    from clusterddp.runs.failure_lines import last_words  # noqa: PLC0415 - start-up
 
     for line in verdict.notices:
         say(line)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from clusterddp.cli.output import STANDING
 from clusterddp.errors import ClusterddpError
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
-    from clusterddp.api import Run
+    from clusterddp.api.cluster import Run
 
 LOOK = 0.5  # seconds between looks at the rendezvous
 

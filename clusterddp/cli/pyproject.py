@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.options import Number
+from clusterddp.cli.click_options import Number
 from clusterddp.cli.project_options import OF_COMMANDS, checked, place
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values

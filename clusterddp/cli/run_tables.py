@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.cli.command_lines import completed
 from clusterddp.cli.tables import Table, escape, line, piped, show, when
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.difference import code_of, environment_of
 from clusterddp.runs.difference import described as identity
 from clusterddp.runs.folders import beside, described
@@ -19,8 +19,8 @@ from clusterddp.text.units import human_duration
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from clusterddp.runs.run_view import RunView
     from clusterddp.runs.stacks import WorkerStack
-    from clusterddp.runs.view import RunView
 
 _MOST_FRAMES = 20  # of a stack that are shown
 _SILENCE = 5  # seconds without output of any rank, from which on `status` says it

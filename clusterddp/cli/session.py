@@ -14,10 +14,10 @@ from clusterddp.cli.output import say
 from clusterddp.cli.project_options import checked, place
 from clusterddp.cli.prompt import asking
 from clusterddp.cli.pyproject import with_defaults
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
-    from clusterddp.api import Cluster
+    from clusterddp.api.cluster import Cluster
     from clusterddp.cli.inventory_choice import Choice
     from clusterddp.inventory import Inventory
     from clusterddp.project import Project
@@ -41,7 +41,7 @@ def open_cluster(
         InventoryError: the file is missing or wrong, or the user has not agreed to it.
         UsageError: the Python that is named for the built-in nodes is none, or the user has not agreed to it.
     """
-    from clusterddp.api import Cluster  # noqa: PLC0415 - paramiko and yaml only when a command needs them
+    from clusterddp.api.cluster import Cluster  # noqa: PLC0415 - paramiko and yaml only when a command needs them
     from clusterddp.project import find, typed  # noqa: PLC0415
 
     project = find()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from clusterddp.api import Cluster
+    from clusterddp.api.cluster import Cluster
 
 
 class _Recorder(logging.Handler):

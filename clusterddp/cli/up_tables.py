@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterddp.errors import HostKeyError
-    from clusterddp.launch.report import HostReport
+    from clusterddp.launch.host_report import HostReport
 
 _GIB = 1 << 30
 

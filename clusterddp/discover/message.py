@@ -24,7 +24,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from clusterddp.remote.shared.ip_address import is_address
+from clusterddp.remote.shared.names.ip_address import is_address
 
 KINDS = ("announce", "answer", "done", "bye", "refuse", "rival")
 MOST_WORLD = 4096  # machines

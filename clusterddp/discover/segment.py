@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.discover.outcome import UDP_PORT
 from clusterddp.errors import DiscoverError, UsageError
-from clusterddp.remote.shared import interfaces
+from clusterddp.remote.shared.names import interfaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from clusterddp.checks.catalog.collectives import slow_all_reduce
 from clusterddp.doctor.rehearsal import Part, play
 from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts import Measured, Together, always_bad, assign_gpus, at_once, neighbours, second_round, workers
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -22,7 +22,7 @@ from clusterddp.doctor.rehearsal import parts
 from clusterddp.errors import HelperError
 from clusterddp.facts import Bench, Speed, first_rounds, rows_of, slow_pairs
 from clusterddp.hosts.fanout import each
-from clusterddp.probe.network import start_listener
+from clusterddp.probe.dial_hosts import start_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The doctor's whole look at a cluster: ask its hosts, rehearse and measure where checks need that, judge.
 
-Not here: asking (probe/evidence.py), the judgement (checks/engine.py), the rehearsal and the bench (beside this file).
+Not here: asking (probe/gather.py), the judgement (checks/engine.py), the rehearsal and the bench (beside this file).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from clusterddp.crash import write_crash
 from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.environments import install
 from clusterddp.errors import ClusterddpError
-from clusterddp.launch import reach
-from clusterddp.probe.evidence import gather_evidence, spared, with_runs
-from clusterddp.remote.shared.counted import counted
+from clusterddp.launch import answering
+from clusterddp.probe.gather import gather_evidence, spared, with_runs
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs import cleanup
 from clusterddp.runs.run import RunHosts
 
@@ -89,7 +89,7 @@ def diagnose(
     only = set(engine.named(only))
     chosen = _chosen(only, skip, bench=bench, slurm=slurm is not None)
     needs = {need for check in chosen for need in check.needs}
-    reach.nodes(cluster.inventory)
+    answering.nodes(cluster.inventory)
     entries = cluster.inventory.nodes + cluster.inventory.spares
     outcomes = _with_environments(cluster, cluster.connect(entries))
 

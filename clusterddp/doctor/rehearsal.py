@@ -21,14 +21,14 @@ from clusterddp.checks.evidence import RehearsalSeen
 from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts import spare_gpus
 from clusterddp.hosts.fanout import each
-from clusterddp.launch import ssh
-from clusterddp.launch.plan import LaunchOptions, make_plan
+from clusterddp.launch.make_plan import LaunchOptions, make_plan
+from clusterddp.launch.make_record import operator
 from clusterddp.launch.prepare import backend_for, new_run_id, node_of
-from clusterddp.launch.record import operator
+from clusterddp.launch.ssh import over_ssh
 from clusterddp.logs import LineReader, Selection
 from clusterddp.logs.merge import FrameArrived
-from clusterddp.remote.shared.frames import parse_json
-from clusterddp.remote.shared.run_record import RunRecord
+from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.run import Run
 from clusterddp.text.folding import folded_names
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from clusterddp.facts import Facts, Interface
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.launch.plan import LaunchPlan
+    from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.logs import Event
     from clusterddp.runs.run import RunHosts
-    from clusterddp.runs.verdict import Verdict
+    from clusterddp.runs.verdict_lines import Verdict
 
 START = 20.0  # seconds until every host has told something: torchrun's own import of torch, and its rendezvous
 LIMIT = 20.0  # seconds of a rehearsal from then on
@@ -131,7 +131,7 @@ def play(
     hosts = [part.host for part in parts]
     run = Run(cluster, plan.run, plan.attempt, dict.fromkeys([host.name for host in hosts], ""), plan.record)
     try:
-        spools = ssh.launch(hosts, plan, {}).spools
+        spools = over_ssh.launch(hosts, plan, {}).spools
         follower = _Audience(Run(cluster, plan.run, plan.attempt, spools, plan.record))
         begun = follower.begun.wait(max(0.0, began + start - time.monotonic()))
         late = not (begun and follower.ended.wait(limit))

@@ -1,6 +1,6 @@
 """The same environment on every host: what each lacks is sent, built there once, and proved equal.
 
-Not here: which wheels (wheels.py), building (remote/environment/operations.py).
+Not here: which wheels (wheels.py), building (remote/environment/install_operations.py).
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from clusterddp.environments.kind import Kind, kind_of
-from clusterddp.environments.lock import Lock, lock_of
+from clusterddp.environments.lock_file import Lock, lock_of
+from clusterddp.environments.platform_tags import Kind, kind_of
 from clusterddp.environments.sending import bring
 from clusterddp.environments.wheels import UV_WHEELS, Wheel, drop_damaged, uv_wheel, wheels_of
 from clusterddp.errors import HelperError, HostsError, LockError, PlanError
 from clusterddp.hosts.fanout import each, reading_answer, values
-from clusterddp.remote.shared.counted import counted
-from clusterddp.remote.shared.fields import Fields
-from clusterddp.sync.passed_on import Spread
-from clusterddp.sync.transfer import Transfer
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.sync.transfer.between_hosts import Spread
+from clusterddp.sync.transfer.progress_rate import Transfer
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.project import Project
-    from clusterddp.remote.shared.node_env import Node
+    from clusterddp.remote.shared.run.node_env import Node
 
 T = TypeVar("T")
 SOURCE = "src"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clusterddp.hosts.fanout import each, reading_answer
-from clusterddp.remote.shared.fields import Fields
+from clusterddp.remote.shared.schema.fields import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

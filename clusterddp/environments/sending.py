@@ -8,18 +8,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.shared.chunks import content_of, hash_file
-from clusterddp.remote.shared.manifest import FILE, Entry
+from clusterddp.remote.shared.wire.chunks import content_of, hash_file
+from clusterddp.remote.shared.workdir.manifest import FILE, Entry
 from clusterddp.sync.deliver import deliver
-from clusterddp.sync.upload import Files, Uploads
+from clusterddp.sync.transfer.upload import Files, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterddp.environments.wheels import Wheel
     from clusterddp.hosts.client import Host
-    from clusterddp.sync.passed_on import Spread
-    from clusterddp.sync.transfer import Transfer
+    from clusterddp.sync.transfer.between_hosts import Spread
+    from clusterddp.sync.transfer.progress_rate import Transfer
 
 
 def bring(hosts: Sequence[Host], wheels: Sequence[Wheel], workdir: str, transfer: Transfer, spread: Spread) -> None:

@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from clusterddp.environments import lock as locks
+from clusterddp.environments import lock_file as locks
 from clusterddp.errors import ClusterddpError, LockError
 from clusterddp.folders import make_private, user_cache
-from clusterddp.remote.shared.counted import counted
-from clusterddp.remote.shared.fields import Fields
-from clusterddp.remote.shared.frames import parse_json
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from clusterddp.environments.kind import Kind
-    from clusterddp.environments.lock import Lock, Wanted
+    from clusterddp.environments.lock_file import Lock, Wanted
+    from clusterddp.environments.platform_tags import Kind
 
 UV = "0.13.9"
 # Static, so they run on any Linux; from PyPI, by these digests and no others.

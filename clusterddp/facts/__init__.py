@@ -1,6 +1,6 @@
 """What is known of hosts: values, and pure judgements over them (GPUs, networks).
 
-Filled by clusterddp/probe/network.py; nothing here touches a host.
+Filled by clusterddp/probe/dial_hosts.py; nothing here touches a host.
 """
 
 from clusterddp.facts.bench import Bench, Together

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.fields import Fields, facts_of, read_as
+from clusterddp.facts.read_facts import Fields, facts_of, read_as
 from clusterddp.facts.speeds import MAD, NOTABLE, Z, median
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Results of TCP dials between pairs of hosts, and the matrix the doctor draws of them.
 
-Pure. Not here: dialling (remote/probes/reachability.py, clusterddp/probe/network.py), judging (clusterddp/checks),
+Pure. Not here: dialling (remote/probes/reachability.py, clusterddp/probe/dial_hosts.py), judging (clusterddp/checks),
 drawing (cli/doctor_tables.py).
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from clusterddp.facts.fields import facts_of, read_as
 from clusterddp.facts.network import LOST, OK, TIMEOUT, DialFailure
+from clusterddp.facts.read_facts import facts_of, read_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.fields import facts_of, read_as
+from clusterddp.facts.read_facts import facts_of, read_as
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Facts of a host as frozen values, read from its JSON.
 
 A host's words are not trusted: every field's type and shape is checked here, so that the rest may rely on it.
-Not here: judging facts (gpus.py, network.py), getting them (clusterddp/probe/network.py).
+Not here: judging facts (gpus.py, network.py), getting them (clusterddp/probe/dial_hosts.py).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from clusterddp.facts.fields import MOST, Fields, facts_of, read_as
-from clusterddp.remote.shared.failures import TORCH_NOT_IMPORTED_IN_TIME
-from clusterddp.remote.shared.ip_address import is_address
+from clusterddp.facts.read_facts import MOST, Fields, facts_of, read_as
+from clusterddp.remote.shared.names.ip_address import is_address
+from clusterddp.remote.shared.verdict.failures import TORCH_NOT_IMPORTED_IN_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

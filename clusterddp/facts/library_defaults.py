@@ -14,7 +14,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.facts.fields import facts_of
+from clusterddp.facts.read_facts import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,7 +5,7 @@ A candidate gives every node one address. They are: each network in which all no
 that the operator's connections came to (routed networks, clouds that give every machine a network of its own); the
 addresses of an interface that has the same name everywhere. What is true of them only the dials tell.
 
-Not here: dialling (remote/probes/reachability.py, clusterddp/probe/network.py), bandwidth.
+Not here: dialling (remote/probes/reachability.py, clusterddp/probe/dial_hosts.py), bandwidth.
 """
 
 from __future__ import annotations

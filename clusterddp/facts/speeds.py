@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.fields import facts_of
+from clusterddp.facts.read_facts import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusterddp.errors import HelperError
-from clusterddp.remote.shared.frames import parse_json
-from clusterddp.remote.shared.json_text import encodable, to_json
+from clusterddp.remote.shared.schema.json_text import encodable, to_json
+from clusterddp.remote.shared.wire.frames import parse_json
 
 MEMORY = 64 << 20  # bytes that one answer may take here, all copies of it together
 FRAME = 512  # bytes that each frame of an answer counts beside its body: reading it takes time, however short it is

@@ -18,14 +18,14 @@ from clusterddp.crash import crash_of_host
 from clusterddp.errors import ClusterddpError, HelperError, HostError, UnreachableError
 from clusterddp.hosts import spans
 from clusterddp.hosts.answers import FRAME, ORDINARY, Collected, Limit
-from clusterddp.hosts.bootstrap import handshake
-from clusterddp.hosts.exchange import Exchange, Strays
+from clusterddp.hosts.conversation import Exchange, Strays
 from clusterddp.hosts.large_packets import late_helper
 from clusterddp.hosts.outgoing import pieces
 from clusterddp.hosts.stalled import WATCH
+from clusterddp.hosts.start_helper import handshake
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
 from clusterddp.logs.clean import clean_text
-from clusterddp.remote.shared.frames import (
+from clusterddp.remote.shared.wire.frames import (
     CREDIT,
     PER_FRAME,
     Decoder,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.outgoing import Outgoing
     from clusterddp.hosts.ssh import BytePipe
-    from clusterddp.hosts.through import Opener
+    from clusterddp.hosts.via_job_step import Opener
     from clusterddp.inventory import HostEntry
 
 _log = logging.getLogger("clusterddp")

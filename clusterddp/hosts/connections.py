@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.hosts.inquiry import Inquiry
-from clusterddp.hosts.through import Through
+from clusterddp.hosts.via_job_step import Through
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from clusterddp.hosts.ssh import Connector
-    from clusterddp.hosts.through import Opener
+    from clusterddp.hosts.via_job_step import Opener
     from clusterddp.inventory import HostEntry, Inventory
 
 

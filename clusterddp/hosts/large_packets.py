@@ -16,7 +16,7 @@ from clusterddp.errors import ClusterddpError, UnreachableError
 
 if TYPE_CHECKING:
     from clusterddp.hosts.ssh import BytePipe
-    from clusterddp.hosts.through import Opener
+    from clusterddp.hosts.via_job_step import Opener
     from clusterddp.inventory import HostEntry
 
 COMMAND = "exec cat"

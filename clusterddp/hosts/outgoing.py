@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.shared.frames import CREDIT, MAX_BODY
+from clusterddp.remote.shared.wire.frames import CREDIT, MAX_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

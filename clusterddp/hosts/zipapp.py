@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.hosts import kept_code
-from clusterddp.remote.shared.frames import MAGIC, PROTOCOL
-from clusterddp.remote.shared.plan import BACKEND
+from clusterddp.remote.shared.run.plan import BACKEND
+from clusterddp.remote.shared.wire.frames import MAGIC, PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -93,7 +93,7 @@ class Bundle:
             spot = (importlib.util.MAGIC_NUMBER, self.index.offset, self.index.size, self.index.sha256.hex())
         call = f"find_code(i, {MAGIC_WORD!r}, {self.digest!r}, {spot!r})"
         choice = f"{interpreter or ''}\n{fallback or ''}\n".encode()
-        return choice + _program(("find_code.py",), call) + (state or "").encode().hex().encode() + b"\n"
+        return choice + _program(("code_finder.py",), call) + (state or "").encode().hex().encode() + b"\n"
 
     def introduction(self, *, state: str | None) -> bytes:
         """What is sent to a host that does not find it: what takes it."""
@@ -201,7 +201,7 @@ def _with_byte_code() -> Bundle:
     if same:
         found = state + same[0][size:]
     else:
-        from clusterddp.remote.shared.code_archive import indexed  # noqa: PLC0415 - once a version
+        from clusterddp.remote.shared.code.code_archive import indexed  # noqa: PLC0415 - once a version
 
         code, index = indexed(members, PACKAGE)
         found = _HEAD.pack(state, content, hashlib.sha256(code).digest(), *index) + code
@@ -217,7 +217,7 @@ def _unpacked(data: bytes) -> Bundle:
 
 def _with_sources(members: Mapping[str, bytes], reason: str) -> Bundle:
     _log.debug("helpers run from sources, at about twice the CPU, for want of byte code: %s", reason)
-    from clusterddp.remote.shared.code_archive import archive  # noqa: PLC0415 - not where byte code can be kept
+    from clusterddp.remote.shared.code.code_archive import archive  # noqa: PLC0415 - not where byte code can be kept
 
     code = archive(members)
     return Bundle(code=code, digest=hashlib.sha256(code).hexdigest(), kept=True)

@@ -15,7 +15,7 @@ from clusterddp.inventory.yamlfile import Marked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterddp.inventory.merge import Layer
+    from clusterddp.inventory.group_vars import Layer
     from clusterddp.inventory.yamlfile import Setting
 
 _ENV, _SECRETS = "clusterddp_env", "clusterddp_secrets"

@@ -19,7 +19,7 @@ from clusterddp.inventory.ranges import expand, split_port
 from clusterddp.inventory.redact import is_secret
 from clusterddp.inventory.variable_names import USED, check_name
 from clusterddp.inventory.yamlfile import composed
-from clusterddp.remote.shared.redaction import HIDDEN
+from clusterddp.remote.shared.text.redaction import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

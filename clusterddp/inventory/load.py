@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
+from clusterddp.inventory.group_vars import VariableMerger
 from clusterddp.inventory.local_python import with_python
-from clusterddp.inventory.merge import VariableMerger
 from clusterddp.inventory.reader import ForeignInventory
 from clusterddp.inventory.tree import GroupTree
 from clusterddp.inventory.trusted import opened

@@ -14,8 +14,8 @@ import yaml
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.hostlist import from_host_list
 from clusterddp.inventory.ssh_config import hosts_of_ssh_config, is_ssh_config, names_of_ssh_config
-from clusterddp.remote.shared.host_names import folded_words
-from clusterddp.remote.shared.nodelist import expand_nodelist
+from clusterddp.remote.shared.names.host_names import folded_words
+from clusterddp.remote.shared.slurm.nodelist import expand_nodelist
 
 _MOST_SLOTS = r"(?:\s+max[-_]slots\s*=\s*[0-9]+)?"
 _SLOTS = re.compile(rf"(?P<host>[^\s:=#]+){_MOST_SLOTS}(?:[\s:]+(?:slots\s*=\s*)?(?P<slots>[0-9]+))?{_MOST_SLOTS}")

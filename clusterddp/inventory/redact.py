@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clusterddp.inventory.yamlfile import Opaque
-from clusterddp.remote.shared.redaction import HIDDEN
+from clusterddp.remote.shared.text.redaction import HIDDEN
 
 _SECRET = re.compile(r"token|key|secret|passw(?:or)?d|passphrase|_pass$", re.IGNORECASE)
 _PATH = re.compile(r"_(?:file|path|dir)$", re.IGNORECASE)

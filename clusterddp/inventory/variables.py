@@ -19,7 +19,7 @@ from clusterddp.text.units import duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterddp.inventory.merge import Layer
+    from clusterddp.inventory.group_vars import Layer
     from clusterddp.inventory.values import Role
 
 ROLES = ("node", "spare", "login", "none")

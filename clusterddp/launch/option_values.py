@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterddp.errors import UsageError
-from clusterddp.remote.shared.workdirs import FRESH, is_name
+from clusterddp.remote.shared.workdir.workdir_names import FRESH, is_name
 from clusterddp.text.units import duration, parse_size, shown
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def secret(name: str) -> None:
 
 def variable(name: str) -> None:
     """A variable's name that is not torchrun's own."""
-    from clusterddp.remote.shared.node_env import STALE  # noqa: PLC0415 - start-up
+    from clusterddp.remote.shared.run.node_env import STALE  # noqa: PLC0415 - start-up
 
     if not _VARIABLE.fullmatch(name):
         raise UsageError(f"{name[:60]!r} is no name of a variable", remedy="use letters, digits and _")
@@ -282,7 +282,7 @@ def workdir(name: str) -> None:
 
 def torchrun_arg(word: str) -> None:
     """An option of torchrun that the plan does not set itself."""
-    from clusterddp.launch.plan import LaunchOptions  # noqa: PLC0415 - start-up
+    from clusterddp.launch.make_plan import LaunchOptions  # noqa: PLC0415 - start-up
 
     try:
         LaunchOptions(script="", env={}, torchrun_args=(word,))

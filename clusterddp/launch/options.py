@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values as values
 from clusterddp.project import Project, find
-from clusterddp.remote.shared.node_env import GRACE
+from clusterddp.remote.shared.run.node_env import GRACE
 from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class RunOptions:
         limit: The host pattern that chose the hosts, for the record.
         workdir: The name of a folder of its own beside the project's on each host, or ``fresh``: the run's id is the
             name. None: the project's.
-        again: The id of a run that is to be repeated as it was: the other options are its own (``launch/again.py``).
+        again: The id of a run that is to be repeated as it was: the other options are its own (``launch/repeat.py``).
     """
 
     script: str

@@ -3,7 +3,7 @@
 A check that fails on a host refuses it with its words, rather than that the job hangs. Of the warnings only those are
 told that a user would want to know before every run.
 
-Not here: asking the hosts (probe/network.py, probe/evidence.py), the judgements (checks/).
+Not here: asking the hosts (probe/dial_hosts.py, probe/gather.py), the judgements (checks/).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from clusterddp.crash import write_crash
 from clusterddp.errors import HostsError, PlanError
 from clusterddp.facts import assign_gpus
 from clusterddp.hosts.fanout import values
-from clusterddp.probe.evidence import ask_hosts, survey_network
-from clusterddp.remote.shared.counted import counted
+from clusterddp.probe.gather import ask_hosts, survey_network
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:

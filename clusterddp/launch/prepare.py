@@ -17,16 +17,16 @@ from clusterddp.environments import install
 from clusterddp.errors import UsageError
 from clusterddp.facts import workers
 from clusterddp.launch import preflight
-from clusterddp.launch.code import code_of, kept_code
-from clusterddp.launch.plan import LaunchOptions, check_restarts, make_plan
-from clusterddp.launch.record import run_record
+from clusterddp.launch.code_on_hosts import code_of, kept_code
+from clusterddp.launch.make_plan import LaunchOptions, check_restarts, make_plan
+from clusterddp.launch.make_record import run_record
 from clusterddp.launch.script import check_synced, script_of
 from clusterddp.launch.threads import with_threads
-from clusterddp.probe.evidence import survey_network
-from clusterddp.remote.shared.counted import counted
-from clusterddp.remote.shared.node_env import Node
-from clusterddp.remote.shared.placed_plan import choose_backend
-from clusterddp.remote.shared.workdirs import FRESH
+from clusterddp.probe.gather import survey_network
+from clusterddp.remote.shared.run.node_env import Node
+from clusterddp.remote.shared.run.unplaced_plan import choose_backend
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.remote.shared.workdir.workdir_names import FRESH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import Inventory
-    from clusterddp.launch.early import Early
+    from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options import RunOptions
-    from clusterddp.launch.plan import LaunchPlan
+    from clusterddp.launch.overlap import Early
     from clusterddp.project import Project
 
 _log = logging.getLogger("clusterddp")

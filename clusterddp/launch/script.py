@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from clusterddp.launch.options import RunOptions
     from clusterddp.project import Project
-    from clusterddp.sync.files import Tree
+    from clusterddp.sync.project_files import Tree
 
 _SHELLS = {".sh", ".bash", ".zsh"}
 _LAUNCHERS = {"torchrun", "accelerate", "deepspeed"}

@@ -1,6 +1,6 @@
 """Whether a script may read an option: what the Python and YAML files of its project say.
 
-Only asked for a word behind SCRIPT that is an option of ours too (cli/after_script.py): each file is read.
+Only asked for a word behind SCRIPT that is an option of ours too (cli/misplaced_options.py): each file is read.
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.

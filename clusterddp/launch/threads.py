@@ -2,7 +2,7 @@
 
 torchrun sets 1 where a host has several workers, with a warning on every host, and nothing where it has one. A run
 gives each worker its share of the cores that its host may use. What the user, the inventory, the host or a setup line
-sets stands: launch/plan.py hands it on.
+sets stands: launch/make_plan.py hands it on.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.shared.node_env import THREADS
+from clusterddp.remote.shared.run.node_env import THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from clusterddp.facts import Facts
-    from clusterddp.remote.shared.node_env import Node
+    from clusterddp.remote.shared.run.node_env import Node
 
 _log = logging.getLogger("clusterddp")
 

@@ -2,7 +2,7 @@
 
     Selection → tail on each host → frames → checked → Merge → Renderer → bytes
 
-Not here: opening streams (the caller has the hosts), what a run's end means (runs/verdict.py).
+Not here: opening streams (the caller has the hosts), what a run's end means (runs/verdict_lines.py).
 """
 
 from __future__ import annotations

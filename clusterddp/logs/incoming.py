@@ -6,9 +6,9 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HelperError
-from clusterddp.remote.shared.fields import Fields
-from clusterddp.remote.shared.frames import Frame, parse_json
-from clusterddp.remote.shared.log_frames import read_hello, read_lines, read_offsets
+from clusterddp.remote.shared.run.log_frames import read_hello, read_lines, read_offsets
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.wire.frames import Frame, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

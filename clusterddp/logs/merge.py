@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.logs.selection import Position
-from clusterddp.remote.shared.log_frames import offsets_after
+from clusterddp.remote.shared.run.log_frames import offsets_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from clusterddp.remote.shared.frames import Frame
+    from clusterddp.remote.shared.wire.frames import Frame
 
     Open = Callable[[str, Position], Iterator[Frame]]
     Retry = Callable[[int, ClusterddpError], float | None]

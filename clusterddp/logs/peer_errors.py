@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.shared.failures import is_lost_peer
+from clusterddp.remote.shared.verdict.failures import is_lost_peer
 
 if TYPE_CHECKING:
     from re import Match

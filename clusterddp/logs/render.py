@@ -19,15 +19,15 @@ from clusterddp.logs.clean import clean
 from clusterddp.logs.lines import LogLine, Span
 from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
 from clusterddp.logs.view import FileView
-from clusterddp.remote.shared.counted import counted
-from clusterddp.remote.shared.log_frames import parts
+from clusterddp.remote.shared.run.log_frames import parts
+from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from clusterddp.logs.fold import Fold, HeldLine
     from clusterddp.logs.merge import Event
-    from clusterddp.remote.shared.frames import Frame
+    from clusterddp.remote.shared.wire.frames import Frame
 
 T = TypeVar("T")
 MOST_HELD = 32 << 20  # bytes of unfinished lines and redraws of one host

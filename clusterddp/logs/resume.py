@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
 from clusterddp.logs.lines import LogLine
-from clusterddp.remote.shared.fields import Fields
-from clusterddp.remote.shared.frames import parse_json
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

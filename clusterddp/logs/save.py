@@ -23,10 +23,10 @@ from urllib.parse import quote, unquote
 from clusterddp.errors import RunError
 from clusterddp.folders import StrangersLinkError, open_folder
 from clusterddp.logs.merge import FrameArrived
-from clusterddp.remote.shared.counted import counted
-from clusterddp.remote.shared.fields import Fields
-from clusterddp.remote.shared.frames import parse_json
-from clusterddp.remote.shared.log_frames import parts
+from clusterddp.remote.shared.run.log_frames import parts
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from clusterddp.logs.merge import Event
     from clusterddp.logs.resume import Offsets
-    from clusterddp.remote.shared.frames import Frame
+    from clusterddp.remote.shared.wire.frames import Frame
 
 _WORKER = re.compile(r"(\d+)\.(\d+)/(?:rank\d+|unknown)-(.+)-(\d+)\.(out|err)")
 _AGENT = re.compile(r"(\d+)/agent-(.+)\.out")

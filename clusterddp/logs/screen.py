@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from clusterddp.logs.lines import Span
     from clusterddp.logs.view import FileView
-    from clusterddp.remote.shared.frames import Frame
+    from clusterddp.remote.shared.wire.frames import Frame
 
 _CLEAR = b"\r\x1b[K"
 

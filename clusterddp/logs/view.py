@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.logs.lines import LineSplitter
-from clusterddp.remote.shared.plan import AGENT_LOG
+from clusterddp.remote.shared.run.plan import AGENT_LOG
 
 if TYPE_CHECKING:
-    from clusterddp.remote.shared.frames import Header
+    from clusterddp.remote.shared.wire.frames import Header
 
 
 def label_of(host: str, header: Header) -> str:

@@ -16,13 +16,13 @@ from typing import List, Optional
 
 ROLES = {
     "helper": ".helper.loop",
-    "supervisor": ".supervisor.main",
+    "supervisor": ".supervisor.process",
     "fence": ".supervisor.fence",
     "store": ".rendezvous.store",
     "shim": ".worker.shim",
-    "beat": ".sync.beat",
-    "webhook": ".supervisor.webhook",
-    "slurm": ".slurm.main",
+    "beat": ".workdir.heartbeat",
+    "webhook": ".supervisor.webhook_process",
+    "slurm": ".slurm.job_role",
 }
 
 

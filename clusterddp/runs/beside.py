@@ -1,6 +1,6 @@
 """The folders beside a project's workdir on every host: listed, removed.
 
-Not here: what may be removed (remote/sync/beside.py), asking the user (cli/commands/down.py).
+Not here: what may be removed (remote/workdir/other_workdirs.py), asking the user (cli/commands/down.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, reading_answer
-from clusterddp.remote.shared.fields import Fields
+from clusterddp.remote.shared.schema.fields import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

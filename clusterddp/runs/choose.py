@@ -1,6 +1,6 @@
 """Which run a command means: by id, prefix, name, or none; and whose runs it may end. Pure.
 
-Not here: what hosts tell of runs (runs/view.py).
+Not here: what hosts tell of runs (runs/run_view.py).
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import RunError
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clusterddp.remote.shared.run_record import RunRecord
-    from clusterddp.runs.view import RunView
+    from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.runs.run_view import RunView
 
 
 _NAMED = 5  # runs in a message

@@ -10,13 +10,13 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.shared.redaction import HIDDEN
+from clusterddp.remote.shared.text.redaction import HIDDEN
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from clusterddp.remote.shared.run_record import RunRecord
+    from clusterddp.remote.shared.run.run_record import RunRecord
 
 _TOLD_ELSEWHERE = frozenset({"env", "secret", "launcher"})
 _WORDS = {"version": "version of {}", "variable": "variable {}", "secret": "secret {}", "option": "option --{}"}

@@ -9,7 +9,7 @@ Each host is asked for a sign of life as soon as workers of any host have ended,
 it is known who says nothing. Where the hosts that answer cannot tell how the run ended, a silent one may: only its
 connection may be dead, and it is asked over a new one.
 
-Not here: how the run ended (runs/view.py), the streams (logs/merge.py).
+Not here: how the run ended (runs/run_view.py), the streams (logs/merge.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from clusterddp.logs.merge import Merge
-    from clusterddp.runs.view import RunView
+    from clusterddp.runs.run_view import RunView
 
     class Followed(Protocol):
         """The part of a ``Run`` that is used here."""

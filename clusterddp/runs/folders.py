@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from clusterddp.remote.shared.run_record import RunRecord
+    from clusterddp.remote.shared.run.run_record import RunRecord
 
 
 def described(record: RunRecord) -> str:

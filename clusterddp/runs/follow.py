@@ -1,7 +1,7 @@
 """Following a run: its log events as they come, then its verdict.
 
-Not here: merging and drawing lines (logs/), who failed first (runs/verdict.py), ending the other hosts when one has
-failed (the supervisors do that among themselves: remote/control/leader.py).
+Not here: merging and drawing lines (logs/), who failed first (runs/verdict_lines.py), ending the other hosts when one
+has failed (the supervisors do that among themselves: remote/control/leader.py).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from clusterddp.logs.merge import Event
     from clusterddp.logs.selection import Selection
     from clusterddp.runs.run import Run
+    from clusterddp.runs.run_view import RunView
     from clusterddp.runs.streams import Streams
-    from clusterddp.runs.verdict import Verdict
-    from clusterddp.runs.view import RunView
+    from clusterddp.runs.verdict_lines import Verdict
 
 ASK = 0.2  # seconds between questions how the run ended, once all streams have
 GATHER_LIMIT = 5.0  # seconds for all hosts of another attempt to begin their parts

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import RunError
 from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, reading_answer
-from clusterddp.remote.shared.fields import Fields
+from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.runs.beside import paths_with_reasons, what_was_removed
 
 if TYPE_CHECKING:

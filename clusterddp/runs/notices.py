@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from clusterddp.remote.shared.verdict_record import VerdictRecord
+    from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 
 _PARTS = {"lost": "ended without a record", "succeeded": "ended well", "failed": "failed", "stopped": "was stopped"}
 _NEXT = "attempt "  # begins what an exit record says where another attempt followed

@@ -1,6 +1,6 @@
 """Which packages a run's script spent long importing, and what naming them in clusterddp_preload would save.
 
-Not here: measuring it on the host (remote/worker/import_times.py).
+Not here: measuring it on the host (remote/fork_server/import_times.py).
 """
 
 from __future__ import annotations

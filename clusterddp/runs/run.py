@@ -15,14 +15,14 @@ from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.inventory.patterns import select
 from clusterddp.logs import LogLine, Merge, Selection, backoff, brief_backoff, lines
 from clusterddp.logs.selection import selected_by
-from clusterddp.remote.shared.host_names import folded_names
-from clusterddp.remote.shared.node_env import GRACE
-from clusterddp.remote.shared.verdict import CTRL_C
-from clusterddp.runs import local_record, signals, stacks
+from clusterddp.remote.shared.names.host_names import folded_names
+from clusterddp.remote.shared.run.node_env import GRACE
+from clusterddp.remote.shared.verdict.judge import CTRL_C
+from clusterddp.runs import local_cache, signals, stacks
 from clusterddp.runs.ending import Ending
-from clusterddp.runs.nodes import ALL, Wanted
+from clusterddp.runs.node_answers import ALL, Wanted
+from clusterddp.runs.run_view import RunView, run_views
 from clusterddp.runs.streams import Streams
-from clusterddp.runs.view import RunView, run_views
 from clusterddp.runs.wait import wait_for
 from clusterddp.text.units import duration
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from clusterddp.inventory import Inventory
     from clusterddp.logs.selection import Words
     from clusterddp.project import Project
-    from clusterddp.remote.shared.run_record import RunRecord
+    from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
-    from clusterddp.runs.verdict import Verdict
+    from clusterddp.runs.verdict_lines import Verdict
 
 
 _log = logging.getLogger("clusterddp")
 
 
 class Carrier(Protocol):
-    """What a run's launcher does for it once it has started; what comes before is in launch/base.py."""
+    """What a run's launcher does for it once it has started; what comes before is in launch/launcher.py."""
 
     def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:
         """The run once its nodes have begun, or it has ended before; ``progress`` takes what it waits for.
@@ -192,7 +192,7 @@ class Run:
         """
         wanted, names = Wanted(brief=brief), hosts or self.hosts
         nodes, silent = self.cluster.gather(self.id, names, wanted, quiet=quiet, patience=patience)
-        for view in run_views(nodes, silent, local_record.kept(self.cluster.project, self.id)):
+        for view in run_views(nodes, silent, local_cache.kept(self.cluster.project, self.id)):
             if view.run == self.id:
                 return view
         raise RunError(f"run {self.id} is on no host that answers")
@@ -276,7 +276,7 @@ class Run:
             view: It, as its hosts tell it in the end.
         """
         seen = replace(view, watched=self.live).refined()
-        local_record.keep(self.cluster.project, seen)
+        local_cache.keep(self.cluster.project, seen)
         return seen.verdict()
 
     def stopped(self, proofs: Iterable[Proof]) -> Verdict | None:

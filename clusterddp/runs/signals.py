@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError, UsageError
-from clusterddp.remote.shared.fields import Fields
+from clusterddp.remote.shared.schema.fields import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

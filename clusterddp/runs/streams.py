@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.logs.selection import Position, Selection
-    from clusterddp.remote.shared.frames import Frame
+    from clusterddp.remote.shared.wire.frames import Frame
 
 
 class Streams:

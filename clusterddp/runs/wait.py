@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clusterddp.errors import ClusterddpError, HostsError, RunError, UnreachableError
 from clusterddp.runs.ending import LOST_AFTER, SILENT, clock_time
-from clusterddp.runs.nodes import BRIEF, Wanted
-from clusterddp.runs.view import run_views
+from clusterddp.runs.node_answers import BRIEF, Wanted
+from clusterddp.runs.run_view import run_views
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from clusterddp.runs.verdict import Verdict
-    from clusterddp.runs.view import RunView
+    from clusterddp.runs.run_view import RunView
+    from clusterddp.runs.verdict_lines import Verdict
 
 R_co = TypeVar("R_co", covariant=True)  # a run, as its cluster holds it
 LOOK = 0.5  # seconds between looks at a run's hosts

@@ -2,7 +2,7 @@
 
 The hosts are asked in a thread of its own, only when there is something to ask: one of them may not answer for long.
 
-Not here: what is said of a round (runs/rounds.py), another attempt, which the follower itself tells (runs/follow.py).
+Not here: what is said of a round (runs/restarts.py), another attempt, which the follower itself tells (runs/follow.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clusterddp.errors import ClusterddpError
 from clusterddp.logs.merge import FrameArrived, StreamBroken
 from clusterddp.runs.ending import SILENT, clock_time
 from clusterddp.runs.notices import carried_notices
-from clusterddp.runs.rounds import rounds_of, why_it_began
+from clusterddp.runs.restarts import rounds_of, why_it_began
 from clusterddp.text.units import human_duration
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from clusterddp.logs.merge import Event
     from clusterddp.runs.run import Run
-    from clusterddp.runs.view import RunView
+    from clusterddp.runs.run_view import RunView
 
 _log = logging.getLogger("clusterddp")
 _ON_RECORD = {  # events of a start that `-v` tells: the field that it shows, and what it says

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, HelperError, UsageError
-from clusterddp.remote.shared.fields import Fields
-from clusterddp.remote.shared.frames import Frame, parse_json
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.wire.frames import Frame, parse_json
 
 if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
     from clusterddp.logs.merge import Event
     from clusterddp.logs.selection import Position
-    from clusterddp.remote.shared.frames import Frame
+    from clusterddp.remote.shared.wire.frames import Frame
 
 _PIECE = 1 << 16
 MOST_COLLECTED = 16 << 20  # bytes of one host's output

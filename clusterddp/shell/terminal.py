@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError
 from clusterddp.hosts.outgoing import Outgoing
-from clusterddp.remote.shared.fields import Fields
-from clusterddp.remote.shared.frames import parse_json
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError, UsageError
-from clusterddp.remote.shared import manifest
-from clusterddp.remote.shared.chunks import content_of
-from clusterddp.remote.shared.manifest import FILE, Entry, as_text
-from clusterddp.sync.files import Skipped
+from clusterddp.remote.shared.wire.chunks import content_of
+from clusterddp.remote.shared.workdir import manifest
+from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text
 from clusterddp.sync.hash_cache import HashCache
+from clusterddp.sync.project_files import Skipped
 from clusterddp.text.folding import few
 from clusterddp.text.paths import shown
 

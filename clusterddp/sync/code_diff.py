@@ -6,8 +6,8 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.shared import manifest
-from clusterddp.sync import objects
+from clusterddp.remote.shared.workdir import manifest
+from clusterddp.sync import code_store
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from clusterddp.project import Project
-    from clusterddp.remote.shared.manifest import Entry
+    from clusterddp.remote.shared.workdir.manifest import Entry
 
 _MOST = 1 << 20  # bytes of a file whose lines are compared
 
@@ -46,11 +46,11 @@ def code_diff(project: Project, old: str, new: str) -> tuple[FileDiff, ...] | No
         old: A code's digest.
         new: Another's.
     """
-    before, after = objects.load(project, old), objects.load(project, new)
+    before, after = code_store.load(project, old), code_store.load(project, new)
     if before is None or after is None:
         return None
     entries = {entry.path: entry for entry in before}, {entry.path: entry for entry in after}
-    found = objects.changes(before, after)
+    found = code_store.changes(before, after)
     paths = sorted((*found.added, *found.removed, *found.changed))
     return tuple(_file_diff(project, path, *entries) for path in paths)
 
@@ -77,7 +77,7 @@ def _lines(project: Project, name: str, old: Entry | None, new: Entry | None) ->
         elif entry.size > _MOST:
             return (), f"large: {_sizes(old, new)}"
         else:
-            data = objects.content(project, entry)
+            data = code_store.content(project, entry)
             if data is None:
                 return (), "its lines are no longer kept"
             try:

@@ -2,7 +2,7 @@
 
 As a sync, by chunks; but nothing there is removed, and what differs and was not pushed is refused by the host.
 
-Not here: which files (chosen_files.py); what a host refuses (remote/sync/pushed.py).
+Not here: which files (chosen_files.py); what a host refuses (remote/user_files/push_operations.py).
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from clusterddp.errors import HostError
 from clusterddp.hosts import fanout
 from clusterddp.hosts.answers import Limit
 from clusterddp.hosts.fanout import reading_answer
-from clusterddp.remote.shared import manifest
-from clusterddp.sync.passed_on import AUTO
-from clusterddp.sync.push import turns
-from clusterddp.sync.spread import send
+from clusterddp.remote.shared.workdir import manifest
+from clusterddp.sync.send_code import turns
+from clusterddp.sync.transfer.between_hosts import AUTO
+from clusterddp.sync.transfer.send import send
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from clusterddp.hosts.client import Host
-    from clusterddp.remote.shared.chunks import Chunk
-    from clusterddp.remote.shared.manifest import Entry
-    from clusterddp.sync.passed_on import Spread
-    from clusterddp.sync.transfer import Transfer
-    from clusterddp.sync.upload import Uploads
+    from clusterddp.remote.shared.wire.chunks import Chunk
+    from clusterddp.remote.shared.workdir.manifest import Entry
+    from clusterddp.sync.transfer.between_hosts import Spread
+    from clusterddp.sync.transfer.progress_rate import Transfer
+    from clusterddp.sync.transfer.upload import Uploads
 
 _TRIES = 3  # a host may change between being asked and being sent
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp import project_folder
 from clusterddp.errors import UsageError
-from clusterddp.remote.shared.chunks import digest_of, is_digest
+from clusterddp.remote.shared.wire.chunks import digest_of, is_digest
 
 if TYPE_CHECKING:
     from pathlib import Path

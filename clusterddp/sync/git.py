@@ -1,6 +1,6 @@
 """The project's files and commit, by git.
 
-Not here: which of the files are synced (sync/files.py).
+Not here: which of the files are synced (sync/project_files.py).
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.

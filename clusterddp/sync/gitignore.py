@@ -12,7 +12,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError
-from clusterddp.remote.shared.manifest import as_text
+from clusterddp.remote.shared.workdir.manifest import as_text
 from clusterddp.text.paths import shown
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The hash cache: hashes of earlier scans, so that only changed files are read again.
 
-A hash is good while the file's size, times and inode are the same. Not here: which files (sync/files.py).
+A hash is good while the file's size, times and inode are the same. Not here: which files (sync/project_files.py).
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING
 
 from clusterddp import project_folder
-from clusterddp.remote.shared.chunks import hash_file
-from clusterddp.remote.shared.manifest import Hashes, as_text, stats_of
+from clusterddp.remote.shared.wire.chunks import hash_file
+from clusterddp.remote.shared.workdir.manifest import Hashes, as_text, stats_of
 
 if TYPE_CHECKING:
     import os

@@ -3,7 +3,7 @@
 What a job never misses is passed over: caches, environments, packages that were built, hidden files, and whatever is
 small. Only so many files are looked at that nobody waits for it.
 
-Not here: what is synced (sync/files.py).
+Not here: what is synced (sync/project_files.py).
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
@@ -14,8 +14,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.shared.counted import counted
-from clusterddp.remote.shared.manifest import as_text
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.remote.shared.workdir.manifest import as_text
 from clusterddp.sync import git
 from clusterddp.text.folding import few
 from clusterddp.text.paths import shown

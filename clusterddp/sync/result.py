@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError
-from clusterddp.remote.shared.counted import counted
-from clusterddp.sync.files import is_code
-from clusterddp.sync.transfer import PATIENCE
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.sync.project_files import is_code
+from clusterddp.sync.transfer.progress_rate import PATIENCE
 from clusterddp.text.folding import few, folded_names
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_duration, human_size

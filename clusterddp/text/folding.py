@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.shared import shortening
-from clusterddp.remote.shared.host_names import folded_names, folded_words
+from clusterddp.remote.shared.names.host_names import folded_names, folded_words
+from clusterddp.remote.shared.text import shortening
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

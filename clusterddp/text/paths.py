@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterddp.remote.shared.manifest import on_disk
+from clusterddp.remote.shared.workdir.manifest import on_disk
 
 
 def shown(path: str) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from clusterddp.errors import UsageError
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 
 _BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _LONGEST = 1e10  # seconds

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.supervisor.fork_server import LOG
-from clusterddp.remote.worker.environment import fork_server_environment
+from clusterddp.remote.supervisor.fork_server_process import LOG
+from clusterddp.remote.worker.worker_env import fork_server_environment
 from tests.integration.shim_spool import PATIENCE, ShimSpool, environment, shim_environment
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.ssh.pipes import ChildPipe
 from clusterddp.hosts.zipapp import MAGIC_WORD
 from clusterddp.inventory import HostEntry
-from clusterddp.remote.shared.frames import encode
+from clusterddp.remote.shared.wire.frames import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.hosts.zipapp import PACKAGE, Bundle, bundle
-from clusterddp.launch.plan import LaunchOptions, LaunchPlan, make_plan
+from clusterddp.launch.make_plan import LaunchOptions, LaunchPlan, make_plan
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.remote.processes import roster
-from clusterddp.remote.shared.node_env import Node
-from clusterddp.remote.shared.records import written
-from clusterddp.remote.shared.run_record import RunRecord
+from clusterddp.remote.shared.run.node_env import Node
+from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system.bootstrap import read_json
-from clusterddp.runs.nodes import nodes_of
+from clusterddp.runs.node_answers import nodes_of
 from tests.integration.real_helper import alive, wait_for
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import pytest
 
 from clusterddp.remote.spool.events import read_events
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.remote.worker.environment import shim_script
+from clusterddp.remote.worker.worker_env import shim_script
 from tests.unit.plan_made import PLAN, made_spool
 
 if TYPE_CHECKING:

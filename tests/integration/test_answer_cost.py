@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 import pytest
 
 from clusterddp.hosts.answers import MEMORY, cost
-from clusterddp.remote.shared.frames import MAX_BODY, encode
+from clusterddp.remote.shared.wire.frames import MAX_BODY, encode
 
 MIB, SECONDS = 64, 2.0
 # An operator of its own, so that its peak is this answer's: prints the error, MiB of memory and seconds of CPU.
@@ -18,7 +18,7 @@ OPERATOR = """
 import json, re, sys, time
 from pathlib import Path
 from clusterddp.errors import ClusterddpError
-from clusterddp.sync.fetch import listing
+from clusterddp.sync.transfer.fetch import listing
 from tests.integration.hostile_helper import hostile
 
 def kib(name):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.cleanup import retention
-from clusterddp.remote.shared.records import written
+from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.spool.layout import all_spools
 from clusterddp.remote.system.bootstrap import write_json
-from clusterddp.runs.nodes import nodes_of
+from clusterddp.runs.node_answers import nodes_of
 from tests.integration.escapees import EVERY_WAY, WAYS
 from tests.integration.real_helper import alive, opened, wait_for
 from tests.integration.runs_started import Started, gone, kill_supervisor, on_the_roll, running, with_constant

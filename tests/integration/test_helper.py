@@ -18,9 +18,9 @@ import pytest
 
 from clusterddp.errors import HelperError, UnreachableError
 from clusterddp.hosts import client, stalled
-from clusterddp.hosts.bootstrap import handshake
 from clusterddp.hosts.client import Host
-from clusterddp.remote.shared.frames import CREDIT, MAX_ARGS_PARTS, MAX_BODY, PROTOCOL, Decoder, encode
+from clusterddp.hosts.start_helper import handshake
+from clusterddp.remote.shared.wire.frames import CREDIT, MAX_ARGS_PARTS, MAX_BODY, PROTOCOL, Decoder, encode
 from clusterddp.remote.system import procfs
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for, with_test_operations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterddp.hosts.ssh.pipes import ChildPipe
-    from clusterddp.remote.shared.frames import Frame
+    from clusterddp.remote.shared.wire.frames import Frame
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 

@@ -12,7 +12,7 @@ import pytest
 from clusterddp.errors import HelperError
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.zipapp import COMMAND, PACKAGE, bundle
-from clusterddp.remote.shared.code_archive import is_whole
+from clusterddp.remote.shared.code.code_archive import is_whole
 from tests.integration.real_helper import Shell, entry, wait_for
 from tests.integration.shim_spool import interpreter
 

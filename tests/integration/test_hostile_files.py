@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.errors import HelperError, SyncError
-from clusterddp.remote.shared.chunks import CHUNK, Chunk, content_of, digest_of
-from clusterddp.remote.shared.frames import encode
-from clusterddp.remote.shared.manifest import BadManifest, Entry
-from clusterddp.remote.shared.sync_stream import bundle
-from clusterddp.sync.fetch import Place, _checked, fetched, listing
-from clusterddp.sync.landing import ABSENT, OTHER, Landing
+from clusterddp.remote.shared.wire.chunk_stream import bundle
+from clusterddp.remote.shared.wire.chunks import CHUNK, Chunk, content_of, digest_of
+from clusterddp.remote.shared.wire.frames import encode
+from clusterddp.remote.shared.workdir.manifest import BadManifest, Entry
+from clusterddp.sync.transfer.fetch import Place, _checked, fetched, listing
+from clusterddp.sync.transfer.local_files import ABSENT, OTHER, Landing
 from tests.integration.hostile_helper import hostile
 from tests.unit.sync_help import content
 

@@ -15,10 +15,10 @@ from clusterddp.hosts.answers import Limit
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import each
 from clusterddp.inventory import HostEntry, Inventory
-from clusterddp.launch.ssh import LAUNCHER, Ssh
-from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, encode
-from clusterddp.remote.shared.run_record import RunRecord
-from clusterddp.runs.nodes import nodes_of
+from clusterddp.launch.ssh.over_ssh import LAUNCHER, Ssh
+from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.wire.frames import CREDIT, MAX_BODY, encode
+from clusterddp.runs.node_answers import nodes_of
 from clusterddp.runs.run import Run
 from tests.integration.hostile_helper import HELLO, READY, Hostile, hostile
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.lab import Lab
 
 JOINS = remedy("cli/commands/run.py", "{} joins run {}; `clusterddp logs --follow {}` shows its lines")
-JOINED = remedy("runs/late_hosts.py", "{} joins; `clusterddp logs --follow {}` shows its lines")
+JOINED = remedy("runs/auto_join.py", "{} joins; `clusterddp logs --follow {}` shows its lines")
 
 need_torch()
 pytestmark = pytest.mark.torch

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from clusterddp.remote.shared.node_end import end_of, fitted
-from clusterddp.remote.shared.node_reply import read_nodes
-from clusterddp.remote.shared.run_record import RunRecord
-from clusterddp.remote.shared.verdict import judge
-from clusterddp.remote.shared.verdict_record import made
+from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.verdict.judge import judge
+from clusterddp.remote.shared.verdict.node_report import end_of, fitted
+from clusterddp.remote.shared.verdict.status_reply import read_nodes
+from clusterddp.remote.shared.verdict.verdict_record import made
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.remote.supervisor import status
-from clusterddp.runs.view import run_views
+from clusterddp.remote.supervisor import status_operation
+from clusterddp.runs.run_view import run_views
 from tests.unit.plan_made import PLAN
 
 RUNS, WORKERS = 300, 8
@@ -43,7 +43,7 @@ def failed_run(state: Path, number: int, *, kept: bool) -> None:
     spool.event("agent_exited", exit_code=1)
     spool.write_exit("failed", 1, "the agent ended with 1", agent_exit=1, survivors=[])
     if kept:
-        end = fitted(end_of(status.describe(spool, spool.plan())))
+        end = fitted(end_of(status_operation.describe(spool, spool.plan())))
         spool.write_verdict(made(judge([end]), [end], [], writer="h", place=0))
 
 
@@ -51,7 +51,7 @@ def failed_run(state: Path, number: int, *, kept: bool) -> None:
 def test_a_list_costs_little_and_says_the_same(tmp_path: Path, kept: bool) -> None:  # noqa: FBT001
     for number in range(RUNS):
         failed_run(tmp_path, number, kept=kept)
-    whole, brief = (status.runs(Asked(tmp_path, brief=brief)) for brief in (False, True))  # type: ignore[arg-type]
+    whole, brief = (status_operation.runs(Asked(tmp_path, brief=brief)) for brief in (False, True))  # type: ignore[arg-type]
     size = len(json.dumps(brief))
     assert size <= RUNS * 3500
     assert len(json.dumps(whole)) > 10 * size
@@ -66,7 +66,7 @@ def test_only_those_that_are_wanted_are_told(tmp_path: Path) -> None:
         failed_run(tmp_path, number, kept=True)
 
     def told(**args: Any) -> list[int]:
-        return [int(node["run"]) for node in status.runs(Asked(tmp_path, brief=True, **args))]  # type: ignore[arg-type]
+        return [int(node["run"]) for node in status_operation.runs(Asked(tmp_path, brief=True, **args))]  # type: ignore[arg-type]
 
     assert told(project="p1") == [1, 4]
     assert told(reference="night") == [1, 3, 5]

@@ -18,9 +18,9 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import each, values
 from clusterddp.hosts.ssh import Connector
 from clusterddp.launch.prepare import new_run_id
-from clusterddp.launch.ssh import launch
+from clusterddp.launch.ssh.over_ssh import launch
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.runs.view import run_views
+from clusterddp.runs.run_view import run_views
 from tests.integration.real_helper import entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of
 from tests.lean import training_python
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from clusterddp.launch.plan import LaunchPlan
+    from clusterddp.launch.make_plan import LaunchPlan
 
 need_torch()
 pytestmark = pytest.mark.torch

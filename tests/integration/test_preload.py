@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote.worker.fork_checks import FORK_SOCKET
-from clusterddp.remote.worker.preload_trial import NO_SUCH
-from clusterddp.remote.worker.warm_folder import BEGUN_WITH
+from clusterddp.remote.fork_server.fork_checks import FORK_SOCKET
+from clusterddp.remote.fork_server.preload_trial import NO_SUCH
+from clusterddp.remote.preload.server_folder import BEGUN_WITH
 from tests.integration.fork_spool import empty_torch, fork_server, torch_environment
 from tests.integration.shim_spool import ShimSpool, make_spool
 from tests.integration.warm_spool import ask, begun, warm_server
@@ -136,7 +136,7 @@ def install(folder: Path, packages: Mapping[str, str]) -> str:
 TRIED = """
 import json, os, sys, torch
 sys.path[:0] = sys.argv[1:3]
-from clusterddp.remote.worker.preload_trial import tried
+from clusterddp.remote.fork_server.preload_trial import tried
 names, sys.argv[1:] = sys.argv[4:], []
 verdicts, _ = tried(names, os.getcwd(), lambda: None)
 print(json.dumps({one.name: [one.left_out, one.reads, one.asks] for one in verdicts}))
@@ -201,7 +201,7 @@ def test_a_package_that_imports_what_is_not_installed_is_left_out(tmp_path: Path
 
 FREE_ONES = """
 import importlib, json
-from clusterddp.remote.worker import environment_reads as reads
+from clusterddp.remote.fork_server import environ_reads
 reads.mapped_files = set  # libraries name what they read later, too
 asked = set()
 with reads.noting(asked):

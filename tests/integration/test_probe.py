@@ -14,8 +14,8 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import each, values
 from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry, load
-from clusterddp.probe.evidence import survey_network
-from clusterddp.probe.network import clock_offset, probe
+from clusterddp.probe.dial_hosts import clock_offset, probe
+from clusterddp.probe.gather import survey_network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """What messages tell a user to type is typed as it was printed, and does what they promise; no hosts are needed.
 
-Not here: remedies that need hosts (test_remedies_on_hosts.py), of locks (tests/unit/environments/test_lock.py).
+Not here: remedies that need hosts (test_remedies_on_hosts.py), of locks (tests/unit/environments/test_lock_file.py).
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Case:
 
 CASES = [
     Case(
-        told=remedy("cli/after_script.py", "write `{}`; or, if the script is to have it, `{}`"),
+        told=remedy("cli/misplaced_options.py", "write `{}`; or, if the script is to have it, `{}`"),
         first="clusterddp run train.py --dry-run",
     ),
     Case(
-        told=remedy("cli/after_script.py", "write `{}`; or, if the script is to have it, `{}`"),
+        told=remedy("cli/misplaced_options.py", "write `{}`; or, if the script is to have it, `{}`"),
         first="cd .. && clusterddp -C 'my project' run train.py --dry-run",
         then="",
     ),
@@ -79,7 +79,7 @@ CASES = [
         then="clusterddp init c,d --output other.yaml",
     ),
     Case(
-        told=remedy("cli/words.py", "write --env {}=VALUE"),
+        told=remedy("cli/option_docs.py", "write --env {}=VALUE"),
         first="clusterddp run --env NOPE train.py",
         then="clusterddp run --env NOPE=VALUE train.py",
         prints="trained VALUE",
@@ -207,7 +207,7 @@ CASES = [
         then="clusterddp hosts -i mended.yaml",
     ),
     Case(
-        told=remedy("launch/reach.py", "give one clusterddp_role: node"),
+        told=remedy("launch/answering.py", "give one clusterddp_role: node"),
         first="clusterddp run --dry-run -i i.yaml train.py",
         files={
             "i.yaml": ONE_HOST.format("a", "clusterddp_role: none"),
@@ -216,7 +216,7 @@ CASES = [
         then="clusterddp run --dry-run -i mended.yaml train.py",
     ),
     Case(
-        told=remedy("launch/base.py", "choose one with --launcher"),
+        told=remedy("launch/launcher.py", "choose one with --launcher"),
         first="clusterddp run --dry-run -i i.yaml train.py",
         files={
             "i.yaml": "all:\n  vars: {ansible_connection: local}\n  hosts:\n"
@@ -225,7 +225,7 @@ CASES = [
         then="clusterddp run --dry-run -i i.yaml --launcher ssh train.py",
     ),
     Case(
-        told=remedy("launch/ssh.py", "leave it out, or give --launcher slurm"),
+        told=remedy("launch/ssh/over_ssh.py", "leave it out, or give --launcher slurm"),
         first="clusterddp run --dry-run --array 0-3 train.py",
         then="clusterddp run --dry-run train.py",
     ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.shared import interfaces
+from clusterddp.remote.shared.names import interfaces
 from tests.integration.cli import User, local_processes
 from tests.integration.test_remedies_runs import WAITS, refused, typed, write_inventory
 from tests.lab.system import ProcessId, kill_and_wait, wait_until
@@ -91,7 +91,7 @@ def own_address() -> str:
     return str(outside[0])
 
 
-OUTSIDE = remedy("launch/join.py", "start the run with hosts of two machines, or with clusterddp_address")
+OUTSIDE = remedy("launch/ssh/join.py", "start the run with hosts of two machines, or with clusterddp_address")
 
 
 def test_a_host_elsewhere_joins_a_run_that_was_started_with_an_address(user: User) -> None:

@@ -172,7 +172,8 @@ ANEW = remedy("checks/catalog/locked.py", "`rm -r {}` on the host, then `cluster
 LAST = remedy("environments/removal.py", "this project used it last; --purge --environments removes it too")
 AGAIN = remedy("cli/down_tables.py", "`{}` again finishes the work")
 ROOM = remedy(
-    "remote/environment/operations.py", "make room there (`clusterddp down --environments`), or set clusterddp_state"
+    "remote/environment/install_operations.py",
+    "make room there (`clusterddp down --environments`), or set clusterddp_state",
 )
 LOCKED = "doctor --only locked-environment"
 

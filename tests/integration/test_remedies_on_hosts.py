@@ -103,7 +103,7 @@ MENDINGS: list[Mending] = [
     (
         {"ansible_port": 23},
         "",
-        remedy("launch/reach.py", "{}go on without: --limit {}"),
+        remedy("launch/answering.py", "{}go on without: --limit {}"),
         {"ansible_port": 23},
         "{limit}",
     ),
@@ -117,7 +117,7 @@ MENDINGS: list[Mending] = [
     (
         {"ansible_python_interpreter": "/nope/python"},
         "",
-        remedy("hosts/bootstrap.py", "set ansible_python_interpreter to a Python 3.8 or newer"),
+        remedy("hosts/start_helper.py", "set ansible_python_interpreter to a Python 3.8 or newer"),
         {"ansible_python_interpreter": "/usr/bin/python3"},
         "",
     ),
@@ -142,7 +142,7 @@ MENDINGS: list[Mending] = [
     (
         {},
         "--sync-limit 1",
-        remedy("sync/files.py", "keep them out with .gitignore, or allow more with --sync-limit SIZE"),
+        remedy("sync/project_files.py", "keep them out with .gitignore, or allow more with --sync-limit SIZE"),
         {},
         "--sync-limit 10MB",
     ),
@@ -185,7 +185,7 @@ def placed(variables: dict[str, Any], user: User) -> dict[str, Any]:
 
 LIVE = remedy("cli/commands/up.py", "run {} of this project is {}; `clusterddp stop {}` ends it")
 OTHER_CODE = remedy(
-    "remote/sync/workdir.py",
+    "remote/workdir/workdir.py",
     "give this run a folder of its own with --workdir NAME, wait for that run, or `clusterddp stop %s`",
 )
 

@@ -150,13 +150,13 @@ def test_data_that_git_ignores_comes_to_the_host_by_what_is_told(user: User, way
     assert (workdir_of(user) / "data/set.bin").stat().st_size == 2_000_000
 
 
-NO_RUN = remedy("launch/moves.py", "`clusterddp runs --all` lists them; the beginning of an id is not enough here")
-A_RUN_AND_A_PATH = remedy("launch/moves.py", "write ./{}, or --run {}")
-OTHER_HOST = remedy("launch/moves.py", "see `clusterddp status`")
-FROM_HERE = remedy("launch/again.py", "`clusterddp runs` lists the project's; one is repeated where it was started")
+NO_RUN = remedy("api/copy.py", "`clusterddp runs --all` lists them; the beginning of an id is not enough here")
+A_RUN_AND_A_PATH = remedy("api/copy.py", "write ./{}, or --run {}")
+OTHER_HOST = remedy("api/copy.py", "see `clusterddp status`")
+FROM_HERE = remedy("launch/repeat.py", "`clusterddp runs` lists the project's; one is repeated where it was started")
 NO_LINES = remedy("logs/resume.py", "--after {}: line {} is none of `logs --json`")
-BRING_BACK = remedy("launch/again.py", "bring that back, or start the script without --again")
-CHECKOUT = remedy("launch/again.py", "`git checkout {}` has it")
+BRING_BACK = remedy("launch/repeat.py", "bring that back, or start the script without --again")
+CHECKOUT = remedy("launch/repeat.py", "`git checkout {}` has it")
 
 
 def test_what_is_told_of_runs_that_are_not_found_finds_them(user: User) -> None:
@@ -211,19 +211,19 @@ def test_the_commit_that_is_told_has_the_code_of_the_run(user: User) -> None:
 
 
 NO_FOLDER = remedy("remote/supervisor/start.py", "run again without --no-sync")
-FIXED = remedy("launch/join.py", "start it with --nnodes MIN:MAX")
-FULL = remedy("launch/join.py", "choose fewer by --limit")
+FIXED = remedy("launch/ssh/join.py", "start it with --nnodes MIN:MAX")
+FULL = remedy("launch/ssh/join.py", "choose fewer by --limit")
 SHARED = remedy(
-    "remote/sync/workdir.py",
+    "remote/workdir/workdir.py",
     "run %s is live in %s too: both write there; --workdir fresh gives a run a folder of its own",
 )
 LIVE = remedy("runs/holdings.py", "`clusterddp stop {}` ends it")
 STACKS = remedy("runs/watch.py", "`clusterddp status {} --stacks` shows where each one is")
-ALL = remedy("runs/last_words.py", "`clusterddp logs {} --rank {} --stream err` shows all")
-NO_WARM = remedy("launch/warm.py", "leave clusterddp_fork_server: false out there")
+ALL = remedy("runs/failure_lines.py", "`clusterddp logs {} --rank {} --stream err` shows all")
+NO_WARM = remedy("launch/preload.py", "leave clusterddp_fork_server: false out there")
 PORTS = remedy("remote/system/ports.py", "free one, or set clusterddp_ports to another range")
 RANGE = remedy("remote/probes/reachability.py", "free one, or set clusterddp_ports to another range")
-OWN_WORKDIR = remedy("remote/sync/workdir.py", "set clusterddp_workdir to a folder of its own")
+OWN_WORKDIR = remedy("remote/workdir/workdir.py", "set clusterddp_workdir to a folder of its own")
 SHORTER = remedy("remote/system/bootstrap.py", "set clusterddp_state to a shorter path")
 STICKY = remedy("remote/system/bootstrap.py", "`chmod +t %s`, or %s")
 OWN_STATE = remedy("remote/system/bootstrap.py", "set clusterddp_state to a folder of your own")

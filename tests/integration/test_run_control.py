@@ -21,12 +21,12 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import each, values
 from clusterddp.hosts.ssh import Connector
 from clusterddp.launch.prepare import new_run_id
-from clusterddp.launch.ssh import launch
-from clusterddp.remote.shared.failures import LEASE
-from clusterddp.remote.shared.verdict_record import VerdictRecord, best
+from clusterddp.launch.ssh.over_ssh import launch
+from clusterddp.remote.shared.verdict.failures import LEASE
+from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best
 from clusterddp.remote.spool.layout import Spool, all_spools
-from clusterddp.runs.nodes import nodes_of
-from clusterddp.runs.view import RunView, run_views
+from clusterddp.runs.node_answers import nodes_of
+from clusterddp.runs.run_view import RunView, run_views
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of, with_constants
 
@@ -45,7 +45,7 @@ IMPATIENT = (
     ),
     ("control/leader", "SILENCE = 2.5", "SILENCE = 1.5"),
     ("control/leader", "SILENCE_TCP = 5.0", "SILENCE_TCP = 1.5"),
-    ("control/beats", "BEAT = 0.5", "BEAT = 0.2"),
+    ("control/heartbeats", "BEAT = 0.5", "BEAT = 0.2"),
     ("control/leader", "DIAL_LIMIT = 2.0", "DIAL_LIMIT = 0.5"),
     ("control/membership", "TELL = 5.0", "TELL = 0.5"),
     ("supervisor/conclusion", "OUT_OF_REACH = 15.0", "OUT_OF_REACH = 3.0"),

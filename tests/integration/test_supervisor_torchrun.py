@@ -17,10 +17,10 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import each, values
 from clusterddp.hosts.ssh import Connector
 from clusterddp.launch.prepare import new_run_id
-from clusterddp.launch.ssh import launch
-from clusterddp.remote.shared.node_records import Ready
+from clusterddp.launch.ssh.over_ssh import launch
+from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.runs.view import RunView, run_views
+from clusterddp.runs.run_view import RunView, run_views
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, agent_plan, gone, modes, node, plan_of, start, with_constant
 from tests.lean import lean_python
@@ -29,7 +29,7 @@ from tests.with_torch import need_torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterddp.launch.plan import LaunchPlan
+    from clusterddp.launch.make_plan import LaunchPlan
 
 need_torch()
 pytestmark = [

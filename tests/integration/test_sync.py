@@ -13,7 +13,7 @@ from clusterddp.errors import HelperError
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry
-from clusterddp.sync.push import sync, workdirs_as_they_are
+from clusterddp.sync.send_code import sync, workdirs_as_they_are
 from tests.unit.sync_help import content, tree_of, write
 
 if TYPE_CHECKING:

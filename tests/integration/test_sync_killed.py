@@ -18,12 +18,12 @@ from clusterddp.errors import HostError
 from clusterddp.hosts.answers import ORDINARY, Limit
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.ssh import Connector
-from clusterddp.remote.shared.chunks import CHUNK
+from clusterddp.remote.shared.wire.chunks import CHUNK
 from clusterddp.sync.chosen_files import choose
 from clusterddp.sync.deliver import deliver
-from clusterddp.sync.push import sync
-from clusterddp.sync.transfer import Transfer
-from clusterddp.sync.upload import Files, Uploads
+from clusterddp.sync.send_code import sync
+from clusterddp.sync.transfer.progress_rate import Transfer
+from clusterddp.sync.transfer.upload import Files, Uploads
 from tests.integration.real_helper import entry, with_test_operations
 from tests.unit.sync_help import content, project_at, tree_of, write
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.shared.placed_plan import choose_backend
+from clusterddp.remote.shared.run.unplaced_plan import choose_backend
 from tests.integration.test_plugin import DIES_ONCE, hosts, launched, plan_for
 from tests.integration.torch_sources import overlay
 from tests.with_torch import need_torch

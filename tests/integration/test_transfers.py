@@ -10,8 +10,8 @@ import pytest
 
 from clusterddp.cli.main import main
 from clusterddp.errors import SyncError
-from clusterddp.remote.shared.chunks import CHUNK
-from clusterddp.sync.landing import Landing
+from clusterddp.remote.shared.wire.chunks import CHUNK
+from clusterddp.sync.transfer.local_files import Landing
 from tests.unit.sync_help import content, write
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def test_sync_says_what_would_change_then_changes_it_then_finds_nothing(user: Us
 
 
 def test_sync_refuses_while_a_live_run_has_other_code_there(user: User) -> None:
-    from clusterddp.remote.sync.protect import mark  # noqa: PLC0415 - stands in for a supervisor
+    from clusterddp.remote.workdir.run_markers import mark  # noqa: PLC0415 - stands in for a supervisor
 
     user("sync")
     state, workdir = str(user.place / "gpu01/state"), bytes(user.work("gpu01"))

@@ -33,7 +33,7 @@ made = zipapp.Bundle(code=buffer.getvalue(), digest=hashlib.sha256(buffer.getval
 zipapp.bundle = lambda: made
 """
 BUG_HERE = """
-from clusterddp.api import Cluster
+from clusterddp.api.cluster import Cluster
 def list_runs(*_args, **_options):
     raise KeyError("provoked")
 Cluster.list_runs = list_runs
@@ -85,7 +85,7 @@ def test_verbose_tells_the_way_to_each_host_and_why(make_lab: MakeLab, user: Use
 
 def test_a_bug_on_the_hosts_is_one_line_and_their_traceback_in_one_crash_file(lab: Lab, user: User) -> None:
     lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu00", "gpu01"])
-    bug = with_bug(user, BUG_ON_HOSTS.replace("MODULE", "supervisor/status").replace("FUNCTION", "runs"))
+    bug = with_bug(user, BUG_ON_HOSTS.replace("MODULE", "supervisor/status_operation").replace("FUNCTION", "runs"))
     done = user.run("status", env=bug)
     assert done.code == 1
     said = [line.split("; ")[0] for line in done.notes[1:]]
@@ -96,7 +96,7 @@ def test_a_bug_on_the_hosts_is_one_line_and_their_traceback_in_one_crash_file(la
     here, _, there = path.read_text().partition("On gpu0")
     assert "command    clusterddp status\n" in here
     assert "hosts/client.py" in here
-    assert "supervisor/status.py" in there
+    assert "supervisor/status_operation.py" in there
     assert there.endswith("in runs\n    raise KeyError('provoked')\nKeyError: 'provoked'\n")
     shown = told(user.run("status", "-v", env=bug))
     assert "    raise KeyError('provoked')" in shown
@@ -104,7 +104,7 @@ def test_a_bug_on_the_hosts_is_one_line_and_their_traceback_in_one_crash_file(la
 
 def test_a_bug_on_a_host_while_a_run_starts_is_not_the_scripts_failure(lab: Lab, user: User) -> None:
     lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu00"])
-    bug = with_bug(user, BUG_ON_HOSTS.replace("MODULE", "sync/apply").replace("FUNCTION", "workdir_state"))
+    bug = with_bug(user, BUG_ON_HOSTS.replace("MODULE", "workdir/sync_operations").replace("FUNCTION", "workdir_state"))
     done = user.run("run", "--secret", "PIN", "train.py", "--token", "hf_1234", env={**bug, "PIN": "open-sesame"})
     assert (done.code, done.out) == (125, "")
     crash = CRASH.search(done.notes[-1])

@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.supervisor.fork_server import LOG
-from clusterddp.remote.worker.environment import fork_server_environment, script_environment
-from clusterddp.remote.worker.fork_checks import FORK_SOCKET
+from clusterddp.remote.fork_server.fork_checks import FORK_SOCKET
+from clusterddp.remote.preload.server_folder import SCRIPT, WISHES
+from clusterddp.remote.supervisor.fork_server_process import LOG
 from clusterddp.remote.worker.fork_client import Connection, connect, decoded, send
-from clusterddp.remote.worker.warm_folder import SCRIPT, WISHES
+from clusterddp.remote.worker.worker_env import fork_server_environment, script_environment
 from tests.integration.fork_spool import OF_ONE_WORKER, torch_environment
 from tests.integration.shim_spool import ShimSpool, shim_environment, wait_for
 from tests.lab.system import wait_until

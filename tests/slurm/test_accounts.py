@@ -106,9 +106,10 @@ def test_a_limit_that_other_jobs_use_up_is_waited_for(user: User, slurm: Slurm) 
 
 
 MY_ACCOUNT = remedy(
-    "slurm/login.py", "set clusterddp_slurm_account to one of yours (`sacctmgr show associations user=$USER`)"
+    "launch/slurm/client/login_host.py",
+    "set clusterddp_slurm_account to one of yours (`sacctmgr show associations user=$USER`)",
 )
-MY_QOS = remedy("slurm/login.py", "set clusterddp_slurm_qos to one of yours")
+MY_QOS = remedy("launch/slurm/client/login_host.py", "set clusterddp_slurm_qos to one of yours")
 MINE = remedy(
     "checks/catalog/slurm.py",
     "set clusterddp_slurm_account, clusterddp_slurm_qos; `sacctmgr show associations user=$USER` lists them",

@@ -7,10 +7,10 @@ import tempfile
 from typing import Any
 
 from clusterddp.hosts.zipapp import bundle
-from clusterddp.remote.shared.node_env import Policy
-from clusterddp.remote.shared.plan import NodePlan, Peer, Store
-from clusterddp.remote.shared.records import written
-from clusterddp.remote.shared.run_record import RunRecord
+from clusterddp.remote.shared.run.node_env import Policy
+from clusterddp.remote.shared.run.plan import NodePlan, Peer, Store
+from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.spool.layout import Spool, create_spool
 
 PLAN = NodePlan(

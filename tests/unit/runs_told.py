@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from clusterddp.remote.shared.run_record import read_run_record
+from clusterddp.remote.shared.run.run_record import read_run_record
 
 SECOND = 10**9
 BEGAN = 1_800_000_000 * SECOND

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.remote.logs.tail import tail
 from clusterddp.remote.logs.time_index import IndexWriter
-from clusterddp.remote.shared.frames import Frame
-from clusterddp.remote.shared.log_frames import parts, read_lines
+from clusterddp.remote.shared.run.log_frames import parts, read_lines
+from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.remote.spool.events import append_event
 from tests.unit.plan_made import plan_text
 

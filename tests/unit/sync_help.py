@@ -16,14 +16,14 @@ from clusterddp.errors import HelperError
 from clusterddp.hosts.answers import ORDINARY, Limit
 from clusterddp.project import Project
 from clusterddp.remote.helper.operations import find
-from clusterddp.remote.shared import manifest
-from clusterddp.remote.shared.chunks import digest_of
-from clusterddp.remote.sync.lock import PLACE
-from clusterddp.remote.sync.protect import mark
+from clusterddp.remote.shared.wire.chunks import digest_of
+from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.system.bootstrap import Refused
+from clusterddp.remote.workdir.folder_lock import PLACE
+from clusterddp.remote.workdir.run_markers import mark
 from clusterddp.sync.earlier import Earlier
-from clusterddp.sync.files import Tree, scan
-from clusterddp.sync.push import sync
+from clusterddp.sync.project_files import Tree, scan
+from clusterddp.sync.send_code import sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from clusterddp.api import Cluster, Run
+from clusterddp.api.cluster import Cluster, Run
 from clusterddp.cli.main import COMMANDS, cli
 from clusterddp.inventory import built_in, load
 from clusterddp.inventory.variable_names import OURS, USED

@@ -20,12 +20,12 @@ from clusterddp.hosts.ssh.config import _lines
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, _parse
 from clusterddp.logs import checked
 from clusterddp.remote.probes import nvidia_smi_xml
-from clusterddp.remote.shared.frames import Decoder, Frame, ProtocolError, encode, parse, parse_json
-from clusterddp.remote.shared.node_reply import read_nodes
+from clusterddp.remote.shared.verdict.status_reply import read_nodes
+from clusterddp.remote.shared.wire.frames import Decoder, Frame, ProtocolError, encode, parse, parse_json
 from clusterddp.remote.system import nvidia_smi
-from clusterddp.runs.view import run_views
+from clusterddp.runs.run_view import run_views
 from tests.unit.logs.test_incoming import END, HELLO, LINES
-from tests.unit.remote.shared.test_node_reply import node
+from tests.unit.remote.shared.verdict.test_status_reply import node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

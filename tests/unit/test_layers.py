@@ -29,12 +29,13 @@ REMOTE = SOURCE / "remote"
 # imports `remote.shared` alone.
 OPERATOR = (
     "errors", "folders", "remote.shared", "text", "consent", "inventory", "project_folder", "project_file", "project",
-    "crash", "discover", "logs", "hosts", "facts", "sync", "environments", "runs", "shell", "checks", "probe", "slurm",
+    "crash", "discover", "logs", "hosts", "facts", "sync", "environments", "runs", "shell", "checks", "probe",
     "launch", "doctor", "provision", "api", "tasks", "fabfile", "cli",
 )  # fmt: skip
 HOSTS = (
-    "system", "shared", "spool", "rendezvous", "worker", "control", "helper", "logs", "processes", "sync", "cleanup",
-    "supervisor", "probes", "environment", "slurm", "shell", "builtin",
+    "system", "shared", "spool", "rendezvous", "fork_server", "worker", "preload", "control", "helper", "logs",
+    "processes", "transfer", "workdir", "user_files", "cleanup", "supervisor", "probes", "environment", "slurm",
+    "shell", "builtin",
 )  # fmt: skip
 FACES = {"__init__", "__main__"}  # of a package: they pass on what the rooms hold
 
@@ -47,7 +48,7 @@ DOORS = {
     "yaml": {"inventory"},
     "click": {"cli"},
     "pathspec": {"sync/gitignore"},
-    "cryptography": {"sync/certificates", "hosts/ssh/private_keys"},
+    "cryptography": {"sync/transfer/certificates", "hosts/ssh/private_keys"},
     "tomllib": {"project", "environments"},
     "tomli": {"project", "environments"},
     "packaging": {"environments"},
@@ -55,11 +56,11 @@ DOORS = {
 }
 # Values in, values out: rooms, or files of one.
 PURE = (
-    "launch/plan",
+    "launch/make_plan",
     "runs/known_messages",
-    "runs/verdict",
+    "runs/verdict_lines",
     "runs/notices",
-    "runs/view",
+    "runs/run_view",
     "runs/stacks",
     "facts",
     "checks",
@@ -139,7 +140,7 @@ def imports(path: Path) -> Iterator[tuple[int, int, str]]:
 
 
 def room(module: str) -> str:
-    """``remote.shared`` of ``clusterddp.remote.shared.frames``; ``hosts`` of ``clusterddp.hosts.ssh``."""
+    """``remote.shared`` of ``clusterddp.remote.shared.wire.frames``; ``hosts`` of ``clusterddp.hosts.ssh``."""
     parts = module.split(".")[1:]
     return ".".join(parts[: 2 if parts[0] == "remote" else 1]) if parts else ""
 

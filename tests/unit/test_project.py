@@ -8,7 +8,7 @@ import pytest
 
 from clusterddp.errors import UsageError
 from clusterddp.project import find, typed
-from clusterddp.remote.shared.run_record import RunRecord
+from clusterddp.remote.shared.run.run_record import RunRecord
 
 
 def test_the_project_is_the_nearest_ancestor_with_git_folder_or_file(tmp_path: Path) -> None:

@@ -18,14 +18,14 @@ from clusterddp.cli import host_list
 from clusterddp.cli.session import open_cluster
 from clusterddp.crash import write_crash
 from clusterddp.errors import ClusterddpError, RunError, UsageError
-from clusterddp.launch import again
+from clusterddp.launch import repeat
 from clusterddp.project import find
-from clusterddp.remote.shared.records import written
-from clusterddp.remote.shared.run_record import RunRecord
-from clusterddp.runs import local_record
-from clusterddp.sync import objects
+from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.runs import local_cache
+from clusterddp.sync import code_store
 from clusterddp.sync.earlier import Earlier
-from clusterddp.sync.files import scan
+from clusterddp.sync.project_files import scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,11 +66,11 @@ def use(project: Project) -> None:
         lambda: project.remember(project.root / "i.yaml", None),
         project.runs,
         lambda: project.launchers,
-        lambda: objects.keep(project, scan(project)),
+        lambda: code_store.keep(project, scan(project)),
         lambda: Earlier(folder=project.folder / "synced").keep("e" * 64, b"x"),
         lambda: Earlier(folder=project.folder / "synced").read("d" * 64),
         lambda: write_crash(ValueError("x"), project=project),
-        lambda: local_record.kept(project),
+        lambda: local_cache.kept(project),
         lambda: host_list.write("gpu01", (), project),
         lambda: project.write("verdicts/abcdefghij.json", b"{}"),
     ]
@@ -160,13 +160,13 @@ def test_a_run_that_a_clone_brings_along_is_shown_and_not_repeated(
     with pytest.raises(
         RunError, match="run abcdefghij cannot be repeated: nothing proves that you have started it here"
     ):
-        again.recorded(project, "night")
+        repeat.recorded(project, "night")
     mine = RunRecord(hosts=("h",), run="bbbbbbbbbb", name="mine")
     project.record_run(mine)
-    assert again.recorded(project, "mine") == mine
+    assert repeat.recorded(project, "mine") == mine
     with (project.folder / "runs.jsonl").open("a") as index:
         index.write(text.replace("abcdefghij", "bbbbbbbbbb") + "\n")
-    assert again.recorded(project, "bbbbbbbbbb") == mine
+    assert repeat.recorded(project, "bbbbbbbbbb") == mine
 
 
 WRITES = """

@@ -13,9 +13,9 @@ from clusterddp.hosts.answers import ORDINARY, Limit, read_answer
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.inventory import HostEntry
 from clusterddp.remote.helper.request import Request
-from clusterddp.remote.shared.frames import Decoder, Frame, encode
-from clusterddp.remote.sync import pushed
+from clusterddp.remote.shared.wire.frames import Decoder, Frame, encode
 from clusterddp.remote.system.bootstrap import Refused
+from clusterddp.remote.user_files import push_operations
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -80,7 +80,7 @@ class ThreadHost:
 
         def work() -> None:
             try:
-                request.finish(getattr(pushed, op)(request))
+                request.finish(getattr(push_operations, op)(request))
             except Refused as error:
                 request.fail(error.message, error.remedy)
             except EOFError:  # the operator has left

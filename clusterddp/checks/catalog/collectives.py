@@ -14,7 +14,7 @@ from clusterddp.checks.model import Check, Finding, fail, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, WORKERS
 from clusterddp.facts import expected, late_ranks, median, odd_sums, slow_gpus, slowness
 from clusterddp.facts.bench_results import FAR_LOWER
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:

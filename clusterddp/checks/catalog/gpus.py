@@ -13,7 +13,7 @@ from clusterddp.checks.model import Check, Finding, fail, for_facts, unknown, wa
 from clusterddp.checks.needs import FACTS, HEALTH
 from clusterddp.facts import check_gpus
 from clusterddp.facts.gpu_assignment import FREE_MIB
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import few
 
 if TYPE_CHECKING:

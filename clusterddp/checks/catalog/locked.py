@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.model import Check, Finding, Need, fail, odd_ones
-from clusterddp.facts.locked import LockedFacts
+from clusterddp.facts.installed_versions import LockedFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.checks.model import Check, Finding, Need, fail, for_each, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.needs import FACTS, HEALTH, RUNS
 from clusterddp.facts import workers
-from clusterddp.facts.fields import facts_of, read_as
-from clusterddp.remote.shared.counted import counted
+from clusterddp.facts.read_facts import facts_of, read_as
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import few
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog import connectivity, gpus, machine, network, software, storage
 from clusterddp.checks.model import Check, Finding, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, REHEARSAL
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:

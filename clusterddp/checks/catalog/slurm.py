@@ -1,6 +1,6 @@
 """Checks of Slurm: what it tells on the login host, and whether its nodes are what it takes them for.
 
-Not here: asking it (slurm/survey.py), the job in which nodes are looked at (doctor/allocation.py).
+Not here: asking it (launch/slurm/client/survey.py), the job in which nodes are looked at (doctor/borrowed_nodes.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.evidence import SlurmSeen
 from clusterddp.checks.model import Check, Finding, fail, warn
 from clusterddp.checks.needs import SLURM, SLURM_NODE
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import few, folded_names
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from clusterddp.cli.options import DURATION, Number
+from clusterddp.cli.click_options import DURATION, Number
 from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clusterddp import __version__
-from clusterddp.cli import completion, words
-from clusterddp.cli.options import Checked, Number, cluster_options
+from clusterddp.cli import completion, option_docs
+from clusterddp.cli.click_options import Checked, Number, cluster_options
 from clusterddp.cli.output import put, say
 from clusterddp.cli.verbose import tell
 from clusterddp.errors import EXIT_FAILED, UsageError
@@ -88,7 +88,7 @@ def command(
     _refuse_mixed(fix=fix, yes=yes, as_json=as_json, arguments=arguments)
     from clusterddp.checks.engine import select  # noqa: PLC0415 - start-up
 
-    names = words.names(only), words.names(skip)
+    names = option_docs.names(only), option_docs.names(skip)
     checks = select(*names, bench=bench or listing, slurm=True)  # with which launcher is not known yet
     if listing:
         for check in checks:

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.options import cluster_options
+from clusterddp.cli.click_options import cluster_options
 from clusterddp.cli.output import report, say
 from clusterddp.errors import UsageError
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from clusterddp.api import Cluster
+    from clusterddp.api.cluster import Cluster
     from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.runs.beside import WorkdirBeside
     from clusterddp.runs.cleanup import Cleaned
-    from clusterddp.runs.view import RunView
+    from clusterddp.runs.run_view import RunView
 
 
 _STAYS = "--environments removes those that are not used"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clusterddp.cli import interrupts
-from clusterddp.cli.options import Duration, cluster_options
+from clusterddp.cli.click_options import Duration, cluster_options
 from clusterddp.cli.output import STANDING, say, writer
 from clusterddp.errors import UsageError
 from clusterddp.text.folding import few, folded_names

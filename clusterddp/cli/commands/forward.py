@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli import completion, interrupts
-from clusterddp.cli.one_host import entry_of, host_of_rank
-from clusterddp.cli.options import Checked, inventory_option
+from clusterddp.cli.choose_host import entry_of, host_of_rank
+from clusterddp.cli.click_options import Checked, inventory_option
 from clusterddp.cli.output import put, say
 from clusterddp.shell.forward import forward_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.api import Cluster
+    from clusterddp.api.cluster import Cluster
     from clusterddp.shell.forward import ForwardSpec
 
 
@@ -49,12 +49,12 @@ def command(inventory: Path | None, ports: tuple[str, ...], run: str | None) -> 
 
 def _host_of(cluster: Cluster, spec: ForwardSpec, run: str | None) -> str:
     """The host that is meant, reached."""
-    from clusterddp.launch import reach  # noqa: PLC0415 - start-up
+    from clusterddp.launch import answering  # noqa: PLC0415 - start-up
 
     if spec.host:
         name = entry_of(cluster, spec.host).name
     elif spec.rank is not None:
         name = host_of_rank(cluster, spec.rank, run)
     else:
-        name = reach.nodes(cluster.inventory)[0].name
+        name = answering.nodes(cluster.inventory)[0].name
     return cluster.host(name).name

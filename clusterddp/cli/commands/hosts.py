@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.options import cluster_options
+from clusterddp.cli.click_options import cluster_options
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clusterddp.cli import completion
+from clusterddp.cli.click_options import MOMENT, RANKS, Attempt, Number, cluster_options, watching_options
 from clusterddp.cli.interrupts import saying_that_it_goes_on
-from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, watching_options
 from clusterddp.cli.output import fold_if_wanted, say, say_event, say_reasons, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
 from clusterddp.text.folding import folded_names
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from clusterddp.logs import Event, Offsets, Renderer, Selection
     from clusterddp.runs.run import Run
-    from clusterddp.runs.verdict import Verdict
+    from clusterddp.runs.verdict_lines import Verdict
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli import completion
-from clusterddp.cli.options import RANKS, cluster_options
+from clusterddp.cli.click_options import RANKS, cluster_options
 from clusterddp.cli.output import put, say
 from clusterddp.cli.progress import Progress
 from clusterddp.errors import UsageError
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import few, folded_names
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from clusterddp.sync.collect import Pulled
+    from clusterddp.sync.transfer.collect import Pulled
 
 _NAMED = 5
 
@@ -52,7 +52,7 @@ def command(
 ) -> int:
     """Bring here what lies at PATH on the hosts, or what RUN has written; by default the live run, else the last."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
-    from clusterddp.sync.files import new_data  # noqa: PLC0415
+    from clusterddp.sync.project_files import new_data  # noqa: PLC0415
 
     most = 1 if run else 2
     if len(words) > most:

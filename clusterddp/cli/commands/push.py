@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.options import SIZE, cluster_options, spread_option
+from clusterddp.cli.click_options import SIZE, cluster_options, spread_option
 from clusterddp.cli.output import put
 from clusterddp.cli.progress import Progress
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 from clusterddp.text.units import human_size
 

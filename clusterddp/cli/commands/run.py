@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clusterddp.cli import completion, words
-from clusterddp.cli.after_script import RunCommand, notice_own_options, refuse_misplaced, refuse_unread
-from clusterddp.cli.options import (
+from clusterddp.cli import completion, option_docs
+from clusterddp.cli.click_options import (
     DURATION,
     NODES,
     RANKS,
@@ -26,14 +25,15 @@ from clusterddp.cli.options import (
     take_option,
     watching_options,
 )
+from clusterddp.cli.misplaced_options import RunCommand, notice_own_options, refuse_misplaced, refuse_unread
 from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values
-from clusterddp.remote.shared.counted import counted
-from clusterddp.remote.shared.node_env import GRACE
+from clusterddp.remote.shared.run.node_env import GRACE
+from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
-    from clusterddp.api import Cluster
+    from clusterddp.api.cluster import Cluster
     from clusterddp.launch.options import RunOptions
 
 _BESIDE_AGAIN = {
@@ -141,10 +141,12 @@ _BESIDE_AGAIN = {
 @setting("--show", type=RANKS, default="all", metavar="all|RANKS", help="Whose lines to show.")
 @watching_options
 @setting("--debug-comm", is_flag=True, help="Let NCCL and torch tell what they do.")
-@click.option("--result", type=Checked(words.writable), metavar="FILE", help="Write the final status there as JSON.")
+@click.option(
+    "--result", type=Checked(option_docs.writable), metavar="FILE", help="Write the final status there as JSON."
+)
 @click.option(
     "--timeline",
-    type=Checked(words.writable),
+    type=Checked(option_docs.writable),
     metavar="FILE.html",
     help="Write there where the start's time went on every host; as text unless it ends in .html.",
 )
@@ -265,12 +267,12 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
     if given["detach"] and given["on_disconnect"] == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
     said = click.get_current_context().get_parameter_source("notify")  # CLUSTERDDP_NOTIFY is for the runs followed
-    if given["detach"] and said is click.core.ParameterSource.COMMANDLINE and not words.is_url(given["notify"]):
+    if given["detach"] and said is click.core.ParameterSource.COMMANDLINE and not option_docs.is_url(given["notify"]):
         raise UsageError(
             "--notify with --detach: a command here is told while this follows the run", remedy="give a URL"
         )
     own = {one.name: given[one.name] for one in fields(RunOptions) if one.name in given}
-    own["env"] = words.environment(given["env"], given["env_file"])
+    own["env"] = option_docs.environment(given["env"], given["env_file"])
     return RunOptions(**{**own, "skip": own["skip"] or (), "limit": limit})
 
 

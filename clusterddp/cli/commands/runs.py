@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clusterddp.cli.click_options import Number, cluster_options
 from clusterddp.cli.completion import runs
-from clusterddp.cli.options import Number, cluster_options
 from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from clusterddp.api import Cluster
-    from clusterddp.runs.view import RunView
+    from clusterddp.api.cluster import Cluster
+    from clusterddp.runs.run_view import RunView
 
 STATES = ("queued", "starting", "running", "succeeded", "failed", "stopped", "lost", "unknown")
 
@@ -53,7 +53,7 @@ def command(
 ) -> int:
     """List runs, the newest last; by default this project's."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
-    from clusterddp.runs.nodes import Wanted  # noqa: PLC0415
+    from clusterddp.runs.node_answers import Wanted  # noqa: PLC0415
 
     if diff and (everything or last or states or name):
         raise UsageError("--diff compares two runs", remedy="leave out --all, --last, --state and --name")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli import completion
-from clusterddp.cli.one_host import entry_of
-from clusterddp.cli.options import inventory_option
+from clusterddp.cli.choose_host import entry_of
+from clusterddp.cli.click_options import inventory_option
 from clusterddp.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.api import Cluster
+    from clusterddp.api.cluster import Cluster
 
 
 @click.command("shell")
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def command(inventory: Path | None, host: str, run: str | None, *, bare: bool) -> int:
     """Open a shell on HOST, in the environment and folder that a worker would have there; `~.` hangs up."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
-    from clusterddp.launch.reach import workdirs  # noqa: PLC0415
+    from clusterddp.launch.answering import workdirs  # noqa: PLC0415
     from clusterddp.shell import Command  # noqa: PLC0415
     from clusterddp.shell.terminal import run_shell  # noqa: PLC0415
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli import completion
-from clusterddp.cli.options import cluster_options
+from clusterddp.cli.click_options import cluster_options
 from clusterddp.cli.output import say
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

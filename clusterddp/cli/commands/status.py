@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clusterddp.cli import completion, verbose
-from clusterddp.cli.options import cluster_options
+from clusterddp.cli.click_options import cluster_options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.api import Cluster
-    from clusterddp.runs.view import RunView
+    from clusterddp.api.cluster import Cluster
+    from clusterddp.runs.run_view import RunView
 
 _EVERY = 2.0  # seconds
 

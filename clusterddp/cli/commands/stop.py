@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli import completion
-from clusterddp.cli.options import DURATION, cluster_options, setting
+from clusterddp.cli.click_options import DURATION, cluster_options, setting
 from clusterddp.cli.output import report
 from clusterddp.errors import RunError
-from clusterddp.remote.shared.node_env import GRACE
+from clusterddp.remote.shared.run.node_env import GRACE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.api import Cluster, Run
+    from clusterddp.api.cluster import Cluster, Run
 
 
 @click.command("stop")

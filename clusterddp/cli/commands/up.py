@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli import completion, host_list
-from clusterddp.cli.options import Checked, setting, spread_option
+from clusterddp.cli.click_options import Checked, setting, spread_option
 from clusterddp.cli.output import say, say_warm
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 from clusterddp.launch import option_values
-from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterddp.api import Cluster
+    from clusterddp.api.cluster import Cluster
     from clusterddp.project import Project
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli import completion
+from clusterddp.cli.click_options import cluster_options
 from clusterddp.cli.interrupts import saying_that_it_goes_on
-from clusterddp.cli.options import cluster_options
 from clusterddp.cli.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterddp.api import Cluster
+    from clusterddp.api.cluster import Cluster
     from clusterddp.runs.run import Run
 
 

@@ -12,12 +12,12 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from ..helper.request import Request
-from ..shared.manifest import as_text
-from ..sync.beside import SUPERVISOR_EXIT_LIMIT
-from ..sync.lock import PLACE, FolderLock
+from ..preload import server_folder
+from ..shared.workdir.manifest import as_text
 from ..system.bootstrap import Refused, home_folder
-from ..system.find_code import open_folder
-from ..worker import warm_folder
+from ..system.code_finder import open_folder
+from ..workdir.folder_lock import PLACE, FolderLock
+from ..workdir.other_workdirs import SUPERVISOR_EXIT_LIMIT
 from .holdings import live, state_folders, workdirs
 from .retention import remove_empty
 
@@ -45,7 +45,7 @@ def remove_everything(request: Request) -> Dict[str, Any]:
     roots = workdirs(states, state, request.args["workdir"])
     _refuse_live(states, roots)
     for one in states:
-        warm_folder.end(one)
+        server_folder.end(one)
     removal = Removal()
     for root in roots:
         removal.workdir(state, root, request.args["shown"])

@@ -9,15 +9,15 @@ import stat
 from typing import Any, Dict, Iterator, List, NamedTuple, Set, Tuple
 
 from ..helper.request import Request
-from ..shared.manifest import as_text, on_disk
+from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import all_spools
-from ..sync.data import DataRecord
-from ..sync.live import live_runs
-from ..sync.lock import PLACE, folder_id
-from ..sync.memory import folder_of
-from ..sync.record import SyncRecord
-from ..sync.workdir import folders_beside, workdir_path
 from ..system.bootstrap import Refused, home_folder, read_json
+from ..workdir.data import DataRecord
+from ..workdir.folder_lock import PLACE, folder_id
+from ..workdir.live_runs import live_runs
+from ..workdir.stat_cache import folder_of
+from ..workdir.sync_record import SyncRecord
+from ..workdir.workdir import folders_beside, workdir_path
 from .helpers import unended_jobs
 from .retention import disk_usage
 

@@ -11,11 +11,11 @@ import time
 from typing import Any, Dict, List
 
 from ..helper.request import Request
-from ..shared.manifest import as_text, on_disk
+from ..preload import server_folder
+from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import Spool, all_spools
-from ..sync.beside import SUPERVISOR_EXIT_LIMIT
-from ..sync.memory import folder_of
-from ..worker import warm_folder
+from ..workdir.other_workdirs import SUPERVISOR_EXIT_LIMIT
+from ..workdir.stat_cache import folder_of
 from . import retention
 from .helpers import remove_unused_helpers
 
@@ -38,7 +38,7 @@ def clean(request: Request) -> Dict[str, Any]:
             state, [spool for spool in all_spools(state) if spool.host in hosts and _of(spool, project)], report
         )
     last = args["purge"] and not any(all_spools(state))
-    report["warm"] = warm_folder.end(state)
+    report["warm"] = server_folder.end(state)
     report["helpers"] = remove_unused_helpers(state, own=last)
     report["workdirs"] = unclaimed_workdirs(state)
     report["gone"] = last and remove_leftovers(state)

@@ -9,8 +9,8 @@ the key yet, have one deadline for all of it; where there are too many the oldes
 
 Whom a lead misses it asks whether its part has ended for good.
 
-Not here: beats and what they prove (control/beats.py, control/contact.py), proofs and frames (control/connection.py),
-what the messages mean (control/membership.py, supervisor/).
+Not here: beats and what they prove (control/heartbeats.py, control/contact.py), proofs and frames
+(control/connection.py), what the messages mean (control/membership.py, supervisor/).
 """
 
 import selectors
@@ -18,11 +18,11 @@ import socket
 import time
 from typing import Callable, List, Optional, Sequence, Set
 
-from ..shared.fields import DamagedError
+from ..shared.schema.fields import DamagedError
 from ..system.clock import boot_clock
-from .beats import Beats
 from .connection import Address, Broken, Connection, Secret
-from .events import Ended, Event, Joined, Lost, Said
+from .control_events import Ended, Event, Joined, Lost, Said
+from .heartbeats import Beats
 from .messages import (
     Beat,
     Call,

@@ -12,7 +12,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from ..system.clock import boot_clock
-from .events import Ended, Event, Joined, Lost
+from .control_events import Ended, Event, Joined, Lost
 from .leader import Control
 from .messages import Decision, NodeState, Order, Row, Table, TakingPart, Word, WordSaid, in_parts
 from .messages import Joined as Newcomer

@@ -31,12 +31,12 @@ import json
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
-from ..shared.fields import DamagedError, Fields
-from ..shared.frames import parse_json
-from ..shared.ip_address import is_address
-from ..shared.node_end import NodeEnd, node_end
-from ..shared.records import Reader, Readers, maybe, read_record, record, records, written
-from ..shared.shortening import cut_in_the_middle
+from ..shared.names.ip_address import is_address
+from ..shared.schema.fields import DamagedError, Fields
+from ..shared.schema.record import Reader, Readers, maybe, read_record, record, records, written
+from ..shared.text.shortening import cut_in_the_middle
+from ..shared.verdict.node_report import NodeEnd, node_end
+from ..shared.wire.frames import parse_json
 
 MOST_NODES = 4096
 MOST_ATTEMPTS = 1_000_000

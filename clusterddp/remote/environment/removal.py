@@ -9,7 +9,7 @@ from ..cleanup.retention import disk_usage
 from ..helper.request import Request
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
-from .store import Store
+from .folders import Store
 
 FRESH = 3600.0  # seconds in which a wheel may be about to be built of
 ABANDONED = 7 * 86400.0  # seconds after which nobody goes on with a wheel's part

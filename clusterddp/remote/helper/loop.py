@@ -15,7 +15,7 @@ import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List
 
-from ..shared.frames import PROTOCOL, Decoder, Frame, Header, ProtocolError, encode
+from ..shared.wire.frames import PROTOCOL, Decoder, Frame, Header, ProtocolError, encode
 from ..system import procfs
 from ..system.bootstrap import Refused, cannot_write, home_folder, state_folder, why_unwritable
 from ..system.descriptors import close_all_but

@@ -1,7 +1,8 @@
 """Byte code that a host keeps for its own Python, where the operator's is for another version.
 
 Beside ``<digest>.pyz``, as it was sent, then lies ``<digest>-<magic number in hex>.pyz`` with the same sources: helpers
-run from it (system/find_code.py), and runs get it as their copy. A helper that ran from sources leaves a process behind
+run from it (system/code_finder.py), and runs get it as their copy. A helper that ran from sources leaves a process
+behind
 that makes it, once the connection has ended: nobody waits for it, and the next connection compiles nothing. Where it
 cannot be kept the sources do as well.
 """
@@ -11,7 +12,7 @@ import fcntl
 import os
 import sys
 
-from ..shared.code_archive import indexed_again, is_whole
+from ..shared.code.code_archive import indexed_again, is_whole
 from ..system.bootstrap import write_private
 from ..system.descriptors import close_all_but
 
@@ -26,7 +27,7 @@ def keep_behind(zipapp: str) -> None:
     try:
         os.setsid()  # the connection's end is not its own
         os.chdir("/")
-        from ..shared import byte_code  # noqa: F401 - expensive; and it can't be once the code is closed
+        from ..shared.code import byte_code  # noqa: F401 - expensive; and it can't be once the code is closed
 
         close_all_but((), code=True)  # `down` sees no helper in this process
         for _ in range(3):

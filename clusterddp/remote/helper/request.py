@@ -9,8 +9,8 @@ import errno
 import os
 from typing import Any, Dict
 
-from ..shared.frames import CREDIT, MAX_BODY, PER_FRAME, Decoder, Frame, encode, parse_json
-from ..shared.json_text import to_json
+from ..shared.schema.json_text import to_json
+from ..shared.wire.frames import CREDIT, MAX_BODY, PER_FRAME, Decoder, Frame, encode, parse_json
 from ..system.bootstrap import cannot_write
 
 NO_WRITING = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)  # a file system takes nothing more

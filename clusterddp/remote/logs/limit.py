@@ -4,7 +4,7 @@ Over the limit the oldest output goes: a hole is punched at the head of the larg
 readers say ``dropped`` where they meet one. Where the file system cannot do that, output grows on, and an
 event says so.
 
-Not here: how holes are read (logs/files.py), how a worker outlives a full disk (worker/hook/sitecustomize.py).
+Not here: how holes are read (logs/output_files.py), how a worker outlives a full disk (worker/hook/sitecustomize.py).
 """
 
 import os

@@ -1,12 +1,12 @@
 """Chunks of log files as frames of the operation ``tail``.
 
-What a frame holds is said, and checked, in shared/log_frames.py. Not here: which chunks (logs/tail.py).
+What a frame holds is said, and checked, in shared/run/log_frames.py. Not here: which chunks (logs/tail.py).
 """
 
 from typing import Any, Dict, Optional, Union
 
 from ..helper.request import Request
-from .files import Chunk, LogFile
+from .output_files import Chunk, LogFile
 from .weave import Woven
 
 

@@ -7,11 +7,11 @@ parts (of C code, of child processes) stand by the time index; where that says t
 import os
 from typing import Container, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
-from ..shared.frames import MAX_BODY
-from ..shared.log_frames import MOST_PIECES
-from .files import Chunk, LogFile, LogFiles
+from ..shared.run.log_frames import MOST_PIECES
+from ..shared.wire.frames import MAX_BODY
 from .line_times import Hold, LineTimes
 from .order_marks import BEYOND, ERR, OUT, OrderMarks
+from .output_files import Chunk, LogFile, LogFiles
 from .weave import Woven, weave
 
 READ_AHEAD = 128 << 10  # bytes

@@ -19,7 +19,7 @@ First comes a frame ``hello``; then data frames (logs/sending.py), the past orde
 empty frame ``caught_up`` with all offsets, then what comes, as it comes, and an empty frame ``exited`` when workers
 have ended: the run's end may be near. The result is ``{ended, offsets}``.
 
-Not here: which files, and how one is cut into chunks (logs/files.py), the order of a worker's two
+Not here: which files, and how one is cut into chunks (logs/output_files.py), the order of a worker's two
 (logs/stream_order.py), how lines look (clusterddp/logs).
 """
 
@@ -30,13 +30,13 @@ import time
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
 
 from ..helper.request import Request
-from ..shared.frames import MAX_BODY
-from ..shared.plan import AGENT_LOG
-from ..shared.records import written
+from ..shared.run.plan import AGENT_LOG
+from ..shared.schema.record import written
+from ..shared.wire.frames import MAX_BODY
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from ..system.inotify import FolderWatch
-from .files import Chunk, LineFilter, LogFile, LogFiles, Wanted
+from .output_files import Chunk, LineFilter, LogFile, LogFiles, Wanted
 from .sending import ChunkSender
 from .stream_order import Group, Groups, Head
 from .teardown import Teardowns

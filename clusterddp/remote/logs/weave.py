@@ -5,9 +5,9 @@ Not here: lines that no mark parts, and pieces that end within a line (logs/stre
 
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..shared.frames import MAX_BODY
-from ..shared.log_frames import MOST_PIECES
-from .files import Chunk, LogFile
+from ..shared.run.log_frames import MOST_PIECES
+from ..shared.wire.frames import MAX_BODY
+from .output_files import Chunk, LogFile
 
 _NEWLINE = 10
 

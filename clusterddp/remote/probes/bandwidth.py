@@ -18,8 +18,8 @@ import time
 from typing import Any, Dict, Optional, Tuple
 
 from ..helper.request import Request
-from ..shared.fields import Fields
-from ..shared.frames import parse_json
+from ..shared.schema.fields import Fields
+from ..shared.wire.frames import parse_json
 from .dial import OK, WRONG_NONCE, DialTarget
 from .reachability import bind_range, dial_all
 

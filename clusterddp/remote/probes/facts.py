@@ -9,7 +9,7 @@ import time
 from typing import Any, Dict, List
 
 from ..helper.request import Request
-from ..shared import interfaces
+from ..shared.names import interfaces
 from ..system import nvidia_smi
 from ..system.bootstrap import Refused, home_folder
 from ..system.setup_env import environment_digest, setup_environment
@@ -57,7 +57,7 @@ def facts(request: Request) -> Dict[str, Any]:
 
 def _telling(env: Dict[str, str]) -> Dict[str, str]:
     """The variables that torchrun, NCCL and gloo heed: none of them holds a secret."""
-    from ..shared.node_env import STALE, STALE_PREFIXES
+    from ..shared.run.node_env import STALE, STALE_PREFIXES
 
     names = [name for name in env if name in STALE or name.startswith((*STALE_PREFIXES, "NCCL_", "GLOO_", "TP_"))]
     return {name: env[name][:1000] for name in sorted(names)}

@@ -15,10 +15,10 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from ..helper.request import Request
-from ..sync.record import changed_files
 from ..system import cgroups
 from ..system.procfs import LISTENING, available_bytes, tcp_ports
 from ..system.small_files import sorted_names
+from ..workdir.sync_record import changed_files
 from . import infiniband
 from .filesystems import extension_locks, folder, no_folder, written
 from .login_shell import LoginShell

@@ -13,7 +13,7 @@ import shutil
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from ..shared.failures import TORCH_NOT_IMPORTED_IN_TIME
+from ..shared.verdict.failures import TORCH_NOT_IMPORTED_IN_TIME
 from ..system.bootstrap import Refused, private_folder, read_json, write_json
 from ..system.bounded_child import Child
 from ..system.small_files import sorted_names

@@ -14,7 +14,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from ..helper.request import Request
-from ..shared.frames import parse_json
+from ..shared.wire.frames import parse_json
 from ..spool.layout import Spool
 from ..system import procfs
 from ..system.small_files import text_of

@@ -10,8 +10,8 @@ import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ..helper.request import Request
-from ..shared.node_records import ExitRecord
-from ..shared.records import written
+from ..shared.run.spool_records import ExitRecord
+from ..shared.schema.record import written
 from ..spool.layout import Spool, all_spools, rebooted
 from ..spool.quoted import redaction_of
 from ..system import procfs

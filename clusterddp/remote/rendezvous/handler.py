@@ -26,7 +26,7 @@ from torch.distributed.elastic.rendezvous.utils import (  # type: ignore[import-
     parse_rendezvous_endpoint,
 )
 
-from ..shared.plan import BACKEND, NodePlan, read_plan
+from ..shared.run.plan import BACKEND, NodePlan, read_plan
 from .participants import Participants, of_supervisor
 from .rounds import Job, NoRound, Rounds
 

@@ -2,8 +2,8 @@
 
 The supervisor sends it over a socket that the agent has from its birth, again and again. Each message also says how
 long the agent may go on without another one, by the boot clock of this host. That is the same lease that the fence
-has (supervisor/lease.py). It matters where supervisor and fence are both stopped: nothing else could end the node's
-workers before the others begin without it. So where the lease ends
+has (supervisor/fence_pipe.py). It matters where supervisor and fence are both stopped: nothing else could end the
+node's workers before the others begin without it. So where the lease ends
 
     at ``term_at``  the agent sends itself SIGTERM: torchrun ends its workers
     at ``kill_at``  SIGKILL: each worker ends with its parent, which ends with the agent

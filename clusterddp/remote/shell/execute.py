@@ -16,10 +16,10 @@ from typing import Any, Deque, Dict, List, Optional
 
 from ..helper.request import Request
 from ..probes.torch import locate
-from ..shared.node_env import without_other_launchers
+from ..shared.run.node_env import without_other_launchers
 from ..system.bootstrap import Refused, home_folder
 from ..system.setup_env import setup_environment
-from ..worker.environment import original_environment
+from ..worker.worker_env import original_environment
 from .guard import Command, Streams, guard
 
 PIECE = 1 << 15

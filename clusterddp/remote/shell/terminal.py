@@ -20,7 +20,7 @@ from ..spool.layout import Spool
 from ..supervisor.start import agent_environment
 from ..system.bootstrap import Refused, home_folder
 from ..system.wait_status import exit_code
-from ..worker.environment import PRIVATE, PRIVATE_PREFIX, original_environment
+from ..worker.worker_env import PRIVATE, PRIVATE_PREFIX, original_environment
 from .execute import folder_of, worker_like
 
 PIECE = 1 << 15

@@ -8,7 +8,7 @@ import re
 import subprocess
 import time
 
-from .folder import JobFolder
+from .job_folder import JobFolder
 
 PATIENCE = 60.0  # seconds for the files to be fetched
 LOOK = 0.1

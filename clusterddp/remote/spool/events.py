@@ -10,9 +10,9 @@ import os
 import time
 from typing import Any, Dict, List, Optional
 
-from ..shared.events import Event, maybe_event
-from ..shared.frames import parse_json
-from ..shared.plan import AGENT_LOG
+from ..shared.run.event_schema import Event, maybe_event
+from ..shared.run.plan import AGENT_LOG
+from ..shared.wire.frames import parse_json
 
 TEXTS = ("reason", "error", "packages")  # fields that may quote a program
 OURS = ("stopping", "ended")  # events whose reason is one of ours, and is compared

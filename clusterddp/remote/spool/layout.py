@@ -16,8 +16,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, TypeVar
 
-from ..shared.events import Event
-from ..shared.node_records import (
+from ..shared.run.event_schema import Event
+from ..shared.run.plan import NodePlan, read_plan
+from ..shared.run.spool_records import (
     ExitRecord,
     Peers,
     Ready,
@@ -27,8 +28,7 @@ from ..shared.node_records import (
     read_ready,
     read_stop_order,
 )
-from ..shared.plan import NodePlan, read_plan
-from ..shared.records import parsed, written
+from ..shared.schema.record import parsed, written
 from ..system import disk_space, procfs
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from ..system.descriptors import keep_file, whole
@@ -37,7 +37,7 @@ from .quoted import drop_secrets, redaction_of
 from .room import give_back
 
 if TYPE_CHECKING:
-    from ..shared.verdict_record import VerdictRecord
+    from ..shared.verdict.verdict_record import VerdictRecord
 
 FOLDERS = ("logs", "errors", "stacks", "hook", "hook/__pycache__", "torch")  # Python would ask the umask
 PROGRAM = "program"  # a program of ours that the run starts in place of a script, and its working folder
@@ -166,7 +166,7 @@ class Spool:
 
     def verdict(self) -> "Optional[VerdictRecord]":
         """The verdict on the run, as it was heard or written here; None where there is none, or it is damaged."""
-        from ..shared.verdict_record import read_verdict  # dear to import, and most processes never ask
+        from ..shared.verdict.verdict_record import read_verdict  # dear to import, and most processes never ask
 
         try:
             return self._record("verdict.json", read_verdict)

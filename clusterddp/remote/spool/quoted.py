@@ -5,18 +5,18 @@
     quoted/        when the values are removed: the ends of those output files that hold one, struck
 
 Output files are the user's and stay as they are; who quotes them later has no values any more, so the ends are kept.
-Not here: how a value is found (shared/redaction.py), what the records mean (shared/failures.py).
+Not here: how a value is found (shared/text/redaction.py), what the records mean (shared/verdict/failures.py).
 """
 
 import json
 import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
 
-from ..shared.plan import AGENT_LOG
+from ..shared.run.plan import AGENT_LOG
 from ..system.bootstrap import read_json, write_private
 
 if TYPE_CHECKING:
-    from ..shared.redaction import Redaction
+    from ..shared.text.redaction import Redaction
 
 SECRETS, QUOTING, QUOTED = "secrets.json", "quoting", "quoted"
 SERVER_LOG = "fork-server.log"  # what packages print that are imported for all workers
@@ -32,7 +32,7 @@ def keep_secrets(spool: str, data: bytes) -> None:
 
 def redaction_of(spool: str) -> "Redaction":
     """Of a spool's secrets; of none once they are removed."""
-    from ..shared.redaction import Redaction  # most processes never ask
+    from ..shared.text.redaction import Redaction  # most processes never ask
 
     try:
         values: Dict[str, str] = read_json(os.path.join(spool, SECRETS)) or {}

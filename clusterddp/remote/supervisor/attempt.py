@@ -9,7 +9,7 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from ..logs.limit import LogLimit
 from ..logs.time_index import IndexWriter
-from ..shared.node_records import Ready
+from ..shared.run.spool_records import Ready
 from ..spool.layout import Spool
 from .children import Children
 from .file_work import FileWork

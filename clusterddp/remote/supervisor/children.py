@@ -15,14 +15,14 @@ from ..processes import terminate
 from ..processes.ownership import NodeProcesses
 from ..processes.roster import RosterWriter
 from ..rendezvous.participants import HANDLE, Participants
-from ..shared.node_env import STATIC
-from ..shared.plan import AGENT_LOG, BACKEND, PORT_TO_COME, NodePlan
+from ..shared.run.node_env import STATIC
+from ..shared.run.plan import AGENT_LOG, BACKEND, PORT_TO_COME, NodePlan
 from ..spool.layout import Spool
 from ..system import prctl, procfs
 from ..system.clock import boot_clock
 from ..system.wait_status import exit_code, reap
-from ..worker.environment import fork_server_environment
-from .fork_server import LOG, PATIENCE, Fork, ForkServer, secrets_of, server_argv
+from ..worker.worker_env import fork_server_environment
+from .fork_server_process import LOG, PATIENCE, Fork, ForkServer, secrets_of, server_argv
 
 NEVER = float("inf")
 HELD_UP = 127

@@ -3,29 +3,29 @@
 So each host can tell how the run ended when others are gone, and whoever asks hears the same. The lead waits for who is
 within reach as long as he needs, for others with a limit. A node that reaches no lead writes what it knows itself.
 
-Not here: the judgement (shared/verdict.py), which copy counts (shared/verdict_record.py).
+Not here: the judgement (shared/verdict/judge.py), which copy counts (shared/verdict/verdict_record.py).
 """
 
 import time
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 from ..control.contact import NEVER
-from ..control.events import Event, Joined, Said
+from ..control.control_events import Event, Joined, Said
 from ..control.leader import Control
 from ..control.membership import TELL, Membership
 from ..control.messages import EndSaid, NodeState, VerdictPart, verdict_parts
-from ..shared.node_end import NodeEnd, end_of, fitted
-from ..shared.records import parsed, written
-from ..shared.verdict import judge
-from ..shared.verdict_record import VerdictRecord, made, read_verdict
+from ..shared.schema.record import parsed, written
+from ..shared.verdict.judge import judge
+from ..shared.verdict.node_report import NodeEnd, end_of, fitted
+from ..shared.verdict.verdict_record import VerdictRecord, made, read_verdict
 from ..system.clock import boot_clock
 from .file_work import FileWork
-from .status import evidence
+from .status_operation import evidence
 
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from ..shared.plan import NodePlan
+    from ..shared.run.plan import NodePlan
     from ..spool.layout import Spool
     from .shutdown import Shutdown
 

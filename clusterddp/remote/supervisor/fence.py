@@ -2,8 +2,8 @@
 
 A supervisor may be held in a call that does not return (fsync on a disk that stalls), stopped, or killed, while its
 agent works on. The others take it for lost then and may begin another attempt. So the fence is forked before anything
-else of a node, and the supervisor is its child. It holds a lease (supervisor/lease.py) that the supervisor renews while
-its loop turns and it is in contact with a majority:
+else of a node, and the supervisor is its child. It holds a lease (supervisor/fence_pipe.py) that the supervisor renews
+while its loop turns and it is in contact with a majority:
 
     the lease ends           SIGTERM to the agent, after the grace SIGKILL to all of the node but the supervisor, again
                              and again until it is renewed. The supervisor, once it goes on, hears of it and records it.
@@ -17,7 +17,7 @@ leaves behind, so all of a node descends from it; what descends from here and na
 everywhere (processes/ownership.py). If the fence dies, the supervisor ends the node's part
 (supervisor/stop_conditions.py).
 
-Not here: leases (supervisor/lease.py), what is said to the others (control/farewell.py).
+Not here: leases (supervisor/fence_pipe.py), what is said to the others (control/last_message.py).
 """
 
 import os
@@ -27,12 +27,12 @@ import socket
 from typing import Callable, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from ..control.connection import Secret
-from ..control.farewell import answer
+from ..control.last_message import answer
 from ..spool.layout import Spool
 from ..system import prctl, procfs
 from ..system.clock import boot_clock
 from ..system.procfs import ProcStat
-from .lease import ACTED, ENDLESS, OVER, SIZE, Fence, Lease
+from .fence_pipe import ACTED, ENDLESS, OVER, SIZE, Fence, Lease
 
 TURN = 0.25  # seconds between looks at the clock
 AGAIN = 0.02  # seconds between looks while processes end
@@ -88,7 +88,7 @@ def _be_fence(
 def main(argv: List[str]) -> int:
     """``argv``: the spool, lease and word pipes, run control's listening socket or ``-``, the supervisor's pid.
 
-    The fence as a program of its own, where a warm server has forked it (worker/warm_server.py).
+    The fence as a program of its own, where a warm server has forked it (preload/preload_server.py).
     """
     spool = Spool(argv[0])
     feed, told, listener, supervisor = (None if word == "-" else int(word) for word in argv[1:])

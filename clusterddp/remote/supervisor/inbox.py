@@ -9,7 +9,7 @@ Not here: what follows from it (supervisor/node.py), who writes it (supervisor/s
 from typing import Callable, Dict, Optional
 
 from ..control.messages import Order
-from ..shared.node_records import Ready
+from ..shared.run.spool_records import Ready
 from ..spool.layout import Spool
 from ..system.bootstrap import read_json
 

@@ -1,14 +1,14 @@
 """What follows an attempt: another one, on which nodes, or none. Pure.
 
-Not here: the plan of the next attempt (shared/plan.py), why a node failed (shared/failures.py), who decides and how it
-is told (supervisor/relaunch.py).
+Not here: the plan of the next attempt (shared/run/plan.py), why a node failed (shared/verdict/failures.py), who
+decides and how it is told (supervisor/relaunch.py).
 """
 
 from typing import Mapping, NamedTuple, Optional, Set, Tuple
 
 from ..control.messages import NodeState, Word
-from ..shared.counted import counted
-from ..shared.plan import NodePlan
+from ..shared.run.plan import NodePlan
+from ..shared.text.counted import counted
 
 BACKOFF_LIMIT = 60.0  # seconds between attempts at most
 

@@ -6,9 +6,9 @@ one cannot be read for a while the others go on; where one fails by a mistake of
 nothing can stop is worse than one that stops. Files are written and read by a thread (supervisor/file_work.py): a step
 that depends on one asks turn after turn until it is done.
 
-Not here: the loop (supervisor/loop.py), the processes (supervisor/children.py), reasons of our own to end
+Not here: the loop (supervisor/event_loop.py), the processes (supervisor/children.py), reasons of our own to end
 (supervisor/stop_conditions.py), orders in the spool (supervisor/inbox.py), the end of an attempt
-(supervisor/clearing.py), whether another follows (supervisor/relaunch.py), the other nodes (control/).
+(supervisor/attempt_end.py), whether another follows (supervisor/relaunch.py), the other nodes (control/).
 """
 
 import enum
@@ -21,23 +21,23 @@ import time
 from typing import Any, Callable, Dict, Optional
 
 from ..control.connection import Secret
-from ..control.events import Event, Said
+from ..control.control_events import Event, Said
 from ..control.leader import Control
 from ..control.membership import Membership
 from ..control.messages import Decision, Joined, NodeState, Order, Word, WordSaid
-from ..shared.failures import FAIL_FAST_REASON
-from ..shared.node_records import Ready
-from ..shared.plan import NodePlan, Peer, with_peer
+from ..shared.run.plan import NodePlan, Peer, with_peer
+from ..shared.run.spool_records import Ready
+from ..shared.verdict.failures import FAIL_FAST_REASON
 from ..spool.layout import Spool
 from ..system.bootstrap import write_json
 from ..system.clock import boot_clock
 from .attempt import Attempt, Making
-from .clearing import Clearing, recorded
+from .attempt_end import Clearing, recorded
 from .conclusion import Conclusion
+from .event_loop import Loop
+from .fence_pipe import Fence
 from .file_work import FileWork
 from .inbox import STOP_RECORD
-from .lease import Fence
-from .loop import Loop
 from .relaunch import Relaunching
 from .shutdown import Shutdown
 from .stop_conditions import GRACE, Conditions, StopConditions, of_attempt

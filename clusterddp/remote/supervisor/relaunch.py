@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Tuple, Union
 from ..control.leader import Control
 from ..control.membership import Membership
 from ..control.messages import Decision, NodeState, Order
-from ..shared.node_records import Ready
-from ..shared.plan import NodePlan, next_plan, spool_environment
-from ..shared.records import written
+from ..fork_server.fork_checks import FORK_SOCKET
+from ..shared.run.plan import NodePlan, next_plan, spool_environment
+from ..shared.run.spool_records import Ready
+from ..shared.schema.record import written
 from ..spool.layout import Spool, create_spool
 from ..spool.quoted import SECRETS, keep_secrets
 from ..system.bootstrap import Refused, write_json, write_private
 from ..system.clock import boot_clock
 from ..system.ports import bind_ports
-from ..worker.environment import write_worker
-from ..worker.fork_checks import FORK_SOCKET
+from ..worker.worker_env import write_worker
 from .attempt import Attempt, Making
-from .carry import Serving, Source, Taking
 from .file_work import FileWork
 from .next_attempt import backoff, decide
+from .replication import Serving, Source, Taking
 from .stop_conditions import StopConditions
 
 if TYPE_CHECKING:

@@ -19,21 +19,21 @@ from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence, T
 
 from ..cleanup import retention
 from ..helper.request import Request
-from ..shared.failures import ended_by_manager
-from ..shared.fields import DamagedError
-from ..shared.node_env import without_other_launchers
-from ..shared.node_records import Ready, read_ready
-from ..shared.plan import BACKEND, NodePlan, read_plan, spool_environment
-from ..shared.records import written
+from ..shared.run.node_env import without_other_launchers
+from ..shared.run.plan import BACKEND, NodePlan, read_plan, spool_environment
+from ..shared.run.spool_records import Ready, read_ready
+from ..shared.schema.fields import DamagedError
+from ..shared.schema.record import written
+from ..shared.verdict.failures import ended_by_manager
 from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
 from ..spool.quoted import keep_secrets
-from ..sync.protect import protect
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from ..system.clock import boot_clock
 from ..system.descriptors import OpenedCode, own_code
 from ..system.ports import bind_ports
 from ..system.setup_env import setup_environment
-from ..worker.environment import write_worker
+from ..workdir.run_markers import protect
+from ..worker.worker_env import write_worker
 
 CLAIM_TIME = 60.0  # seconds that a host which joins has its place reserved, until it has started
 OTHER_START = 10.0  # seconds that another start of the same node gets to bring its supervisor up
@@ -120,15 +120,15 @@ def _started(spool: Spool, ports: Sequence[int], *, started: bool, **more: str) 
 
 def _begin_telling(spool: Spool, environment: Mapping[str, str], notified: Mapping[str, Any]) -> Callable[[], str]:
     """Start the process that tells a URL of the run; what is returned waits until it knows why it cannot, or ``""``."""
-    from . import webhook  # dear to import
+    from . import webhook_process  # dear to import
 
-    answer = webhook.begin(spool, environment, notified)
-    return lambda: webhook.way_out(answer)
+    answer = webhook_process.begin(spool, environment, notified)
+    return lambda: webhook_process.way_out(answer)
 
 
 def _with_run(notified: Mapping[str, Any], plan: NodePlan, secrets: Mapping[str, str]) -> Dict[str, Any]:
     """The webhook's settings plus the run's name and script, with secret values masked in both."""
-    from ..shared.redaction import Redaction  # most runs tell nobody
+    from ..shared.text.redaction import Redaction  # most runs tell nobody
 
     redaction, record = Redaction(secrets.values()), plan.record
     return {**notified, "name": redaction.value(record.name), "script": redaction.value(record.script)}
@@ -144,7 +144,7 @@ def _check_own_code() -> None:
     name = os.path.basename(path)[: -len(".pyz")]
     whole = hashlib.sha256(code).hexdigest() == name
     if "-" in name:  # made by helper/own_code.py, which ends it with a digest of its own; else the name is one
-        from ..shared.code_archive import is_whole  # dear to import
+        from ..shared.code.code_archive import is_whole  # dear to import
 
         whole = is_whole(code)
     if not whole:
@@ -302,20 +302,22 @@ def _spawn_somehow(
     """
     if not plan.worker_argv or not plan.warm:
         return spawn(spool, environment, listeners), ""
-    from . import warm  # expensive to import
+    from . import preload_client  # expensive to import
 
-    start = warm.Start(state, spool, plan, environment)
+    start = preload_client.Start(state, spool, plan, environment)
     there = [listener.fileno() for listener in listeners if listener]
     answer, plain, anew = b"", "", False
     try:
         flags = [listener is not None for listener in listeners]
-        answer = _hand_over(environment, lambda pipes: warm.wants(plan) and start.begin([*pipes, *there], flags))
-    except warm.DiffersError as error:
-        plain, anew = str(error), not isinstance(error, warm.NotReadyError)
+        answer = _hand_over(
+            environment, lambda pipes: preload_client.wants(plan) and start.begin([*pipes, *there], flags)
+        )
+    except preload_client.DiffersError as error:
+        plain, anew = str(error), not isinstance(error, preload_client.NotReadyError)
         spool.event("not_warm", reason=plain)
     answer = answer or spawn(spool, environment, listeners)
     try:
-        if warm.wants(plan):
+        if preload_client.wants(plan):
             start.leave_one(spool.supervisor() or 0, anew=anew)
     except OSError as error:
         plain = "none can be started: %s" % error

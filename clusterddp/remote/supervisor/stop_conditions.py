@@ -11,11 +11,11 @@ from ..control.leader import Control
 from ..control.membership import SLOWER, START, Membership
 from ..control.messages import NodeState, Order
 from ..rendezvous.participants import Participants
-from ..shared.failures import LEASE, STOPPED, TIME_LIMIT, ended_by_manager
-from ..shared.plan import NodePlan
+from ..shared.run.plan import NodePlan
+from ..shared.verdict.failures import LEASE, STOPPED, TIME_LIMIT, ended_by_manager
 from ..system.clock import boot_clock
 from .children import Children
-from .lease import FOREVER, Fence, Lease
+from .fence_pipe import FOREVER, Fence, Lease
 
 COMMIT_LIMIT = 60.0  # seconds within which the operator must say that all nodes are ready
 GRACE = 10.0  # seconds for the agent

@@ -12,7 +12,7 @@ import sys
 from typing import Any, BinaryIO, NoReturn, Optional, Union
 
 if __package__:  # else it was sent as source, and both stand before it
-    from .find_code import _sha256, open_folder, open_private
+    from .code_finder import _sha256, open_folder, open_private
     from .indexed_code import install
 
 NETWORK_FILESYSTEMS = {

@@ -4,7 +4,7 @@ What a child prints is kept apart from its answer, so a noisy profile or ``sitec
 Everything goes through anonymous memory files, not pipes: a daemon the child leaves behind (an ``ssh-agent``) holds
 nothing open that we wait for.
 
-Not here: workers and agents, which outlive a connection (supervisor/main.py, worker/shim.py).
+Not here: workers and agents, which outlive a connection (supervisor/process.py, worker/shim.py).
 """
 
 import os

@@ -1,6 +1,6 @@
 """Memory and CPU limits of this process's control groups and their ancestors, version 1 and 2.
 
-Not here: the machine itself (probes/host.py), what a killed job's group tells (worker/oom.py).
+Not here: the machine itself (probes/host.py), what a killed job's group tells (system/oom_kills.py).
 """
 
 import os

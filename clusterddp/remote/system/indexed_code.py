@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Index = Dict[str, Tuple[int, int, bytes, bool]]
 
 HEADER = 16  # bytes before the code in a .pyc file
-COMMENTS = (0, 80)  # bytes that an archive of ours may end with: no comment, or a trailer (shared/code_archive.py)
+COMMENTS = (0, 80)  # bytes that an archive of ours may end with: no comment, or a trailer (shared/code/code_archive.py)
 
 
 class IndexedCode:

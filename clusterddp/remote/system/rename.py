@@ -1,7 +1,7 @@
 """What /proc and children see of this process: its command line and environment, replaced as a whole.
 
 For a fork that takes another program's place without exec. Not here: what else such a fork makes anew
-(worker/fork_worker.py).
+(fork_server/forked_worker.py).
 """
 
 import os

@@ -1,11 +1,11 @@
 """The shim's side of a run's fork server: ask it for a worker, and be that worker's parent through its keeper.
 
-The other end is worker/fork_keeper.py.
+The other end is fork_server/worker_parent.py.
 A worker is forked only for a process that stands as the server does (``differences``): limits, cgroup, affinity
 and all else that a child has from its parent are then the same either way. Whatever fails before the worker's pid is
 known means that it is started plainly; nothing of it has begun by then.
 
-Not here: the plain start (worker/plain_start.py), the server's start (supervisor/fork_server.py).
+Not here: the plain start (worker/plain_start.py), the server's start (supervisor/fork_server_process.py).
 """
 
 import array
@@ -15,8 +15,8 @@ import socket
 import struct
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from ..fork_server.fork_checks import FORK_SOCKET
 from ..system import procfs
-from .fork_checks import FORK_SOCKET
 
 PATIENCE = 60.0  # seconds for the server to import the rest, and to fork
 _STATUS = {  # fields of /proc/PID/status, by what they say

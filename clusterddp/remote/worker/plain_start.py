@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Tuple
 
 from ..spool.events import agent_bytes, append_event
 from ..system import prctl
-from .oom import OOM_SCORE
+from ..system.oom_kills import OOM_SCORE
 
 CANNOT_EXEC = 127
 

@@ -3,7 +3,7 @@
 It opens the worker's output files, records the start, forks, execs the real interpreter with the startup hook,
 forwards signals, records how the worker ended, and then dies the same way, so that torchrun sees no difference.
 While it lives the worker cannot outlive its agent: the agent's death reaches the shim, the shim's the worker.
-Not here: the worker's environment (worker/environment.py), what its interpreter does first
+Not here: the worker's environment (worker/worker_env.py), what its interpreter does first
 (worker/hook/sitecustomize.py).
 """
 
@@ -16,19 +16,13 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
-from ..shared.plan import read_plan
+from ..fork_server.fork_checks import FORK_SOCKET
+from ..shared.run.plan import read_plan
 from ..system import disk_space, prctl
-from .environment import (
-    original_environment,
-    recorded_variables,
-    script_environment,
-    worker_environment,
-    wrong_size,
-)
-from .fork_checks import FORK_SOCKET
+from ..system.oom_kills import OomKills
 from .grace import TIMER, Grace
-from .oom import OomKills
 from .plain_start import CANNOT_EXEC, Plain, Worker
+from .worker_env import original_environment, recorded_variables, script_environment, worker_environment, wrong_size
 
 if TYPE_CHECKING:
     from .fork_client import Forked

@@ -7,7 +7,7 @@ from dataclasses import replace
 from clusterddp.checks.catalog.locked import CHECK, LOCKED
 from clusterddp.checks.engine import judge
 from clusterddp.checks.evidence import Answer, Evidence, Seen
-from clusterddp.facts.locked import LockedFacts
+from clusterddp.facts.installed_versions import LockedFacts
 from clusterddp.inventory import HostEntry
 
 WHOLE = LockedFacts(path="/s/environments/abc", there=True, built="d", now="d")

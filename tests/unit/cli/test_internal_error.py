@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.api import Cluster
+from clusterddp.api.cluster import Cluster
 from clusterddp.cli.main import main
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.connections import Connections

@@ -14,7 +14,7 @@ from clusterddp import logs
 from clusterddp.cli import session
 from clusterddp.cli.main import main
 from clusterddp.logs import Fold
-from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.cli_help import folder
 from tests.unit.logs.test_render import Source
 

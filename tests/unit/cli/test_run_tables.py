@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.cli.commands.runs import chosen, nothing
 from clusterddp.cli.run_tables import folders_line, print_runs, print_status, recovered_lines
-from clusterddp.runs.view import RunView, run_views
+from clusterddp.runs.run_view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
 if TYPE_CHECKING:

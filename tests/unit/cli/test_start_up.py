@@ -18,8 +18,8 @@ def imported(statement: str) -> list[str]:
 
 
 def test_looking_at_a_run_imports_nothing_that_launches_judges_or_syncs() -> None:
-    both = "from clusterddp.launch import base; base.launcher('ssh'); base.launcher('slurm')"
-    names = imported(f"from clusterddp.api import Cluster; {both}")
+    both = "from clusterddp.launch import launcher as base; base.launcher('ssh'); base.launcher('slurm')"
+    names = imported(f"from clusterddp.api.cluster import Cluster; {both}")
     assert [name for name in names if name.startswith((*HEAVY, "clusterddp.sync"))] == []
 
 
@@ -31,7 +31,7 @@ def test_a_page_of_help_imports_no_library_but_click(library: str) -> None:
 
 def test_a_command_on_all_hosts_imports_nothing_that_launches_judges_or_syncs() -> None:
     names = imported(
-        "from clusterddp.api import Cluster; from clusterddp.shell import Command; "
+        "from clusterddp.api.cluster import Cluster; from clusterddp.shell import Command; "
         "Cluster.local().execution(Command(argv=('true',), bare=True))"
     )
     assert [name for name in names if name.startswith((*HEAVY, "clusterddp.sync", "clusterddp.environments.w"))] == []

@@ -70,7 +70,7 @@ def test_secrets_and_what_a_terminal_would_obey_are_left_out(
         return []
 
     monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
-    monkeypatch.setattr("clusterddp.api.Cluster.list_runs", log)
+    monkeypatch.setattr("clusterddp.api.cluster.Cluster.list_runs", log)
     _, lines = said(capsys, "runs", "-v")
     told = [match[1] for match in map(TIMED.fullmatch, lines) if match]
     assert told[-2:] == [r"gpu01: got ********\x1b[2J", "and more"]
@@ -85,7 +85,7 @@ def test_behind_the_script_it_is_the_scripts(
         taken.append(options)
         raise SystemExit(0)
 
-    monkeypatch.setattr("clusterddp.api.Cluster.start", start)
+    monkeypatch.setattr("clusterddp.api.cluster.Cluster.start", start)
     with pytest.raises(SystemExit):
         clusterddp(["run", "--detach", str(folder / "train.py"), "-v"])
     assert getattr(taken[0], "args", None) == ("-v",)

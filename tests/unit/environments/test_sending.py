@@ -10,10 +10,10 @@ import pytest
 from clusterddp.environments import wheels as cache
 from clusterddp.environments.sending import bring
 from clusterddp.environments.wheels import Wheel
-from clusterddp.remote.environment import operations
-from clusterddp.remote.shared.chunks import CHUNK, digest_of
-from clusterddp.sync.passed_on import AUTO
-from clusterddp.sync.transfer import Transfer
+from clusterddp.remote.environment import install_operations
+from clusterddp.remote.shared.wire.chunks import CHUNK, digest_of
+from clusterddp.sync.transfer.between_hosts import AUTO
+from clusterddp.sync.transfer.progress_rate import Transfer
 from tests.unit.thread_host import ThreadHost
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Asked:
 
 def lacking(host: ThreadHost, wheels: list[Wheel]) -> list[str]:
     asked: Any = Asked(host, wheels)
-    return operations.environment_lacks(asked)
+    return install_operations.environment_lacks(asked)
 
 
 def test_each_host_gets_the_wheels_that_it_lacks(tmp_path: Path, wheel: Callable[[str], Wheel]) -> None:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.environments import lock as locks
-from clusterddp.environments.kind import Kind, kind_of
-from clusterddp.environments.lock import lock_of
+from clusterddp.environments import lock_file as locks
+from clusterddp.environments.lock_file import lock_of
+from clusterddp.environments.platform_tags import Kind, kind_of
 from clusterddp.environments.wheels import drop_damaged, wheels_of
 from clusterddp.errors import LockError
-from clusterddp.remote.shared.fields import DamagedError, Fields
+from clusterddp.remote.shared.schema.fields import DamagedError, Fields
 from tests.wheels_made import KIND, make_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.environments.lock import Lock
+    from clusterddp.environments.lock_file import Lock
 
 
 def quiet(_: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.hosts.answers import MEMORY, PATHS, Limit, cost, read_answer
-from clusterddp.remote.shared.json_text import to_json
+from clusterddp.remote.shared.schema.json_text import to_json
 
 ANY: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), 1 << 63) | st.text(st.characters()),

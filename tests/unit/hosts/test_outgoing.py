@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.hosts.outgoing import Outgoing
-from clusterddp.remote.shared.frames import CREDIT, MAX_BODY
+from clusterddp.remote.shared.wire.frames import CREDIT, MAX_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import pytest
 
 from clusterddp.hosts import kept_code, zipapp
-from clusterddp.remote.shared import code_archive
+from clusterddp.remote.shared.code import code_archive
 from tests.integration.shim_spool import INTERPRETERS, OWN, interpreter
 
 if TYPE_CHECKING:

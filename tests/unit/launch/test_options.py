@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from clusterddp.api import Cluster
+from clusterddp.api.cluster import Cluster
 from clusterddp.cli.commands.run import command
 from clusterddp.errors import UsageError
 from clusterddp.inventory import built_in

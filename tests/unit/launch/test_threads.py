@@ -9,7 +9,7 @@ import pytest
 from clusterddp.facts import Facts
 from clusterddp.launch.threads import with_threads
 from tests.unit.facts_made import facts_json
-from tests.unit.launch.test_plan import node
+from tests.unit.launch.test_make_plan import node
 
 
 def facts(host: str, **fields: Any) -> Facts:

@@ -14,7 +14,7 @@ from clusterddp.logs import Fold, FrameArrived, JsonRenderer, StreamEnded, Termi
 from clusterddp.logs.fold import APART, HOLD, MOST, MOST_LATEST
 from clusterddp.logs.selection import ranks
 from clusterddp.logs.view import FileView
-from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.logs.test_render import Screen, Source
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from clusterddp.errors import ClusterddpError, HelperError
 from clusterddp.logs import FrameArrived, JsonRenderer, Saver, TextRenderer, checked
-from clusterddp.remote.shared.frames import Frame
-from clusterddp.remote.shared.log_frames import offsets_after
+from clusterddp.remote.shared.run.log_frames import offsets_after
+from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.json_values import VALUES
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clusterddp.logs.clean import clean
 from clusterddp.logs.lines import LineSplitter, Span, TextLine
-from clusterddp.remote.shared.frames import LONGEST_LINE as LONGEST
+from clusterddp.remote.shared.wire.frames import LONGEST_LINE as LONGEST
 from clusterddp.text.printable import BIDI, C1
 
 SECOND = 10**9

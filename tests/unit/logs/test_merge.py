@@ -12,7 +12,7 @@ import pytest
 from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.logs import Event, FrameArrived, Merge, Position, Selection, StreamBroken, StreamEnded, backoff, lines
 from clusterddp.logs import merge as merging
-from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.spool_writer import Tail, Writer
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterddp.logs import Fold, Renderer, TerminalRenderer, TextRenderer
-from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.shared.wire.frames import Frame
 
 FRAMES = """Traceback (most recent call last):
   File "/home/u/train.py", line 8, in <module>

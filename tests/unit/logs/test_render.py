@@ -25,9 +25,9 @@ from clusterddp.logs import (
     renderer_for,
 )
 from clusterddp.logs.render import MOST_HELD
-from clusterddp.remote.shared import log_frames
-from clusterddp.remote.shared.frames import Frame
-from clusterddp.remote.shared.plan import AGENT_LOG
+from clusterddp.remote.shared.run import log_frames
+from clusterddp.remote.shared.run.plan import AGENT_LOG
+from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.spool_writer import Tail, Writer, read
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from clusterddp.errors import RunError, UsageError
 from clusterddp.logs import FrameArrived, JsonRenderer, Saver, Selection, places_after, read_lines
 from clusterddp.logs.selection import Position
-from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.spool_writer import Writer, read
 
 if TYPE_CHECKING:

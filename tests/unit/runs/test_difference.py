@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.remote.shared.run_record import RunRecord, read_run_record
+from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record
 from clusterddp.runs.difference import described, differences
 
 

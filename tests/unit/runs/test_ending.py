@@ -13,11 +13,11 @@ import pytest
 from clusterddp.logs import Merge, Position
 from clusterddp.logs import merge as merging
 from clusterddp.logs.merge import StreamEnded
-from clusterddp.remote.shared.frames import Frame
-from clusterddp.remote.shared.verdict_record import VerdictRecord
+from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.runs import ending
 from clusterddp.runs.ending import Ending
-from clusterddp.runs.view import RunView, run_views
+from clusterddp.runs.run_view import RunView, run_views
 from tests.lab.system import wait_until
 from tests.unit.runs_told import Told
 

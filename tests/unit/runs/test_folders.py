@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.remote.shared.run_record import RunRecord
+from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.runs.folders import beside, described
 
 HOME = "/home/u/clusterddp/toy-1a"

@@ -15,18 +15,18 @@ import pytest
 from clusterddp.errors import HostsError, UnreachableError
 from clusterddp.logs import Event, Fold, FrameArrived, Position, Selection, TextRenderer
 from clusterddp.logs import merge as merging
-from clusterddp.remote.shared.frames import Frame
-from clusterddp.remote.shared.run_record import RunRecord
+from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.runs import ending
 from clusterddp.runs import follow as following
 from clusterddp.runs.follow import Follower
-from clusterddp.runs.view import RunView, run_views
+from clusterddp.runs.run_view import RunView, run_views
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
 
-    from clusterddp.runs.verdict import Verdict
+    from clusterddp.runs.verdict_lines import Verdict
 
 END = Frame({"kind": "end"}, json.dumps({"ended": {"exit_code": 0}, "offsets": {}}).encode())
 Stream = list[Frame | Exception | threading.Event]

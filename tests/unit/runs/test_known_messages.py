@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.remote.shared.failures import last_error_line
+from clusterddp.remote.shared.verdict.failures import last_error_line
 from clusterddp.runs.known_messages import TABLE, find
 
 ROOT = Path(__file__).parents[3]

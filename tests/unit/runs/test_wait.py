@@ -12,13 +12,13 @@ import pytest
 from clusterddp.errors import UnreachableError
 from clusterddp.runs import wait
 from clusterddp.runs.ending import SILENT
-from clusterddp.runs.nodes import ALL, Wanted
+from clusterddp.runs.node_answers import ALL, Wanted
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from clusterddp.runs.view import RunView
+    from clusterddp.runs.run_view import RunView
 
 RUN = "abcdefghij"
 Answer = tuple[list[dict[str, Any]], list[str]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import HelperError, UsageError
-from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.shell.command import Command, end_frame, ended, output_frame
 
 END = {"code": 3, "error": "", "stopped": False, "left": [{"pid": 7, "command": "sleep"}], "cwd": "/w", "home": False}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import HelperError, SyncError
-from clusterddp.remote.sync import folded
+from clusterddp.remote.workdir import case_folding
 from tests.unit.sync_help import FakeHost, content, push, tree_of, write
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def test_names_that_differ_in_case_alone_are_refused_where_they_would_be_one(
     before = content(host.workdir)
     write(root, **{"PKG/model.py": "A = 2", "train.py": "print(2)"})
     with monkeypatch.context() as patch:
-        patch.setattr(folded, "folds_case", lambda _: True)
+        patch.setattr(case_folding, "folds_case", lambda _: True)
         with pytest.raises(HelperError, match=r"^gpu01: PKG and pkg are one name in .*; rename one of them$"):
             push(root, host)
     assert content(host.workdir) == before

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import HostsError, SyncError
-from clusterddp.remote.shared import manifest
-from clusterddp.remote.shared.manifest import Disk, Entry
-from clusterddp.remote.sync.data import HOST, PROJECT, DataRecord, decide
-from clusterddp.sync.files import scan
-from clusterddp.sync.push import preview, sync
+from clusterddp.remote.shared.workdir import manifest
+from clusterddp.remote.shared.workdir.manifest import Disk, Entry
+from clusterddp.remote.workdir.data import HOST, PROJECT, DataRecord, decide
+from clusterddp.sync.project_files import scan
+from clusterddp.sync.send_code import preview, sync
 from tests.unit.sync_help import FakeHost, content, project_at, project_tree, write
 
 if TYPE_CHECKING:

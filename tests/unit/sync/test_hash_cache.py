@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from clusterddp.remote.shared.manifest import stats_of
+from clusterddp.remote.shared.workdir.manifest import stats_of
 from clusterddp.sync import hash_cache
 from clusterddp.sync.chosen_files import choose
 from clusterddp.sync.hash_cache import FILE_NAME, HashCache

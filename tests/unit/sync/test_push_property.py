@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clusterddp.remote.shared import manifest
+from clusterddp.remote.shared.workdir import manifest
 from tests.unit.sync_help import FakeHost, content, push, tree_of
 
 if TYPE_CHECKING:
-    from clusterddp.remote.shared.manifest import Entry
-    from clusterddp.sync.files import Tree
+    from clusterddp.remote.shared.workdir.manifest import Entry
+    from clusterddp.sync.project_files import Tree
 
 NAMES = st.sampled_from(["a", "b", "a/x", "a/y", "b/x", "a/x/deep", "c.py", "d/e/f"])
 TEXTS = st.sampled_from(["1", "2", "333"])

@@ -78,8 +78,8 @@ def serve_forks(told: str) -> str:
     code = os.path.join(SPOOL, "remote.pyz")
     sys.path.insert(0, code)
     try:
-        name = "warm_server" if told.startswith("warm") else "fork_server"
-        serve = __import__("clusterddp_remote.worker." + name, fromlist=["serve"]).serve
+        name = "preload.preload_server" if told.startswith("warm") else "fork_server.server"
+        serve = __import__("clusterddp_remote." + name, fromlist=["serve"]).serve
     finally:
         sys.path.remove(code)
     for name in [name for name in sys.modules if name.partition(".")[0] == "clusterddp_remote"]:

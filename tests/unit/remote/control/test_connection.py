@@ -11,7 +11,7 @@ import pytest
 from clusterddp.remote.control import connection
 from clusterddp.remote.control.connection import Broken, Connection, Secret
 from clusterddp.remote.control.messages import Beat, Call, Elsewhere, Hello, Lead, Message, Order
-from clusterddp.remote.shared.fields import DamagedError
+from clusterddp.remote.shared.schema.fields import DamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote.control.beats import Beats
 from clusterddp.remote.control.datagrams import Datagrams
+from clusterddp.remote.control.heartbeats import Beats
 from clusterddp.remote.control.messages import Beat
 from tests.unit.remote.control.test_connection import Between, secret
 from tests.unit.remote.control.test_silent_lead import bound

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.control.connection import Connection, Secret
-from clusterddp.remote.control.events import Lost, Said
+from clusterddp.remote.control.control_events import Lost, Said
 from clusterddp.remote.control.messages import (
     Ask,
     Call,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.control import beats, leader
+from clusterddp.remote.control import heartbeats, leader
 from clusterddp.remote.control.connection import Secret
-from clusterddp.remote.control.events import Event, Joined, Lost, Said
+from clusterddp.remote.control.control_events import Event, Joined, Lost, Said
 from clusterddp.remote.control.leader import Control
 from clusterddp.remote.control.messages import Message, Order
 
@@ -84,7 +84,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"PATIENCE": 0.3, "RETRY": 0.05, "ASK": 0.1}.items():
         monkeypatch.setattr(leader, name, value)
     for name, value in {"BEAT": 0.1, "HURRY": 0.05}.items():
-        monkeypatch.setattr(beats, name, value)
+        monkeypatch.setattr(heartbeats, name, value)
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote.control import beats, leader, membership
+from clusterddp.remote.control import heartbeats, leader, membership
 from clusterddp.remote.control.connection import Secret
-from clusterddp.remote.control.events import Event, Lost, Said
+from clusterddp.remote.control.control_events import Event, Lost, Said
 from clusterddp.remote.control.leader import Control
 from clusterddp.remote.control.membership import Membership
 from clusterddp.remote.control.messages import Decision, Joined, NodeState, Order, Row, Table, Word, WordSaid
@@ -65,7 +65,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     for name, value in {"PATIENCE": 0.3, "RETRY": 0.05, "ASK": 0.1}.items():
         monkeypatch.setattr(leader, name, value)
     for name, value in {"BEAT": 0.1, "HURRY": 0.05}.items():
-        monkeypatch.setattr(beats, name, value)
+        monkeypatch.setattr(heartbeats, name, value)
     monkeypatch.setattr(membership, "TELL", 0.2)
     made = Run(3, tmp_path)
     yield made

@@ -32,10 +32,10 @@ from clusterddp.remote.control.messages import (
     encode,
     verdict_parts,
 )
-from clusterddp.remote.shared.fields import DamagedError
-from clusterddp.remote.shared.node_end import NodeEnd
-from clusterddp.remote.shared.records import written
-from clusterddp.remote.shared.verdict_record import HostEnd, VerdictRecord
+from clusterddp.remote.shared.schema.fields import DamagedError
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.verdict.node_report import NodeEnd
+from clusterddp.remote.shared.verdict.verdict_record import HostEnd, VerdictRecord
 
 HEX = "0123456789abcdef"
 NONCE, PROOF = HEX * 2, HEX * 4

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.control import beats, connection, leader
+from clusterddp.remote.control import connection, heartbeats, leader
 from clusterddp.remote.control.connection import Secret
 from clusterddp.remote.control.datagrams import Datagrams
 from clusterddp.remote.control.leader import Control
@@ -120,7 +120,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Hosts]]:
         def start(count: int, seed: int, held_up: tuple[float, float]) -> Hosts:
             hosts = Hosts(count, random.Random(seed), held_up)
             stack.callback(hosts.close)
-            for module in (beats, connection, leader):
+            for module in (heartbeats, connection, leader):
                 monkeypatch.setattr(module, "boot_clock", lambda: hosts.now)
             hosts.switch_on()
             hosts.run(STEADY)

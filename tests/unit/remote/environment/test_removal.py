@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from clusterddp.remote.environment import operations
+from clusterddp.remote.environment import install_operations
+from clusterddp.remote.environment.folders import Store
 from clusterddp.remote.environment.removal import FRESH, environments, remove_environments
-from clusterddp.remote.environment.store import Store
 from clusterddp.remote.system.bootstrap import Refused
 
 IDENT = "a" * 64
@@ -72,7 +72,7 @@ def test_the_wheels_of_a_build_to_come_stay(tmp_path: Path) -> None:
     for digest, size in wheels.items():
         Path(store.wheel(digest)).write_bytes(b"x" * size)
         os.utime(store.wheel(digest), (time.time() - 2 * FRESH,) * 2)
-    assert operations.environment_lacks(asked(tmp_path, wheels={wanted: 6}, room=1)) == []
+    assert install_operations.environment_lacks(asked(tmp_path, wheels={wanted: 6}, room=1)) == []
     remove_environments(asked(tmp_path, idents=[]))
     assert (os.path.exists(store.wheel(wanted)), os.path.exists(store.wheel(old))) == (True, False)  # noqa: PTH110
 
@@ -83,5 +83,5 @@ def test_a_wheel_that_went_bad_on_the_hosts_disk_is_removed_and_sent_again(tmp_p
     Path(store.wheel(IDENT)).write_bytes(b"not uv")
     args = {"ident": IDENT, "uv": IDENT, "wheels": {}, "requirements": "", "python": "python3", "setup": []}
     with pytest.raises(Refused, match=r"1 wheels in .* were damaged and are removed"):
-        operations.environment_build(asked(tmp_path, **args, lock="uv.lock", project="p"))
-    assert operations.environment_lacks(asked(tmp_path, wheels={IDENT: 6}, room=1)) == [IDENT]
+        install_operations.environment_build(asked(tmp_path, **args, lock="uv.lock", project="p"))
+    assert install_operations.environment_lacks(asked(tmp_path, wheels={IDENT: 6}, room=1)) == [IDENT]

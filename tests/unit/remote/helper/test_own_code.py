@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from clusterddp.remote.helper.own_code import keep
-from clusterddp.remote.shared.code_archive import archive, is_whole
-from clusterddp.remote.system import find_code, indexed_code
+from clusterddp.remote.shared.code.code_archive import archive, is_whole
+from clusterddp.remote.system import code_finder, indexed_code
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 
@@ -33,7 +33,7 @@ def made(sent: Path) -> list[Path]:
 
 def index_of(path: Path) -> tuple[int, int, str]:
     with path.open("rb") as file:
-        return find_code._own_index(file.fileno())
+        return code_finder._own_index(file.fileno())
 
 
 def test_it_is_found_by_its_last_bytes_and_made_once(sent: Path) -> None:
@@ -42,7 +42,7 @@ def test_it_is_found_by_its_last_bytes_and_made_once(sent: Path) -> None:
     code = own.read_bytes()
     offset, size, digest = index_of(own)
     assert is_whole(code)
-    assert find_code._sha256()(code[offset : offset + size]).hexdigest() == digest
+    assert code_finder._sha256()(code[offset : offset + size]).hexdigest() == digest
     time = own.stat().st_mtime_ns
     keep(str(sent))
     assert own.stat().st_mtime_ns == time

@@ -13,7 +13,7 @@ import pytest
 
 from clusterddp.remote.logs import limit as limiting
 from clusterddp.remote.logs.limit import STEP, LogLimit, fill_level
-from clusterddp.remote.shared.node_records import StopOrder
+from clusterddp.remote.shared.run.spool_records import StopOrder
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system import disk_space
 from tests.unit.plan_made import plan_text

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.logs import line_times, order_marks
 from clusterddp.remote.logs.order_marks import ERR, OUT, OrderMarks
-from clusterddp.remote.shared.frames import MAX_BODY, MAX_FRAME, Frame, encode
-from clusterddp.remote.shared.log_frames import MOST_PIECES
+from clusterddp.remote.shared.run.log_frames import MOST_PIECES
+from clusterddp.remote.shared.wire.frames import MAX_BODY, MAX_FRAME, Frame, encode
 from tests.unit.spool_writer import Tail, Writer, caught_up, read
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clusterddp.remote.shared.frames import MAX_BODY
+from clusterddp.remote.shared.wire.frames import MAX_BODY
 from clusterddp.remote.system.bootstrap import Refused
 from tests.unit.plan_made import plan_text
 from tests.unit.spool_writer import SECOND, Tail, Writer, caught_up, read, times

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clusterddp.remote.logs.files import LogFile
+from clusterddp.remote.logs.output_files import LogFile
 from clusterddp.remote.logs.weave import Woven, weave
-from clusterddp.remote.shared.frames import MAX_BODY
-from clusterddp.remote.shared.log_frames import MOST_PIECES
+from clusterddp.remote.shared.run.log_frames import MOST_PIECES
+from clusterddp.remote.shared.wire.frames import MAX_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

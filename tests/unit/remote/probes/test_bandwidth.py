@@ -15,7 +15,7 @@ import pytest
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.probes import bandwidth
 from clusterddp.remote.probes.bandwidth import drain, pour
-from clusterddp.remote.shared.frames import Decoder
+from clusterddp.remote.shared.wire.frames import Decoder
 from tests.unit.operation import run_operation
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from clusterddp.remote.probes.clock import clock
 from clusterddp.remote.probes.facts import facts
 from clusterddp.remote.probes.host import host_facts, logind_facts, memory_bytes, usable_cores
-from clusterddp.remote.shared import interfaces
+from clusterddp.remote.shared.names import interfaces
 from clusterddp.remote.system import nvidia_smi
 from tests.unit.operation import run_operation
 

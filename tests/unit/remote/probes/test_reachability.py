@@ -14,7 +14,7 @@ import pytest
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.probes import reachability
 from clusterddp.remote.probes.reachability import bind_range, dial, dial_all, listen
-from clusterddp.remote.shared.frames import Decoder
+from clusterddp.remote.shared.wire.frames import Decoder
 from clusterddp.remote.system.bootstrap import Refused
 from tests.unit.operation import run_operation
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.launch.plan import LaunchOptions, make_plan
+from clusterddp.launch.make_plan import LaunchOptions, make_plan
 from clusterddp.remote.control.messages import NodeState, Word
-from clusterddp.remote.shared.plan import NodePlan, next_plan
-from clusterddp.remote.shared.run_record import RunRecord
+from clusterddp.remote.shared.run.plan import NodePlan, next_plan
+from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.supervisor.next_attempt import Following, decide
-from tests.unit.launch.test_plan import node
+from tests.unit.launch.test_make_plan import node
 
 
 def plan(count: int, *, elastic: tuple[int, int] | None = None, backend: str = "clusterddp") -> NodePlan:

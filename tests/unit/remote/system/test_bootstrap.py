@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.remote.shared.node_records import StopOrder
+from clusterddp.remote.shared.run.spool_records import StopOrder
 from clusterddp.remote.spool.layout import Spool, all_spools
 from clusterddp.remote.system import bootstrap
 from clusterddp.remote.system.bootstrap import (

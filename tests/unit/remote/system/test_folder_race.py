@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.system import find_code
+from clusterddp.remote.system import code_finder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ def test_a_folder_that_another_process_makes_meanwhile_is_used(tmp_path: Path, m
         real(name, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "mkdir", made_twice)
-    handle, path = find_code.open_folder(str(tmp_path / "runs" / "1"), make=True)
+    handle, path = code_finder.open_folder(str(tmp_path / "runs" / "1"), make=True)
     os.close(handle)
     assert path == str(tmp_path / "runs" / "1")
     assert (tmp_path / "runs" / "1").is_dir()

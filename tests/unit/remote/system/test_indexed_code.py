@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clusterddp.hosts.zipapp import bundle
-from clusterddp.remote.shared.code_archive import archive, indexed
+from clusterddp.remote.shared.code.code_archive import archive, indexed
 from clusterddp.remote.system import indexed_code
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.worker.fork_checks import FORK_SOCKET
+from clusterddp.remote.fork_server.fork_checks import FORK_SOCKET
+from clusterddp.remote.fork_server.server import listen_in
+from clusterddp.remote.fork_server.worker_parent import LONGEST, receive
 from clusterddp.remote.worker.fork_client import NotForkedError, connect
-from clusterddp.remote.worker.fork_keeper import LONGEST, receive
-from clusterddp.remote.worker.fork_server import listen_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from clusterddp.remote.fork_server.fork_checks import RefusedError
+from clusterddp.remote.fork_server.preload_trial import LARGEST
+from clusterddp.remote.preload.preload_server import TO_SPARE, WarmServer
 from clusterddp.remote.system import procfs
-from clusterddp.remote.worker.fork_checks import RefusedError
-from clusterddp.remote.worker.preload_trial import LARGEST
-from clusterddp.remote.worker.warm_server import TO_SPARE, WarmServer
 
 
 def test_a_server_that_has_grown_large_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""The Python API: `Cluster`, and what it is made of."""

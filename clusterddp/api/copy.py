@@ -1,0 +1,264 @@
+"""Files that a user moves between this machine and the hosts: ``push`` and ``pull`` from their words to their end."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import re
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from clusterddp.errors import RunError, UsageError
+from clusterddp.hosts import fanout
+from clusterddp.hosts.connections import Connected
+from clusterddp.remote.shared.workdir.manifest import ordered
+from clusterddp.runs.node_answers import Wanted
+from clusterddp.sync import chosen_files
+from clusterddp.sync.deliver import Delivered, deliver
+from clusterddp.sync.project_files import Skipped
+from clusterddp.sync.transfer.between_hosts import Spread
+from clusterddp.sync.transfer.collect import Origin, Pulled, collect
+from clusterddp.sync.transfer.fetch import HostFiles, is_there, listing
+from clusterddp.sync.transfer.progress_rate import Transfer
+from clusterddp.sync.transfer.upload import Files, Uploads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from clusterddp.errors import ClusterddpError
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory import HostEntry
+    from clusterddp.project import Project
+    from clusterddp.runs.run_view import RunView
+    from clusterddp.sync.transfer.upload import Source
+
+SLURM = "slurm"  # of the launchers
+_AWAY = re.compile(r"[^/:]+:[^:].*", re.DOTALL)  # HOST:PATH
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Push:
+    """What a push is asked for; see ``Cluster.push``."""
+
+    sources: Sequence[str]
+    dest: str | None = None
+    overwrite: bool = False
+    rate: int | None = None
+    spread: str = "auto"
+
+
+def push(
+    wanted: Push,
+    project: Project,
+    hosts: Callable[[], Sequence[Host]],
+    notify: Callable[[str], None],
+    progress: Callable[[str], None],
+) -> tuple[Delivered, ...]:
+    """Bring files to hosts, which are opened once the words are known to mean something.
+
+    Raises:
+        UsageError: a source is not there.
+        ClusterddpError: a host refuses it or has no room, or a file changes meanwhile.
+    """
+    away = [one for one in wanted.sources if _AWAY.fullmatch(one) and not Path(one).exists()]
+    if away and len(wanted.sources) > 1:
+        raise UsageError(f"{away[0]} is the one source of a push", remedy="push them one by one")
+    dest = "" if away else chosen_files.named(project, wanted.sources, wanted.dest)
+    opened = hosts()
+    if away:
+        folder, chosen, source = _of_host(away[0], wanted.dest, opened, project, progress)
+    else:
+        folder, chosen = chosen_files.choose(project, wanted.sources, dest, progress)
+        source = Files(chosen.entries, chosen.chunks, lambda entry: chosen.places[entry.path])
+    for notice in chosen.notices:
+        notify(notice)
+    return deliver(
+        opened,
+        Uploads(chosen.entries, chosen.chunks, source),
+        chosen.entries,
+        folder=folder,
+        workdir=project.workdir,
+        transfer=Transfer("pushing", progress, rate=wanted.rate),
+        overwrite=wanted.overwrite,
+        spread=Spread(mode=wanted.spread, rate=wanted.rate, notify=notify),
+    )
+
+
+def _of_host(
+    word: str, dest: str | None, hosts: Sequence[Host], project: Project, progress: Callable[[str], None]
+) -> tuple[str, chosen_files.Chosen, Source]:
+    """The folder on the hosts, and the files of ``HOST:PATH`` for it."""
+    name, _, path = word.partition(":")
+    host = next((host for host in hosts if host.name == name), None)
+    if host is None:
+        raise UsageError(f"{word}: no such file, and no node or spare is called {name}")
+    progress(f"looking at the files of {name}")
+    found = listing(host, host.entry.workdir or project.workdir, path)
+    if not found.there:
+        raise RunError(f"{word}: nothing is there")
+    place = chosen_files.destination([(path, found.folder)], dest or path.rstrip("/"))
+    prefix = place.prefixes[0]
+    entries = [
+        entry._replace(path=posixpath.join(prefix, entry.path) if found.folder else prefix) for entry in found.entries
+    ]
+    chosen = chosen_files.Chosen(
+        entries=tuple(ordered(entries)),
+        chunks={
+            one: tuple(chunk.digest for chunk in chunks) for one, chunks in found.chunks.items() if len(chunks) > 1
+        },
+        skipped=tuple(Skipped(path=path, reason=why) for path, why in found.skipped),
+    )
+    return place.folder, chosen, HostFiles(host, found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pull:
+    """What a pull is asked for; see ``Cluster.pull``."""
+
+    what: str | None = None
+    dest: str | None = None
+    run: str | None = None
+    ranks: tuple[int, ...] | None = None
+    hosts: str | None = None
+    overwrite: bool = False
+
+
+class Runs(Connected, Protocol):
+    """What a pull needs of a Cluster."""
+
+    project: Project
+    progress: Callable[[str], None]
+
+    def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
+        """Each host, or its error."""
+
+    def list_runs(self, wanted: Wanted = ...) -> list[RunView]:
+        """Runs that hosts know of, the oldest first."""
+
+    def find_view(self, reference: str | None = None, *, reading: bool = True) -> RunView:
+        """One run, as its hosts tell it."""
+
+
+def pull(wanted: Pull, cluster: Runs) -> Pulled:
+    """Bring files of hosts here: those at a path, or what is new since a run's start.
+
+    Raises:
+        UsageError: it is a run and a path.
+        RunError: there is no such run, or nothing there.
+        ClusterddpError: no host could tell, or it cannot be written here.
+    """
+    managed = cluster.inventory.managed or not cluster.inventory.nodes
+    entries = () if managed else _entries(wanted, cluster)
+    view = _run_of(wanted, cluster, entries or cluster.inventory.submitting)
+    name = _folder_of(view) if view else posixpath.basename(str(wanted.what).rstrip("/"))
+    with _origins(wanted, cluster, entries, view) as (origins, failed):
+        if not origins:
+            raise failed[0]
+        transfer = Transfer("pulling", cluster.progress)
+        cluster.progress("looking at the files there")
+        place = partial(_place, wanted, name)
+        done = collect(origins, lambda folder: place(folder=folder), transfer, overwrite=wanted.overwrite)
+    return replace(done, errors=(*failed, *done.errors))
+
+
+def _entries(wanted: Pull, cluster: Runs) -> tuple[HostEntry, ...]:
+    """The nodes and spares that are meant."""
+    entries = cluster.inventory.nodes + cluster.inventory.spares
+    if wanted.hosts:
+        names = {entry.name for entry in cluster.inventory.limit(wanted.hosts).hosts}
+        entries = tuple(entry for entry in entries if entry.name in names)
+    if not entries:
+        raise UsageError(f"--host {wanted.hosts}: no node or spare matches")
+    return entries
+
+
+@contextlib.contextmanager
+def _origins(
+    wanted: Pull, cluster: Runs, entries: Sequence[HostEntry], view: RunView | None
+) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
+    """Where the files are while the block runs, and the errors of hosts that are not among these."""
+    about = view or (cluster.find_view() if wanted.ranks is not None else None)
+    ranked = None if about is None or wanted.ranks is None else _holding(wanted.ranks, about)
+    if (view.record.launcher == SLURM) if view else not entries:
+        from clusterddp.launch.slurm import run_files  # noqa: PLC0415 - start-up
+
+        if about is None and (wanted.hosts or run_files.is_apart(cluster)):
+            about = cluster.find_view()
+        path = "" if view else str(wanted.what)
+        place = run_files.Place(path=path, view=about, pattern=wanted.hosts, names=ranked)
+        with run_files.origins(cluster, place) as found:
+            yield found
+        return
+    workdirs = view.record.workdirs if view else {}
+    meant = [one for one in entries if (ranked is None or one.name in ranked) and (not view or one.name in workdirs)]
+    if view and not meant:
+        raise RunError(f"run {view.run} has no host among these", remedy="see `clusterddp status`")
+    outcomes = cluster.connect(meant)
+    origins = [
+        Origin(
+            host=one.value,
+            workdir=workdirs.get(one.name) or one.value.entry.workdir or cluster.project.workdir,
+            path="" if view else str(wanted.what),
+            run=view.run if view else "",
+        )
+        for one in outcomes
+        if one.value
+    ]
+    if not origins:
+        fanout.values(outcomes)
+    yield origins, [one.error for one in outcomes if one.error]
+
+
+def _run_of(wanted: Pull, cluster: Runs, entries: Sequence[HostEntry]) -> RunView | None:
+    """The run that is meant; None where it is a path."""
+    if wanted.run is None and wanted.what is None:
+        return cluster.find_view()
+    if wanted.run is None and ("/" in str(wanted.what) or str(wanted.what).startswith((".", "~"))):
+        return None
+    reference = wanted.run or wanted.what
+    found = cluster.list_runs(Wanted(reference=reference, brief=True))
+    exact = [view for view in found if reference in (view.run, view.record.name)]
+    if wanted.run is not None:
+        if not exact:
+            remedy = "`clusterddp runs --all` lists them; the beginning of an id is not enough here"
+            raise RunError(f"no run is called {reference}", remedy=remedy)
+        return exact[-1]
+    if not exact:
+        return None
+    usual = cluster.project.workdir
+    hosts = [one.value for one in cluster.connect(entries) if one.value]
+    if any(fanout.values(fanout.each(hosts, lambda one: is_there(one, one.entry.workdir or usual, str(reference))))):
+        raise UsageError(
+            f"{reference} is a run, and a path in the workdir", remedy=f"write ./{reference}, or --run {reference}"
+        )
+    return exact[-1]
+
+
+def _holding(ranks: Sequence[int], view: RunView) -> set[str]:
+    """The hosts that held these ranks."""
+    hosts = {host["name"]: host["ranks"] for host in view.to_json()["hosts"]}
+    missing = set(ranks).difference(*hosts.values())
+    if missing:
+        raise RunError(f"run {view.run} has no rank {min(missing)}")
+    return {name for name, held in hosts.items() if set(held).intersection(ranks)}
+
+
+def _folder_of(view: RunView) -> str:
+    """The name of the folder here: the run's, which hosts tell, where that can only lie below the destination."""
+    plain = "/" not in view.name and not view.name.startswith(".") and view.name.isprintable()
+    return view.name if plain else view.run
+
+
+def _place(wanted: Pull, name: str, *, folder: bool) -> tuple[Path, str]:
+    """The folder here, and the name of a single file: it becomes the destination, or goes below one with a slash."""
+    dest = wanted.dest or ""
+    below = not dest or dest in (".", "..") or dest.endswith(("/", "/.", "/.."))
+    if folder:
+        contents = str(wanted.what or "").endswith("/") and dest
+        return Path(dest) / name if below and not contents else Path(dest), ""
+    if below or Path(dest).is_dir():
+        return Path(dest), name
+    return Path(dest).parent, Path(dest).name

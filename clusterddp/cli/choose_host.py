@@ -1,0 +1,43 @@
+"""One host of the inventory, as a user names it: by its name, or as that of a rank."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    from clusterddp.api.cluster import Cluster
+    from clusterddp.inventory import HostEntry
+
+
+def entry_of(cluster: Cluster, name: str) -> HostEntry:
+    """The host of that name.
+
+    Raises:
+        UsageError: the inventory has no such host, or we do not touch it.
+    """
+    found = next((host for host in cluster.inventory.hosts if host.name == name), None)
+    if found is None:
+        near = get_close_matches(name, [host.name for host in cluster.inventory.hosts], 1)
+        raise UsageError(f"{name!r} is no host of the inventory", remedy=f"did you mean {near[0]}?" if near else "")
+    if found.role == "none":
+        raise UsageError(f"{name} has clusterddp_role none, so it is never touched", remedy="give it another role")
+    return found
+
+
+def host_of_rank(cluster: Cluster, rank: int, run: str | None) -> str:
+    """The host that has a rank of a run: this one, else the live one, else the last.
+
+    Raises:
+        RunError: no host has it.
+    """
+    found = cluster.find(run)
+    status = found.status()
+    host = next((host["name"] for host in status["hosts"] if rank in host["ranks"]), None)
+    if host is None:
+        ranks = sorted(one for host in status["hosts"] for one in host["ranks"])
+        remedy = f"its ranks are 0 to {ranks[-1]}" if ranks else "no worker of it has started yet"
+        raise RunError(f"run {found.id} has no rank {rank}", remedy=remedy)
+    return str(host)

@@ -1,0 +1,197 @@
+"""The doctor under Slurm: what Slurm tells, and the checks of hosts on the nodes of a short job.
+
+The job holds the nodes and does nothing; each is reached by one more step of it, and it is cancelled in the end. Should
+nobody be left to do that, its time limit ends it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.checks import engine
+from clusterddp.checks.evidence import Evidence, Seen
+from clusterddp.checks.model import Diagnosis
+from clusterddp.checks.needs import SLURM
+from clusterddp.doctor.diagnose import diagnose
+from clusterddp.errors import UsageError
+from clusterddp.hosts.fanout import Outcome, each, values
+from clusterddp.launch import launcher as base
+from clusterddp.launch.options import RunOptions
+from clusterddp.launch.slurm.client.held_nodes import held_nodes, job_minutes
+from clusterddp.launch.slurm.client.login_host import Login, login_entry, step_words
+from clusterddp.launch.slurm.client.survey import survey
+from clusterddp.launch.slurm.shared_folder import job_words, unshared
+from clusterddp.launch.slurm.submission import NAME, settings_of, slurm_request
+from clusterddp.project import WORKDIRS
+from clusterddp.runs.node_answers import ALL, BRIEF, Wanted, nodes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Sequence
+
+    from clusterddp.doctor.diagnose import Patient
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.connections import Connections
+    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.launch.slurm.client.batch_script import Request
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.run.run_record import RunRecord
+
+LIMIT = 15  # minutes of the job, where so many are given; a bench is done by then
+PATIENCE = 120.0  # seconds for the job to begin
+JOB = "clusterddp-doctor"
+
+
+class JobNodes:
+    """A job's nodes as hosts: the part of a Cluster that the doctor uses. They are reached through the login host.
+
+    Args:
+        cluster: Whose job it is.
+        login: Its login host.
+        job: Slurm's number of it.
+        entries: The nodes.
+    """
+
+    def __init__(self, cluster: Patient, login: HostEntry, job: str, entries: tuple[HostEntry, ...]) -> None:
+        self.inventory = replace(cluster.inventory, hosts=entries)
+        self.project: Project = cluster.project
+        self.notify: Callable[[str], None] = cluster.notify
+        self.progress: Callable[[str], None] = cluster.progress
+        self.connections: Connections = cluster.connections
+        self._login, self._job = login, job
+
+    def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
+        """Open the nodes."""
+        return each(list(self.inventory.nodes if entries is None else entries), lambda entry: self.host(entry.name))
+
+    def host(self, name: str) -> Host:
+        """The open node of that name."""
+        entry = next(one for one in self.inventory.nodes if one.name == name)
+        return self.connections.open(entry, self.connections.opened_by(self._login, step_words(self._job, name)))
+
+    def carrier(self, record: RunRecord) -> base.Launcher:
+        """What starts the doctor's own small jobs there."""
+        return base.of_record(record)
+
+    def runs(
+        self, entries: Iterable[HostEntry], run: str = "", wanted: Wanted = BRIEF
+    ) -> list[Outcome[list[dict[str, Any]]]]:
+        """What each node tells of a run, or of all."""
+        return each(list(entries), lambda entry: nodes_of(self.host(entry.name), run, self.notify, wanted))
+
+    def gather(
+        self,
+        run: str,
+        hosts: Container[str] | None = None,
+        wanted: Wanted = ALL,
+        *,
+        quiet: bool = False,  # noqa: ARG002 - of RunHosts
+        patience: float | None = None,  # noqa: ARG002 - steps of a job take seconds to begin
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """A run's nodes as these tell them, and those that do not answer."""
+        asked = [entry for entry in self.inventory.nodes if hosts is None or entry.name in hosts]
+        outcomes = self.runs(asked, run, wanted)
+        if asked and all(outcome.error for outcome in outcomes):
+            values(outcomes)
+        return (
+            [node for outcome in outcomes for node in outcome.value or ()],
+            [outcome.name for outcome in outcomes if outcome.error],
+        )
+
+
+def examine(
+    cluster: Patient,
+    told_runs: Callable[[Sequence[HostEntry]], list[Outcome[list[dict[str, Any]]]]],
+    *,
+    launcher: str | None = None,
+    nnodes: int | None = None,
+    partition: str | None = None,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    bench: bool = False,
+    share_gpus: bool = False,
+) -> Diagnosis:
+    """See ``Cluster.doctor``: the hosts of the inventory, or where Slurm has them a job's nodes.
+
+    Args:
+        cluster: Whose hosts.
+        told_runs: What is known of runs.
+        launcher: Which is meant; None leaves it to the inventory.
+        nnodes: How many nodes of Slurm's; None: those that the inventory names, else one.
+        partition: In which; None: the inventory's, else Slurm's default.
+        only: Names of checks or categories.
+        skip: Those left out.
+        bench: Measure too.
+        share_gpus: As there.
+
+    Raises:
+        UsageError: Slurm is not meant, and something of it is asked for.
+    """
+    if launcher == NAME or (launcher is None and cluster.inventory.managed):
+        return _of_nodes(cluster, nnodes, partition, only, skip, bench=bench, share_gpus=share_gpus)
+    asked = "--nnodes" if nnodes else "--partition" if partition else ""
+    if asked:
+        raise UsageError(f"{asked}: without Slurm every host of the inventory is looked at", remedy="leave it out")
+    return diagnose(cluster, told_runs, only=only, skip=skip, bench=bench, share_gpus=share_gpus)
+
+
+def _of_nodes(
+    cluster: Patient,
+    nnodes: int | None,
+    partition: str | None,
+    only: Sequence[str],
+    skip: Sequence[str],
+    *,
+    bench: bool,
+    share_gpus: bool,
+) -> Diagnosis:
+    chosen = engine.select(only, skip, bench=bench, slurm=True)
+    request = _request(cluster.inventory, nnodes, partition)
+    entry = login_entry(cluster.inventory)
+    opened = each([entry], cluster.connections.open)[0]
+    if opened.value is None:
+        raise opened.error or UsageError("no login host")
+    login = Login(opened.value)
+    asked = {name: request.options.get(name, "") for name in ("partition", "account", "qos", "gpus-per-node")}
+    cluster.progress("asking Slurm")
+    seen = survey(login, {**asked, "nodes": str(request.nodes[0])})
+    request = replace(request, options={**request.options, "time": str(job_minutes(seen, LIMIT))})
+    nodes: Diagnosis | None = None
+    if not seen.error and any(SLURM not in check.needs and check.needs for check in chosen):
+        hold = partial(held_nodes, name=JOB, script=f"sleep {LIMIT * 60}", patience=PATIENCE)
+        with hold(login, [job_words(request)], cluster.connections, cluster.progress) as (held,):
+            seen = replace(seen, refused=None if held.job else held.refused)
+            if held.job:
+                site = _site(cluster, entry, login, held.job, held.nodes)
+                if settings_of(cluster.inventory).slurm.get("shared", True):
+                    seen = replace(seen, apart=_apart(login, site))
+                more: dict[str, Any] = {"bench": bench, "share_gpus": share_gpus, "slurm": seen}
+                nodes = diagnose(site, site.runs, only=only, skip=skip, **more)
+    ours = [check for check in chosen if SLURM in check.needs]
+    told = Evidence(hosts=(Seen(entry=entry),), slurm=seen)
+    results = tuple(engine.judge(told, ours))
+    if nodes is None:
+        return Diagnosis(evidence=told, results=results)
+    return replace(nodes, results=(*results, *nodes.results))
+
+
+def _request(inventory: Inventory, nnodes: int | None, partition: str | None) -> Request:
+    size = nnodes or max(1, sum(1 for node in inventory.nodes if inventory.path and node.connection != "local"))
+    request = slurm_request(inventory, RunOptions(script=JOB, nnodes=(size, size)))
+    return replace(request, options={**request.options, "partition": partition}) if partition else request
+
+
+def _site(cluster: Patient, entry: HostEntry, login: Login, job: str, names: Sequence[str]) -> JobNodes:
+    settings = settings_of(cluster.inventory)
+    shared = replace(settings, state=login.state, role="node", launcher=base.DEFAULT, connection="ssh", gpus=None)
+    hosts = tuple(replace(shared, name=name, address=name) for name in names)
+    return JobNodes(cluster, entry, job, hosts)
+
+
+def _apart(login: Login, site: JobNodes) -> dict[str, dict[str, str]]:
+    """Each node that answers, with those of a run's folders that it and the login host do not share, and how."""
+    nodes = [outcome.value for outcome in site.connect() if outcome.value]
+    usual = site.project.workdir if site.project.known_id else WORKDIRS
+    folders = {"state": login.state, "workdir": login.host.entry.workdir or usual}
+    return unshared(login.host, nodes, folders)

@@ -1,0 +1,279 @@
+"""A lock of the project as it is written in the inventory, and what it asks for on one kind of host.
+
+``uv.lock``, ``pylock.toml`` and ``requirements.txt`` all become a pylock (PEP 751) by uv, which alone talks to indexes;
+what no wheel can be had of (source distributions, folders, git) is refused by name.
+
+Not here: having the wheels on this machine (wheels.py), bringing them to hosts (install.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from clusterddp.errors import LockError
+from clusterddp.text.printable import one_line
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from packaging.pylock import Package
+
+    from clusterddp.environments.platform_tags import Kind
+
+WRITTEN = re.compile(r"(?P<path>[^\[\]]+?)(?:\[(?P<extras>[A-Za-z0-9._-]+(?:\s*,\s*[A-Za-z0-9._-]+)*)\])?")
+UV_LOCK = "uv.lock"
+_PATIENCE = 600.0  # seconds that uv may take: it may have to look at an index
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_PROVE_NOTHING = {"md5", "sha1"}  # all that some indexes have; a wheel of theirs is taken as it comes
+_NO_WHEEL = "publish a wheel of it, or put its code into the project"
+_OPTIONS_WITH_PLACE = ("-e", "--editable")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lock:
+    """A lock file, and the extras of it that are wanted.
+
+    Attributes:
+        written: As the inventory has it.
+        path: The file.
+        extras: Names of extras.
+    """
+
+    written: str
+    path: Path
+    extras: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """``uv.lock``, ``pylock`` or ``requirements``."""
+        name = self.path.name
+        if name == UV_LOCK:
+            return name
+        return "pylock" if re.fullmatch(r"pylock(\.[^.]+)?\.toml", name) else "requirements"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """A wheel that a host takes: its file's name, where it is to be had, its sha256 (empty: nobody says)."""
+
+    name: str
+    version: str
+    file: str
+    url: str
+    sha256: str = ""
+
+
+def lock_of(written: str, root: Path) -> Lock:
+    """The lock that the inventory names, in the project.
+
+    Raises:
+        LockError: there is no such file.
+    """
+    found = WRITTEN.fullmatch(written)
+    if not found:
+        raise LockError(written, "cannot be understood", remedy="write uv.lock, or uv.lock[EXTRA,EXTRA]")
+    path = root / found["path"].strip()
+    extras = tuple(word.strip() for word in (found["extras"] or "").split(",") if word.strip())
+    lock = Lock(written=written, path=path, extras=extras)
+    if not path.is_file():
+        raise LockError(written, f"there is no {path}", remedy=f"make it with {_make(lock)}; or name another")
+    if extras and lock.kind == "requirements":
+        raise LockError(written, "requirements have no extras", remedy="leave the brackets out")
+    return lock
+
+
+def _make(lock: Lock) -> str:
+    """The command that makes such a lock in its folder, or what to write where nothing there tells what to lock."""
+    name, folder = lock.path.name, lock.path.parent
+    project = (folder / "pyproject.toml").is_file()
+    if lock.kind == UV_LOCK:
+        return "`uv lock`" if project else "`uv init --bare && uv lock`"
+    source = f"{name.removesuffix('.txt')}.in" if lock.kind == "requirements" else "requirements.in"
+    if (folder / source).is_file():
+        hashes = "--generate-hashes " if lock.kind == "requirements" else ""
+        return f"`uv pip compile {hashes}{shlex.quote(source)} -o {shlex.quote(name)}`"
+    if project:
+        return f"`uv export --no-emit-project -o {shlex.quote(name)}`"
+    return f"`uv pip compile {shlex.quote(source)} -o {shlex.quote(name)}`, of a {source} that you write"
+
+
+def _pin(lock: Lock) -> str:
+    """How requirements that are loose become a lock of the same name."""
+    name = lock.path.name
+    source = f"{name.removesuffix('.txt')}.in"
+    keep = "" if (lock.path.parent / source).exists() else f"mv {shlex.quote(name)} {shlex.quote(source)} && "
+    return f"write NAME==VERSION for each package: `{keep}uv pip compile {shlex.quote(source)} -o {shlex.quote(name)}`"
+
+
+def wanted(lock: Lock, kind: Kind) -> list[Wanted]:
+    """The wheels that a kind of host takes of a lock.
+
+    Raises:
+        LockError: something in it is no wheel for that kind; says what.
+    """
+    from packaging.pylock import Pylock, PylockSelectError, PylockValidationError  # noqa: PLC0415 - start-up
+
+    if lock.kind == "requirements":
+        refuse_loose(lock, lock.path)
+    try:
+        pylock = Pylock.from_dict(tomllib.loads(_as_pylock(lock, kind)))
+        selected = list(
+            pylock.select(
+                environment=kind.environment,  # type: ignore[arg-type]
+                tags=kind.tags(),
+                extras=lock.extras if lock.kind == "pylock" else (),
+            )
+        )
+    except (tomllib.TOMLDecodeError, PylockValidationError, PylockSelectError) as error:
+        raise LockError(lock.written, f"{one_line(str(error))} (for {kind})") from None
+    return [_wanted(lock, kind, package, source) for package, source in selected]
+
+
+def _wanted(lock: Lock, kind: Kind, package: Package, source: Any) -> Wanted:
+    from packaging.pylock import PackageWheel  # noqa: PLC0415 - start-up
+
+    what = f"{package.name} {package.version or ''}".strip()
+    if not isinstance(source, PackageWheel):
+        is_one = type(source).__name__.removeprefix("Package").lower()
+        said = {
+            "sdist": f"has no wheel for {kind}, only a source distribution",
+            "vcs": "comes from a version control system",
+            "directory": "is a folder of this machine",
+            "archive": "is an archive",
+        }[is_one]
+        raise LockError(lock.written, f"{what} {said}", remedy=_NO_WHEEL)
+    url = source.url or (lock.path.parent / str(source.path)).resolve().as_uri()
+    file = source.name or unquote(urlsplit(url).path.rpartition("/")[2])
+    if "/" in file or not file.endswith(".whl") or file.startswith((".", "-")):
+        raise LockError(lock.written, f"{what}: {file[:80]!r} is no wheel's name")
+    sha256 = str(source.hashes.get("sha256", "")).lower()
+    if source.hashes.keys() - _PROVE_NOTHING and not _SHA256.fullmatch(sha256):
+        remedy = f"make the lock again with one: {_make(lock)}"
+        raise LockError(lock.written, f"{what}: {file} has no sha256, only {', '.join(source.hashes)}", remedy=remedy)
+    return Wanted(
+        name=str(package.name),
+        version=str(package.version or ""),
+        file=file,
+        url=url,
+        sha256=sha256,
+    )
+
+
+def _as_pylock(lock: Lock, kind: Kind) -> str:
+    if lock.kind == "pylock":
+        return lock.path.read_text(encoding="utf-8")
+    if lock.kind == UV_LOCK:
+        extras = [word for name in lock.extras for word in ("--extra", name)]
+        return _uv(lock, ["export", "--frozen", "--no-emit-project", "--format", "pylock.toml", *extras])
+    platform = ["--python-platform", kind.uv_platform, "--python-version", kind.python]
+    return _uv(lock, ["pip", "compile", "--no-deps", "--format", "pylock.toml", *platform, lock.path.name])
+
+
+def _uv(lock: Lock, words: list[str]) -> str:
+    """What uv writes on stdout, run in the lock's folder."""
+    program = find_uv()
+    if program is None:
+        remedy = "`pip install 'clusterddp[environments]'` brings it"
+        raise LockError(lock.written, "needs uv on this machine", remedy=remedy)
+    argv = [program, *words, "--quiet", "--no-header", "--no-progress"]
+    try:
+        done = subprocess.run(argv, cwd=lock.path.parent, capture_output=True, timeout=_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LockError(lock.written, f"uv cannot be run: {error}") from error
+    if done.returncode:
+        lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+        said = " ".join(line.strip(" ×╰─▶│") for line in lines[:4]) or f"uv ended with status {done.returncode}"
+        raise LockError(lock.written, one_line(said.removeprefix("error: "))[:500])
+    return done.stdout.decode()
+
+
+def find_uv() -> str | None:
+    """The uv beside our own interpreter, else the one on PATH."""
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if beside.is_file() else which("uv")
+
+
+def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
+    """Refuse requirements that are not pinned to one version, or that are no published package.
+
+    Raises:
+        LockError: names the first with file and line.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - start-up
+
+    for number, line in _lines(lock, path):
+        where = f"{path.name}:{number}: {line[:80]}"
+        word = line.split()[0]
+        if word in {"-r", "--requirement"} or word.startswith("--requirement="):
+            for inside in _included(path, line):
+                if inside not in (*above, path):
+                    refuse_loose(lock, inside, (*above, path))
+            continue
+        if word in _OPTIONS_WITH_PLACE or word.startswith(("--editable=", "./", "../", "/", "git+", "file:")):
+            raise LockError(lock.written, f"{where}: a folder or a repository cannot be locked", remedy=_NO_WHEEL)
+        if word.startswith("-"):
+            continue  # an index, a hash file: uv's own to understand
+        try:
+            found = Requirement(re.split(r"\s+--hash", line)[0].strip())
+        except InvalidRequirement:
+            raise LockError(lock.written, f"{where}: cannot be understood") from None
+        if found.url is not None:
+            if not urlsplit(found.url).path.endswith(".whl"):
+                raise LockError(lock.written, f"{where}: is no wheel", remedy=_NO_WHEEL)
+            continue
+        pins = [one for one in found.specifier if one.operator in {"==", "==="} and not one.version.endswith(".*")]
+        if len(pins) != 1:
+            raise LockError(lock.written, f"{where}: is not pinned to one version", remedy=_pin(lock))
+
+
+def _included(path: Path, line: str) -> list[Path]:
+    """The file that a line of requirements includes."""
+    found = re.match(r"(?:-r|--requirement)[\s=]+(\S.*)", line)
+    return [path.parent / found[1].strip()] if found else []
+
+
+def _lines(lock: Lock, path: Path) -> Iterator[tuple[int, str]]:
+    """The lines that say something, with continued ones joined, and the number of the first of them."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LockError(lock.written, f"{path}: cannot be read ({error})") from error
+    begun, held = 0, ""
+    for number, raw in enumerate(text.splitlines(), 1):
+        begun = begun if held else number
+        line = re.sub(r"(^|\s)#.*$", "", raw).rstrip()
+        held += line.removesuffix("\\")
+        if line.endswith("\\"):
+            held += " "
+            continue
+        if held.strip():
+            yield begun, held.strip()
+        held = ""
+
+
+def content(lock: Lock) -> str:
+    """A digest of all that a lock file says, the files that it includes too."""
+    found, waiting, seen = hashlib.sha256(), [lock.path], set()
+    while waiting:
+        path = waiting.pop()
+        if path in seen or not path.is_file():
+            continue
+        seen.add(path)
+        found.update(path.read_bytes())
+        if lock.kind == "requirements":
+            waiting += [inside for _, line in _lines(lock, path) for inside in _included(path, line)]
+    return found.hexdigest()

@@ -1,0 +1,66 @@
+"""Checked reading of hosts' JSON answers: a damaged one is a HelperError that names the host.
+
+A dataclass is its own schema: ``read_as`` reads each field by its annotation, so that a new fact is one line. What an
+annotation cannot say is read by a function beside it: ``uuid: Annotated[str, read_uuid]``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from clusterddp.errors import HelperError
+from clusterddp.remote.shared.schema.fields import MOST, Fields
+
+__all__ = ["MOST", "Fields", "facts_of", "read_as"]
+
+T = TypeVar("T")
+Reader = Callable[[Fields, str], Any]
+_PLAIN: Mapping[Any, Reader] = {str: Fields.text, int: Fields.number, bool: Fields.flag}
+_NAMES = {"Fields": Fields, "Mapping": Mapping}  # in annotations, where modules import them for type checkers only
+
+
+def facts_of(host: str, data: Any) -> Fields:
+    """Typed access to one JSON object of a host; what is damaged raises HelperError."""
+    return Fields(data, error=lambda what: HelperError(host, f"its facts are damaged: {what}"))
+
+
+def read_as(kind: type[T], fields: Fields, **given: Any) -> T:
+    """A dataclass from a JSON object, field by field; those that are ``given`` are not looked for.
+
+    Read are ``str``, ``int`` (0 and more), ``bool``, lists as tuples, objects as mappings or dataclasses, and of each
+    ``| None``, which may be missing. Whatever else is missing, wrong or too long is the host's error.
+    """
+    schema: Any = kind
+    readers = _readers(schema)
+    return kind(**{name: given[name] if name in given else read(fields, name) for name, read in readers.items()})
+
+
+@functools.cache
+def _readers(kind: Any) -> Mapping[str, Reader]:
+    hints = typing.get_type_hints(kind, localns=_NAMES, include_extras=True)
+    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+
+
+def _reader(hint: Any) -> Reader:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        own: Reader = inner[1]
+        return own
+    if origin in (typing.Union, types.UnionType):
+        there = _reader(next(one for one in inner if one is not types.NoneType))
+        return lambda fields, name: there(fields, name) if fields.given(name) else None
+    if origin is tuple:
+        each, count = _reader(inner[0]), None if inner[-1] is Ellipsis else len(inner)
+        return lambda fields, name: fields.items(name, lambda one: each(one, "item"), count)
+    if origin is Mapping:
+        value = _reader(inner[1])
+        return lambda fields, name: fields.mapping(name, value)
+    if dataclasses.is_dataclass(hint):
+        kind: Any = hint
+        return lambda fields, name: read_as(kind, fields.part(name))
+    return _PLAIN[hint]

@@ -1,0 +1,146 @@
+"""The first words on a new pipe: from a login shell's noise to the helper's hello.
+
+Not here: the bytes sent first (hosts/zipapp.py), what is spoken afterwards (hosts/client.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import ClusterddpError, HelperError, NoPythonError, UnreachableError
+from clusterddp.hosts.zipapp import MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.schema.json_text import encodable
+from clusterddp.remote.shared.wire.frames import MAGIC, PROTOCOL, Decoder, Frame, ProtocolError, parse_json
+from clusterddp.text.units import human_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clusterddp.hosts.ssh import BytePipe
+    from clusterddp.inventory import HostEntry
+
+_log = logging.getLogger("clusterddp")
+PASSING = (129, 137, 143, 255)  # exit codes after SIGHUP, SIGKILL and SIGTERM, and of ssh itself: worth another try
+_PATH = re.compile("/[^\\n]*")
+_NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
+
+
+def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapping[str, Any], Decoder]:
+    """Send the opening, find the magic word in whatever the shell prints, bring the code, read the hello.
+
+    Returns:
+        What the login shell printed before, the hello, and the decoder that goes on where it ends.
+
+    Raises:
+        HelperError: no usable Python, or the helper did not start.
+        UnreachableError: the connection broke, or the helper was killed.
+    """
+    with contextlib.suppress(OSError):  # it ended at once (nologin, no shell): what it said is still to be read
+        pipe.write(code.opening(interpreter=entry.ansible_python, fallback=entry.python, state=entry.state))
+    noise, answer, rest = _answer(entry, pipe, b"")
+    compiles = answer == "unknown"
+    if compiles:  # nothing there that this host can use as it is
+        with contextlib.suppress(OSError):  # the same
+            pipe.write(code.introduction(state=entry.state))
+        _, answer, rest = _answer(entry, pipe, rest)
+    sent = answer == "need"
+    if sent:
+        with contextlib.suppress(OSError):  # the same
+            pipe.write(code.packed)
+        _, answer, rest = _answer(entry, pipe, rest)
+    _heed_refusal(entry, answer)
+    needed = f"was sent, {human_size(len(code.packed))}" if sent else "is there already"
+    if compiles and not sent:
+        needed += ", without byte code of its Python: it compiles what it runs"
+    _log.debug("%s: the helper's code %s (%s)", entry.name, needed, code.digest[:12])
+    decoder = Decoder()
+    frames: list[Frame] = []
+    data = rest
+    while not frames:
+        try:
+            frames = list(decoder.feed(data))
+        except ProtocolError as error:
+            raise HelperError(entry.name, f"the helper answers with something else: {error}") from error
+        data = b"" if frames else _read(pipe)
+        if not frames and not data:
+            raise _no_helper(entry, pipe, b"")
+    hello = _hello(entry, frames[0].header)
+    decoder.texts = True
+    said = [str(hello[key]) for key in ("python", "executable", "pid", "state")]
+    _log.debug("%s: the helper runs: Python %s (%s), pid %s, state in %s", entry.name, *said)
+    return noise, hello, decoder
+
+
+def _answer(entry: HostEntry, pipe: BytePipe, received: bytes) -> tuple[str, str, bytes]:
+    """What stands before the next line with the magic word, what that says, and what came behind it."""
+    while not (found := _magic_line(received)):
+        data = _read(pipe)
+        if not data or len(received) > _NOISE:
+            raise _no_helper(entry, pipe, received)
+        received += data
+    return found
+
+
+def _hello(entry: HostEntry, header: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Who answers, every field checked."""
+    if header.get("kind") != "hello" or header.get("protocol") != PROTOCOL:
+        raise HelperError(entry.name, f"the helper speaks another protocol: {str(header)[:200]}")
+    try:
+        fields = Fields(encodable(header, paths=True))
+        texts = {name: fields.text(name) for name in ("python", "executable", "boot", "unwritable", "remedy")}
+        paths = {name: fields.check(name, _PATH.fullmatch, "an absolute path") for name in ("state", "home")}
+        numbers = {name: fields.number(name) for name in ("uid", "pid", "time_ns")}
+    except ValueError as error:
+        raise HelperError(entry.name, f"the helper's hello is damaged: {error}") from error
+    return {"protocol": PROTOCOL, **texts, **paths, **numbers}
+
+
+def _heed_refusal(entry: HostEntry, answer: str) -> None:
+    """Go on only where the helper's code is there: the last answer before its hello."""
+    if answer == "have":
+        return
+    kind, _, reason = answer.partition(" ")
+    if kind != "refused":
+        raise HelperError(entry.name, f"the helper answers with something else: {answer[:80]!r}")
+    try:
+        refused = Fields(parse_json(reason.encode()))
+        message, remedy = refused.text("message"), refused.text("remedy")
+    except ValueError as error:
+        raise HelperError(entry.name, f"the helper refuses, and its reason is damaged: {error}") from error
+    raise HelperError(entry.name, message, remedy=remedy)
+
+
+def _read(pipe: BytePipe) -> bytes:
+    try:
+        return pipe.read(1 << 16)
+    except OSError:  # broken: the end too
+        return b""
+
+
+def _magic_line(received: bytes) -> tuple[str, str, bytes] | None:
+    before, found, after = received.partition(MAGIC_WORD.encode() + b" ")
+    if not found or b"\n" not in after:
+        return None
+    answer, _, rest = after.partition(b"\n")
+    return before.decode(errors="replace"), answer.decode(errors="replace"), rest
+
+
+def _no_helper(entry: HostEntry, pipe: BytePipe, received: bytes) -> ClusterddpError:
+    status = pipe.exit_status()
+    said = (pipe.stderr().strip() or received.decode(errors="replace").strip()).splitlines()
+    last = f": {said[-1][:300]}" if said else ""
+    setting = "set ansible_python_interpreter to a Python 3.8 or newer"
+    if status == NO_PYTHON:
+        wanted = entry.ansible_python or "python3"
+        return NoPythonError(entry.name, f"no {wanted} on the host", remedy=setting)
+    if status == TOO_OLD:
+        return NoPythonError(entry.name, "the host's Python is older than 3.8", remedy=setting)
+    if MAGIC in received:
+        return HelperError(entry.name, "the helper on the host is of another version")
+    if status is None or status in PASSING:
+        return UnreachableError(entry.name, f"the connection was lost while the helper started{last}")
+    return HelperError(entry.name, f"the helper did not start (exit {status}){last}")

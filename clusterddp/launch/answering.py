@@ -1,0 +1,134 @@
+"""Which hosts a command works on, and what to do where some of them do not answer.
+
+Every command imports it, most of them before the first connection, so it stands on next to nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UnreachableError, UsageError
+from clusterddp.hosts.fanout import values
+from clusterddp.remote.shared.text.counted import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.project import Project
+
+
+def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
+    """The hosts that a run takes.
+
+    Raises:
+        InventoryError: there is none.
+    """
+    if not inventory.nodes:
+        message = "no host takes part: each has a clusterddp_role other than node"
+        raise InventoryError(message, where=str(inventory.path or ""), remedy="give one clusterddp_role: node")
+    return inventory.nodes
+
+
+def take(
+    outcomes: Sequence[Outcome[Host]], options: RunOptions, inventory: Inventory, notify: Callable[[str], None]
+) -> list[Host]:
+    """The hosts that come into question: all, or with ``nnodes`` those that answer.
+
+    Raises:
+        PlanError: fewer answer than are wanted.
+        HostError, HostsError: a host does not answer; the remedy says how to go on without it.
+    """
+    if options.nnodes is None:
+        return answering(outcomes, inventory)
+    failed = [outcome for outcome in outcomes if outcome.error]
+    found = [outcome.get() for outcome in outcomes if not outcome.error]
+    least, _ = options.nnodes
+    if least > len(outcomes):
+        raise UsageError(
+            f"--nnodes {options.size}: the inventory has {counted(len(outcomes), 'node')}", remedy="ask for fewer"
+        )
+    if len(found) < least:
+        raise PlanError(f"{len(found)} of {counted(least, 'node')} answer: {failed[0].error}")
+    for outcome in failed:
+        notify(f"left out: {outcome.error}")
+    return found
+
+
+def stand_ins_wanted(outcomes: Sequence[Outcome[Host]], options: RunOptions) -> int:
+    """How many spares must take the places of nodes that are off: that cannot be reached, however long one waits.
+
+    Nodes that answer and refuse us (their key, ours) are none of these: they want mending, and nothing hides that.
+    """
+    off = sum(isinstance(outcome.error, UnreachableError) for outcome in outcomes)
+    failed = sum(outcome.error is not None for outcome in outcomes)
+    if options.nnodes is None:
+        return off if off == failed else 0
+    _, most = options.nnodes
+    return min(off, max(0, min(most, len(outcomes)) - (len(outcomes) - failed)))
+
+
+def filled(
+    nodes: Sequence[Outcome[Host]],
+    spares: Sequence[Outcome[Host]],
+    options: RunOptions,
+    notify: Callable[[str], None],
+) -> tuple[list[Outcome[Host]], list[Outcome[Host]], dict[str, str]]:
+    """The nodes with spares in the places of those that are off, the spares that are left, and who replaces whom.
+
+    Where there are too few spares for all nodes of a run that needs all of them, nothing is replaced.
+    """
+    wanted = stand_ins_wanted(nodes, options)
+    ready = [outcome for outcome in spares if not outcome.error][:wanted]
+    if options.nnodes is None and len(ready) < wanted:
+        if spares:
+            notify(
+                f"{counted(wanted, 'node')} cannot be reached, and {counted(len(ready), 'spare')} could replace them"
+            )
+        return list(nodes), list(spares), {}
+    result, replaced = list(nodes), {}
+    off = [place for place, outcome in enumerate(nodes) if isinstance(outcome.error, UnreachableError)]
+    for place, spare in zip(off, ready):  # noqa: B905 - of an elastic run some may stay without one
+        notify(f"spare {spare.name} takes the place of {nodes[place].error}")
+        replaced[nodes[place].name] = spare.name
+        result[place] = spare
+    return result, [spare for spare in spares if spare not in ready], replaced
+
+
+def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]) -> list[Host]:
+    """The spares that answer; a run can begin without the others."""
+    for outcome in outcomes:
+        if outcome.error:
+            notify(f"spare left out: {outcome.error}")
+    return [outcome.value for outcome in outcomes if outcome.value]
+
+
+def answering(outcomes: Sequence[Outcome[Host]], inventory: Inventory) -> list[Host]:
+    """The hosts, which must all answer.
+
+    Raises:
+        HostError, HostsError: hosts do not; the remedy says how to go on without them.
+    """
+    failed = [outcome for outcome in outcomes if outcome.error]
+    if failed:
+        raise _without(failed, inventory)
+    return values(outcomes)
+
+
+def _without(failed: Sequence[Outcome[Host]], inventory: Inventory) -> ClusterddpError:
+    """The error of hosts that do not answer; its remedy tells how to go on without them, where a node is left."""
+    errors = [outcome.error for outcome in failed if outcome.error]
+    pattern = inventory.pattern_without([outcome.name for outcome in failed])
+    for error in errors if pattern else ():
+        error.remedy = f"{error.remedy + '; or ' if error.remedy else ''}go on without: --limit {shlex.quote(pattern)}"
+    return errors[0] if len(errors) == 1 else HostsError(errors)
+
+
+def workdirs(entries: Iterable[HostEntry], project: Project) -> dict[str, str]:
+    """Host → the folder that holds the project's code there when no run stands in the way; empty: it never had one."""
+    usual = project.workdir if project.known_id else ""
+    return {entry.name: entry.workdir or usual for entry in entries}

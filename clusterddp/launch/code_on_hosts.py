@@ -1,0 +1,152 @@
+"""The project's code on hosts: brought there, or found as it is; and the folders that hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.runs.difference import CODE
+from clusterddp.sync import code_store, send_code
+from clusterddp.sync.project_files import scan
+from clusterddp.sync.result import SyncResult
+from clusterddp.sync.transfer.between_hosts import Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.project import Project
+    from clusterddp.sync.project_files import Tree
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CodeOnHosts:
+    """The project on hosts.
+
+    Attributes:
+        workdirs: Host → the folder.
+        digest: Of the code there; empty where it is not known.
+        standing: Host → the paths of data of which it has its own version.
+    """
+
+    workdirs: Mapping[str, str]
+    digest: str
+    standing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def code_of(
+    hosts: Sequence[Host],
+    project: Project,
+    tree: Tree,
+    options: RunOptions,
+    name: str,
+    notify: Callable[[str], None],
+    progress: Callable[[str], None],
+    *,
+    dry: bool,
+) -> CodeOnHosts:
+    """Each host's workdir, or the folder ``name`` beside it, and what is there."""
+    if options.no_sync or dry:
+        found = send_code.workdirs_as_they_are(hosts, workdir=project.workdir, name=name)
+        for notice in () if dry else dict.fromkeys(line for host in found for line in host.told):
+            notify(notice)
+        digests = {host.digest for host in found}
+        return CodeOnHosts(
+            workdirs={host.name: host.workdir for host in found}, digest=digests.pop() if len(digests) == 1 else ""
+        )
+    how = Spread(mode=options.spread, notify=notify)
+    result = synced(hosts, project, notify, progress, tree, name, spread=how, take=options.take)
+    return CodeOnHosts(workdirs=result.workdirs, digest=result.digest, standing=result.standing)
+
+
+def synced(
+    hosts: Sequence[Host],
+    project: Project,
+    notify: Callable[[str], None],
+    progress: Callable[[str], None],
+    tree: Tree | None = None,
+    name: str = "",
+    *,
+    spread: Spread | None = None,
+    take: str | None = None,
+) -> SyncResult:
+    """The project's code brought to the hosts.
+
+    Args:
+        hosts: The hosts.
+        project: Whose code.
+        notify: Takes what a user should know.
+        progress: Takes how far it has come.
+        tree: What was found here, if somebody has looked already.
+        name: Of a folder beside the workdir, in place of it.
+        spread: Whether hosts pass it on to each other.
+        take: As of ``RunOptions``.
+
+    Raises:
+        ClusterddpError: it is too large, a run is live there with other code, or a host cannot take it.
+    """
+    tree = tree or scan(project)
+    inside, place = project.subfolder, project.workdir
+    how = spread or Spread(notify=notify)
+    more: Any = {"name": name, "subfolder": inside, "progress": progress, "spread": how, "take": take or ""}
+    result = send_code.sync(hosts, tree, workdir=place, **more)
+    for notice in (*tree.notices, *result.notices):
+        notify(notice)
+    return result
+
+
+def kept_code(project: Project, tree: Tree, code: str) -> str:
+    """Keep the code of a run that begins in the project; what is said of it: ``code 3f9a2c (2 files changed)``."""
+    if not code:
+        return "code: not known, no sync has filled the folder"
+    if code != tree.digest:
+        return f"code {code[:CODE]}, as it is on the hosts"
+    changes = code_store.keep(project, tree)
+    if changes is None:
+        return f"code {code[:CODE]} ({_files(len(tree.entries))})"
+    return f"code {code[:CODE]} ({f'{_files(changes.count)} changed' if changes.count else 'unchanged'})"
+
+
+def _files(count: int) -> str:
+    return counted(count, "file")
+
+
+def synced_or_previewed(
+    hosts: Sequence[Host],
+    project: Project,
+    notify: Callable[[str], None],
+    progress: Callable[[str], None],
+    tree: Tree,
+    spread: Spread,
+    *,
+    take: str | None,
+    dry: bool,
+) -> SyncResult:
+    """``synced``; ``dry``: what it would change, and no more.
+
+    Args:
+        hosts: The hosts.
+        project: Whose code.
+        notify: Takes what a user should know.
+        progress: Takes how far it has come.
+        tree: The project, as it was scanned.
+        spread: Whether hosts pass it on to each other.
+        take: As of ``RunOptions``.
+        dry: Only look.
+
+    Raises:
+        ClusterddpError: a host cannot take it.
+    """
+    if not dry:
+        progress("syncing")
+        return synced(hosts, project, notify, progress, tree, spread=spread, take=take)
+    for notice in tree.notices:
+        notify(notice)
+    result = SyncResult(
+        digest=tree.digest, hosts=send_code.preview(hosts, tree, workdir=project.workdir, take=take or "")
+    )
+    for notice in result.notices:
+        notify(notice)
+    return result

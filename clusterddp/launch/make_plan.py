@@ -1,0 +1,312 @@
+"""The launch plan: inventory × facts × options → one torchrun argv for all hosts, and a small env for each.
+
+Pure: no files, no network, no clock. ``--dry-run`` prints a plan; launchers carry it out.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import PlanError, UsageError
+from clusterddp.inventory import is_secret
+from clusterddp.remote.shared.run.node_env import (
+    GRACE,
+    KEEP_ALIVE,
+    STATIC,
+    TIGHT_KEEP_ALIVE,
+    Node,
+    Policy,
+    node_environment,
+    yielding,
+)
+from clusterddp.remote.shared.run.plan import BACKEND as PLUGIN
+from clusterddp.remote.shared.run.plan import PORT_TO_COME, NodePlan, Peer, Store
+from clusterddp.remote.shared.run.unplaced_plan import release
+from clusterddp.text.folding import folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clusterddp.remote.shared.run.run_record import RunRecord
+
+MODULE = "torch.distributed.run"
+# torchrun's options that the plan itself sets; giving one by --torchrun-arg would contradict it.
+OWNED = {
+    "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--standalone",
+    "--node-rank", "--master-addr", "--master-port", "--local-addr", "--log-dir", "-r", "--redirects", "-t", "--tee",
+    "--max-restarts", "--no-python", "--module", "-m", "--run-path", "--logs-specs",
+}  # fmt: skip
+SECRET = "<secret>"  # noqa: S105 - stands in dry runs where a value would
+LOOPBACK = "127."
+CLOSES_ON_RESTART = (2, 3)  # a torch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchOptions:
+    """What the user asked for, already parsed."""
+
+    script: str
+    args: tuple[str, ...] = ()
+    module: bool = False
+    program: str = ""  # one of remote/builtin in place of the script, which is its name; it runs in the spool
+    name: str | None = None
+    env: Mapping[str, str]
+    secrets: tuple[str, ...] = ()
+    max_restarts: int = 0
+    rdzv_backend: str = "c10d"
+    torchrun_args: tuple[str, ...] = ()
+    pass_local_rank: bool = False
+    debug_comm: bool = False
+    grace: float = GRACE
+    time_limit: float | None = None
+    log_limit: int | None = None
+    elastic: tuple[int, int] | None = None  # MIN, MAX; None: a fixed size
+    relaunch: int = 0
+    lease: float | None = None  # seconds; None: the run outlives its terminal
+
+    @property
+    def worker_argv(self) -> tuple[str, ...]:
+        """What torchrun gives a worker's interpreter; empty where that differs from worker to worker, or may."""
+        if self.program or self.pass_local_rank or self.torchrun_args:
+            return ()
+        return ("-u", *(["-m"] if self.module else []), self.script, *self.args)
+
+    def __post_init__(self) -> None:
+        for given in self.torchrun_args:
+            option = given.split("=")[0].replace("_", "-")
+            if option in OWNED:
+                raise UsageError(f"--torchrun-arg {given}: {option} is set by clusterddp itself")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchPlan:
+    """All that is needed to start a run. ``nodes[0]`` has the rendezvous store; ``spares`` wait for a relaunch."""
+
+    run: str
+    attempt: int
+    argv: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    options: LaunchOptions
+    record: RunRecord
+    spares: tuple[Node, ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        """Workers over all nodes."""
+        return sum(node.nproc for node in self.nodes)
+
+    @property
+    def all_nodes(self) -> tuple[Node, ...]:
+        """By place: the nodes, then the spares."""
+        return (*self.nodes, *self.spares)
+
+    @property
+    def secrets(self) -> set[str]:
+        """The names of the secrets that any node needs."""
+        return {*self.options.secrets, *(name for node in self.all_nodes for name in node.secrets)}
+
+    def node_plan(self, place: int) -> NodePlan:
+        """The plan of one node, or spare, as the host's ``start`` takes it."""
+        node = self.all_nodes[place]
+        least, most = self.options.elastic or (len(self.nodes), len(self.nodes))
+        return NodePlan(
+            run=self.run,
+            attempt=self.attempt,
+            node=f"{place}-{node.host}",
+            node_rank=place,
+            nnodes=len(self.nodes),
+            host=node.host,
+            argv=self.argv,
+            python=node.python,
+            setup=node.setup,
+            env=self.environment(place),
+            workdir=node.workdir,
+            carry=node.carry,
+            cwd=node.cwd,
+            run_dir=node.run_dir,
+            nproc=node.nproc,
+            world_size=self.world_size,
+            store=Store(node.address) if place == 0 else None,
+            secrets=tuple(sorted({*self.options.secrets, *node.secrets})),
+            clock_offset_ns=node.clock_offset_ns,
+            clock_error_ns=node.clock_error_ns,
+            time_limit=self.options.time_limit,
+            record=self.record,
+            place=place,
+            places=tuple(range(len(self.nodes))),
+            peers=tuple(map(Peer.of, self.all_nodes)),
+            standby=place >= len(self.nodes),
+            elastic=self.options.elastic is not None,
+            min_nodes=least,
+            max_nodes=most,
+            program=self.options.program,
+            rdzv_backend=self.options.rdzv_backend,
+            policy=self.policy,
+            yielding=yielding(self.policy, node),
+            ports=node.ports,
+            log_limit=self.options.log_limit,
+            relaunch=self.options.relaunch,
+            lease=self.options.lease,
+            worker_argv=self.options.worker_argv if node.fork_server else (),
+            warm=node.warm,
+            preload=node.preload,
+        )
+
+    def environment(self, place: int) -> dict[str, str]:
+        """The variables of one node but for what only the host knows (its spool)."""
+        return node_environment(self.policy, self.all_nodes[place])
+
+    @property
+    def policy(self) -> Policy:
+        """What all nodes' environments have in common."""
+        return Policy(
+            run=self.run,
+            env=dict(self.options.env),
+            debug_comm=self.options.debug_comm,
+            grace=self.options.grace,
+            elastic=self.options.elastic is not None,
+            tight=clock_spread(self.all_nodes)[0] < TIGHT_KEEP_ALIVE / 3,
+        )
+
+    def render(self) -> str:
+        """The plan as commands that could be pasted, one block a host; secrets by name only.
+
+        By hand there is no store beside the agents: the first one holds it, on the first port of the range.
+        """
+        return "\n".join(self._render_node(rank) for rank in range(len(self.nodes)))
+
+    def _render_node(self, rank: int) -> str:
+        node = self.nodes[rank]
+        hidden = sorted({*self.options.secrets, *node.secrets})
+        values = self.environment(rank)
+        if self.options.rdzv_backend == STATIC:
+            values["PET_NODE_RANK"] = str(rank)
+        if rank == 0:
+            values["PET_RDZV_CONF"] = values["PET_RDZV_CONF"].replace("is_host=false", "is_host=true")
+        shown = {name: SECRET if is_secret(name, value) else shlex.quote(value) for name, value in values.items()}
+        exports = [f"export {name}={value}" for name, value in sorted(shown.items())]
+        exports += [f"export {name}={SECRET}" for name in hidden]
+        place = self.argv.index("--rdzv-endpoint") + 1
+        endpoint = self.argv[place].replace(PORT_TO_COME, str(self.nodes[0].ports[0]))
+        argv = (*self.argv[:place], endpoint, *self.argv[place + 1 :])
+        argv = tuple("c10d" if word == PLUGIN else word for word in argv)  # the plugin comes with a start of ours
+        command = " ".join(shlex.quote(word) for word in (node.python, *argv))
+        lines = [f"# node {rank}: {node.host}", f"cd {shlex.quote(node.cwd)}", *node.setup, *exports, command]
+        return "\n".join(lines) + "\n"
+
+
+def make_plan(
+    *,
+    run: str,
+    nodes: Sequence[Node],
+    spares: Sequence[Node] = (),
+    options: LaunchOptions,
+    record: RunRecord,
+    attempt: int = 1,
+) -> LaunchPlan:
+    """The plan of a run's first attempt; the supervisors make those of later ones from it.
+
+    Raises:
+        PlanError: no nodes, or a node's address cannot serve.
+    """
+    if not nodes:
+        raise PlanError("no host takes part: every host of the inventory has a clusterddp_role other than node")
+    count = len(nodes)
+    spread = _spread_loopback([*nodes, *spares])
+    nodes, spares = spread[:count], spread[count:]
+    least, most = options.elastic or (count, count)
+    if options.rdzv_backend == "c10d":
+        _check_clocks(spread)
+    endpoint = f"{_bracketed(nodes[0].address)}:{PORT_TO_COME}"
+    argv = [
+        "-m", MODULE,
+        "--nnodes", f"{least}:{most}" if options.elastic else str(count),
+        "--rdzv-id", f"{run}.{attempt}",
+        "--rdzv-backend", options.rdzv_backend,
+        "--rdzv-endpoint", endpoint,
+        "--max-restarts", str(options.max_restarts),
+        *options.torchrun_args,
+        *(["-m"] if options.module else []),
+        *_untouched(options.script),
+        *(["--local-rank=${local_rank}"] if options.pass_local_rank else []),
+        *_untouched(*options.args),
+    ]  # fmt: skip
+    workers = sum(node.nproc for node in nodes)
+    return LaunchPlan(
+        run=run,
+        attempt=attempt,
+        argv=tuple(argv),
+        nodes=tuple(nodes),
+        spares=tuple(spares),
+        options=options,
+        record=record._replace(world_size=workers, nnodes=len(nodes), min_nodes=least),
+    )
+
+
+def _untouched(*words: str) -> list[str]:
+    """Words that a worker gets as they are: torchrun puts its own values for ``$local_rank``, and $ for ``$$``."""
+    meant = re.compile(r"\$\$|\$\{?local_rank")
+    return [word.replace("$", "$$") if meant.search(word) else word for word in words]
+
+
+def clock_spread(nodes: Sequence[Node]) -> tuple[float, str, str]:
+    """By how many seconds the clocks of two of these hosts may differ at most, and of which two."""
+    early = min(nodes, key=lambda node: node.clock_offset_ns - node.clock_error_ns)
+    late = max(nodes, key=lambda node: node.clock_offset_ns + node.clock_error_ns)
+    spread = late.clock_offset_ns + late.clock_error_ns - early.clock_offset_ns + early.clock_error_ns
+    return (0.0 if early is late else spread / 1e9), early.host, late.host
+
+
+def _check_clocks(nodes: Sequence[Node]) -> None:
+    """c10d compares times of different hosts: with clocks apart it takes a live host for dead, and shrinks the job."""
+    spread, early, late = clock_spread(nodes)
+    if spread >= KEEP_ALIVE / 3:
+        raise PlanError(
+            f"the clocks of {early} and {late} differ by {spread:.1f} s, and torchrun's c10d takes hosts for dead then",
+            remedy="set them by NTP, or install torch 2.6 or newer on every host: then it does not matter",
+        )
+
+
+def _spread_loopback(nodes: Sequence[Node]) -> list[Node]:
+    """Give nodes that share the loopback an address each: torchrun orders ranks by address, then by pid."""
+    shared = [node for node in nodes if node.address.startswith(LOOPBACK)]
+    if len(shared) < 2:
+        return list(nodes)
+    if len(shared) < len(nodes):
+        names = folded_names([node.host for node in shared])
+        raise PlanError(
+            f"{names}: a loopback address cannot serve hosts on several machines", remedy="set clusterddp_address"
+        )
+    return [node._replace(address=f"127.0.1.{100 + rank}") for rank, node in enumerate(nodes)]
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def predicted_ranks(nodes: Sequence[Node], backend: str) -> dict[str, tuple[int, int]]:
+    """First and last rank each host will hold: in inventory order, but c10d orders nodes by their address as text."""
+    ranks = {}
+    first = 0
+    by_address = sorted(_spread_loopback(nodes), key=lambda node: node.address)
+    for node in by_address if backend == "c10d" else nodes:
+        ranks[node.host] = (first, first + node.nproc - 1)
+        first += node.nproc
+    return ranks
+
+
+def check_restarts(max_restarts: int, backend: str, torch_versions: Mapping[str, str]) -> None:
+    """Refuse restarts that cannot come about: torch 2.3's agents close c10d for all when they end their workers.
+
+    Raises:
+        PlanError: a host has that torch; names it.
+    """
+    closing = [host for host, version in torch_versions.items() if release(version) == CLOSES_ON_RESTART]
+    if max_restarts and backend == "c10d" and closing and len(torch_versions) > 1:
+        raise PlanError(
+            f"{closing[0]} has torch {torch_versions[closing[0]]}, whose c10d cannot start workers again",
+            remedy="take --relaunch in place of --max-restarts, or another torch",
+        )

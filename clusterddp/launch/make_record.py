@@ -1,0 +1,136 @@
+"""What a run writes down of itself when it starts: enough to tell it from others, and to start it again as it was.
+
+Not here: what the record is (remote/shared/run/run_record.py), comparing two (runs/difference.py), starting one again
+(launch/repeat.py).
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import clusterddp
+from clusterddp.inventory import is_secret
+from clusterddp.launch.options import RunOptions
+from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.text.redaction import HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clusterddp.facts import Facts
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.run.node_env import Node
+    from clusterddp.sync.project_files import Tree
+
+# A record has them as fields of its own; ``take`` is a choice for one start.
+OF_THE_RECORD = frozenset({"script", "args", "module", "name", "limit", "again", "take"})
+_MOST = 2000  # characters of a value
+
+
+def operator() -> str:
+    """Who we are, as runs record it: user@machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have a number alone
+        user = f"uid{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def run_record(
+    run: str,
+    project: Project,
+    inventory: Inventory,
+    options: RunOptions,
+    tree: Tree,
+    code: str,
+    hosts: Sequence[Host],
+    nodes: Sequence[Node],
+    facts: Mapping[str, Facts],
+) -> RunRecord:
+    """The record of a run on ``hosts``, of which ``nodes`` take part from the start and the others are spares."""
+    first = facts[nodes[0].host]
+    about = record_without_hosts(run, project, inventory, options, tree, code)
+    return about._replace(
+        hosts=tuple(node.host for node in nodes),
+        spares=tuple(host.name for host in hosts[len(nodes) :]),
+        gpus={node.host: tuple(gpu.name for gpu in facts[node.host].gpus) for node in nodes},
+        versions={
+            **about.versions,
+            "python": first.python_version,
+            "torch": first.torch.version if first.torch else None,
+            "nccl": first.torch.nccl if first.torch else None,
+            "driver": _drivers([facts[node.host] for node in nodes]),
+        },
+        env=tuple(sorted({*options.env, *(name for node in nodes for name in node.env)})),
+        variables=variables_of([host.entry for host in hosts], options.env),
+        secrets=tuple(sorted({*options.secret, *(name for node in nodes for name in node.secrets)})),
+    )
+
+
+def record_without_hosts(
+    run: str, project: Project, inventory: Inventory, options: RunOptions, tree: Tree, code: str
+) -> RunRecord:
+    """What can be written down of a run before its hosts are known."""
+    return RunRecord(
+        hosts=(),
+        run=run,
+        name=options.name,
+        script=options.script,
+        module=options.module,
+        argv=options.args,
+        code=code,
+        git=tree.git,
+        operator=operator(),
+        inventory=str(inventory.path) if inventory.path else None,
+        limit=options.limit,
+        project=project.id,
+        label=project.label,
+        subfolder=project.subfolder,
+        versions={"clusterddp": clusterddp.__version__},
+        env=tuple(sorted(options.env)),
+        secrets=tuple(sorted(options.secret)),
+        options=options_record(options),
+        max_restarts=options.max_restarts,
+        relaunch=options.relaunch,
+        nproc=options.nproc_per_node,
+        on_disconnect=options.on_disconnect,
+        started=time.time_ns(),
+    )
+
+
+def options_record(options: RunOptions) -> dict[str, Any]:
+    """The options that are not as by default, as JSON; a variable that looks like a secret by its name alone."""
+    found = {}
+    for one in fields(RunOptions):
+        value = getattr(options, one.name)
+        default = {} if one.name == "env" else one.default
+        if one.name not in OF_THE_RECORD and value != default:
+            found[one.name] = list(value) if isinstance(value, tuple) else value
+    if "nnodes" in found:
+        found["nnodes"] = options.size
+    if "env" in found:
+        found["env"] = {name: None if is_secret(name, value) else value for name, value in options.env.items()}
+    return found
+
+
+def _drivers(facts: Sequence[Facts]) -> str | None:
+    return ", ".join(sorted({gpu.driver for one in facts for gpu in one.gpus})) or None
+
+
+def variables_of(hosts: Sequence[HostEntry], given: Mapping[str, str]) -> dict[str, str]:
+    """What the user and the inventory set for workers; where hosts differ, each one's in one text."""
+    found = {}
+    names = {*given, *(name for host in hosts for name in host.env)} - {"VIRTUAL_ENV"}  # the environment's folder
+    for name in sorted(names):
+        values = {host.name: given.get(name, host.env.get(name, "")) for host in hosts}
+        told = set(values.values())
+        text = told.pop() if len(told) == 1 else " ".join(f"{host}={value}" for host, value in values.items())
+        found[name] = HIDDEN if is_secret(name, text) else text[:_MOST]
+    return found

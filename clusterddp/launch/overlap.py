@@ -1,0 +1,89 @@
+"""What a start does while it still connects: looks at the project's files, asks each host that is open for its facts.
+
+A host that takes long to log in keeps nobody waiting but itself. Imported before any host is waited for, so what is
+dear it imports beside that. Not here: what follows from it (launch/prepare.py).
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.hosts import spans
+from clusterddp.hosts.fanout import POOL, each
+from clusterddp.runs.timeline import HERE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from clusterddp.facts import Facts
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.launch.repeat import Repeat
+    from clusterddp.project import Project
+    from clusterddp.sync.project_files import Tree
+
+
+class Early:
+    """Work that goes on beside the connections, as a context: after it nobody waits for what is still asked.
+
+    Args:
+        project: Whose files.
+        options: Of the run.
+        repeat: The run that is to be repeated, with its code in place of the project's.
+    """
+
+    def __init__(self, project: Project, options: RunOptions, repeat: Repeat | None) -> None:
+        self.repeat = repeat
+        self._pool = ThreadPoolExecutor(POOL, thread_name_prefix="early")
+        self._asked: dict[str, Future[Any]] = {}
+        self._scan = self._pool.submit(_scanned, project, options.sync_limit, repeat)
+        self._pool.submit(import_module, "clusterddp.launch.prepare")
+
+    def __enter__(self) -> Early:  # noqa: PYI034 - typing.Self is Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def ask(self, host: Host) -> None:
+        """Begin to ask a host that was just opened; one that is to get an environment has no interpreter yet."""
+        if not host.entry.environment:
+            self._asked[host.name] = self._pool.submit(_ask, host)
+
+    def facts(self, hosts: Sequence[Host]) -> dict[str, Outcome[Facts]]:
+        """Each host's facts, or why there are none; asked now where nobody has."""
+        from clusterddp.probe.dial_hosts import with_clock  # noqa: PLC0415 - beside the connections
+
+        def one(host: Host) -> Facts:
+            asked = self._asked.get(host.name)
+            return with_clock(host, asked.result() if asked else _ask(host))
+
+        return {outcome.name: outcome for outcome in each(hosts, one)}
+
+    def tree(self) -> Tree:
+        """The code that is to run.
+
+        Raises:
+            SyncError: the project cannot be synced.
+        """
+        return self._scan.result()
+
+
+def _scanned(project: Project, limit: int | None, repeat: Repeat | None) -> Tree:
+    from clusterddp.sync.project_files import scan  # noqa: PLC0415 - beside the connections
+
+    began = time.monotonic()
+    tree = repeat.tree if repeat else scan(project, limit)
+    spans.tell(HERE, "scan of the project", time.monotonic() - began)
+    return tree
+
+
+def _ask(host: Host) -> Any:
+    from clusterddp.probe.dial_hosts import ask_facts  # noqa: PLC0415 - beside the connections
+
+    return ask_facts(host, fresh=False, packages=False)

@@ -1,0 +1,58 @@
+"""``up --warm``: a warm server on each host ahead of the first run, by the plan that a run would have there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import UsageError
+from clusterddp.hosts.fanout import each, reading_answer, values
+from clusterddp.launch.options import RunOptions
+from clusterddp.launch.overlap import Early
+from clusterddp.launch.prepare import prepare
+from clusterddp.remote.shared.schema.record import written
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import Inventory
+    from clusterddp.project import Project
+
+LIMIT = 180.0  # seconds; setup lines may take most of it
+ANY = RunOptions(script="any", module=True, no_sync=True, no_doctor=True)
+
+
+def begin(hosts: Sequence[Host], project: Project, inventory: Inventory, stays: float) -> list[str]:
+    """Have one started on each host; the names of those where there is one now.
+
+    Args:
+        hosts: Nodes, open.
+        project: Whose runs it is for.
+        inventory: The hosts'.
+        stays: Seconds that it waits for a run.
+
+    Raises:
+        UsageError: the inventory wants fork servers on none of them.
+        HostError, HostsError: a host does not answer, or refuses.
+    """
+    able = {entry.name for entry in inventory.hosts if entry.fork_server}
+    if not able & {host.name for host in hosts}:
+        raise UsageError(
+            "--warm: no host of the inventory has fork servers", remedy="leave clusterddp_fork_server: false out there"
+        )
+    with Early(project, ANY, None) as early:
+        plan, placed = prepare(hosts, (), project, inventory, ANY, _untold, _untold, early)
+    plans = {host.name: plan.node_plan(place)._replace(warm=stays) for place, host in enumerate(placed)}
+
+    def one(host: Host) -> bool:
+        answer = host.call("warm_ahead", {"plan": written(plans[host.name])}, timeout=LIMIT)
+        with reading_answer(host.name):
+            return bool(answer["begun"])
+
+    wanted = [host for host in placed if host.name in able]
+    begun = values(each(wanted, one))
+    return [host.name for host, there in zip(wanted, begun, strict=True) if there]
+
+
+def _untold(_: str) -> None:
+    """What a run would tell of its preparations ``up`` has told."""

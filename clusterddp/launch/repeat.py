@@ -1,0 +1,217 @@
+"""A run repeated as it was (``run --again RUN``): its options from its record, its code as the project has kept it.
+
+Values of secrets are in none, so they are asked anew. What is
+gone, or differs where the job would notice, refuses the run; a new driver or GPU is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp import project_folder
+from clusterddp.errors import ClusterddpError, RunError, SyncError, UsageError
+from clusterddp.inventory.variable_names import LAUNCHERS
+from clusterddp.launch.options import RunOptions
+from clusterddp.remote.shared.workdir.manifest import encode
+from clusterddp.runs.difference import CODE, differences
+from clusterddp.sync import code_store
+from clusterddp.sync.project_files import Tree, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from clusterddp.inventory import Inventory
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.run.run_record import RunRecord
+
+_OF_THE_JOB = frozenset({"environment", "ranks", "version", "variable", "hosts"})  # differences that it would notice
+_OF_THE_HOSTS = frozenset({("version", "driver"), ("GPUs", "")})
+_OF_US = ("version", "clusterddp")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repeat:
+    """What is repeated: a run's record, and its code."""
+
+    record: RunRecord
+    tree: Tree
+
+    def check(self, now: RunRecord) -> list[str]:
+        """Compare with the run as it would be now; what a user should know.
+
+        Raises:
+            RunError: it would not be the same; says in what.
+        """
+        apart = differences(self.record, now)
+        hosts = [one for one in apart if (one.subject, one.name) in _OF_THE_HOSTS]
+        told = [one for one in apart if one.subject in _OF_THE_JOB and one not in hosts]
+        wrong = [one for one in told if (one.subject, one.name) != _OF_US]
+        if wrong:
+            why = "; ".join(f"{one.what} was {one.a or 'none'}, is {one.b or 'none'}" for one in wrong)
+            raise _refused(self.record, why, "bring that back, or start the script without --again")
+        return [f"since run {self.record.run}: {one.what} was {one.a or 'none'}, is {one.b or 'none'}" for one in hosts]
+
+
+def recorded(project: Project, reference: str) -> RunRecord:
+    """The record of a run that was started in this project, on this machine: no host's word is taken for it.
+
+    Args:
+        project: The project.
+        reference: A run's id, a unique beginning of one, or a name (its newest).
+
+    Raises:
+        RunError: none is meant, or several.
+    """
+    known = {record.run: record for record in project.runs(own=True)}
+    named = [record for record in known.values() if record.name == reference]
+    begun = [record for record in known.values() if record.run.startswith(reference)]
+    found = [known[reference]] if reference in known else named[-1:] or begun
+    if len(found) > 1:
+        runs = ", ".join(record.run for record in found)
+        raise RunError(f"{reference!r} is the beginning of several runs: {runs}", remedy="write more of it")
+    if not found or not reference:
+        others = [record for record in project.runs() if reference and reference in {record.run, record.name}]
+        if others:
+            raise _refused(others[-1], "nothing proves that you have started it here", "start its script again by hand")
+        remedy = "`clusterddp runs` lists the project's; one is repeated where it was started"
+        raise RunError(f"no run {reference!r} was started from this folder", remedy=remedy)
+    return found[0]
+
+
+def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> RunOptions:
+    """The options that a run was started with.
+
+    Args:
+        record: What it wrote down.
+        ask: Asks a person for a secret that is not set here, which then is as if it were.
+
+    Raises:
+        RunError: it did not write down all, or in words that this version does not know.
+        UsageError: a secret is not set here.
+    """
+    if record.options is None or not record.script:
+        raise _refused(record, "it did not write down how it was started", "start its script again by hand")
+    given = {"launcher": record.launcher, **record.options}
+    unknown = given.keys() - {one.name for one in fields(RunOptions)}
+    if unknown:
+        raise _refused(record, f"this version knows no option {min(unknown)}", "take the version that started it")
+    env = {str(name): value for name, value in dict(given.pop("env", {})).items()}
+    hidden, secret = [name for name, value in env.items() if value is None], given.get("secret")
+    for name in (*hidden, *(secret if isinstance(secret, (list, tuple)) else ())):
+        if ask and name not in os.environ:
+            os.environ[name] = ask(f"{name}, as for run {record.run}: ")
+    for name in hidden:
+        if name not in os.environ:
+            raise UsageError(
+                f"{name} is not set in this environment, and its value is kept nowhere", remedy=f"export {name} first"
+            )
+        env[name] = os.environ[name]
+    try:
+        return RunOptions(
+            script=record.script,
+            args=record.argv,
+            module=record.module,
+            name=record.name,
+            limit=record.limit,
+            env=env,
+            again=record.run,
+            **given,
+        )
+    except UsageError as error:
+        raise UsageError(f"run {record.run}: {error.message}", remedy=error.remedy) from None
+
+
+def inventory_of(record: RunRecord, inventory: Inventory) -> Inventory:
+    """The inventory's hosts that took part, in their order then, and the spares.
+
+    Raises:
+        RunError: one is not there any more.
+    """
+    known = {host.name: host for host in inventory.hosts}
+    gone = [name for name in record.hosts if name not in known or known[name].role not in {"node", "spare"}]
+    if gone:
+        hosts = ", ".join(gone)
+        raise _refused(record, f"no node of this inventory is {hosts}", "choose the inventory that has them: -i FILE")
+    nodes = [replace(known[name], role="node") for name in record.hosts]
+    spares = [replace(known[name], role="spare") for name in record.spares if name in known]
+    return replace(inventory, hosts=(*nodes, *spares))
+
+
+@contextlib.contextmanager
+def asked(
+    inventory: Inventory, project: Project, options: RunOptions
+) -> Iterator[tuple[Inventory, Project, Repeat | None]]:
+    """On which hosts, in which folder of the project and with which code the options' run is to start.
+
+    Raises:
+        RunError: it is a run to be repeated, and something of it is gone.
+    """
+    if options.again is None:
+        yield inventory, project, None
+        return
+    record = recorded(project, options.again)
+    if record.launcher in {None, LAUNCHERS[0]}:  # others choose their hosts anew
+        inventory = inventory_of(record, inventory)
+    with _repeating(project, record, options.sync_limit) as repeat:
+        yield inventory, replace(project, subfolder=record.subfolder), repeat
+
+
+@contextlib.contextmanager
+def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterator[Repeat]:
+    """The run to be repeated, with its code on disk while the block runs: the project's own, or as it was kept.
+
+    Args:
+        project: Its project.
+        record: What it wrote down.
+        limit: ``--sync-limit`` in bytes.
+
+    Raises:
+        RunError: its code is not known, or not kept any more.
+    """
+    if not record.code:
+        raise _refused(record, "nobody knows its code: no sync had filled its folder", "start its script again by hand")
+    tree = _as_it_is(project, limit)
+    if tree and tree.digest == record.code:
+        yield Repeat(record=record, tree=tree)
+        return
+    entries = code_store.load(project, record.code)
+    if entries is None:
+        raise _gone(record)
+    with tempfile.TemporaryDirectory(prefix="again-", dir=project_folder.own(project.folder)) as place:
+        chunks = code_store.lay_out(project, entries, Path(place))
+        if chunks is None:
+            raise _gone(record)
+        tree = Tree(
+            root=Path(place),
+            entries=tuple(entries),
+            manifest=encode(entries),
+            digest=record.code,
+            size=sum(entry.size for entry in entries),
+            skipped=(),
+            git=None if record.git is None else dict(record.git),
+            chunks=chunks,
+        )
+        yield Repeat(record=record, tree=tree)
+
+
+def _as_it_is(project: Project, limit: int | None) -> Tree | None:
+    """The project's code now; None where it cannot be synced, which need not matter."""
+    try:
+        return scan(project, limit)
+    except SyncError:
+        return None
+
+
+def _gone(record: RunRecord) -> ClusterddpError:
+    commit = record.git and not record.git.get("dirty") and record.git.get("commit")
+    helps = f"`git checkout {str(commit)[:12]}` has it" if commit else ""
+    return _refused(record, f"its code {record.code[:CODE]} is not kept in this project", helps)
+
+
+def _refused(record: RunRecord, why: str, remedy: str) -> ClusterddpError:
+    return RunError(f"run {record.run} cannot be repeated: {why}", remedy=remedy)

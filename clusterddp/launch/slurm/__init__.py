@@ -1,0 +1,1 @@
+"""Runs as Slurm jobs: plan, submit, follow and read them."""

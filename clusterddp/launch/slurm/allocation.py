@@ -1,0 +1,51 @@
+"""A run in a job that is there already: one of a shell that salloc, or srun in a job, has given."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import UsageError
+from clusterddp.remote.shared.text.counted import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterddp.launch.launcher import Site
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.launch.slurm.client.login_host import Login
+
+ALLOCATION = "SLURM_JOB_ID"
+
+
+def allocated(log_in: Callable[[], Login], site: Site, options: RunOptions) -> tuple[str, RunOptions]:
+    """The job that this shell is in, and the options with the number of its nodes; no job, and they as they are.
+
+    Raises:
+        UsageError: Slurm does not know of it, or it has fewer nodes than are asked for.
+    """
+    number = os.environ.get(ALLOCATION, "")
+    if not number:
+        return "", options
+    if options.array:
+        raise UsageError(
+            f"--array: this shell is in Slurm's job {number}, which is one",
+            remedy=f"`unset {ALLOCATION}` submits an array",
+        )
+    job = log_in().jobs([number]).get(number)
+    if job is None or not job.nodes:
+        raise UsageError(
+            f"{ALLOCATION} is {number}, and Slurm knows of no such job that has nodes",
+            remedy=f"`unset {ALLOCATION}` lets a job of its own be submitted",
+        )
+    count = len(job.nodes)
+    least, most = options.nnodes or (count, count)
+    if least > count:
+        raise UsageError(
+            f"--nnodes {options.size}: Slurm's job {number}, which this shell is in, has {count}",
+            remedy=f"ask for fewer, or `unset {ALLOCATION}` for a job of its own",
+        )
+    most = min(most, count)
+    site.notify(f"in Slurm's job {number}: {most} of its {counted(count, 'node')}")
+    return number, replace(options, nnodes=(most, most))

@@ -1,0 +1,168 @@
+"""Slurm's answers as values: ``squeue -h -o``, ``sacct --parsable2``, ``scontrol show -o``, errors. Pure, total.
+
+What cannot be read is a ValueError, or where one line of many is damaged, left out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from clusterddp.remote.shared.slurm.job_record import JOB_ID
+from clusterddp.remote.shared.slurm.nodelist import expand_nodelist
+from clusterddp.text.printable import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# The reason stands last: it is the only one that may hold anything.
+QUEUE_FORMAT = "%i|%T|%S|%N|%u|%r"
+ACCOUNTING_FORMAT = "JobID,State,ExitCode,NodeList,User"
+_STATE = re.compile(r"[A-Z][A-Z_]*")
+_WORD = re.compile(r"(?:^|\s)([A-Za-z][\w/:.*-]*)=")
+_LONGEST = 300  # characters of what Slurm says that are shown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """A job as Slurm tells it now.
+
+    Attributes:
+        job: Its number, with an array's index.
+        state: Slurm's word.
+        reason: Why it waits, in Slurm's word; empty for none.
+        start: When it began, or is expected to, as Slurm writes it; empty where it does not know.
+        nodes: The nodes that it has.
+        user: Whose it is.
+        by: Who cancelled it, by uid, where that is told.
+    """
+
+    job: str
+    state: str
+    reason: str = ""
+    start: str = ""
+    nodes: tuple[str, ...] = field(default=())
+    user: str = ""
+    by: str = ""
+
+
+def read_queue(text: str) -> list[Job]:
+    """The jobs in what ``squeue --noheader --format QUEUE_FORMAT`` prints."""
+    found = []
+    for line in text.splitlines():
+        parts = line.strip().split("|", 5)
+        if len(parts) == 6 and JOB_ID.fullmatch(parts[0]) and _STATE.fullmatch(parts[1]):
+            job, state, start, nodes, user, reason = parts
+            found.append(
+                Job(job=job, state=state, reason=_given(reason), start=_given(start), nodes=_nodes(nodes), user=user)
+            )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Partition:
+    """A partition's nodes in one state."""
+
+    name: str
+    up: bool
+    nodes: int
+    state: str
+
+
+def read_partitions(text: str) -> list[Partition]:
+    """What ``sinfo --noheader --format=%P|%a|%D|%t`` prints."""
+    found = []
+    for line in text.splitlines():
+        parts = line.strip().split("|")
+        if len(parts) == 4 and parts[0] and parts[0].isprintable() and re.fullmatch(r"[0-9]{1,9}", parts[2]):
+            name = parts[0].removesuffix("*")[:_LONGEST]
+            found.append(Partition(name=name, up=parts[1] == "up", nodes=int(parts[2]), state=one_line(parts[3])))
+    return found
+
+
+def read_accounting(text: str) -> list[Job]:
+    """The jobs in what ``sacct --noheader --parsable2 --allocations --format ACCOUNTING_FORMAT`` prints."""
+    found = []
+    for line in text.splitlines():
+        parts = line.strip().split("|")
+        state, _, by = parts[1].partition(" by ") if len(parts) == 5 else ("", "", "")
+        if JOB_ID.fullmatch(parts[0]) and _STATE.fullmatch(state):
+            found.append(Job(job=parts[0], state=state, nodes=_nodes(parts[3]), user=parts[4], by=by))
+    return found
+
+
+def read_config(text: str) -> dict[str, str]:
+    """What ``scontrol show config`` prints: ``Name = value``, a line each; the first of a name counts.
+
+    Newer versions print ``Prolog[0] = …``, a line for each of several.
+    """
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        name = re.sub(r"\[[0-9]+\]$", "", name.strip())
+        if equals and name.isidentifier():
+            found.setdefault(name, one_line(value.strip())[:_LONGEST])
+    return found
+
+
+def read_table(text: str, names: Sequence[str]) -> list[dict[str, str]]:
+    """What ``sacctmgr --noheader --parsable2`` prints of these fields; a line with others is left out."""
+    lines = [line.split("|") for line in text.splitlines()]
+    return [dict(zip(names, map(one_line, line), strict=True)) for line in lines if len(line) == len(names)]
+
+
+def read_all_shown(text: str) -> list[dict[str, str]]:
+    """``read_shown`` of every line."""
+    return [found for line in text.splitlines() if (found := read_shown(line))]
+
+
+def read_shown(text: str) -> dict[str, str]:
+    """The fields of the first line of ``scontrol show … -o``; of a value with spaces all of them."""
+    line = text.strip().split("\n", 1)[0]
+    places = [(match.group(1), match.start(), match.end()) for match in _WORD.finditer(line)]
+    ends = [*(start for _, start, _ in places[1:]), len(line)]
+    found: dict[str, str] = {}
+    for (name, _, begin), end in zip(places, ends, strict=False):
+        found.setdefault(name, line[begin:end].strip())
+    return found
+
+
+def shown_job(fields: Mapping[str, str]) -> Job:
+    """A job by what ``scontrol show job -o`` tells of it.
+
+    Raises:
+        ValueError: that is none.
+    """
+    job, state = fields.get("JobId", ""), fields.get("JobState", "")
+    if not JOB_ID.fullmatch(job) or not _STATE.fullmatch(state):
+        raise ValueError("no job is told of")
+    start = fields.get("StartTime", "")
+    return Job(
+        job=job,
+        state=state,
+        reason=_given(fields.get("Reason", "")),
+        start=_given(start),
+        nodes=_nodes(fields.get("NodeList", "")),
+        user=fields.get("UserId", "").partition("(")[0],
+    )
+
+
+def last_error(text: str) -> str:
+    """What a command of Slurm's that failed says: its own reason, without who says it."""
+    lines = [one_line(line.strip()) for line in text.splitlines() if line.strip()]
+    said = [
+        re.sub(r"^\w+: (?:error|fatal): ", "", line) for line in lines if ": error: " in line or ": fatal: " in line
+    ]
+    return (said or lines or ["it says nothing"])[-1][:_LONGEST]
+
+
+def _given(value: str) -> str:
+    return "" if value in {"None", "N/A", "Unknown", "(null)", "n/a"} else one_line(value)[:_LONGEST]
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    try:
+        return expand_nodelist(text)
+    except ValueError:  # none yet: empty, (null), None assigned
+        return ()

@@ -1,0 +1,341 @@
+"""A run as the script of a job: what ``sbatch`` takes, readable, and as good submitted by hand. Pure.
+
+Values of secrets never stand in it: Slurm keeps scripts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import UsageError
+from clusterddp.remote.shared.run.plan import NodePlan
+from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.slurm.job_record import (
+    COMMENT,
+    NOT_OURS,
+    NOT_SHARED,
+    NOT_UNPACKED,
+    OUR_CODE,
+    SUBMITTED,
+    SlurmJob,
+    index_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NOTICE = 120  # seconds before the time limit, or a preemption, at which the job is told
+END = "END OF JOB"
+PACKED = "# PACKED"  # the line before what nodes unpack
+# What the script itself needs: a line of the inventory that changes it would break every run.
+OWNED = ("export", "chdir", "ntasks-per-node", "nodes", "open-mode", "output", "comment", "signal", "job-name", "array")
+_OPTION = re.compile(r"--([a-z][a-z-]*)(?:[= ].*)?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What is asked of Slurm.
+
+    Attributes:
+        nodes: How many, at least and at most.
+        nodelist: Which, where the inventory names them.
+        options: sbatch's long options by name, without ``--``; an empty value for one that takes none.
+        lines: Further options, as they are.
+        inside: The number of a job that is there already, and has the nodes; else empty.
+        array: The indices of an array of runs; else empty.
+        runs: Their ids, by index.
+    """
+
+    nodes: tuple[int, int]
+    nodelist: str = ""
+    options: Mapping[str, str]
+    lines: tuple[str, ...] = ()
+    inside: str = ""
+    array: str = ""
+    runs: Mapping[int, str] = field(default_factory=dict)
+
+
+def slurm_time(seconds: float) -> str:
+    """A time limit for ``--time``, which counts in minutes: no less than so many seconds."""
+    return str(max(1, math.ceil(seconds / 60)))
+
+
+def extra_line(line: str) -> str:
+    """A line of ``clusterddp_slurm_lines`` as an option of sbatch.
+
+    Raises:
+        UsageError: it is none, or one that a run sets itself.
+    """
+    option = line.strip().removeprefix("#SBATCH").strip()
+    found = _OPTION.fullmatch(option)
+    if not found or not option.isprintable():
+        raise UsageError(f"clusterddp_slurm_lines: {line!r} is no option of sbatch", remedy="write --reservation=night")
+    if found[1] in OWNED:
+        raise UsageError(f"clusterddp_slurm_lines: --{found[1]} is set by clusterddp itself", remedy="leave it out")
+    return option
+
+
+def script(job: SlurmJob, request: Request, *, python: str, code: str = "", packed: str = "") -> str:
+    """The whole script.
+
+    Args:
+        job: What its nodes start.
+        request: What Slurm is asked for.
+        python: What runs our code there: 3.8 or newer.
+        code: The path of that, which all nodes see; where they are ``apart`` they unpack it.
+        packed: What nodes that are ``apart`` unpack, in base64; empty where it is left out.
+    """
+    plan, record = job.plan, job.plan.record
+    folder = f"{job.state}/slurm/{plan.run}"
+    command = shlex.join([*(["-m"] if record.module else []), record.script or "", *record.argv])
+    by_hand = f"SLURM_JOB_ID={request.inside} bash" if request.inside else "sbatch"
+    hint = [
+        f"# `{by_hand}` of this file by hand does the same, once the code is in its place:",
+        f"#   {_comment(plan.cwd)}",
+    ]
+    head = [
+        "#!/bin/bash",
+        f"# Run {plan.run} of clusterddp: {_comment(command)}",
+        *(["# What its nodes unpack stands below it where clusterddp submits it."] if job.apart else hint),
+        *(
+            []
+            if job.apart
+            else [f"# and the values of {', '.join(plan.secrets)} in {_comment(folder)}/secrets.json (mode 0600)"]
+            * bool(plan.secrets)
+        ),
+        "",
+        *(f"#SBATCH --{line}" for line in _options(job, request) if not request.inside),
+        *(f"#SBATCH {line}" for line in request.lines if not request.inside),
+    ]
+    whole = _is_whole(request) and not request.inside
+    body = _BODY.format(
+        state=shlex.quote(job.state),
+        folder=_folder(plan.run, folder, request),
+        seen="on each node" if job.apart else "every node sees it",
+        shared="" if job.apart else _SHARED,
+        unpack=_UNPACK.format(step=_step(plan, request)) if job.apart else "",
+        by='"$python" -I -S "$code" slurm step "$folder" \\\n    ' if job.apart else "",
+        judge=_JUDGE,
+        refused=f" || exit {NOT_UNPACKED}" if job.apart else "",
+        role="task" if job.apart else "node",
+        take=_take(plan.run, request),
+        code=f'"$folder"/{OUR_CODE}' if job.apart else shlex.quote(code),
+        python=shlex.quote(python),
+        job=_readable(compact(job)),
+        end=END,
+        step=_step(plan, request),
+        whole=_WHOLE if whole else "",
+        gpus="${gpus:+--gpus=$gpus} " if whole else "",
+    )
+    return "\n".join(head) + "\n" + body + (f"\n{PACKED}\n{packed}" if job.apart else "")
+
+
+def _folder(run: str, folder: str, request: Request) -> str:
+    """The line that says where a run's folder is; in an array each has its own."""
+    if not request.array:
+        return f"folder={shlex.quote(folder)}"
+    ids = " ".join(f"[{index}]={one}" for index, one in request.runs.items())
+    return f"runs=({ids})  # {run} is the array's id\nrun=${{runs[$SLURM_ARRAY_TASK_ID]}}\nfolder=$state/slurm/$run"
+
+
+def _take(run: str, request: Request) -> str:
+    """What takes the job's JSON: in an array it is each run's own."""
+    return f'sed "s/{index_of(run)}/$SLURM_ARRAY_TASK_ID/g; s/{run}/$run/g"' if request.array else "cat"
+
+
+def _step(plan: NodePlan, request: Request) -> str:
+    """What srun is told of the nodes that sbatch was not: the step has all of a job of its own."""
+    if not request.inside:
+        return "--ntasks-per-node=1 " if plan.elastic else ""
+    nodes = request.nodes[1]
+    return f"--overlap --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 "
+
+
+_BODY = """
+state={state}
+{folder}  # of this run; {seen}
+code={code}  # of clusterddp, the same on every node
+python={python}  # what runs it there, 3.8 or newer
+
+{shared}{judge}
+# What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
+# A requeue is the run's next attempt, and a start of its own.
+mkdir -p "$folder/start.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"{refused}
+rm -f "$folder/end.json"
+{take} >"$folder/job.json" <<'{end}'
+{job}
+{end}
+
+# `--export=NONE` above keeps the environment of whoever submits out of the job; a step is to get the job's own.
+unset SLURM_EXPORT_ENV
+
+{unpack}\
+# Signals to the job reach this shell alone, which tells the nodes: the notice before the time limit or a preemption is
+# passed on to the workers that handle SIGUSR1; SIGTERM ends this start.
+trap '"$python" -I -S "$code" slurm notice "$folder"' USR1
+trap '"$python" -I -S "$code" slurm stop "$folder"' TERM
+
+{whole}\
+# One task a node: clusterddp's supervisor, which starts torchrun, keeps what the workers print, and ends all of it.
+{by}srun --kill-on-bad-exit=1 {step}{gpus}--mpi=none ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}} \\
+    "$python" -I -S "$code" slurm {role} "$folder" &
+step=$!
+while kill -0 "$step" 2>/dev/null; do
+    wait "$step"
+    status=$?
+done
+
+# How the run ended, by the nodes' own word; the job ends with its exit code. With --relaunch it is requeued in place
+# of that when its workers had the notice, or a node was lost.
+exec "$python" -I -S "$code" slurm end "$folder" "$status"
+"""
+
+
+_SHARED = f"""\
+# Whoever submits by clusterddp has made the folder: it is missing where this node does not share it.
+[ "$1" != {SUBMITTED} ] || [ -e "$folder/job.json" ] || exit {NOT_SHARED}
+
+"""
+_JUDGE = f"""\
+# Code is run from the state folder. It has to be this user's, and the folders and links on the way to it this user's or
+# root's, where nobody else could put their own in its place. A link is followed name by name, as it leads.
+safe() {{
+    local at= rest=${{1%/}}/ name link me=$(id -un 2>/dev/null) group=$(id -g)
+    [[ $(getent group "$group") =~ ^"$me":[^:]*:[^:]*:("$me")?$ ]] || group=0  # others may be in any other one
+    while [ "$rest" ]; do
+        name=${{rest%%/*}} rest=${{rest#*/}}
+        [ "$name" ] || continue
+        at=$at/$name
+        [ -e "$at" ] || mkdir -m 700 "$at"
+        [ -n "$rest" ] || [ -L "$at" ] || break
+        [ "$(cd / && find "$at" -maxdepth 0 '(' -uid 0 -o -uid "$UID" -o -uid "$(stat -c %u .)" ')' '(' -type l \\
+            -o -perm -1000 -o ! -perm /022 -o ! -perm /002 '(' -gid 0 -o -gid "$group" ')' ')')" ] || return
+        if [ -L "$at" ]; then
+            link=$(readlink "$at") && [[ $link == /* ]] || link=${{at%/*}}/$link
+            safe "$link/$rest"
+            return
+        fi
+        [[ -k $at || $(ls -ld "$at") != d????w????+* ]] || return  # an access list may name others
+    done
+    [ ! -L "$at" ] && [ -d "$at" ] && [ -O "$at" ] && chmod 700 "$at"
+}}
+own() {{
+    umask 077
+    safe "$1" && return
+    echo "clusterddp: $1 is not this user's alone on $HOSTNAME: set clusterddp_state to a folder of your own" >&2
+    exit {NOT_OURS}
+}}
+own "$state"
+"""
+_UNPACK = f"""\
+# The nodes share no folder. What they lack is at the end of this script, and each unpacks it; our own output is here.
+exec >>"$folder.out" 2>&1
+sed '1,/^{PACKED}$/d' "$0" | base64 -d | srun --kill-on-bad-exit=1 {{step}}--mpi=none \\
+    bash -c "$(declare -f safe own)"'; own "$2"; mkdir -p "$1" && tar -C "$1" -xzmf -' bash "$folder" "$state" \\
+    || exit $(($? == {NOT_OURS} ? {NOT_OURS} : {NOT_UNPACKED}))
+
+"""
+_WHOLE = """\
+# A job that has its nodes whole has all their GPUs, however many each has, and a step those that it asks for.
+gpus=$(scontrol show job -d -o "$SLURM_JOB_ID" | grep -o 'JOB_GRES=[^ ]*' | tr '=,' '\\n\\n' |
+    awk -F: '$1 == "gpu" {n += $NF} END {if (n) print n}')
+
+"""
+_ASKING = ("--gpus", "--gres", "--tres")  # beginnings of options that say which GPUs a job has
+
+
+def _is_whole(request: Request) -> bool:
+    """Whether the job has whole nodes, and nothing says how many GPUs of each."""
+    asked = [*(f"--{name}" for name in request.options), *request.lines]
+    return "--exclusive" in request.lines and not any(one.startswith(_ASKING) for one in asked)
+
+
+def _options(job: SlurmJob, request: Request) -> list[str]:
+    """The options of sbatch, each as it stands behind ``--``."""
+    least, most = request.nodes
+    plan = job.plan
+    name = (plan.record.name or plan.run).removesuffix(f".{index_of(plan.run)}")
+    own = [
+        f"job-name={_word(name)}",
+        *([f"array={request.array}"] if request.array else []),
+        f"comment={COMMENT}{plan.run}",
+        f"nodes={least}" if least == most else f"nodes={least}-{most}",
+        *([f"nodelist={request.nodelist}"] if request.nodelist else []),
+        *([] if plan.elastic else ["ntasks-per-node=1"]),  # of a range Slurm would give it no more than the least
+    ]
+    asked = [f"{name}={_word(value)}" if value else name for name, value in request.options.items()]
+    fixed = [
+        *_notice(request.options.get("time", "")),
+        "export=NONE",
+        "chdir=/",
+        "open-mode=append",
+        "output=/dev/null"
+        if job.apart
+        else f"output={_word(job.state)}/slurm/{'%A_%a' if request.array else '%j'}.out",
+    ]
+    return own + asked + fixed
+
+
+def _notice(time: str) -> list[str]:
+    """The option for a notice before the end; none for a job so short that it would come with the start."""
+    short = time.isdigit() and int(time) * 60 <= 2 * NOTICE
+    return [] if short else [f"signal=B:USR1@{NOTICE}"]
+
+
+def _readable(job: Mapping[str, Any]) -> str:
+    """JSON with a line for each field, and the plan's fields one step in."""
+
+    def lines(data: Mapping[str, Any], indent: str) -> str:
+        fields = [f"{indent}{json.dumps(name)}: {value(one, name, indent)}" for name, one in sorted(data.items())]
+        return ",\n".join(fields)
+
+    def value(one: Any, name: str, indent: str) -> str:
+        nested = name in {"plan", "record"}
+        return f"{{\n{lines(one, indent + ' ')}\n{indent}}}" if nested else json.dumps(one, sort_keys=True)
+
+    return f"{{\n{lines(job, ' ')}\n}}"
+
+
+def _word(value: str) -> str:
+    """A value in a line of ``#SBATCH``, where quotes and blanks count as in a shell."""
+    return shlex.quote(value) if re.search(r"[^\w@%+=:,./\[\]&|*!-]", value) else value
+
+
+def _comment(text: str) -> str:
+    """A text in a comment of a shell: one line."""
+    return " ".join(text.split())[:200]
+
+
+def compact(job: SlurmJob) -> dict[str, Any]:
+    """A job's JSON object without what has its default."""
+    data = written(job)
+    plan = _without_defaults(written(job.plan), NodePlan)
+    plan["record"] = _without_defaults(written(job.plan.record), RunRecord)
+    return {**_without_defaults(data, SlurmJob), "plan": plan}
+
+
+def _without_defaults(data: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    defaults: Mapping[str, Any] = kind._field_defaults
+    return {name: value for name, value in data.items() if name not in defaults or not _same(value, defaults[name])}
+
+
+def _same(value: object, default: object) -> bool:
+    return value == (list(default) if isinstance(default, tuple) else default)
+
+
+def nodelist(names: Sequence[str]) -> str:
+    """Nodes by name, for ``--nodelist``.
+
+    Raises:
+        UsageError: one cannot be a name of Slurm's.
+    """
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            raise UsageError(f"{name!r} is no name of a node of Slurm's", remedy="name hosts as `sinfo -N` does")
+    return ",".join(names)

@@ -1,0 +1,51 @@
+"""How a run ended by its job's exit status alone: its script could tell in no other way, or nobody heard it. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from clusterddp.remote.shared.slurm.job_record import NOT_OURS, NOT_SHARED, NOT_UNPACKED
+
+if TYPE_CHECKING:
+    from clusterddp.launch.slurm.client.answers import Job
+    from clusterddp.remote.shared.slurm.job_record import SubmittedRun
+    from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+
+NO_OUTPUT = "0:53"  # its node could not open the file for its output
+
+
+def by_exit_status(said: VerdictRecord, one: SubmittedRun, job: Job, login: str, status: str) -> VerdictRecord:
+    """The verdict on a run whose job has ended and whose nodes tell nothing.
+
+    Args:
+        said: It by Slurm's state alone.
+        one: The run.
+        job: Its job.
+        login: The login host.
+        status: ``CODE:SIGNAL``.
+    """
+    nodes = ", ".join(job.nodes) or "its nodes"
+    if status == f"{NOT_OURS}:0":
+        line = f"{nodes}: another user owns the state folder there, or could put their own in its place"
+        return said._replace(line=f"{line}: set clusterddp_state to a folder of your own")
+    if not one.apart:
+        if status == "0:0":  # the script's end says how the run ended, in a file
+            line = (
+                f"its job ended with 0, and nothing that {nodes} wrote is seen on {login}; set clusterddp_slurm_shared"
+            )
+            return said._replace(state="succeeded", exit_code=0, line=f"{line}: false")
+        if status not in {NO_OUTPUT, f"{NOT_SHARED}:0"}:
+            return said
+        first = job.nodes[0] if job.nodes else "the job's first node"
+        line = f"{first} and {login} share no folder: clusterddp_state has to be in one that all nodes see"
+        return said._replace(line=f"{line}, or clusterddp_slurm_shared false")
+    if status == f"{NOT_UNPACKED}:0":
+        line = f"{nodes}: the run's code cannot be kept there: clusterddp_state has to be a folder of each node"
+        return said._replace(line=line)
+    found = re.fullmatch(r"([0-9]{1,3}):0", status)
+    if not found:
+        return said
+    code = int(found[1])
+    line = f"its job ended with {code}; its lines are on {nodes} alone, for nobody followed its end"
+    return said._replace(state="failed" if code else "succeeded", exit_code=code, line=line)

@@ -1,0 +1,126 @@
+"""Short jobs that hold nodes and do nothing: each node is reached by one more step of its job. Cancelled in the end.
+
+Should nobody be left to cancel one, its script or its time limit ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.launch.slurm.client.answers import last_error
+from clusterddp.launch.slurm.client.login_host import refusal
+from clusterddp.launch.slurm.client.never_starts import minutes, why_never
+from clusterddp.launch.slurm.client.states import meaning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from clusterddp.checks.evidence import SlurmSeen
+    from clusterddp.hosts.connections import Connections
+    from clusterddp.launch.slurm.client.answers import Job
+    from clusterddp.launch.slurm.client.login_host import Login
+
+LOOK = 0.5  # seconds between looks at the queue
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """A job that holds nodes, or why there is none.
+
+    Attributes:
+        job: Slurm's number; empty where there is none.
+        nodes: Their names.
+        refused: Why there is none, and what helps.
+    """
+
+    job: str = ""
+    nodes: tuple[str, ...] = ()
+    refused: tuple[str, str] = ("", "")
+
+
+@contextlib.contextmanager
+def held_nodes(
+    login: Login,
+    asked: Sequence[Sequence[str]],
+    connections: Connections,
+    progress: Callable[[str], None],
+    *,
+    name: str,
+    script: str,
+    patience: float,
+) -> Iterator[list[Held]]:
+    """Jobs while the block runs, each as it was ``asked`` for, by options of sbatch.
+
+    Args:
+        login: Where they are submitted.
+        asked: Each job's options.
+        connections: What was opened to their nodes is closed in the end.
+        progress: Takes why one waits.
+        name: Of all of them.
+        script: What they do.
+        patience: Seconds for all to begin.
+    """
+    common = ("--export=NONE", "--chdir=/", "--output=/dev/null", f"--job-name={name}", f"--wrap={script}")
+    given: list[Held] = []
+    try:
+        for options in asked:
+            status, out, err = login.command("sbatch", "--parsable", *options, *common)
+            refused = refusal(last_error(err)) if status else None
+            number = "" if refused else out.strip().partition(";")[0]
+            given.append(Held(job=number, refused=(refused.message, refused.remedy) if refused else ("", "")))
+        begun = _begun(login, given, progress, patience)
+        given = [now if now.job else one for one, now in zip(given, begun, strict=True)]  # all are cancelled
+        yield begun
+    finally:
+        theirs = {node for one in given for node in one.nodes}
+        for host in [one for one in connections.hosts if one.name in theirs]:
+            host.close()
+        if numbers := [one.job for one in given if one.job]:
+            login.command("scancel", *numbers)
+
+
+def _begun(login: Login, given: Sequence[Held], progress: Callable[[str], None], patience: float) -> list[Held]:
+    """The jobs as soon as each has its nodes, or it is known why one has none."""
+    deadline, submitted = time.monotonic() + patience, [one for one in given if one.job]
+    reasons: dict[str, str] = {}
+    found: dict[str, Held] = {}
+    while True:
+        jobs = login.jobs(one.job for one in submitted if one.job not in found)
+        for one in submitted:
+            if one.job not in found:
+                held = _looked_at(login, one.job, jobs.get(one.job), reasons, late=time.monotonic() > deadline)
+                if held:
+                    found[one.job] = held
+        waiting = [jobs[one.job] for one in submitted if one.job not in found]
+        if not waiting:
+            return [found.get(one.job, one) for one in given]
+        progress(_waits(waiting[0]))
+        time.sleep(LOOK)
+
+
+def _looked_at(login: Login, number: str, job: Job | None, reasons: dict[str, str], *, late: bool) -> Held | None:
+    """A job that has its nodes, or never will; None while it waits."""
+    if job is None or meaning(job.state).over:
+        return Held(refused=(f"its job {number} is {job.state if job else 'gone'}", ""))
+    if job.state == "RUNNING" and job.nodes:
+        return Held(job=number, nodes=job.nodes)
+    why = why_never(login, job) if job.reason != reasons.get(number, "") else ""
+    reasons[number] = job.reason
+    if why:
+        return Held(refused=(f"Slurm would never start such a job: {why}", ""))
+    return Held(refused=(f"{_waits(job)} for too long", "look again when there is room")) if late else None
+
+
+def _waits(job: Job) -> str:
+    expected = f", expected to start {job.start}" if job.start else ""
+    return f"a job waits ({job.reason or job.state}{expected})"
+
+
+def job_minutes(seen: SlurmSeen, most: int) -> int:
+    """How long a job may last: no longer than its partition gives, or any account that the user has."""
+    limits = [seen.partition.get("MaxTime", ""), *(one.get("MaxWall", "") for one in seen.associations or ())]
+    known = [limit for text in limits if (limit := minutes(text)) is not None]
+    return max(1, min([most, *known]))

@@ -1,0 +1,227 @@
+"""The host from which jobs are submitted: a login host over SSH, or this machine; what it is asked.
+
+All of Slurm's commands run there, below our helper, and no compute node is connected to. Not here: reading what they
+print (answers.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import HelperError, InventoryError, UsageError
+from clusterddp.hosts.fanout import reading_answer
+from clusterddp.inventory import HostEntry
+from clusterddp.launch.slurm.client.answers import (
+    ACCOUNTING_FORMAT,
+    QUEUE_FORMAT,
+    Job,
+    last_error,
+    read_accounting,
+    read_queue,
+    read_shown,
+)
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.slurm.job_record import JOB_ID, SubmittedRun, read_submitted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import Inventory
+    from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+
+STATE = "~/.clusterddp"  # also on a network file system: all nodes of a job have to see it
+HERE = "localhost"  # the name of this machine where it is the login host
+SUBMIT_TIMEOUT = 210.0  # seconds: three commands, where the first gets no answer
+SENDING = 3600.0  # seconds for code that is no part of the script
+COLLECTING = 60.0  # seconds to fetch a run's files
+TIMEOUT = 90.0  # seconds for a command of Slurm's; its own are 60
+
+
+def login_entry(inventory: Inventory) -> HostEntry:
+    """The inventory's login host, else this machine.
+
+    Raises:
+        InventoryError: there are several.
+    """
+    found = inventory.logins
+    if len(found) > 1:
+        names = " and ".join(entry.name for entry in found[:2])
+        raise InventoryError(
+            f"{names} both have clusterddp_role: login", remedy="leave it to one, or choose by --limit"
+        )
+    own = None if inventory.path else next((entry.python for entry in inventory.hosts), None)  # that runs us
+    entry = found[0] if found else HostEntry(name=HERE, address=HERE, connection="local", role="login", python=own)
+    return replace(entry, state=entry.state or STATE)
+
+
+def step_words(job: str, node: str) -> list[str]:
+    """The command on the login host that reaches a node of a job that runs, as one more step of it."""
+    return [
+        "srun", f"--jobid={job}", "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--quiet",
+        "--unbuffered", "--mpi=none", "--cpu-bind=none", "--export=PATH,HOME,USER,LOGNAME", "--chdir=/",
+    ]  # fmt: skip
+
+
+class Login:
+    """The open login host."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.state = str(host.hello["state"])
+
+    def command(self, *argv: str) -> tuple[int, str, str]:
+        """One of Slurm's commands: its exit status, and what it printed on stdout and at the end on stderr.
+
+        Raises:
+            HelperError: it did not end in time, or is not there.
+        """
+        answer = self.host.call("slurm_command", {"argv": list(argv)}, timeout=TIMEOUT)
+        return self._ended(answer, argv[0])
+
+    def submit(
+        self,
+        run: str,
+        script: str,
+        job: dict[str, Any],
+        secrets: dict[str, str],
+        *,
+        inside: str | None = None,
+        runs: Mapping[int, str] = {},
+        code: Iterable[bytes] = (),
+    ) -> str:
+        """Submit a run's script, or start it ``inside`` a job that is there; Slurm's number of the job.
+
+        ``runs``: the ids of an array's runs, by index; ``run`` is the array's then. ``code``: what is kept there until
+        the job's nodes are sent it (``broadcast``).
+
+        Raises:
+            UsageError: Slurm refuses it; says why.
+            HelperError: Slurm does not answer.
+        """
+        import json  # noqa: PLC0415 - start-up
+
+        told = {"run": run, "script": script, "job": job, "secrets": secrets, "inside": inside, "runs": runs}
+        message = json.dumps(told).encode()
+        limit = SENDING if code else SUBMIT_TIMEOUT
+        data = chain([message], code)
+        answer = self.host.upload("slurm_submit", {"message": len(message)}, data, timeout=limit)
+        status, out, err = self._ended(answer, "sbatch")
+        if status:
+            raise refusal(last_error(err))
+        number = out.strip().partition(";")[0]
+        if not JOB_ID.fullmatch(number):
+            said = f"sbatch tells no job's number: {last_error(out)}"
+            raise HelperError(self.host.name, said, remedy="see `squeue --me` there: the job may wait")
+        return number
+
+    def jobs(self, numbers: Iterable[str]) -> dict[str, Job]:
+        """What Slurm knows of these jobs, by number; one that it has forgotten is missing.
+
+        Raises:
+            HelperError: the controller does not answer.
+        """
+        wanted = set(numbers)
+        if not wanted:
+            return {}
+        words = ("--noheader", "--me", "--all", "--array", "--states=all", f"--format={QUEUE_FORMAT}")
+        status, out, err = self.command("squeue", *words)
+        if status:
+            raise HelperError(self.host.name, f"Slurm does not answer: {last_error(err)}")
+        found = {job.job: job for job in read_queue(out) if job.job in wanted}
+        if left := sorted(wanted - found.keys()):
+            options = ["--noheader", "--parsable2", "--allocations", f"--format={ACCOUNTING_FORMAT}"]
+            _, out, _ = self.command("sacct", *options, f"--jobs={','.join(left)}")  # it fails without accounting
+            found |= {job.job: job for job in read_accounting(out) if job.job in left}
+        return found
+
+    def number_for_steps(self, number: str) -> str:
+        """The number of a job that runs as ``srun`` takes it: one of an array has one of its own besides ``7_1``.
+
+        Raises:
+            HelperError: Slurm does not tell.
+        """
+        if "_" not in number:
+            return number
+        known: str | None = self.host.memory.get(("own number", number))
+        if known is None:
+            _, out, err = self.command("squeue", "--noheader", f"--jobs={number}", "--format=%A")
+            known = out.strip()
+            if not JOB_ID.fullmatch(known):
+                raise HelperError(self.host.name, f"Slurm tells no number of job {number}: {last_error(err)}")
+            self.host.memory["own number", number] = known
+        return known
+
+    def exit_status(self, number: str) -> str:
+        """How a job's script ended, as Slurm writes it: ``CODE:SIGNAL``; empty where it has forgotten it."""
+        status, out, _ = self.command("scontrol", "show", "job", "-o", number)
+        if not status:
+            return read_shown(out).get("ExitCode", "")
+        _, out, _ = self.command(
+            "sacct", "--noheader", "--parsable2", "--allocations", "--format=ExitCode", "-j", number
+        )
+        return out.strip()
+
+    def runs(self, prefix: str) -> list[SubmittedRun]:
+        """The runs that were submitted there and whose ids begin so."""
+        answer = self.host.call("slurm_runs", {"run": prefix})
+        with reading_answer(self.host.name):
+            return [read_submitted(one) for one in answer]
+
+    def order_stop(self, run: str, reason: str, grace: float) -> int:
+        """Order a run to end; how many of its nodes have a spool."""
+        answer = self.host.call("slurm_stop", {"run": run, "reason": reason, "grace": grace})
+        with reading_answer(self.host.name):
+            return int(answer["spools"])
+
+    def collect(self, run: str, job: str, nodes: Sequence[str]) -> dict[str, str]:
+        """Fetch a run's files from the nodes of its job, which share no folder; why a node gave none, by its name."""
+        wanted = {"run": run, "job": job, "nodes": list(nodes)}
+        answer = self.host.call("slurm_collect", wanted, timeout=COLLECTING)
+        with reading_answer(self.host.name):
+            return {str(name): str(why) for name, why in answer.items()}
+
+    def broadcast(self, run: str, job: str, start: str) -> None:
+        """Send the code of a run that is kept there to all nodes of its job, which has begun as ``start``; once.
+
+        Raises:
+            HelperError: that fails; says why.
+        """
+        self.host.call("slurm_broadcast", {"run": run, "job": job, "start": start}, timeout=SENDING)
+
+    def keep_end(self, run: str, verdict: VerdictRecord | None) -> None:
+        """Keep how a run ended, by Slurm's word where its job said nothing; its secrets go in any case."""
+        self.host.call("slurm_ended", {"run": run, "verdict": written(verdict) if verdict else None})
+
+    def _ended(self, answer: Any, program: str) -> tuple[int, str, str]:
+        with reading_answer(self.host.name):
+            status, out, err = answer["status"], str(answer["out"]), str(answer["err"])
+        if type(status) is not int:
+            raise HelperError(self.host.name, f"{program} did not end in time: Slurm's controller may be down")
+        return status, out, err
+
+
+_REFUSALS = (  # a part of what Slurm says → the remedy
+    ("Invalid partition", "`sinfo` lists the partitions; set clusterddp_slurm_partition to one of them"),
+    ("not permitted to use this partition", "set clusterddp_slurm_partition to one that is open to you"),
+    ("Invalid account", "set clusterddp_slurm_account to one of yours (`sacctmgr show associations user=$USER`)"),
+    ("Invalid qos", "set clusterddp_slurm_qos to one of yours"),
+    ("accounting/QOS policy", "a limit of your account or QOS: `sacctmgr show associations user=$USER` lists them"),
+    ("node configuration is not available", "no node of the partition has that; `sinfo -o '%N %c %m %G'` lists them"),
+    ("Invalid feature", "`sinfo -o '%N %f'` lists the features that clusterddp_slurm_constraint may name"),
+    ("Requested time limit", "ask for less time: --time-limit, or clusterddp_slurm_time"),
+    ("Node count specification", "ask for fewer nodes: --nnodes"),
+    ("More processors requested", "ask for fewer nodes or CPUs"),
+    ("timed out", "its controller is down or busy; should it take the job all the same, nothing of the run starts"),
+    ("Unable to contact slurm controller", "ask who runs the cluster: its controller is down"),
+    ("authentication error", "ask who runs the cluster: munge does not work on the login host"),
+    ("Zero Bytes were transmitted", "`clusterddp doctor` tells more: clocks, or keys of munge, differ"),
+)
+
+
+def refusal(said: str) -> UsageError:
+    """Why Slurm takes no job, in its own words, and what helps."""
+    remedy = next((remedy for part, remedy in _REFUSALS if part.lower() in said.lower()), "")
+    return UsageError(f"Slurm refuses the job: {said.removeprefix('Batch job submission failed: ')}", remedy=remedy)

@@ -1,0 +1,163 @@
+"""Whether a job that waits would wait for ever, as it was submitted: by Slurm's reason, and by the limits behind it.
+
+Some reasons say so by themselves. Others name a limit for all jobs of an account or a QOS together: they pass when
+other jobs end, but not where this job alone asks for more than the limit is. Not here: what the doctor knows of an
+account without any job (launch/slurm/client/survey.py).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.launch.slurm.client.answers import read_config, read_shown, read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from clusterddp.launch.slurm.client.answers import Job
+    from clusterddp.launch.slurm.client.login_host import Login
+
+NEVER = frozenset((
+    "AccountNotAllowed", "AssociationTimeLimit", "BadConstraints", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit",
+    "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "QOSNotAllowed", "QOSTimeLimit",
+    "ReservationInvalid",
+))  # fmt: skip
+_OF_ONE_JOB = re.compile(r"(?:Assoc|QOS)Max\w+Per(?:Job(?:Limit)?|Node)|QOSMin[A-Z]\w*")
+_NOT_PERMITTED = re.compile(r"permitted[ _]to[ _]use[ _]this[ _]partition")  # 24.11: of a group or a QOS, in words
+_TOGETHER = re.compile(r"(Assoc|QOS)Grp(\w+?)(RunMinutes|Minutes)?(?:Limit)?")
+_OF_ONE_USER = re.compile(r"(?:QOS)?Max(\w+?)(RunMins)?Per(User|Account)(?:Limit)?")
+_TRES = {"cpu": "cpu", "node": "node", "mem": "mem", "memory": "mem", "gres": "gres/", "billing": "billing"}
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+_DEEPEST = 8  # accounts above each other
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shared:
+    """A limit for several jobs together, as a reason names it.
+
+    Attributes:
+        of_qos: Whether it is a QOS's; else an association's.
+        field: sacctmgr's name of it.
+        tres: What is counted: how the names of those resources begin; empty for jobs.
+    """
+
+    of_qos: bool
+    field: str
+    tres: str = ""
+
+
+def is_hopeless(reason: str) -> bool:
+    """Whether a job that waits for such a reason never starts, whatever others do."""
+    return reason in NEVER or bool(_OF_ONE_JOB.fullmatch(reason) or _NOT_PERMITTED.search(reason))
+
+
+def told_reason(reason: str) -> str:
+    """A reason as a line about a job that waits tells it."""
+    return f"{reason}: it never starts as it was submitted" if is_hopeless(reason) else reason
+
+
+def shared_limit(reason: str) -> Shared | None:
+    """The limit for several jobs that a reason names; None for any other reason."""
+    if reason == "AssocMaxJobsLimit":
+        return Shared(of_qos=False, field="MaxJobs")
+    if found := _TOGETHER.fullmatch(reason):
+        of_qos, counted, over = found[1] == "QOS", found[2], {"RunMinutes": "RunMins", "Minutes": "Mins"}
+        return _shared(counted, "GrpJobs", f"GrpTRES{over.get(found[3], '')}", of_qos=of_qos)
+    if found := _OF_ONE_USER.fullmatch(reason):
+        whose = "PU" if found[3] == "User" else "PA"
+        return _shared(found[1], f"MaxJobs{whose}", f"MaxTRES{found[2] or ''}{whose}", of_qos=True)
+    return None
+
+
+def _shared(counted: str, jobs: str, resources: str, *, of_qos: bool) -> Shared | None:
+    if counted == "Jobs":
+        return Shared(of_qos=of_qos, field=jobs)
+    tres = _TRES.get(counted.lower())
+    return Shared(of_qos=of_qos, field=resources, tres=tres) if tres else None
+
+
+def read_tres(text: str) -> dict[str, int]:
+    """Resources as Slurm writes them, ``cpu=2,mem=8000M,gres/gpu=2``, by name; memory in bytes."""
+    found = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"([a-z][\w/:.-]*)=([0-9]{1,18})(?:\.[0-9]{1,9})?([KMGTP]?)", part.strip())
+        if match:
+            found[match[1]] = int(match[2]) * _UNITS[match[3]]
+    return found
+
+
+def minutes(text: str) -> int | None:
+    """A time limit as Slurm writes it, ``1-02:30:00`` or ``02:30:00``; None for one without end, or unreadable."""
+    match = re.fullmatch(r"(?:([0-9]{1,6})-)?([0-9]{1,6}):([0-9]{2}):[0-9]{2}", text)
+    return (int(match[1] or 0) * 24 + int(match[2])) * 60 + int(match[3]) if match else None
+
+
+def beyond(limit: Shared, row: Mapping[str, str], job: Mapping[str, str]) -> str:
+    """What a job alone asks for beyond a limit: in a few words; empty where it does not.
+
+    Args:
+        limit: The limit.
+        row: Whose it is, by sacctmgr's fields.
+        job: The job, by the fields of ``scontrol show job -o``.
+    """
+    value = row.get(limit.field, "")
+    if not limit.tres:
+        return f"{limit.field}={value}" if value == "0" else ""
+    times = minutes(job.get("TimeLimit", "")) if "Mins" in limit.field else 1
+    asked = read_tres(job.get("ReqTRES") or job.get("TRES", ""))
+    for name, most in read_tres(value).items():
+        if name.startswith(limit.tres) and times is not None and asked.get(name, 0) * times > most:
+            return f"{limit.field} {name}={_number(most, name)}, and {_number(asked[name] * times, name)} are asked for"
+    return ""
+
+
+def _number(value: int, name: str) -> str:
+    return f"{value // _UNITS['M']}M" if name == "mem" else str(value)
+
+
+def why_never(login: Login, job: Job) -> str:
+    """Why a job that waits would never start, as it was submitted; empty where it may.
+
+    Raises:
+        HelperError: Slurm does not answer.
+    """
+    if is_hopeless(job.reason):
+        return job.reason
+    limit = shared_limit(job.reason)
+    if limit is None:
+        return ""
+    _, out, _ = login.command("scontrol", "show", "job", "-o", job.job)
+    told = read_shown(out)
+    for whose, row in (_qos if limit.of_qos else _accounts)(login, told, limit.field):
+        if said := beyond(limit, row, told):
+            return f"{job.reason}: {whose} has {said}"
+    return ""
+
+
+def _accounts(login: Login, job: Mapping[str, str], field: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """A field of the job's associations: its user's, its account's, those above; where Slurm tells of them."""
+    _, out, _ = login.command("scontrol", "show", "config")
+    cluster, user = read_config(out).get("ClusterName", ""), job.get("UserId", "").partition("(")[0]
+    account, names = job.get("Account", ""), ("User", "ParentName", field)
+    for _ in range(_DEEPEST):
+        if account in {"", "(null)"}:
+            return
+        words = (f"cluster={cluster}", f"account={account}", f"format={','.join(names)}")
+        _, out, _ = login.command("sacctmgr", "-nP", "show", "associations", *words)
+        rows = [one for one in read_table(out, names) if one["User"] in {"", user}]
+        for row in rows:
+            yield f"account {account}" + (f" of {user}" if row["User"] else ""), row
+        account = next((row["ParentName"] for row in rows if not row["User"]), "")
+
+
+def _qos(login: Login, job: Mapping[str, str], field: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """A field of the job's QOS, and of its partition's."""
+    _, out, _ = login.command("scontrol", "show", "partition", "-o", job.get("Partition", ""))
+    chosen = {job.get("QOS", ""), read_shown(out).get("QoS", "")} - {"", "(null)", "N/A"}
+    names = ("Name", field)
+    words = (",".join(sorted(chosen)), f"format={','.join(names)}")
+    _, out, _ = login.command("sacctmgr", "-nP", "show", "qos", *words)
+    for row in read_table(out, names) if chosen else ():
+        yield f"QOS {row['Name']}", row

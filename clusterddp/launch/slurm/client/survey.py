@@ -1,0 +1,51 @@
+"""What Slurm tells of itself on a login host, as the doctor's checks judge it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.evidence import SlurmSeen
+from clusterddp.launch.slurm.client.answers import last_error, read_all_shown, read_config, read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clusterddp.launch.slurm.client.login_host import Login
+
+_ACCOUNT = ("Account", "Partition", "QOS", "MaxTRES", "GrpTRES", "MaxJobs", "GrpJobs", "MaxWall")
+
+
+def survey(login: Login, asked: Mapping[str, str]) -> SlurmSeen:
+    """Ask Slurm.
+
+    Args:
+        login: The login host.
+        asked: What a job would ask for, as in ``SlurmSeen``.
+
+    Raises:
+        HelperError: there is no Slurm on that host, or it does not end in time.
+    """
+    status, out, err = login.command("scontrol", "show", "config")
+    if status:
+        munge = [line for line in err.splitlines() if "Munge" in line or "munge.socket" in line]
+        return SlurmSeen(error=last_error(munge[-1] if munge else err or out), asked=asked)
+    config = read_config(out)
+    partition = _partition(login, asked.get("partition", ""))
+    name = partition.get("PartitionName", "")
+    _, out, _ = login.command("scontrol", "show", "node", "-o")
+    nodes = [node for node in read_all_shown(out) if name and name in node.get("Partitions", "").split(",")]
+    associations = None
+    if config.get("AccountingStorageType", "").endswith("slurmdbd"):
+        fields = f"format={','.join(_ACCOUNT)}"
+        status, out, _ = login.command("sacctmgr", "-nP", "show", "associations", "user=$USER", fields)
+        associations = None if status else tuple(read_table(out, _ACCOUNT))
+    return SlurmSeen(config=config, partition=partition, nodes=tuple(nodes), associations=associations, asked=asked)
+
+
+def _partition(login: Login, name: str) -> Mapping[str, str]:
+    """The partition of a name, or the default one; empty where it is not there."""
+    _, out, _ = login.command("scontrol", "show", "partition", "-o")
+    known = read_all_shown(out)
+    return next(
+        (one for one in known if (one.get("PartitionName") == name if name else one.get("Default") == "YES")), {}
+    )

@@ -1,0 +1,165 @@
+"""A run's code where a job's nodes share no folder (``clusterddp_slurm_shared: false``): the job's script carries it.
+
+Slurm itself brings a script to the job's first node, so nobody need be there when the job starts, or starts again. What
+is more than a script holds is kept on the login host, for whoever follows the run to have it sent. Not here: how nodes
+unpack it (launch/slurm/client/batch_script.py), have it sent and place it (remote/slurm/code_delivery.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import tarfile
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import UsageError
+from clusterddp.hosts.zipapp import bundle
+from clusterddp.launch.slurm.client.answers import read_config
+from clusterddp.remote.shared.slurm.job_record import OUR_CODE, PROJECT_CODE, SentCode
+from clusterddp.sync.transfer.progress_rate import Transfer
+from clusterddp.sync.transfer.upload import Files, Uploads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.launch.slurm.client.login_host import Login
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.slurm.job_record import SlurmJob
+    from clusterddp.sync.project_files import Tree
+
+MOST = 4 << 20  # bytes of a script that Slurm takes where its configuration says nothing else
+SMALL = 1 << 20  # bytes of packed code that any script holds
+ROOM = 0.7  # of a script, for the project's code: base64, our own code and the job's description are the rest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CarriedCode:
+    """The project's code as it goes in with a script.
+
+    Attributes:
+        sent: What nodes are told of it.
+        workdir: Where it will be, where a node's home is the login host's.
+        packed: Our own code, and the project's where it is not too large, in base64; empty for a dry run.
+        code: The project's where it is.
+    """
+
+    sent: SentCode
+    workdir: str
+    packed: str
+    code: Iterable[bytes] = ()
+
+
+def refuse_together(options: RunOptions, *, inside: str) -> None:
+    """Refuse what needs a shared folder.
+
+    Raises:
+        UsageError: names the option.
+    """
+    if options.array:
+        raise UsageError("--array: a job whose nodes share no folder is one run", remedy="start them one by one")
+    if inside:
+        raise UsageError(
+            f"this shell is in Slurm's job {inside}, and one whose nodes share no folder starts by its own script",
+            remedy="`unset SLURM_JOB_ID` submits one",
+        )
+
+
+def refuse_detached(job: SlurmJob, secrets: Mapping[str, str]) -> None:
+    """Refuse to leave a run alone whose nodes somebody has to bring something when they begin.
+
+    Raises:
+        UsageError: says what.
+    """
+    code = job.apart is not None and job.apart.broadcast
+    if code or secrets:
+        what = ", ".join([*sorted(secrets), *["the code, more than a job's script holds,"] * code])
+        raise UsageError(
+            f"--detach: nobody could bring {what} to nodes that share no folder",
+            remedy="stay attached until the run has begun, then detach (Ctrl-\\)",
+        )
+
+
+def carried_code(
+    login: Login,
+    project: Project,
+    tree: Tree,
+    options: RunOptions,
+    name: str,
+    progress: Callable[[str], None],
+    *,
+    dry: bool,
+) -> CarriedCode:
+    """The project's code for a script, or for the login host to send, and where nodes put it.
+
+    Args:
+        login: The login host.
+        project: Whose code.
+        tree: The code; with ``--no-sync`` what each node has is taken.
+        options: The run's.
+        name: Of a folder beside the workdir, in place of it.
+        progress: Takes how far a large one has come to the login host.
+        dry: Nothing is packed.
+    """
+    entry = login.host.entry
+    workdir = entry.workdir or project.workdir
+    every = (*tree.entries, *tree.data)
+    manifests = tree.manifest + tree.data_manifest
+    uploads = Uploads(every, tree.chunks, Files.below(tree.root, every, tree.chunks), manifests)
+    sizes = uploads.sizes()
+    sent = SentCode(
+        workdir=workdir,
+        digest="" if options.no_sync else tree.digest,
+        name=name,
+        folders=(project.subfolder,) * bool(project.subfolder),
+        links=dict(entry.links),
+        manifest=sizes["manifest"],
+        data=tree.data_digest,
+        data_size=len(tree.data_manifest),
+        take=options.take or "",
+        lists=sizes["lists"],
+    )
+    expected = re.sub("^~(?=/)", str(login.host.hello["home"]), workdir)
+    if dry:
+        return CarriedCode(sent=sent, workdir=expected, packed="")
+    if not sent.digest:
+        return CarriedCode(sent=sent, workdir=expected, packed=_packed(b""))
+    transfer = Transfer(f"sending the code to {login.host.name}", progress)
+    transfer.expect(sum(chunk.size for chunk in uploads.every))
+    pieces = transfer.counted(uploads.pieces(uploads.every, compress=True))
+    held = _up_to(SMALL, pieces)
+    if len(held) > SMALL:
+        room = int(ROOM * _script_size(login))
+        held += _up_to(room - len(held), pieces)
+        if len(held) > room:
+            sent = sent._replace(broadcast=True)
+            return CarriedCode(sent=sent, workdir=expected, packed=_packed(b""), code=chain([held], pieces))
+    return CarriedCode(sent=sent, workdir=expected, packed=_packed(held))
+
+
+def _up_to(size: int, pieces: Iterator[bytes]) -> bytes:
+    """The next pieces until they are more than ``size`` bytes, or all."""
+    held = bytearray()
+    while len(held) <= size and (piece := next(pieces, None)) is not None:
+        held += piece
+    return bytes(held)
+
+
+def _script_size(login: Login) -> int:
+    """How many bytes of a script Slurm takes."""
+    _, out, _ = login.command("scontrol", "show", "config")
+    said = re.search(r"max_script_size=([0-9]{1,12})", read_config(out).get("SchedulerParameters", ""))
+    return int(said[1]) if said else MOST
+
+
+def _packed(stream: bytes) -> str:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz", compresslevel=6) as archive:
+        for name, data in ((OUR_CODE, bundle().code), *([(PROJECT_CODE, stream)] if stream else [])):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(data), 0o600
+            archive.addfile(member, io.BytesIO(data))
+    return base64.encodebytes(out.getvalue()).decode()

@@ -1,0 +1,186 @@
+"""The nodes of a job that share no folder with the login host, asked through steps of it while it runs.
+
+What they know is brought to the login host at the end (``collect``): from then on that tells of them, as where a folder
+is shared. Not here: what the nodes do meanwhile (remote/slurm), what follows from what they tell
+(launch/slurm/over_slurm.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import ClusterddpError, HelperError, HostError, RunError
+from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.inventory import HostEntry
+from clusterddp.launch.slurm.client.login_host import login_entry, step_words
+from clusterddp.remote.shared.slurm.job_record import read_submitted
+from clusterddp.runs.node_answers import Wanted, nodes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.connections import Connected
+    from clusterddp.launch.slurm.client.answers import Job
+    from clusterddp.launch.slurm.client.login_host import Login
+    from clusterddp.remote.shared.slurm.job_record import SubmittedRun
+    from clusterddp.runs.run import Run, RunHosts
+
+_log = logging.getLogger("clusterddp")
+AGAIN = 15.0  # seconds after which a node that did not answer is asked again
+
+
+class JobNodes:
+    """The nodes of one job.
+
+    Args:
+        cluster: Who asks.
+        login: The login host.
+        job: The job, as Slurm tells of it.
+    """
+
+    def __init__(self, cluster: Connected, login: Login, job: Job) -> None:
+        self._cluster, self._login, self._job = cluster, login, job
+
+    @property
+    def job(self) -> str:
+        """Slurm's number of the job."""
+        return self._job.job
+
+    def open(self, node: str) -> Host:
+        """A helper on a node, below a step of the job.
+
+        Raises:
+            HostError: it does not answer, now or a moment ago.
+        """
+        failed = self._login.host.memory.setdefault(("silent", self._job.job), {})
+        if time.monotonic() < failed.get(node, 0.0):
+            raise HelperError(node, "it did not answer a moment ago")
+        base = login_entry(self._cluster.inventory)
+        entry = HostEntry(name=node, address=node, state=self._login.state, ansible_python=base.ansible_python)
+        connections = self._cluster.connections
+        try:
+            number = self._login.number_for_steps(self._job.job)
+            host = connections.open(entry, connections.opened_by(base, step_words(number, node)), way=number)
+        except ClusterddpError:
+            failed[node] = time.monotonic() + AGAIN
+            raise
+        if host.hello["state"] != entry.state:  # open to others there, until the job's script has closed it
+            host.close()
+            failed[node] = time.monotonic() + AGAIN
+            raise HelperError(node, f"{entry.state} is not a folder of this user alone")
+        return host
+
+    def has(self, node: str) -> bool:
+        """Whether it is one of them."""
+        return node in self._job.nodes
+
+    def first(self) -> Host:
+        """The one that runs the job's script."""
+        return self.open(self._job.nodes[0])
+
+    def told(self, one: SubmittedRun, wanted: Wanted) -> tuple[SubmittedRun, list[dict[str, Any]]]:
+        """The run as its nodes tell it now; those that do not answer are left out, and the login host's word stands."""
+        asked = Wanted(project=wanted.project, brief=wanted.brief)
+        entries = [replace(_NODE, name=name) for name in self._job.nodes]
+        outcomes = each(entries, lambda entry: self._nodes(entry.name, one.run, asked))
+        nodes = [node for outcome in outcomes for node in outcome.value or () if node["run"] == one.run]
+        seen = next(iter(each(entries[:1], lambda _: self._script(one.run))), None)
+        if seen is None or seen.value is None:
+            return one, nodes
+        there = seen.value
+        end = max((end for end in (one.end, there.end) if end), key=lambda end: end.attempt, default=None)
+        return one._replace(
+            starts=max(one.starts, there.starts),
+            attempt=max(one.attempt, there.attempt),
+            end=end,
+            secrets=there.secrets,
+            parting=there.parting,
+            awaiting=there.awaiting,
+        ), nodes
+
+    def _nodes(self, name: str, run: str, asked: Wanted) -> list[dict[str, Any]]:
+        return nodes_of(self.open(name), run, self._cluster.notify, asked)
+
+    def _script(self, run: str) -> SubmittedRun:
+        """What the job's script has written down where it runs.
+
+        Raises:
+            HelperError: nothing yet.
+        """
+        host = self.first()
+        answer = host.call("slurm_runs", {"run": run})
+        with reading_answer(host.name):
+            return read_submitted(answer[0])
+
+    def order_stop(self, run: str, reason: str, grace: float) -> bool:
+        """Order the run to end; whether its script's node has heard it."""
+        try:
+            self.first().call("slurm_stop", {"run": run, "reason": reason, "grace": grace})
+        except ClusterddpError:
+            return False
+        return True
+
+    def give_secrets(self, run: str, secrets: Mapping[str, str]) -> None:
+        """Bring the run's secrets to its script's node, which passes them on.
+
+        Raises:
+            HostError: it does not answer.
+        """
+        self.first().call("slurm_secrets", {"run": run, "secrets": dict(secrets)})
+
+    def send_code(self, run: str, start: str) -> None:
+        """Have the login host send the run's code to all nodes, which wait for it at a start of the job."""
+        try:
+            self._login.broadcast(run, self._job.job, start)
+            self.first().call("slurm_arrived", {"run": run, "start": start})
+        except HostError as error:  # asked again until the nodes wait no longer
+            told = self._login.host.memory.setdefault(("not sent", run), set())
+            if str(error) not in told:
+                told.add(str(error))
+                self._cluster.notify(f"run {run}: its code cannot be sent to its nodes: {error}")
+
+    def collect(self, run: str) -> None:
+        """Bring what the nodes have of a run's end to the login host, and let the job end."""
+        try:
+            number = self._login.number_for_steps(self._job.job)
+            for name, why in self._login.collect(run, number, self._job.nodes).items():
+                self._cluster.notify(f"{name}: its lines of run {run} stay there: {why}")
+            self.first().call("slurm_collected", {"run": run})
+        except HostError as error:  # somebody else may have, and the job has ended
+            _log.debug("run %s: %s", run, error)
+
+
+def bring_secrets(cluster: RunHosts, login: Login, run: Run) -> bool:
+    """Bring a run's secrets to nodes that share no folder; False where that has to be tried again."""
+    nodes = nodes_of_run(cluster, login, run.id)
+    try:
+        if nodes:
+            nodes.give_secrets(run.id, run.secrets)
+    except HostError:  # the script has only begun
+        return False
+    return True
+
+
+_NODE = HostEntry(name="", address="")
+
+
+def nodes_of_run(cluster: RunHosts, login: Login, run: str) -> JobNodes | None:
+    """The nodes of a run's job, where they share no folder with the login host and can be asked; else None.
+
+    Raises:
+        RunError: it has no job that is known.
+    """
+    one = next((one for one in login.runs(run) if one.run == run), None)
+    if one is None or one.job is None:
+        raise RunError(f"run {run} has no job of Slurm's that is known")
+    return running(cluster, login, one, login.jobs([one.job]).get(one.job)) if one.apart else None
+
+
+def running(cluster: RunHosts, login: Login, one: SubmittedRun, job: Job | None) -> JobNodes | None:
+    """The nodes of a job that runs and whose nodes share no folder; else None."""
+    there = one.apart and job is not None and job.state == "RUNNING" and job.nodes
+    return JobNodes(cluster, login, job) if there and job else None

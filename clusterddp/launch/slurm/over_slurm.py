@@ -1,0 +1,385 @@
+"""The launcher over Slurm: a run is a job, submitted on the login host or here; its nodes are Slurm's to choose.
+
+What is known of a run comes from its spool, in a folder that the login host and all nodes share; Slurm is asked where
+that says nothing: why a job waits, how one ended whose nodes told nobody. Workers are looked at through ``srun`` into
+the job. Not here: the script and Slurm's answers (clusterddp/slurm), what happens inside the job (remote/slurm).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import EXIT_INTERRUPTED, HelperError, PlanError, RunError, UnreachableError
+from clusterddp.hosts.fanout import Outcome, each
+from clusterddp.launch.slurm.client.answers import Job, last_error, read_partitions
+from clusterddp.launch.slurm.client.exit_status import by_exit_status
+from clusterddp.launch.slurm.client.login_host import Login, login_entry
+from clusterddp.launch.slurm.client.never_starts import told_reason, why_never
+from clusterddp.launch.slurm.client.states import MANAGER, Meaning, meaning
+from clusterddp.launch.slurm.job_nodes import JobNodes, bring_secrets, nodes_of_run, running
+from clusterddp.remote.shared.slurm.job_record import in_array
+from clusterddp.remote.shared.verdict.failures import ended_by_manager
+from clusterddp.remote.shared.verdict.judge import CTRL_C
+from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+from clusterddp.runs import local_cache
+from clusterddp.runs.choose import array_names
+from clusterddp.runs.managed_job import JobStatus
+from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
+from clusterddp.runs.proof import Proof, Survivor
+from clusterddp.runs.run import Run, RunHosts
+from clusterddp.runs.run_view import RunView, run_views
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import HostEntry
+    from clusterddp.launch.launcher import Site
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.launch.slurm.submission import Submission
+    from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.remote.shared.slurm.job_record import SubmittedRun
+
+LOOK = 0.5  # seconds between looks at the queue
+EVALUATED = 6.0  # seconds for Slurm to say why a new job waits; then it may wait for anything
+UNHEARD = 3.0  # seconds after which a job that runs, and of whose nodes nothing is seen, is looked at more closely
+AGAIN = 15.0  # seconds between two such looks
+STOP_SLACK = 60.0  # seconds beyond the grace that the nodes have for their proof
+BY_CODE = ("FAILED", "COMPLETED")  # states in which a job's exit code is its script's
+PLACE = 1 << 20  # of the writer of a verdict that is Slurm's: behind all nodes
+
+
+class Slurm:
+    """The launcher. Stateless."""
+
+    def render(self, site: Site, options: RunOptions) -> str:
+        """See ``Launcher``: the whole script."""
+        from clusterddp.launch.slurm.allocation import allocated  # noqa: PLC0415 - start-up
+        from clusterddp.launch.slurm.submission import submission  # noqa: PLC0415
+
+        inside, options = allocated(lambda: _login(site), site, options)
+        return submission(lambda: _login(site), site, options, dry=True, inside=inside).script
+
+    def start(self, site: Site, options: RunOptions) -> Run:
+        """See ``Launcher``: it is in the queue then."""
+        from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - start-up
+        from clusterddp.launch.slurm.allocation import allocated  # noqa: PLC0415
+        from clusterddp.launch.slurm.client.batch_script import compact  # noqa: PLC0415
+        from clusterddp.launch.slurm.embedded_code import refuse_detached  # noqa: PLC0415
+        from clusterddp.launch.slurm.submission import submission  # noqa: PLC0415
+
+        inside, options = allocated(lambda: _login(site), site, options)
+        ready = submission(lambda: _login(site), site, options, dry=False, inside=inside)
+        secrets, login = secret_values(set(ready.job.plan.secrets) - ready.hidden.keys()), _login(site)
+        given = {**secrets, **ready.hidden}
+        later = given if ready.job.apart else {}
+        if site.detached:
+            refuse_detached(ready.job, later)
+        site.progress("submitting")
+        record = ready.job.plan.record
+        records = [_in_array(record, index, run) for index, run in ready.runs.items()] or [record]
+        run = Run(site, records[0].run, 1, {}, records[0], submitted=tuple(one.run for one in records))
+        run.secrets = later
+        words = (record.run, ready.script, compact(ready.job), {} if later else given)
+        number = login.submit(*words, inside=inside or None, runs=ready.runs, code=ready.code)
+        site.launched = run
+        for one in records:
+            local_cache.note_run(site.project, one, site.notify)
+        self._refuse_hopeless(login, ready, number)
+        return run
+
+    def _refuse_hopeless(self, login: Login, ready: Submission, number: str) -> None:
+        """Refuse what Slurm takes and would never start.
+
+        Raises:
+            PlanError: says why; the job is out of the queue.
+        """
+        deadline = time.monotonic() + EVALUATED
+        while time.monotonic() < deadline:
+            first = next(iter(ready.runs), None)
+            shown = number if first is None else f"{number}_{first}"
+            job = login.jobs([shown]).get(shown)
+            if job is None or meaning(job.state).state != "queued":
+                return
+            if why := why_never(login, job):
+                for run in ready.runs.values() or [ready.job.plan.run]:
+                    login.order_stop(run, why, 0.0)
+                login.command("scancel", number)
+                raise PlanError(
+                    f"Slurm would never start job {number}: {why}",
+                    remedy="ask for what the partition and your account allow (`sinfo`, `sacctmgr show associations`)",
+                )
+            if job.reason:
+                return
+            time.sleep(LOOK / 2)
+
+    def ready(self, site: Site) -> str:
+        """See ``Launcher``."""
+        login = _login(site)
+        status, out, err = login.command("sinfo", "--noheader", "--format=%P|%a|%D|%t")
+        if status:
+            raise HelperError(login.host.name, f"Slurm does not answer: {last_error(err)}")
+        from clusterddp.launch.slurm.shared_folder import refuse_unshared  # noqa: PLC0415 - start-up
+
+        refuse_unshared(site, login)
+        partitions = ", ".join(dict.fromkeys(part.name for part in read_partitions(out) if part.up))
+        return f"Slurm on {login.host.name}: partitions {partitions or 'none that are up'}"
+
+    def keeping(self, site: Site) -> Sequence[HostEntry]:
+        """See ``Launcher``."""
+        return [login_entry(site.inventory)]
+
+    def describe(
+        self,
+        site: Site,
+        run: str,
+        entries: Sequence[HostEntry],  # noqa: ARG002
+        wanted: Wanted = ALL,
+        patience: float | None = None,  # noqa: ARG002 - squeue may take its time
+    ) -> list[Outcome[list[dict[str, Any]]]]:
+        """See ``Launcher``: the login host tells of all."""
+        return each([login_entry(site.inventory)], lambda _: self._nodes(_login(site), site, run, wanted))
+
+    def _nodes(self, login: Login, site: RunHosts, run: str, wanted: Wanted) -> list[dict[str, Any]]:
+        submitted = [one for one in login.runs(run) if _is_wanted(one, wanted)]
+        if not submitted:
+            return []
+        asked = Wanted(project=wanted.project, brief=wanted.brief)
+        known = {one.run for one in submitted}
+        nodes = [node for node in nodes_of(login.host, run, site.notify, asked, shared=True) if node["run"] in known]
+        for node in nodes:
+            node["rebooted"] = False  # the login host cannot tell
+        parts = {one.run: [node for node in nodes if node["run"] == one.run] for one in submitted}
+        jobs = login.jobs(one.job for one in submitted if one.job and not _is_settled(one))
+        submitted = [self._by_its_nodes(login, site, one, jobs.get(one.job or ""), parts, wanted) for one in submitted]
+        nodes = [node for told in parts.values() for node in told]
+        if any(one.end is None and one.job in jobs and meaning(jobs[one.job].state).over for one in submitted):
+            submitted = [one for one in login.runs(run) if one.run in known]  # its script may have spoken meanwhile
+        for one in submitted:
+            job = jobs.get(one.job or "")
+            silent = job is not None and job.state in BY_CODE and not parts[one.run] and not one.end
+            code = login.exit_status(job.job) if silent and job else ""
+            told = _job_told(one, parts[one.run], job, login.host.name, code)
+            nodes.append(told)
+            said = told.get("verdict") if job else None
+            if (said and said is not one.end) or (told["job"].over and one.secrets):
+                login.keep_end(one.run, said)  # Slurm forgets it, and has ended the script before its own last words
+        return nodes
+
+    def _by_its_nodes(
+        self,
+        login: Login,
+        site: RunHosts,
+        one: SubmittedRun,
+        job: Job | None,
+        parts: dict[str, list[dict[str, Any]]],
+        wanted: Wanted,
+    ) -> SubmittedRun:
+        """A run as its nodes tell it, where they share no folder and it runs; ``parts`` get what they tell."""
+        there = running(site, login, one, job)
+        if there is None:
+            return one
+        seen, nodes = there.told(one, wanted)
+        known = {(node["attempt"], node["host"]) for node in nodes}
+        parts[one.run] = [n for n in parts[one.run] if (n["attempt"], n["host"]) not in known] + nodes
+        if seen is not one and seen.awaiting:
+            there.send_code(one.run, seen.awaiting)
+        if seen.parting:
+            there.collect(one.run)
+        return seen
+
+    def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:
+        """See ``Carrier``: waits in the queue, and tells why."""
+        told, brought = "", False
+        look = time.monotonic() + UNHEARD
+        while True:
+            view = run.view(brief=True)
+            there = view.nodes and view.state() != "queued" and len(view.current) >= len(view.record.hosts)
+            if (there and view.attempt >= run.attempt) or not view.live:
+                return run.at(view)
+            if run.secrets and not brought and view.job and view.job.state == "running":
+                brought = bring_secrets(cluster, _login(cluster), run)
+            if not (view.job and view.job.state == "running"):
+                look = time.monotonic() + UNHEARD
+            elif time.monotonic() > look:
+                look = time.monotonic() + AGAIN
+                self._refuse_unshared(cluster, run)
+            waits = view.job.waits if view.job else ""
+            if waits and waits != told:
+                told = waits
+                cluster.notify(f"run {run.id}: {waits}")
+            progress(waits or "the job's nodes are starting")
+            time.sleep(LOOK)
+
+    def _refuse_unshared(self, cluster: RunHosts, run: Run) -> None:
+        """Refuse to wait for what never comes: what the job's nodes write is not seen on the login host.
+
+        Raises:
+            RunError: so it is; a run that was just submitted is taken out of the queue.
+        """
+        from clusterddp.launch.slurm.shared_folder import REMEDY, unshared_by_run  # noqa: PLC0415 - hardly ever
+
+        login = _login(cluster)
+        why = unshared_by_run(cluster, login, run)
+        if not why:
+            return
+        for one in run.submitted:
+            login.order_stop(one, why, 0.0)
+        jobs = [one.job for one in login.runs(run.id) if one.run == run.id and one.job and not one.inside]
+        if run.submitted and jobs:
+            login.command("scancel", jobs[0].partition("_")[0])
+        raise RunError(f"run {run.id}: {why}", remedy=REMEDY)
+
+    def stop(self, cluster: RunHosts, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
+        """See ``Carrier``: the supervisors end their nodes and say so, then the job is cancelled."""
+        login = _login(cluster)
+        login.order_stop(run, reason, grace)
+        nodes = nodes_of_run(cluster, login, run)
+        if nodes and not nodes.order_stop(run, reason, grace):
+            login.command("scancel", nodes.job)  # it has only begun
+        view = _settled(cluster, run, time.monotonic() + grace + STOP_SLACK, collected=nodes is not None)
+        job = view.job
+        word = job.word if job else "nothing of it"
+        if job and not job.over and job.own:
+            login.command("scancel", job.number)
+            word = "CANCELLED"
+        proofs = {str(node["host"]): _proof(node, word) for node in (*view.nodes, *view.earlier)}
+        if not proofs and job:
+            return [Proof(host=f"job {job.number}")]
+        return [proofs.get(name) or Proof(host=name, unknown=(f"Slurm says {word}",)) for name in hosts or proofs]
+
+    def reader(self, cluster: RunHosts, run: str, host: str) -> Host:
+        """See ``Carrier``: the login host sees all files; where no folder is shared, once the job is over."""
+        login = _login(cluster)
+        try:
+            nodes = nodes_of_run(cluster, login, run)
+            return nodes.open(host) if nodes and nodes.has(host) else login.host
+        except HelperError as error:  # the job has just ended, or Slurm does not answer: who follows asks again
+            raise UnreachableError(host, error.message) from error
+
+    def host(self, cluster: RunHosts, run: str, host: str) -> Host:
+        """See ``Carrier``: through a step of the job."""
+        login = _login(cluster)
+        number = next((one.job for one in login.runs(run) if one.run == run), None)
+        if number is None:
+            raise RunError(f"run {run} has no job of Slurm's that is known")
+        return JobNodes(cluster, login, Job(job=number, state="RUNNING", nodes=(host,))).open(host)
+
+
+LAUNCHER = Slurm()
+
+
+def _login(cluster: RunHosts) -> Login:
+    return Login(cluster.connections.open(login_entry(cluster.inventory)))
+
+
+def _in_array(record: RunRecord, index: int, run: str) -> RunRecord:
+    """The record of one run of an array."""
+    name = in_array(record.name or "", record.run, str(index), run)
+    return record._replace(run=run, name=name)
+
+
+def _is_wanted(one: SubmittedRun, wanted: Wanted) -> bool:
+    record, reference = one.plan.record, wanted.reference
+    names = (record.name, one.job, *array_names(record))
+    named = reference is None or one.run.startswith(reference) or reference in names
+    return named and (wanted.project is None or record.project == wanted.project)
+
+
+def _is_settled(one: SubmittedRun) -> bool:
+    """Whether its job has said how it ended, and Slurm knows no better."""
+    return one.end is not None and one.end.attempt >= one.attempt and not _by_manager([one.end])
+
+
+def _job_told(
+    one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: Job | None, login: str, code: str
+) -> dict[str, Any]:
+    """A run's job beside its nodes: its state, and its verdict where the nodes have none.
+
+    ``code``: its exit status in Slurm's words, where nothing else tells of its end.
+    """
+    seen = max((int(node["attempt"]) for node in nodes), default=0)
+    gone = "CANCELLED" if one.stopped and not one.starts else ""  # Slurm has forgotten it, and nothing begins
+    means = meaning(job.state if job else gone)
+    waits = means.state == "queued"
+    attempt = max(1, one.attempt, seen + 1 if waits else seen)
+    end = one.end if one.end and one.end.attempt >= attempt else None
+    over = end is not None or means.over
+    status = JobStatus(
+        number=one.job or "?",
+        word=job.state if job else "nothing of it",
+        state=end.state if end else means.state,
+        over=over,
+        attempt=attempt,
+        reason=told_reason(job.reason) if job else "",
+        start=job.start if job and waits else "",
+        own=not one.inside,
+    )
+    told = {"run": one.run, "attempt": status.attempt, "host": login, "record": one.plan.record, "job": status}
+    copies = [node["verdict"] for node in nodes if node.get("verdict") and node["attempt"] == attempt]
+    known = [*copies, *([end] if end else [])]
+    may_go_on = (one.plan.relaunch > 0 or one.apart) and end is None  # where apart, its script has more to give
+    if job and (_by_manager(known) or may_go_on) and not means.over:  # Slurm or the script says why in a moment
+        told["job"] = replace(status, over=False)
+        for node in nodes:
+            node["verdict"] = None
+    elif means.over and (not known or (job and means.outside and _by_manager(known))):
+        said = _by_slurm(one, status, means, nodes, job)
+        told["verdict"] = by_exit_status(said, one, job, login, code) if job and code else said
+    elif end:
+        told["verdict"] = end
+    return told
+
+
+def _by_manager(copies: Sequence[VerdictRecord]) -> bool:
+    """Whether all that the nodes know is that Slurm has ended the job."""
+    return any(copy.line.endswith(ended_by_manager(MANAGER)) for copy in copies)
+
+
+def _by_slurm(
+    one: SubmittedRun, status: JobStatus, means: Meaning, nodes: Sequence[Mapping[str, Any]], job: Job | None
+) -> VerdictRecord:
+    """How a run ended whose nodes did not tell: by Slurm's word."""
+    by = f" by {job.by}" if job and job.by else ""
+    said = f"Slurm says {status.word}{by}" + (f": {means.words}" if means.words else "")
+    line = said if job else "unknown: Slurm knows nothing of its job any more"
+    line = f"unknown: {line}" if means.state == "unknown" and job else line
+    code = means.exit_code
+    if one.stopped and means.state == "stopped":
+        line, code = f"stopped: {one.stopped}", EXIT_INTERRUPTED if one.stopped == CTRL_C else code
+    state = "lost" if means.state == "unknown" else means.state
+    heard = (*dict.fromkeys(str(node["host"]) for node in nodes), "slurm")
+    now = time.time_ns()
+    attempt = status.attempt
+    return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)
+
+
+def _settled(cluster: RunHosts, run: str, deadline: float, *, collected: bool) -> RunView:
+    """The run as it is told when its nodes have ended and said so, or nothing more is to be waited for.
+
+    ``collected``: its script too, so that what the nodes know is on the login host.
+    """
+    while True:
+        nodes, _ = cluster.gather(run)
+        view = next((view for view in run_views(nodes) if view.run == run), None)
+        if view is None:
+            raise RunError(f"run {run} is on no host that answers")
+        waiting = any(node["state"] not in {"succeeded", "failed", "stopped", "lost"} for node in view.nodes)
+        waiting = waiting or (collected and view.job is not None and not view.job.over)
+        pending = view.job is not None and view.job.state == "queued"
+        if (not waiting and (view.nodes or pending or not view.live)) or time.monotonic() > deadline:
+            return view
+        time.sleep(LOOK / 2)
+
+
+def _proof(node: Mapping[str, Any], word: str) -> Proof:
+    """A node's own proof: its supervisor's exit record."""
+    host, ended = str(node["host"]), node["exit"]
+    if not ended:
+        return Proof(host=host, unknown=(f"Slurm says {word}",))
+    started = sum(1 for event in node.get("events", ()) if event["event"] == "worker_started")
+    left = tuple(Survivor(p["pid"], p["command"], p["state"], p["user"]) for p in ended["survivors"])
+    unseen = tuple(f"process {pid} is hidden there" for pid in ended["unseen"])
+    return Proof(host=host, found=started + 1 + len(left), killed=int(ended["killed"]), survivors=left, unknown=unseen)

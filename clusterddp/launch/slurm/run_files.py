@@ -1,0 +1,178 @@
+"""Where files of runs under Slurm are, for ``pull``: the login host, where the nodes share its folders, else each node.
+
+A node is reached by a step of the run's own job while that runs, and later by a short job that holds it. Not here: what
+is brought, and how (api/copy.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from clusterddp.checks.catalog.slurm import is_out
+from clusterddp.errors import HelperError, RunError, UsageError
+from clusterddp.hosts.connections import Connected
+from clusterddp.hosts.fanout import each
+from clusterddp.inventory import HostEntry
+from clusterddp.inventory.patterns import select
+from clusterddp.launch.slurm.client.answers import Job
+from clusterddp.launch.slurm.client.held_nodes import Held, held_nodes, job_minutes
+from clusterddp.launch.slurm.client.login_host import Login, login_entry
+from clusterddp.launch.slurm.client.survey import survey
+from clusterddp.launch.slurm.job_nodes import JobNodes
+from clusterddp.launch.slurm.submission import settings_of
+from clusterddp.sync.transfer.collect import Origin
+from clusterddp.text.folding import folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from clusterddp.errors import ClusterddpError
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.project import Project
+    from clusterddp.runs.run_view import RunView
+
+MINUTES = 60  # of a job that holds a node, where so many are given
+NAME = "clusterddp-pull"
+# It ends when no helper has been on its node for a quarter of an hour: nobody is left to cancel it.
+HOLD = """\
+n=0
+while [ $n -lt 90 ]; do
+    sleep 10
+    n=$((n+1))
+    steps=$(squeue --steps --noheader --format=%i --jobs "$SLURM_JOB_ID") || continue
+    ! echo "$steps" | grep -q '[.][0-9]' || n=0
+done"""
+_ASKED = ("partition", "account", "qos")
+
+
+class Asking(Connected, Protocol):
+    """Who pulls."""
+
+    project: Project
+    progress: Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """What is meant: a path, or what is new since a run's start.
+
+    Attributes:
+        path: The path; empty for a run's files.
+        view: The run; where a path is meant the one whose nodes are asked, if any is needed.
+        pattern: Of the nodes that are meant, if one is given.
+        names: The nodes that are meant, if it is said by their ranks.
+    """
+
+    path: str
+    view: RunView | None
+    pattern: str | None
+    names: Collection[str] | None
+
+    @property
+    def run(self) -> str:
+        """The run whose files are meant; empty for a path."""
+        return self.view.run if self.view and not self.path else ""
+
+
+def is_apart(cluster: Asking) -> bool:
+    """Whether nodes share no folder with the login host, as the inventory has it."""
+    return not settings_of(cluster.inventory).slurm.get("shared", True)
+
+
+@contextlib.contextmanager
+def origins(cluster: Asking, place: Place) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
+    """Where the files are while the block runs, and the errors of nodes that cannot be reached.
+
+    Raises:
+        UsageError: no node is meant.
+        RunError: nobody knows the run's nodes any more.
+        HostError: the login host, or Slurm, does not answer.
+    """
+    login = Login(cluster.connections.open(login_entry(cluster.inventory)))
+    nodes = (*place.view.earlier, *place.view.nodes) if place.view else ()
+    workdirs = {name: path for node in nodes for name, path in node["record"].workdirs.items()}
+    usual = login.host.entry.workdir or cluster.project.workdir
+
+    def origin(host: Host, workdir: str) -> Origin:
+        return Origin(host=host, workdir=workdir, path=place.path, run=place.run)
+
+    if not is_apart(cluster):
+        if place.view:
+            _meant(cluster, place, [*workdirs], {})
+        yield [origin(login.host, next(iter(workdirs.values()), usual))], []
+        return
+    job = _job(login, place.view)
+    last = list(place.view.record.hosts) if place.view else []
+    names = _meant(cluster, place, last or list(job.nodes if job else ()), workdirs)
+    earlier = [name for name in workdirs if name not in last]
+    if earlier and place.pattern is None:
+        cluster.notify(f"{folded_names(earlier)} had an earlier attempt: --host brings what is there")
+    with _reached(cluster, login, job, names) as outcomes:
+        found = [origin(one.value, workdirs.get(one.name, usual)) for one in outcomes if one.value]
+        yield found, [one.error for one in outcomes if one.error]
+
+
+def _meant(cluster: Asking, place: Place, names: Sequence[str], others: Iterable[str]) -> list[str]:
+    """The nodes that are meant: of the last attempt, unless a pattern says others.
+
+    Raises:
+        UsageError: none is.
+        RunError: there are none that anybody knows.
+    """
+    known = list(dict.fromkeys([*names, *others]))
+    if not known:
+        what = f"of run {place.view.run}" if place.view else "of any run"
+        raise RunError(f"nobody knows the nodes {what} any more", remedy="look for its files there by `srun`")
+    if place.pattern is not None:
+        matching = select(place.pattern, known, cluster.inventory.groups).hosts
+        names = [name for name in known if name in matching]
+    if place.names is not None:
+        names = [name for name in names if name in place.names]
+    if not names:
+        raise UsageError(f"--host {place.pattern}: none of {folded_names(known)}")
+    return list(names)
+
+
+def _job(login: Login, view: RunView | None) -> Job | None:
+    """The job of a run, if Slurm knows it still."""
+    number = next((one.job for one in login.runs(view.run) if one.run == view.run), None) if view else None
+    return login.jobs([number]).get(number) if number else None
+
+
+@contextlib.contextmanager
+def _reached(cluster: Asking, login: Login, job: Job | None, names: Sequence[str]) -> Iterator[list[Outcome[Host]]]:
+    """A helper on each node while the block runs, or why there is none: in the run's job, else in one of its own."""
+    live = job.nodes if job and job.state == "RUNNING" else ()
+    jobs = {name: Held(job=job.job if job else "") for name in names if name in live}
+    absent = [name for name in names if name not in live]
+    options = settings_of(cluster.inventory).slurm
+    asked = {name: str(options[name]) for name in _ASKED if name in options}
+    words: list[str] = []
+    if absent:
+        cluster.notify(f"no job of the run holds {folded_names(absent)}: a short one on each node brings its files")
+        seen = survey(login, asked)
+        states = {node.get("NodeName", ""): node.get("State", "") for node in seen.nodes}
+        away = {name: states[name] for name in absent if is_out(states.get(name, ""))}
+        jobs |= {name: Held(refused=(f"Slurm says that it is {state}", "")) for name, state in away.items()}
+        absent = [name for name in absent if name not in away]
+        words = [f"--{name}={value}" for name, value in asked.items()]
+        words += ["--nodes=1", "--ntasks=1", "--no-requeue", f"--time={job_minutes(seen, MINUTES)}"]
+    submitted = [[f"--nodelist={name}", *words] for name in absent]
+    held = held_nodes(
+        login, submitted, cluster.connections, cluster.progress, name=NAME, script=HOLD, patience=math.inf
+    )
+    with held as given:
+        jobs |= dict(zip(absent, given, strict=True))
+
+        def reach(entry: HostEntry) -> Host:
+            one = jobs[entry.name]
+            if not one.job:
+                raise HelperError(entry.name, one.refused[0], remedy=one.refused[1])
+            own = Job(job=one.job, state="RUNNING", nodes=(entry.name,))
+            return JobNodes(cluster, login, own).open(entry.name)
+
+        yield each([HostEntry(name=name, address=name) for name in names], reach)

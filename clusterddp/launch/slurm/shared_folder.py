@@ -1,0 +1,111 @@
+"""Whether the login host and Slurm's nodes see each other's files: a run's launcher needs both directions.
+
+Nodes may see what the login host writes and keep what they write to themselves (a home that is an overlay of an image).
+Each side leaves a mark and looks for the other's. Not here: leaving marks (probe/dial_hosts.py), runs of nodes that
+share nothing (slurm_nodes.py).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import HostError, PlanError
+from clusterddp.launch.options import RunOptions
+from clusterddp.launch.slurm.client.answers import Job
+from clusterddp.launch.slurm.client.batch_script import OWNED
+from clusterddp.launch.slurm.client.held_nodes import held_nodes
+from clusterddp.launch.slurm.job_nodes import JobNodes
+from clusterddp.launch.slurm.submission import settings_of, slurm_request
+from clusterddp.probe.dial_hosts import shared_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.launch.launcher import Site
+    from clusterddp.launch.slurm.client.batch_script import Request
+    from clusterddp.launch.slurm.client.login_host import Login
+    from clusterddp.runs.run import Run, RunHosts
+
+REMEDY = "set clusterddp_slurm_shared: false, or clusterddp_state to a folder that nodes and login host share"
+ONE_WAY = "the login host's files are seen there, and what is written there is not seen on the login host"
+OTHER_WAY = "what is written there is seen on the login host, and the login host's files are not seen there"
+NEITHER = "it is not the login host's"
+JOB, SCRIPT = "clusterddp-up", "sleep 60"
+PATIENCE = 10.0  # seconds for the short job of `up` to begin
+
+
+def unshared(login: Host, nodes: Sequence[Host], folders: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """What is wrong with a run's folders, by node and path; what could not be looked at is left out.
+
+    Args:
+        login: The login host.
+        nodes: Nodes of a job.
+        folders: Paths by a name for their purpose.
+    """
+    nodes = [node for node in nodes if node.name != login.name]  # a login host may be a node too
+    outcomes = shared_folders([login, *nodes], {host.name: folders for host in (login, *nodes)})
+    told = {outcome.name: outcome.value for outcome in outcomes if outcome.value is not None}
+    here = told.get(login.name, {})
+    found: dict[str, dict[str, str]] = {}
+    for node in nodes:
+        there = told.get(node.name, {})
+        for name in [one for one in folders if one in here and one in there]:  # both have left their mark
+            reads, returns = login.name in there[name], node.name in here[name]
+            if not (reads and returns):
+                words = ONE_WAY if reads else OTHER_WAY if returns else NEITHER
+                found.setdefault(node.name, {})[folders[name]] = words
+    return found
+
+
+def unshared_by_run(cluster: RunHosts, login: Login, run: Run) -> str:
+    """Why the login host will never hear of a run whose job runs; empty where it will, or that cannot be told yet."""
+    one = next((one for one in login.runs(run.id) if one.run == run.id), None)
+    if one is None or one.apart or not one.job or (one.starts and not one.inside):
+        return ""
+    job = login.jobs([one.job]).get(one.job)
+    if job is None or job.state != "RUNNING" or not job.nodes:
+        return ""
+    try:
+        node = JobNodes(cluster, login, job).first()
+        found = unshared(login.host, [node], {"run": f"{login.state}/slurm/{run.id}"})
+    except HostError:  # its node does not answer, or not yet
+        return ""
+    return "".join(f"{name}: {path}: {words}" for name, wrong in found.items() for path, words in wrong.items())
+
+
+def refuse_unshared(site: Site, login: Login) -> None:
+    """For `up`: ask a node of a short job, unless the inventory says how it is, or the queue is long.
+
+    Raises:
+        PlanError: the folder for the state of runs is not shared; says what to set.
+        UsageError: Slurm refuses such a job.
+    """
+    if "shared" in settings_of(site.inventory).slurm:
+        return
+    request = slurm_request(site.inventory, RunOptions(script=JOB, nnodes=(1, 1)))
+    options = {**request.options, "time": "1"}
+    words = job_words(replace(request, nodes=(1, 1), nodelist=request.nodelist.partition(",")[0], options=options))
+    connections, progress = site.connections, site.progress
+    how = {"name": JOB, "script": SCRIPT, "patience": PATIENCE}
+    with held_nodes(login, [words], connections, progress, **how) as (held,):  # type: ignore[arg-type]
+        if not held.job:
+            why = re.sub("; .*", "", held.refused[0])
+            site.notify(f"not known whether Slurm's nodes and {login.host.name} share {login.state}: {why}")
+            return
+        node = JobNodes(site, login, Job(job=held.job, state="RUNNING", nodes=held.nodes)).first()
+        found = unshared(login.host, [node], {"state": login.state})
+    for name, wrong in found.items():
+        for path, words_of in wrong.items():
+            raise PlanError(f"{name}: {path}: {words_of}", remedy=REMEDY)
+
+
+def job_words(request: Request) -> list[str]:
+    """What is asked of Slurm for a job that only holds nodes, as options of sbatch."""
+    least, most = request.nodes
+    words = [f"--{name}={value}" if value else f"--{name}" for name, value in request.options.items()]
+    words += [f"--nodelist={request.nodelist}"] if request.nodelist else []
+    words += [line for line in request.lines if line.partition("=")[0].removeprefix("--") not in OWNED]
+    return [*words, f"--nodes={least}-{most}", "--ntasks-per-node=1"]

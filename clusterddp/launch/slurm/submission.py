@@ -1,0 +1,253 @@
+"""What a run asks of Slurm, and what its nodes are to start: from inventory and options, before any node is known.
+
+Not here: the script's text (launch/slurm/client/batch_script.py), submitting it (launch/slurm/over_slurm.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import UsageError
+from clusterddp.hosts.zipapp import bundle
+from clusterddp.inventory import is_secret
+from clusterddp.inventory.variable_names import SLURM_OPTIONS
+from clusterddp.launch import prepare
+from clusterddp.launch import repeat as again
+from clusterddp.launch.code_on_hosts import code_of, kept_code
+from clusterddp.launch.make_plan import make_plan
+from clusterddp.launch.make_record import record_without_hosts, variables_of
+from clusterddp.launch.script import check_script, check_synced
+from clusterddp.launch.slurm.client.batch_script import Request, extra_line, nodelist, script, slurm_time
+from clusterddp.launch.slurm.client.login_host import login_entry
+from clusterddp.launch.slurm.client.states import MANAGER
+from clusterddp.launch.slurm.embedded_code import CarriedCode, carried_code, refuse_together
+from clusterddp.launch.slurm.refused_options import refuse_ignored
+from clusterddp.remote.shared.run.node_env import Node
+from clusterddp.remote.shared.slurm.job_record import SlurmJob, index_of
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.remote.shared.workdir.workdir_names import FRESH
+from clusterddp.sync.project_files import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.launch.launcher import Site
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.launch.slurm.client.login_host import Login
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.run.plan import NodePlan
+    from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.sync.project_files import Tree
+
+NAME = "slurm"
+NOBODY = "node"  # the host of the plan that stands for all
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - its address, until the nodes choose
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submission:
+    """A run that is ready to be submitted.
+
+    Attributes:
+        job: What its nodes start.
+        script: What Slurm is given.
+        runs: The ids of an array's runs, by index.
+        code: The project's, where the login host is to send it to the job's nodes.
+        hidden: Variables that look like secrets by their names: they travel as the secrets do, for Slurm keeps scripts.
+    """
+
+    job: SlurmJob
+    script: str
+    runs: Mapping[int, str]
+    code: Iterable[bytes] = field(default=(), repr=False)
+    hidden: Mapping[str, str] = field(repr=False)
+
+
+def submission(
+    log_in: Callable[[], Login], site: Site, options: RunOptions, *, dry: bool, inside: str = ""
+) -> Submission:
+    """All that comes before a run is submitted: its code is on the login host then, unless ``dry``.
+
+    ``inside``: the number of a job that is there already, and has the nodes.
+
+    Raises:
+        ClusterddpError: it cannot be meant, or the code cannot be synced.
+    """
+    with again.asked(site.inventory, site.project, options) as (inventory, project, repeat):
+        if repeat and repeat.record.launcher != NAME:
+            raise UsageError(f"run {repeat.record.run} was no job of Slurm's", remedy="choose the inventory it had: -i")
+        return _submission(log_in, site, inventory, project, options, repeat, dry=dry, inside=inside)
+
+
+def _submission(
+    log_in: Callable[[], Login],
+    site: Site,
+    inventory: Inventory,
+    project: Project,
+    options: RunOptions,
+    repeat: again.Repeat | None,
+    *,
+    dry: bool,
+    inside: str,
+) -> Submission:
+    check_script(options, project)
+    runs = array_ids(options.array) if options.array else {}
+    request = replace(slurm_request(inventory, options), inside=inside, array=options.array or "", runs=runs)
+    settings = settings_of(inventory)
+    tree = repeat.tree if repeat else scan(project, options.sync_limit)
+    wanted = replace(prepare.launch_options(options, project), rdzv_backend=options.rdzv_backend)
+    if options.relaunch and not inside:  # each start has the limit anew, and another follows: Slurm counts
+        wanted = replace(wanted, time_limit=None)
+    check_synced(wanted.script, options, project, tree)
+    apart = not settings.slurm.get("shared", True)
+    if apart:
+        refuse_together(options, inside=inside)
+    login = log_in()
+    run = prepare.new_run_id()
+    own = prepare.new_run_id() if runs else run  # what an array's runs share
+    name = own if options.workdir == FRESH else options.workdir or ""
+    carried = carried_code(login, project, tree, options, name, site.progress, dry=dry) if apart else None
+    if carried:
+        workdir, code = carried.workdir, carried.sent.digest
+    else:
+        workdir, code = _synced(login, site, project, tree, options, name, dry=dry)
+    if not dry:
+        site.notify(kept_code(project, tree, code))
+    record = _record(run, project, inventory, options, tree, code)._replace(workdir=name or None)
+    if runs:
+        record = record._replace(name=f"{options.name or run}.{index_of(run)}", array=own)
+    for notice in repeat.check(record) if repeat else ():
+        site.notify(notice)
+    shown, hidden = without_hidden({**settings.env, **options.env}, {*options.secret, *settings.secrets})
+    wanted = replace(wanted, env=shown, secrets=tuple(sorted({*wanted.secrets, *hidden})))
+    node = _stand_in(settings, workdir, project.subfolder)._replace(
+        fork_server=settings.fork_server and not options.no_fork_server
+    )
+    plan = make_plan(run=run, nodes=[node], options=wanted, record=record).node_plan(0)
+    job = SlurmJob(
+        state=login.state,
+        plan=_of_all(plan, record),
+        python=settings.python,
+        nproc=options.nproc_per_node or settings.nproc,
+        interface=settings.interface,
+        inside=bool(inside),
+        apart=carried.sent if carried else None,
+    )
+    text = _script(job, request, login, settings.ansible_python, carried)
+    return Submission(job=job, script=text, runs=runs, hidden=hidden, code=carried.code if carried else ())
+
+
+def _script(job: SlurmJob, request: Request, login: Login, python: str | None, carried: CarriedCode | None) -> str:
+    """The job's script, which runs our code by ``python``, else the login host's, or any where no folder is shared."""
+    if carried is None:
+        path = f"{login.state}/helper/{bundle().digest}.pyz"
+        return script(job, request, code=path, python=python or str(login.host.hello["executable"]))
+    return script(job, request, python=python or "python3", packed=carried.packed)
+
+
+def _synced(
+    login: Login, site: Site, project: Project, tree: Tree, options: RunOptions, name: str, *, dry: bool
+) -> tuple[str, str]:
+    """The folder that the login host and the nodes share, with the project's code, and that code's digest."""
+    site.progress("looking at the code there" if options.no_sync else "syncing")
+    told = (site.notify, site.progress)
+    there = code_of([login.host], project, tree, options, name, *told, dry=dry)
+    return there.workdirs[login.host.name], there.digest
+
+
+def _of_all(plan: NodePlan, record: RunRecord) -> NodePlan:
+    """A node's plan without what is its own."""
+    policy = plan.policy._replace(tight=False)  # nobody has compared their clocks
+    return plan._replace(env={}, peers=(), places=(), store=None, record=record, manager=MANAGER, policy=policy)
+
+
+def array_ids(indices: str) -> dict[int, str]:
+    """An id for each run of an array, by its index."""
+    first, last = map(int, indices.partition("%")[0].split("-"))
+    return {index: prepare.new_run_id() for index in range(first, last + 1)}
+
+
+def _stand_in(settings: HostEntry, workdir: str, subfolder: str) -> Node:
+    """The node that stands for all, until Slurm has chosen them."""
+    return Node(
+        host=NOBODY,
+        nproc=1,
+        address=settings.data_address or ANY_ADDRESS,
+        interface=None,
+        python="",
+        setup=settings.setup,
+        env={},
+        secrets=settings.secrets,
+        ports=settings.ports,
+        workdir=workdir,
+        cwd=f"{workdir}/{subfolder}" if subfolder else workdir,
+        run_dir="",
+        preload=settings.preload,
+    )
+
+
+def _record(run: str, project: Project, inventory: Inventory, options: RunOptions, tree: Tree, code: str) -> RunRecord:
+    settings = settings_of(inventory)
+    return record_without_hosts(run, project, inventory, options, tree, code)._replace(
+        launcher=NAME,
+        env=tuple(sorted({*options.env, *settings.env})),
+        variables=variables_of([settings], options.env),
+        secrets=tuple(sorted({*options.secret, *settings.secrets})),
+    )
+
+
+def without_hidden(given: Mapping[str, str], secrets: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Variables for workers as (what a script may show, what it may not); those of ``secrets`` are in neither."""
+    hidden = {name: value for name, value in given.items() if is_secret(name, value)}
+    shown = {name: value for name, value in given.items() if name not in hidden and name not in secrets}
+    return shown, {name: value for name, value in hidden.items() if name not in secrets}
+
+
+def settings_of(inventory: Inventory) -> HostEntry:
+    """The host whose variables hold for all nodes of a job: the first one named, else the login host."""
+    return next(iter(_named(inventory)), None) or login_entry(inventory)
+
+
+def _named(inventory: Inventory) -> list[HostEntry]:
+    """The nodes that the inventory names; the built-in one, and one of this machine, name none."""
+    return [entry for entry in inventory.nodes if inventory.path and entry.connection != "local"]
+
+
+def slurm_request(inventory: Inventory, options: RunOptions) -> Request:
+    """What is asked of Slurm.
+
+    Raises:
+        UsageError: nobody says how many nodes, or an option is none of a run under Slurm.
+    """
+    refuse_ignored(options, inventory, _named(inventory))
+    named = [entry.name for entry in _named(inventory)]
+    if options.nnodes is None and not named:
+        raise UsageError("how many nodes is not said", remedy="--nnodes 2, or name the nodes in the inventory")
+    least, most = options.nnodes or (len(named), len(named))
+    if named and most > len(named):
+        raise UsageError(
+            f"--nnodes {options.size}: the inventory names {counted(len(named), 'node')}", remedy="ask for fewer"
+        )
+    entry = settings_of(inventory)
+    if entry.environment:
+        raise UsageError("clusterddp_environment is not there under Slurm yet", remedy="set clusterddp_python")
+    return Request(
+        nodes=(least, most),
+        nodelist=nodelist(named[:least]),
+        options=_options(entry, options),
+        lines=tuple(map(extra_line, entry.slurm.get("lines", ()))),
+    )
+
+
+def _options(entry: HostEntry, options: RunOptions) -> dict[str, str]:
+    """Sbatch's options by the inventory's ``clusterddp_slurm_*``, and by what a run of any kind may ask for."""
+    known = {name: one for name, one in entry.slurm.items() if name in SLURM_OPTIONS}
+    given: dict[str, Any] = {name.replace("_", "-"): one for name, one in known.items()}
+    if isinstance(entry.gpus, int) and entry.gpus:
+        given.setdefault("gpus-per-node", str(entry.gpus))
+    if options.time_limit:
+        given["time"] = slurm_time(options.time_limit + (0.0 if options.relaunch else options.grace))
+    given["requeue" if options.relaunch else "no-requeue"] = ""
+    return given

@@ -1,0 +1,1 @@
+"""Runs on hosts reached over SSH: start them, and let more hosts join them."""

@@ -1,0 +1,58 @@
+"""What a host that joins a run needs to know of it, as a host of the run tells it: checked where it enters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.hosts.fanout import reading_answer
+from clusterddp.remote.shared.run.plan import NodePlan, read_plan
+from clusterddp.remote.shared.run.spool_records import Ready, read_ready
+from clusterddp.remote.shared.schema.fields import Fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clusterddp.hosts.client import Host
+
+_MOST_SECRETS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Invitation:
+    """A run as one of its hosts tells it to those that join.
+
+    Attributes:
+        plan: That host's own.
+        ready: The store's port, and where each node's run control listens.
+        key: Of run control.
+        secrets: Values by name.
+    """
+
+    plan: NodePlan
+    ready: Ready
+    key: str
+    secrets: Mapping[str, str]
+
+
+def invitation(guide: Host, spool: str) -> Invitation:
+    """Ask a host of the run, whose ``spool`` is there.
+
+    Raises:
+        HelperError: its answer is damaged.
+        HostError: it does not answer, or the run has ended there.
+    """
+    answer = guide.call("invite", {"spool": spool})
+    with reading_answer(guide.name):
+        return read_invitation(answer)
+
+
+def read_invitation(answer: Any) -> Invitation:
+    """An invitation from its JSON object; raises ValueError, whatever it is."""
+    fields = Fields(answer, most=_MOST_SECRETS)
+    return Invitation(
+        plan=read_plan(fields.raw("plan")),
+        ready=read_ready(fields.raw("ready")),
+        key=fields.text("key"),
+        secrets=fields.mapping("secrets", lambda inner, name: inner.text(name)),
+    )

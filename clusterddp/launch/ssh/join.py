@@ -1,0 +1,209 @@
+"""Let hosts join an elastic run that is under way: the run's code, plan and key, then one supervisor more.
+
+What a host needs it hears from one that is in the run; the supervisors hear of it from the host itself
+(remote/control/membership.py). Not here: what torchrun makes of one node more (remote/plugin).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import PlanError, SyncError
+from clusterddp.facts import workers
+from clusterddp.hosts.fanout import reading_answer
+from clusterddp.launch import preflight
+from clusterddp.launch.make_plan import LOOPBACK
+from clusterddp.launch.options import RunOptions
+from clusterddp.launch.prepare import node_of
+from clusterddp.launch.ssh.invitation import invitation
+from clusterddp.launch.ssh.over_ssh import NAME, start_node
+from clusterddp.launch.threads import with_threads
+from clusterddp.probe.dial_hosts import probe
+from clusterddp.probe.gather import survey_network
+from clusterddp.remote.shared.run.plan import Peer, joined_plan, with_peer
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.sync import send_code
+from clusterddp.sync.project_files import scan
+from clusterddp.text.folding import folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from clusterddp.facts import Facts
+    from clusterddp.hosts.client import Host
+    from clusterddp.launch.ssh.invitation import Invitation
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.run.plan import NodePlan
+    from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.remote.shared.run.spool_records import Ready
+
+
+TURN_LIMIT = 60.0  # seconds in which other hosts that join must have done so
+_OF_THE_GATE = ("gpus", "share_gpus", "skip", "no_doctor")  # options of the run that hold for who joins
+LOOK = 0.5  # seconds between two tries
+
+
+class _OthersJoinError(PlanError):
+    def __init__(self, run: str) -> None:
+        super().__init__(f"another host joins run {run} at this moment", remedy="join again when it has")
+
+
+def refuse_other_launchers(record: RunRecord) -> None:
+    """Refuse hosts for a run whose hosts are a workload manager's to choose.
+
+    Raises:
+        PlanError: it is one.
+    """
+    if record.launcher not in {None, NAME}:
+        raise PlanError(
+            f"run {record.run} has the nodes of its job, and no host can join it",
+            remedy="start a new run with more nodes: --nnodes N",
+        )
+
+
+def join(
+    guide: Host,
+    spool: str,
+    hosts: Sequence[Host],
+    project: Project,
+    notify: Callable[[str], None],
+    *,
+    skip: Sequence[str] = (),
+) -> dict[str, str]:
+    """Let ``hosts`` join the run that ``guide`` has in ``spool``; each one's own spool, by host name.
+
+    While other hosts join, these wait for their turn.
+
+    Args:
+        guide: A host of the run.
+        spool: The run's there.
+        hosts: Those that join.
+        project: Whose code it runs.
+        notify: Takes warnings of the checks.
+        skip: Checks that refuse nobody, besides those that the run was started with.
+
+    Raises:
+        PlanError: the run is of a fixed size, or full; or others have been joining for a minute; or a check refuses.
+        SyncError: the project's code is not the run's any more.
+        HostError: a host could not start.
+    """
+    deadline = time.monotonic() + TURN_LIMIT
+    spools: dict[str, str] = {}
+    told: set[str] = set()
+
+    def tell(line: str) -> None:
+        if line not in told:  # by the try before
+            told.add(line)
+            notify(line)
+
+    while True:
+        left = [host for host in hosts if host.name not in spools]
+        try:
+            _join(guide, spool, left, project, spools, tell, skip)
+        except _OthersJoinError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK)
+        else:
+            return spools
+
+
+def _join(
+    guide: Host,
+    spool: str,
+    hosts: Sequence[Host],
+    project: Project,
+    spools: dict[str, str],
+    notify: Callable[[str], None],
+    skip: Sequence[str],
+) -> None:
+    """Let them join one after the other; what has been started is in ``spools``.
+
+    Raises:
+        _OthersJoinError: another host joins at this moment: its place is not known yet, or it has the next one.
+    """
+    invited = invitation(guide, spool)
+    plan, addresses = invited.plan, invited.ready.peers
+    record = plan.record
+    if len(addresses) != len(plan.peers):
+        raise _OthersJoinError(plan.run)
+    _check_room(plan, hosts)
+    facts, devices, network = _admitted(guide, hosts, record, notify, skip)
+    _check_reach(plan, network)
+    workdirs = _same_code(hosts, project, record)
+    for host in hosts:
+        workdir = workdirs[host.name]
+        cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
+        count = record.nproc or workers(host.entry, facts[host.name], devices[host.name])
+        run = plan.run
+        node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
+        (node,) = with_threads([node], facts, plan.policy.env)
+        with reading_answer(guide.name):
+            if guide.call("claim", {"spool": spool, "place": len(plan.peers)})["claimed"] is not True:
+                raise _OthersJoinError(plan.run)
+        ready = invited.ready._replace(peers=addresses)
+        spools[host.name], control = _start(host, joined_plan(plan, node), invited, ready)
+        addresses = (*addresses, (node.address, control))
+        plan = with_peer(plan, Peer.of(node))
+
+
+def _admitted(
+    guide: Host, hosts: Sequence[Host], record: RunRecord, notify: Callable[[str], None], skip: Sequence[str]
+) -> tuple[dict[str, Facts], dict[str, tuple[str, ...] | None], dict[str, tuple[str, str]]]:
+    """The gate of `run`, with the options that the run was started with: facts, GPUs, and network by host.
+
+    Raises:
+        HostsError, PlanError: hosts cannot train, or not together with the guide.
+    """
+    asked = {name: value for name, value in (record.options or {}).items() if name in _OF_THE_GATE}
+    options = RunOptions(script="", nproc_per_node=record.nproc, **asked)
+    options = replace(options, skip=(*options.skip, *skip))
+    checks, everyone = preflight.chosen(options), [guide, *hosts]
+    told = {outcome.name: outcome for outcome in probe(everyone, fresh=False)}
+    facts, devices = preflight.admit_hosts(everyone, told, options, checks, notify, taking=hosts)
+    seen = survey_network(everyone, facts, measured=False)
+    return facts, devices, preflight.admit_network(everyone, told, options, checks, notify, seen)
+
+
+def _check_room(plan: NodePlan, hosts: Sequence[Host]) -> None:
+    there = len(plan.peers)
+    if not plan.elastic:
+        raise PlanError(f"run {plan.run} has a fixed size", remedy="start it with --nnodes MIN:MAX")
+    if there + len(hosts) > plan.max_nodes:
+        room = f"it has {there} of {counted(plan.max_nodes, 'node')}"
+        names = folded_names([host.name for host in hosts])
+        raise PlanError(f"run {plan.run} has no room for {names}: {room}", remedy="choose fewer by --limit")
+
+
+def _check_reach(plan: NodePlan, network: Mapping[str, tuple[str, str]]) -> None:
+    inside = any(peer.address.startswith(LOOPBACK) for peer in plan.peers)
+    outside = [name for name, (_, address) in network.items() if not address.startswith(LOOPBACK)]
+    if inside and outside:
+        raise PlanError(
+            f"run {plan.run} meets on the loopback of {plan.peers[0].host}; {outside[-1]} cannot reach it",
+            remedy="start the run with hosts of two machines, or with clusterddp_address",
+        )
+
+
+def _same_code(hosts: Sequence[Host], project: Project, record: RunRecord) -> dict[str, str]:
+    if not record.code:  # --no-sync in a folder that no sync has filled
+        found = send_code.workdirs_as_they_are(hosts, workdir=project.workdir, name=record.workdir or "")
+        return {host.name: host.workdir for host in found}
+    tree = scan(project, None)
+    name = record.workdir or ""
+    result = send_code.sync(hosts, tree, workdir=project.workdir, name=name, subfolder=project.subfolder)
+    if result.digest != record.code:
+        raise SyncError(
+            "the project has changed since the run began", remedy="bring its files back, or start a new run"
+        )
+    return dict(result.workdirs)
+
+
+def _start(host: Host, plan: NodePlan, invited: Invitation, ready: Ready) -> tuple[str, int]:
+    """Start the node and let it begin; its spool, and its port of run control."""
+    answer = start_node(host, plan, invited.secrets, invited.key)
+    peers = [*ready.peers, [plan.peers[-1].address, answer["control"]]]
+    host.call("commit", {"spool": answer["spool"], "store": ready.store, "peers": peers}, timeout=30)
+    return str(answer["spool"]), int(answer["control"])

@@ -1,0 +1,245 @@
+"""Carry out a launch plan over the connections: start every node's supervisor, or none.
+
+All supervisors come up at once and bind their ports; when the last is ready each hears of all ports, and only then
+the agents start. If one fails, those that have started are stopped again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets as random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import ClusterddpError, HelperError, UsageError
+from clusterddp.hosts.fanout import Outcome, each, reading_answer, values
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.runs import local_cache, proof
+from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
+from clusterddp.runs.proof import Proof
+from clusterddp.runs.run import Run, RunHosts, interrupted_by
+from clusterddp.text.folding import folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import HostEntry
+    from clusterddp.launch.launcher import Site, Webhook
+    from clusterddp.launch.make_plan import LaunchPlan
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.remote.shared.run.plan import NodePlan
+
+START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take most of it
+STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
+NAME = "ssh"
+CLEANUP_REASON = "the start failed on another host"
+_LONGEST = 300  # characters of a reason that are shown
+_REASONS = ("unreachable", "not_warm")  # in a host's answer: why something is not so, or empty
+
+
+class Ssh:
+    """The launcher over SSH, or without it on this machine: every host is asked through its own helper."""
+
+    def render(self, site: Site, options: RunOptions) -> str:
+        """See ``Launcher``: commands that could be pasted, one block a host."""
+        _refuse_array(options)
+        plan, _ = site.plan(options, dry=True)
+        return plan.render()
+
+    def start(self, site: Site, options: RunOptions) -> Run:
+        """See ``Launcher``."""
+        from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - start-up
+
+        _refuse_array(options)
+        plan, hosts = site.plan(options)
+        secrets = secret_values(plan.secrets)
+        apart = {*(host.name for host in hosts), *plan.record.replaced}
+        left = [entry.name for entry in site.inventory.nodes if entry.name not in apart]
+        elastic = plan.options.elastic
+        left = left[: elastic[1] - len(plan.nodes)] if elastic else []
+        plan = replace(plan, record=plan.record._replace(left_out=tuple(left), launcher=NAME))
+        site.progress("starting")
+        run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, plan.record)
+        site.launched = run
+        begun = launch(hosts, plan, secrets, site.webhook)
+        local_cache.note_run(site.project, plan.record, site.notify)
+        for notice in begun.notices:
+            site.notify(notice)
+        spools = {node.host: begun.spools[node.host] for node in plan.nodes}
+        return replace(run, spools=spools, notified=begun.tell)
+
+    def ready(self, site: Site) -> str:  # noqa: ARG002
+        """See ``Launcher``."""
+        return ""
+
+    def keeping(self, site: Site) -> Sequence[HostEntry]:
+        """See ``Launcher``."""
+        inventory = site.inventory
+        return [entry for entry in (*inventory.nodes, *inventory.spares) if entry.launcher == NAME]
+
+    def describe(
+        self,
+        site: Site,
+        run: str,
+        entries: Sequence[HostEntry],
+        wanted: Wanted = ALL,
+        patience: float | None = None,
+    ) -> list[Outcome[list[dict[str, Any]]]]:
+        """See ``Launcher``."""
+        mine = [entry for entry in entries if entry.launcher == NAME]
+
+        def ask(entry: HostEntry) -> list[dict[str, Any]]:
+            return nodes_of(site.host(entry.name), run, site.notify, wanted)
+
+        return each(mine, ask) if patience is None else site.connections.inquiry.each(mine, ask, patience)
+
+    def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:  # noqa: ARG002
+        """See ``Carrier``: it has."""
+        return run
+
+    def stop(self, cluster: RunHosts, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
+        """See ``Carrier``."""
+
+        def one(entry: HostEntry) -> Proof:
+            order = {"run": run, "hosts": [entry.name], "grace": grace, "reason": reason}
+            answer = cluster.host(entry.name).call("stop", order, timeout=grace + STOP_SLACK)
+            with reading_answer(entry.name):
+                return proof.read(entry.name, answer)
+
+        outcomes = each([entry for entry in cluster.inventory.hosts if entry.name in hosts], one)
+        missing = [name for name in hosts if name not in {outcome.name for outcome in outcomes}]
+        proofs = [outcome.value or Proof(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
+        return proofs + [Proof(host=name, error="not in the inventory") for name in missing]
+
+    def reader(self, cluster: RunHosts, run: str, host: str) -> Host:  # noqa: ARG002
+        """See ``Carrier``."""
+        return cluster.host(host)
+
+    def host(self, cluster: RunHosts, run: str, host: str) -> Host:  # noqa: ARG002
+        """See ``Carrier``."""
+        return cluster.host(host)
+
+
+LAUNCHER = Ssh()
+
+
+def _refuse_array(options: RunOptions) -> None:
+    if options.array:
+        raise UsageError("--array: only Slurm has arrays of runs", remedy="leave it out, or give --launcher slurm")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launched:
+    """What was started.
+
+    Attributes:
+        spools: Each host's spool by host name.
+        tell: Whether the hosts tell the webhook of the run.
+        notices: What is to be said of that and of the starts, a line each.
+    """
+
+    spools: Mapping[str, str]
+    tell: bool = False
+    notices: tuple[str, ...] = ()
+
+
+def launch(
+    hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str], webhook: Webhook | None = None
+) -> Launched:
+    """Start the plan's nodes on ``hosts``, one for each place.
+
+    Args:
+        hosts: The open hosts, in the order of the plan's places.
+        plan: What to start.
+        secrets: Values by name; they travel as data and lie in one file on each host.
+        webhook: What the hosts are to tell of the run, if they can.
+
+    Raises:
+        HostError: a host could not start; nothing is left running on those that answer.
+    """
+    key = random.token_hex(32)  # of run control; it travels inside SSH only
+    nodes = {host.name: plan.node_plan(place) for place, host in enumerate(hosts)}
+    try:
+        started = values(each(hosts, lambda host: start_node(host, nodes[host.name], secrets, key, webhook)))
+        answers = dict(zip(nodes, started, strict=True))
+        spools = {name: str(answer["spool"]) for name, answer in answers.items()}
+        peers = [
+            [node.address, answer["control"]] for node, answer in zip(plan.all_nodes, answers.values(), strict=True)
+        ]
+        unreachable = {name: answer["unreachable"] for name, answer in answers.items() if answer["unreachable"]}
+        tell = webhook is not None and hosts[0].name not in unreachable  # it leads as long as it is there
+        ready = {"store": answers[hosts[0].name]["store"], "peers": peers, "tell": tell}
+        _commit(hosts, spools, ready)
+    except BaseException as error:  # Ctrl-C too
+        _undo(hosts, plan.run, interrupted_by(error) if isinstance(error, KeyboardInterrupt) else CLEANUP_REASON)
+        raise
+    plain = {name: answer["not_warm"] for name, answer in answers.items() if answer["not_warm"]}
+    notices = (*_of_telling(unreachable, tell=tell), *_of_plain_starts(plain))
+    return Launched(spools=spools, tell=tell, notices=notices)
+
+
+def _of_plain_starts(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Why hosts that have a warm server, or should have one, have not begun the run from it."""
+    for reason in dict.fromkeys(reasons.values()):
+        hosts = [name for name, its in reasons.items() if its == reason]
+        yield f"{folded_names(hosts)}: not from the warm server: {reason[:_LONGEST]}"
+
+
+def _of_telling(unreachable: Mapping[str, str], *, tell: bool) -> Iterator[str]:
+    """What to say where hosts cannot reach the webhook."""
+    hosts = folded_names(list(unreachable))
+    why = ", ".join(sorted(set(unreachable.values())))
+    if unreachable and tell:
+        yield f"--notify: no way out from {hosts} ({why}): nobody is told while one of them leads the run"
+    elif unreachable:
+        yield f"--notify: no way out from {hosts} ({why}): told from here, while this follows the run"
+
+
+def start_node(
+    host: Host, plan: NodePlan, secrets: Mapping[str, str], key: str, webhook: Webhook | None = None
+) -> dict[str, Any]:
+    """Start one node's supervisor, which waits for ``commit``; as ``start_node`` of remote/supervisor/start.py.
+
+    Args:
+        host: Where.
+        plan: The node's.
+        secrets: Values by name; it gets those that its plan names.
+        key: The run's, of run control.
+        webhook: What it is to tell of the run, if it can; ``unreachable`` says why it cannot, or is empty.
+
+    Raises:
+        HostError: it could not start.
+    """
+    mine = {name: secrets[name] for name in plan.secrets}
+    told = {"url": webhook.url, "silence": webhook.silence} if webhook else None
+    message = json.dumps({"plan": written(plan), "secrets": mine, "key": key, "webhook": told}).encode()
+    answer = host.upload("start", {}, [message], timeout=START_TIMEOUT)
+    with reading_answer(host.name):
+        names = ("started", "spool", "store", "control")
+        return {**{name: answer[name] for name in names}, **{name: str(answer[name]) for name in _REASONS}}
+
+
+def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Mapping[str, Any]) -> None:
+    """Let the agents start.
+
+    Raises:
+        HostError: a host's supervisor is gone already; says why.
+    """
+    outcomes = each(hosts, lambda host: host.call("commit", {"spool": spools[host.name], **ready}, timeout=30))
+    for host, answer in zip(hosts, values(outcomes), strict=True):
+        with reading_answer(host.name):
+            alive, reason = answer["alive"], (answer["exit"] or {}).get("reason") or "it left no record"
+        if not alive:
+            raise HelperError(host.name, f"its supervisor ended before the start: {reason}")
+
+
+def _undo(hosts: Sequence[Host], run: str, reason: str) -> None:
+    """Stop whatever may have started; on a host out of reach an uncommitted supervisor ends by itself."""
+
+    def stop(host: Host) -> None:
+        with contextlib.suppress(ClusterddpError):  # never started there, or out of reach
+            host.call("stop", {"run": run, "hosts": [host.name], "grace": 0.0, "reason": reason}, timeout=60)
+
+    each([host for host in hosts if not host.lost], stop)

@@ -1,0 +1,164 @@
+"""Get the facts of open hosts, and prove the network between them.
+
+Each function works on many hosts at once over their open connections. What the facts mean is clusterddp/facts's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import HelperError
+from clusterddp.facts import Dialled, Facts, dials, facts_request
+from clusterddp.facts.read_facts import facts_of
+from clusterddp.hosts.fanout import each
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+    from clusterddp.facts import Candidate
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.remote.shared.wire.frames import Frame
+
+FACTS_TIMEOUT = 330.0  # seconds: setup lines and a cold `import torch`, each within its own limit
+CLOCK_ROUNDS = 4
+MARK_TIMEOUT = 30.0  # seconds; what may hang on the host is given up there much earlier
+DIAL_TIMEOUT = 4.0  # seconds to connect, and again to measure; two lost SYNs are made good within it
+BULK = 1 << 16  # bytes of the message that shows whether large packets pass: many times the largest MTU
+LISTEN_SECONDS = 60  # a listener whose operator was lost ends by itself
+
+
+def probe(hosts: Sequence[Host], *, fresh: bool = False, packages: bool = False) -> list[Outcome[Facts]]:
+    """Every host's facts, in order, with its clock's offset from ours.
+
+    Args:
+        hosts: Open hosts.
+        fresh: Ask torch anew instead of trusting the host's cache.
+        packages: Let each list the packages of its interpreter too.
+    """
+    return each(hosts, lambda host: facts_of_host(host, fresh=fresh, packages=packages))
+
+
+def try_all(
+    hosts: Sequence[Host], chosen: Sequence[Candidate], *, echoes: int = 0
+) -> tuple[list[Dialled], list[Outcome[Any]]]:
+    """Dial between all pairs on all candidates at once; hosts that cannot listen or dial are the second value.
+
+    Large packets go on every way; so many small messages before them, to measure losses and round trips.
+    """
+    nonces = {host.name: secrets.token_hex(16) for host in hosts}
+    with contextlib.ExitStack() as stack:
+        listening = _listen(hosts, nonces, stack)
+        ports = {outcome.name: outcome.get() for outcome in listening if not outcome.error}
+        dialled = each(hosts, lambda host: _dial(host, chosen, ports, nonces, echoes))
+    outcomes: list[Outcome[Any]] = [*listening, *dialled]
+    return [one for outcome in dialled for one in outcome.value or ()], [
+        outcome for outcome in outcomes if outcome.error
+    ]
+
+
+def shared_folders(
+    hosts: Sequence[Host], folders: Mapping[str, Mapping[str, str]]
+) -> list[Outcome[dict[str, tuple[str, ...]]]]:
+    """Which folders are one and the same on several hosts: each leaves a mark in its own, and looks for the others'.
+
+    Args:
+        hosts: Open hosts.
+        folders: Paths by a name for their purpose, by host.
+
+    Returns: For each host, by the folder's name, the other hosts whose marks it sees; a folder in which it could leave
+        none, or that did not answer, is left out.
+    """
+    nonces = {host.name: secrets.token_hex(16) for host in hosts}
+
+    def ask(host: Host, operation: str, **more: Any) -> Any:
+        return host.call(operation, {"folders": dict(folders[host.name]), **more}, timeout=MARK_TIMEOUT)
+
+    def look(host: Host) -> dict[str, tuple[str, ...]]:
+        others = {name: nonce for name, nonce in nonces.items() if name != host.name}
+        told = facts_of(host.name, ask(host, "marked", nonces=others))
+        found = told.mapping("folders", lambda one, key: one.texts(key))
+        return {name: seen for name, seen in found.items() if name in left[host.name]}
+
+    try:
+        marked = each(hosts, lambda host: [str(name) for name in ask(host, "mark", nonce=nonces[host.name])])
+        left = {outcome.name: outcome.value or [] for outcome in marked}
+        return each(hosts, look)
+    finally:
+        each(hosts, lambda host: ask(host, "unmark", nonce=nonces[host.name]))
+
+
+def clock_offset(host: Host) -> tuple[int, int]:
+    """The host's clock minus ours, and how far that may be off, in ns: the quickest of some round trips."""
+    rounds = [host.ping() for _ in range(CLOCK_ROUNDS)]
+    sent, theirs, received = min(rounds, key=lambda one: one[2] - one[0])
+    return theirs - (sent + received) // 2, max(0, received - sent + 1) // 2
+
+
+def facts_of_host(host: Host, *, fresh: bool, packages: bool) -> Facts:
+    """One open host's facts; the arguments are ``probe``'s."""
+    return with_clock(host, ask_facts(host, fresh=fresh, packages=packages))
+
+
+def ask_facts(host: Host, *, fresh: bool, packages: bool) -> Any:
+    """What ``facts_of_host`` asks, and ``with_clock`` reads."""
+    args = {**facts_request(host.entry, fresh=fresh), "packages": packages}
+    return host.call("facts", args, timeout=FACTS_TIMEOUT)
+
+
+def with_clock(host: Host, found: Any) -> Facts:
+    """A host's facts of its answer; its clock is asked now, so at a time when this machine does little else."""
+    offset, error = clock_offset(host)
+    return Facts.from_json(host.name, found, clock_offset_ns=offset, clock_error_ns=error)
+
+
+def _listen(
+    hosts: Sequence[Host], nonces: Mapping[str, str], stack: contextlib.ExitStack
+) -> list[Outcome[tuple[int, int]]]:
+    """Start a listener on every host; its two ports. Leaving the stack ends them."""
+
+    def start(host: Host) -> tuple[int, int]:
+        args = {"ports": list(host.entry.ports), "nonce": nonces[host.name], "seconds": LISTEN_SECONDS}
+        ports = start_listener(host, "listen", args, stack).get("ports")
+        if not isinstance(ports, list) or len(ports) != 2 or not all(isinstance(port, int) for port in ports):
+            raise HelperError(host.name, f"its listener answered {ports!r:.80} for ports")
+        return ports[0], ports[1]
+
+    return each(hosts, start)
+
+
+def start_listener(host: Host, operation: str, args: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[str, Any]:
+    """Start an operation that listens until it is cancelled: what it says first. Leaving the stack cancels it.
+
+    Raises:
+        HostError: it could not listen.
+    """
+
+    def frames() -> Generator[Frame, None, None]:
+        yield from host.stream(operation, args)
+
+    return next(stack.enter_context(contextlib.closing(frames()))).header
+
+
+def _dial(
+    host: Host,
+    chosen: Sequence[Candidate],
+    ports: Mapping[str, tuple[int, int]],
+    nonces: Mapping[str, str],
+    echoes: int,
+) -> list[Dialled]:
+    targets = dials(chosen, ports, nonces, host.name)
+    wanted = [
+        [address, port, nonce, *((0, 0) if port == ports[target][0] else (echoes, BULK))]  # measured once a way
+        for target, address, port, nonce in targets
+    ]
+    args = {"targets": wanted, "timeout": DIAL_TIMEOUT}
+    answers = host.call("dial", args, timeout=2 * DIAL_TIMEOUT * (1 + len(targets) // 256) + 60)
+    if not isinstance(answers, list) or len(answers) != len(targets):
+        raise HelperError(host.name, "its dials came back in another number than was asked for")
+    return [
+        Dialled.from_json(host.name, target, address, port, answer, ranged=port == ports[target][0])
+        for (target, address, port, _), answer in zip(targets, answers, strict=True)
+    ]

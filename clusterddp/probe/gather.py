@@ -1,0 +1,248 @@
+"""Gather what the doctor's checks judge, and what a log's known messages point to.
+
+Facts, health and dials are asked of all hosts at once; only what some check needs is asked at all.
+Not here: the judgements (checks/), the messages (runs/known_messages/), what is printed (cli/doctor_tables.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RunSeen, Seen
+from clusterddp.checks.model import Asked, internal_error
+from clusterddp.checks.needs import DIALLED, NETWORK, RUNS, SHARED
+from clusterddp.errors import ClusterddpError, HelperError, PlanError
+from clusterddp.facts import candidates, loopback, lost_not_dropped, matrix, nearest
+from clusterddp.hosts.fanout import each
+from clusterddp.probe.dial_hosts import facts_of_host, shared_folders, try_all
+from clusterddp.project import WORKDIRS
+from clusterddp.runs.run_view import run_views
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from clusterddp.checks.model import Need
+    from clusterddp.facts import Facts
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory import HostEntry
+    from clusterddp.runs.cleanup import Orphans
+    from clusterddp.runs.run_view import RunView
+
+    Crashed = Callable[[Exception, str], object]
+
+T = TypeVar("T")
+_log = logging.getLogger("clusterddp")
+
+
+def gather_evidence(
+    entries: Sequence[HostEntry],
+    outcomes: Sequence[Outcome[Host]],
+    needs: Collection[Need[Any]],
+    *,
+    workdir: str,
+    fresh: bool,
+    crashed: Crashed,
+) -> Evidence:
+    """Ask the hosts that were reached for what the checks need; runs, the rehearsal and the bench are the caller's.
+
+    Args:
+        entries: The hosts, as they were to be connected.
+        outcomes: Their connections.
+        needs: What the checks need.
+        workdir: Where the project's code lies unless the inventory says another; empty where none was ever synced.
+        fresh: Ask torch anew instead of trusting what it said earlier.
+        crashed: Takes a bug met while an answer is read, or while hosts work together, and what was being done; the
+            hosts are unknown there then.
+    """
+    hosts = [outcome.value for outcome in outcomes if outcome.value]
+    look = _spared(lambda host: facts_of_host(host, fresh=fresh, packages=True), "facts", crashed)
+    told = {one.name: one for one in each(hosts, look)} if needs else {}
+    facts = {name: one.value for name, one in told.items() if one.value}
+    broken: set[str] = set()
+    beside = ThreadPoolExecutor(len(needs) + 1)
+    try:
+        asking = {
+            need.name: beside.submit(ask_hosts, need, hosts, facts, needs=needs, workdir=workdir, crashed=crashed)
+            for need in needs
+            if need.operation
+        }
+        if SHARED in needs:
+            asking[SHARED.name] = beside.submit(spared, (SHARED,), lambda: _shared(hosts), [], broken, crashed)
+        dialling = None
+        if {NETWORK, DIALLED} & set(needs):
+            known = [host for host in hosts if host.name in facts]
+            dialling = beside.submit(spared, (NETWORK,), lambda: survey_network(known, facts), None, broken, crashed)
+        answers: dict[str, dict[str, Answer]] = {entry.name: {} for entry in entries}
+        for name, asked in asking.items():
+            for outcome in asked.result():
+                answers[outcome.name][name] = Answer(value=outcome.value, error=outcome.words)
+        dials = dialling.result() if dialling else None
+    finally:  # after Ctrl-C nobody waits for hosts that may never answer
+        beside.shutdown(wait=False, cancel_futures=True)
+    seen = [
+        Seen(
+            entry=entry,
+            error=outcome.error,
+            noise=outcome.value.noise if outcome.value else "",
+            facts=facts.get(entry.name),
+            facts_error=told[entry.name].words if entry.name in told else "",
+            answers=answers[entry.name],
+        )
+        for entry, outcome in zip(entries, outcomes, strict=True)
+    ]
+    return Evidence(hosts=tuple(seen), network=dials, broken=tuple(sorted(broken)))
+
+
+def spared(needs: Sequence[Need[Any]], work: Callable[[], T], without: T, broken: set[str], crashed: Crashed) -> T:
+    """What several hosts tell together; where a bug of ours is in the way ``without``, and the needs are ``broken``."""
+    try:
+        return work()
+    except ClusterddpError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a bug of one part, whatever it is
+        names = [need.name for need in needs]
+        crashed(error, f"what hosts tell of {' and '.join(names)}")
+        broken.update(names)
+        return without
+
+
+def ask_hosts(
+    need: Need[T],
+    hosts: Sequence[Host],
+    facts: Mapping[str, Facts],
+    *,
+    needs: Collection[Need[Any]] = (),
+    workdir: str = "",
+    crashed: Crashed | None = None,
+) -> list[Outcome[T]]:
+    """What each host answers to a need's question, those that have to tell their facts first only where they have.
+
+    Args:
+        need: One with an operation.
+        hosts: Open hosts.
+        facts: Theirs, by name, of those that told them.
+        needs: All that is needed beside it.
+        workdir: As for ``gather_evidence``.
+        crashed: The same; None: a bug is raised.
+    """
+
+    def one(host: Host) -> T:
+        asked = Asked(
+            entry=host.entry,
+            own=facts.get(host.name),
+            facts=facts,
+            needs=frozenset(one.name for one in needs),
+            workdir=host.entry.workdir or WORKDIRS,
+            code=workdir and (host.entry.workdir or workdir),
+        )
+        known = need.known(asked)
+        return known or need.read(host.name, host.call(need.operation, need.arguments(asked), timeout=need.timeout))
+
+    work = _spared(one, need.name, crashed) if crashed else one
+    return each([host for host in hosts if need.without_facts or host.name in facts], work)
+
+
+def _spared(work: Callable[[Host], T], subject: str, crashed: Crashed) -> Callable[[Host], T]:
+    """Work on one host whose bug is that host's error: the rest goes on, ``crashed`` takes the first."""
+    first = threading.Lock()
+
+    def one(host: Host) -> T:
+        try:
+            return work(host)
+        except ClusterddpError:
+            raise
+        except Exception as error:
+            if first.acquire(blocking=False):
+                crashed(error, f"what hosts tell of {subject}")
+            raise HelperError(host.name, internal_error(subject)) from error
+
+    return one
+
+
+def _shared(hosts: Sequence[Host]) -> list[Outcome[dict[str, tuple[str, ...]]]]:
+    """Which of a run's folders hosts have in common."""
+    folders = {
+        host.name: {"state": str(host.hello["state"]), "workdir": host.entry.workdir or WORKDIRS, "home": "~"}
+        for host in hosts
+    }
+    return shared_folders(hosts, folders)
+
+
+def survey_network(
+    hosts: Sequence[Host], facts: Mapping[str, Facts], *, growing: bool = False, measured: bool = True
+) -> NetworkSeen:
+    """Dials between all pairs on every network that comes into question; what failed on the best.
+
+    The doctor and every run choose by this. ``growing``: more hosts may join; ``measured``: losses and
+    round trips too, which takes longer.
+    """
+    nodes = [(host.entry, facts[host.name]) for host in hosts]
+    local = loopback(nodes, growing=growing)
+    if local is not None or not nodes:
+        return NetworkSeen(label="loopback", where=local or {})
+    try:
+        chosen = candidates(nodes)
+    except PlanError as error:
+        return NetworkSeen(error=error.message, remedy=error.remedy)
+    echoes = _echoes(len(hosts)) if measured else 0
+    dialled, deaf = try_all(hosts, chosen, echoes=echoes) if len(hosts) > 1 else ([], [])
+    dialled = lost_not_dropped(dialled)
+    failures = [failure for one in dialled if (failure := one.failure)]
+    best, broken = nearest(chosen, failures)
+    others = ", ".join(f"{one.label} ({one.speed} Mbit/s)" for one in chosen if one is not best) or "none"
+    _log.debug(
+        "network %s (%d Mbit/s), the fastest with the fewest failed dials: %d of %d; besides it: %s",
+        *(best.label, best.speed, len(broken), len(dialled), others),
+    )
+    return NetworkSeen(
+        label=best.label,
+        where=best.where,
+        failures=tuple(broken),
+        pairs=matrix(best.where, dialled),
+        unreached={(one.source, one.address): one.meaning for one in failures if one not in broken},
+        deaf={outcome.name: outcome.words for outcome in deaf},
+    )
+
+
+def with_runs(
+    evidence: Evidence, told: Iterable[Outcome[list[dict[str, Any]]]], left: Iterable[Outcome[list[Orphans]]]
+) -> Evidence:
+    """The evidence with what its hosts told of their runs, and of processes left; who did not tell is unknown there."""
+    told, left = list(told), list(left)
+    both: list[Outcome[Any]] = [*told, *left]
+    errors = {outcome.name: outcome.words for outcome in both if outcome.error}
+    known = run_views([node for outcome in told for node in outcome.value or ()])
+    runs = runs_seen(known, [one for outcome in left for one in outcome.value or ()])
+    hosts = tuple(
+        replace(seen, answers={**seen.answers, RUNS.name: Answer(error=errors.get(seen.name, ""))})
+        for seen in evidence.hosts
+    )
+    return replace(evidence, hosts=hosts, runs=runs)
+
+
+def _echoes(hosts: int) -> int:
+    """How many small messages on each way: many between few hosts, few between many."""
+    return max(3, min(20, 120 // hosts))
+
+
+def runs_seen(views: Iterable[RunView], orphans: Iterable[Orphans]) -> tuple[RunSeen, ...]:
+    """The runs that live, and those that have left processes."""
+    live = [
+        RunSeen(
+            run=view.run,
+            name=view.name,
+            operator=view.record.operator or "",
+            hosts=tuple(str(node["host"]) for node in view.nodes),
+        )
+        for view in views
+        if view.live
+    ]
+    left: dict[str, dict[str, tuple[int, ...]]] = {}
+    for one in orphans:
+        left.setdefault(one.run, {})[one.host] = tuple(pid for pid, _ in one.processes)
+    return (*live, *(RunSeen(run=run, hosts=tuple(by_host), left=by_host) for run, by_host in left.items()))

@@ -1,0 +1,147 @@
+"""Where environments lie on a host, and what says that one is whole.
+
+Below ``<state>/environments``: ``wheels/SHA256`` (a file each), ``ID/`` (the environment in its final folder, for its
+scripts hold paths), ``ID.lock`` (held while it is built). ``ID/ready`` is written last: without it there is none.
+"""
+
+import contextlib
+import csv
+import fcntl
+import hashlib
+import os
+import re
+from typing import Any, Dict, Iterator, List, Optional
+
+from ..shared.schema.fields import DamagedError, Fields
+from ..system.bootstrap import Refused, private_folder, read_json, write_json
+
+FOLDER = "environments"
+READY = "ready"
+IDENT = re.compile(r"[0-9a-f]{64}")
+_OWN = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json")  # of an installer, on this host
+
+
+class Store:
+    """The environments of one state folder."""
+
+    def __init__(self, state: str) -> None:
+        self.folder = os.path.join(state, FOLDER)
+
+    def make(self) -> None:
+        """Make the folders."""
+        private_folder(self.folder)
+        private_folder(os.path.join(self.folder, "wheels"))
+
+    def place(self, ident: Any) -> str:
+        """An environment's folder.
+
+        Raises:
+            Refused: it is no environment's id.
+        """
+        return os.path.join(self.folder, checked(ident))
+
+    def wheel(self, sha256: Any) -> str:
+        """A wheel's file."""
+        return os.path.join(self.folder, "wheels", checked(sha256))
+
+    def python(self, ident: Any) -> str:
+        """An environment's interpreter."""
+        return os.path.join(self.place(ident), "bin", "python")
+
+    @contextlib.contextmanager
+    def locked(self, ident: str, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the lock of those who build and remove an environment; False where it is held and ``wait`` is not."""
+        path = self.place(ident) + ".lock"
+        handle = _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        while handle is not None and not _is_at(handle, path):  # it was removed with its environment meanwhile
+            os.close(handle)
+            handle = _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        try:
+            yield handle is not None
+        finally:
+            if handle is not None:
+                os.close(handle)
+
+    def ready(self, ident: Any) -> Optional[Dict[str, Any]]:
+        """What was written when an environment was whole, or None where there is none, or not its interpreter."""
+        if not isinstance(ident, str) or not IDENT.fullmatch(ident):
+            return None
+        try:
+            told = read_json(os.path.join(self.place(ident), READY))
+            fields = Fields(told)
+            fields.text("digest")
+            fields.text("lock")
+        except (OSError, ValueError, DamagedError):
+            return None
+        return told if os.access(self.python(ident), os.X_OK) else None
+
+    def written(self, ident: str, told: Dict[str, Any]) -> None:
+        """Say that an environment is whole."""
+        write_json(os.path.join(self.place(ident), READY), told)
+
+    def all(self) -> List[str]:
+        """The ids of all that are there, whole or not."""
+        try:
+            return sorted(name for name in os.listdir(self.folder) if IDENT.fullmatch(name))
+        except FileNotFoundError:  # none was ever built
+            return []
+
+
+def _locked(path: str, how: int) -> Optional[int]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, how)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _is_at(handle: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def checked(ident: Any) -> str:
+    """A digest in hex.
+
+    Raises:
+        Refused: it is none.
+    """
+    if not isinstance(ident, str) or not IDENT.fullmatch(ident):
+        raise Refused("not a digest: %.80r" % (ident,))
+    return ident
+
+
+def installed_digest(place: str) -> str:
+    """A digest of what is installed in an environment, by its RECORDs; equal on all hosts that have the same.
+
+    Left out is what an installer writes of itself, compiled code, and scripts, which hold the folder's path.
+    """
+    lines = []  # type: List[str]
+    for record in _records(place):
+        with open(record, encoding="utf-8", errors="surrogateescape", newline="") as stream:
+            rows = [row[:3] for row in csv.reader(stream) if len(row) >= 3 and _is_content(row[0])]
+        name = os.path.basename(os.path.dirname(record))
+        lines.extend("\0".join([name, *row]) for row in rows)
+    return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _is_content(path: str) -> bool:
+    parts = path.split("/")
+    return parts[-1] not in _OWN and not path.endswith(".pyc") and not ("bin" in parts and ".." in parts)
+
+
+def _records(place: str) -> Iterator[str]:
+    libraries = os.path.join(place, "lib")
+    for version in sorted(os.listdir(libraries)):
+        packages = os.path.join(libraries, version, "site-packages")
+        for name in sorted(os.listdir(packages)) if os.path.isdir(packages) else ():
+            path = os.path.join(packages, name, "RECORD")
+            if name.endswith(".dist-info") and os.path.isfile(path):
+                yield path

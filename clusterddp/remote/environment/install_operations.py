@@ -1,0 +1,205 @@
+"""The operations: which interpreter, wheels and environments a host has, an environment built of them.
+
+Not here: where they lie (store.py), which wheels an environment has (the operator's), removing them (removal.py).
+"""
+
+import hashlib
+import os
+import shutil
+import stat
+import time
+import zipfile
+from typing import Any, Dict, Iterable, List
+
+from ..helper.request import Request
+from ..probes.torch import find_interpreter
+from ..system.bootstrap import Refused, private
+from ..system.bounded_child import Child
+from ..system.setup_env import setup_environment
+from .folders import Store, checked, installed_digest
+
+LIMIT = 3600.0  # seconds that uv may take on a slow disk
+_QUICK = 60.0
+_LEFT = ("VIRTUAL_ENV", "PYTHONPATH")  # of a setup line: they would lead away from the environment
+_WHO = """
+import json, os, platform, sys, sysconfig
+name, version = platform.libc_ver()
+if name != "glibc":
+    name, version = "musl", "1.2"
+os.write(int(sys.argv[2]), json.dumps({
+    "version": platform.python_version(), "implementation": sys.implementation.name, "machine": platform.machine(),
+    "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    "libc": name, "libc_version": [int(part) for part in version.split(".")[:2]],
+}).encode())
+"""
+
+
+def environment_base(request: Request) -> Dict[str, Any]:
+    """The base interpreter, what the setup lines leave of another environment, and the environments that are whole.
+
+    Args of the request: ``setup``, ``python``, ``workdir``.
+
+    Returns ``{python, version, implementation, machine, free_threaded, libc, libc_version, left, ready}``; ``ready``:
+    by id what is installed, as a digest over it.
+
+    Raises:
+        Refused: the setup lines fail, or there is no interpreter.
+    """
+    args = request.args
+    env = setup_environment(args.get("setup") or [], dict(os.environ))
+    left = sorted(name for name in _LEFT if env.pop(name, ""))
+    interpreter = find_interpreter(args.get("python"), env, args.get("workdir"))
+    answer = Child([interpreter.python, "-c", _WHO], env=env, timeout=_QUICK, cwd="/", given=b"").answer()
+    if not answer.payload:
+        raise Refused("%s does not tell what it is: %s" % (interpreter.python, answer.last_line()))
+    from ..shared.wire.frames import parse_json
+
+    store = Store(args["state"])
+    whole = {ident: told["digest"] for ident in store.all() for told in [store.ready(ident)] if told}
+    return dict(parse_json(answer.payload), python=interpreter.python, left=left, ready=whole)
+
+
+def environment_lacks(request: Request) -> List[str]:
+    """Of ``wheels`` (digest → size) those that this host lacks; they come as any files (user_files/push_operations.py).
+
+    Raises:
+        Refused: the disk has no room for them and for what they become (``room``, bytes).
+    """
+    store = Store(request.args["state"])
+    store.make()
+    lacking = []
+    for sha256, size in request.args["wheels"].items():
+        path = store.wheel(sha256)
+        if not os.path.isfile(path) or os.path.getsize(path) != size:
+            lacking.append(sha256)
+        else:
+            os.utime(path)  # it is about to be used: a removal of other environments leaves it
+    free = os.statvfs(store.folder)
+    room, wanted = free.f_bavail * free.f_frsize, int(request.args["room"])
+    if room < wanted:
+        message = "the environment needs %d MB, %d are free in %s" % (wanted // 10**6 + 1, room // 10**6, store.folder)
+        raise Refused(message, "make room there (`clusterddp down --environments`), or set clusterddp_state")
+    return lacking
+
+
+def environment_build(request: Request) -> Dict[str, Any]:
+    """Build an environment in its final folder, unless it is there.
+
+    Args of the request: ``ident``, ``lock`` (its name for people), ``project`` (its id), ``python`` (the base
+    interpreter), ``setup``, ``wheels`` (file → digest), ``requirements`` (text with hashes), ``uv`` (a digest).
+
+    Returns ``{digest, built}``: a digest over what is installed, and whether it was built just now.
+
+    Raises:
+        Refused: uv cannot build it; says why.
+    """
+    args = request.args
+    store = Store(args["state"])
+    ident = checked(args["ident"])
+    with store.locked(ident):
+        known = store.ready(ident)
+        if known:
+            return {"digest": known["digest"], "built": False}
+        return {"digest": _build(store, ident, args), "built": True}
+
+
+def environment_proof(request: Request) -> Dict[str, Any]:
+    """The environment whose interpreter is ``python``: ``{path, there, built, now}``, digests over what is installed.
+
+    ``built``: when it was built; ``now``: by its RECORDs as they are.
+    """
+    store = Store(request.args["state"])
+    path = os.path.dirname(os.path.dirname(request.args["python"]))
+    ident = os.path.basename(path)
+    told = store.ready(ident) if path == os.path.join(store.folder, ident) else None
+    if not told:
+        return {"path": path, "there": False, "built": "", "now": ""}
+    return {"path": path, "there": True, "built": told["digest"], "now": installed_digest(path)}
+
+
+def _build(store: Store, ident: str, args: Dict[str, Any]) -> str:
+    place = store.place(ident)
+    work = place + ".work"
+    for folder in (place, work):
+        shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(os.path.join(work, "links"), mode=0o700)
+    try:
+        for file, sha256 in args["wheels"].items():
+            os.link(store.wheel(sha256), os.path.join(work, "links", os.path.basename(file)))
+        _refuse_damaged(store, [args["uv"]])  # it is run before anything else looks at it
+        uv = _uv(store.wheel(args["uv"]), work)
+        requirements = os.path.join(work, "requirements.txt")
+        with open(requirements, "w", encoding="utf-8", opener=private) as out:
+            out.write(args["requirements"])
+        env = _clean(setup_environment(args.get("setup") or [], dict(os.environ)), work)
+        _run([uv, "venv", "--quiet", "--offline", "--no-project", "--python", args["python"], place], env)
+        links = ["--no-index", "--find-links", os.path.join(work, "links"), "--require-hashes"]
+        if args["wheels"]:
+            python = os.path.join(place, "bin", "python")
+            try:
+                _run([uv, "pip", "sync", "--quiet", "--offline", *links, "--python", python, requirements], env)
+            except Refused:
+                _refuse_damaged(store, args["wheels"].values())
+                raise
+        digest = installed_digest(place)
+        told = {"digest": digest, "lock": str(args["lock"]), "built": time.time_ns(), "base": args["python"]}
+        told.update(project=str(args["project"]), wheels=sorted([*args["wheels"].values(), args["uv"]]))
+        store.written(ident, told)
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return digest
+
+
+def _refuse_damaged(store: Store, wheels: Iterable[str]) -> None:
+    """Remove the wheels that are not what they were when they came, so that they are sent again.
+
+    Raises:
+        Refused: there was one.
+    """
+    damaged = []
+    for sha256 in wheels:
+        with open(store.wheel(sha256), "rb") as stream:
+            if _sha256(stream) != sha256:
+                damaged.append(sha256)
+    for sha256 in damaged:
+        os.unlink(store.wheel(sha256))
+    if damaged:
+        raise Refused("%d wheels in %s were damaged and are removed" % (len(damaged), store.folder), "run again")
+
+
+def _uv(wheel: str, work: str) -> str:
+    """The static program in uv's wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
+        program = os.path.join(work, "uv")
+        with archive.open(name) as source, open(program, "wb", opener=private) as out:
+            os.fchmod(out.fileno(), stat.S_IRWXU)
+            shutil.copyfileobj(source, out)
+    return program
+
+
+def _clean(env: Dict[str, str], work: str) -> Dict[str, str]:
+    """The environment for uv: no settings of the host's own, no index, no cache but one that goes with the work."""
+    kept = {name: value for name, value in env.items() if name not in _LEFT and not name.startswith(("UV_", "PIP_"))}
+    own = {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_LINK_MODE": "hardlink", "UV_NO_PROGRESS": "1"}
+    return dict(kept, UV_CACHE_DIR=os.path.join(work, "cache"), **own)
+
+
+def _run(argv: List[str], env: Dict[str, str]) -> None:
+    answer = Child(argv, env=env, timeout=LIMIT, cwd="/").answer()
+    if answer.status != 0:
+        lines = [line.strip(" \u00d7\u2570\u2500\u25b6\u2502") for line in answer.output.splitlines() if line.strip()]
+        said = " ".join(lines[:5])[:500] or "status %s" % answer.status
+        raise Refused("the environment cannot be built: %s" % said.replace("error: ", "", 1))
+
+
+def _sha256(stream: Any) -> str:
+    found = hashlib.sha256()
+    while True:
+        data = stream.read(1 << 20)
+        if not data:
+            return found.hexdigest()
+        found.update(data)

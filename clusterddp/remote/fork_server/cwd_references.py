@@ -1,0 +1,57 @@
+"""Who keeps a text that was the working folder's name while something was imported, so that another can be put in.
+
+Not here: when it is (preload/preload_server.py, fork_server/preload_trial.py).
+"""
+
+import gc
+from types import FrameType
+from typing import Any, List, Tuple
+
+from .fork_checks import RefusedError
+
+
+class Holders:
+    """Who keeps a text that was the working folder's name while torch was imported."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.places: List[Tuple[Any, Any]] = []
+
+    def find(self, keeper: object, text: str) -> None:
+        """Find them all but the one that is to keep it, among what the collector lists.
+
+        Raises:
+            RefusedError: somebody keeps it in whose place nothing can be put.
+        """
+        known = (keeper, vars(keeper), self, vars(self))
+        for holder in gc.get_objects():
+            if not _mentions(holder, text):
+                continue
+            if isinstance(holder, FrameType) or any(holder is one for one in known):
+                continue
+            inside = holder if isinstance(holder, (dict, list)) else getattr(holder, "__dict__", None)
+            names = _names(inside, text)
+            if not names:
+                raise RefusedError("a %s remembers the working folder" % type(holder).__name__)
+            self.places += [(inside, name) for name in names]
+        self.text = text
+
+    def replace(self, folder: str) -> None:
+        """Put another folder's name in its place."""
+        for inside, name in self.places:
+            inside[name] = inside[name].replace(self.text, folder)
+
+
+def _mentions(holder: object, text: str) -> bool:
+    found = False
+    for one in gc.get_referents(holder):  # no expression: its cell would be such a holder too
+        found = found or (type(one) is str and text in one)
+    return found
+
+
+def _names(inside: Any, text: str) -> List[Any]:
+    if isinstance(inside, dict):
+        return [name for name, value in inside.items() if type(value) is str and text in value]
+    if isinstance(inside, list):
+        return [at for at, value in enumerate(inside) if type(value) is str and text in value]
+    return []

@@ -1,0 +1,113 @@
+"""Which variables are read while something is imported: through os.environ, or named by a library that came with it.
+
+Not here: those that a project's code sets (fork_server/environ_writes.py).
+"""
+
+import os
+import re
+from contextlib import contextmanager
+from typing import Any, Container, Iterable, Iterator, Optional, Set
+
+from .fork_checks import mapped_files
+from .forked_worker import is_of_a_worker
+
+# No import of torch reads any of them (recorded: docs/performance.md); frameworks may, which is noted when they do.
+OF_A_LOGIN = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "XDG_SESSION_ID"}
+OF_THE_DRIVER = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"}
+OF_LIBRARIES = {*OF_THE_DRIVER, "CUBLAS_WORKSPACE_CONFIG"}
+FREE = OF_A_LOGIN | OF_LIBRARIES
+FREE_PREFIXES = (
+    "CLUSTERDDP_", "NCCL_", "TORCH_NCCL_", "GLOO_", "UCX_",
+    "ACCELERATE_", "DEEPSPEED_", "DIFFUSERS_", "FSDP_", "HF_", "HUGGINGFACE_", "LIGHTNING_", "PL_", "SAFETENSORS_",
+    "TOKENIZERS_", "TRANSFORMERS_",
+    "AWS_", "CLEARML_", "COMET_", "MLFLOW_", "NEPTUNE_", "RAY_", "TENSORBOARD_", "WANDB_",
+)  # fmt: skip
+OF_A_RANK = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "JSM_", "NODE_RANK", "CLUSTERDDP_")
+EVERY = "*"  # all of them were asked for at once
+# Of a library those alone that may differ between workers or runs: whatever else it reads has to be equal anyway.
+_IN_LIBRARIES = re.compile(
+    rb"(?:SLURM_|PMI_|PMIX_|OMPI_|TORCHELASTIC_|%s)[A-Z0-9_]+|%s"
+    % ("|".join(FREE_PREFIXES).encode(), "|".join(sorted(OF_LIBRARIES)).encode())
+    + rb"|(?:LOCAL_|GROUP_|ROLE_)?(?:RANK|WORLD_SIZE)(?=\0)|(?<=\0)MASTER_(?:ADDR|PORT)(?=\0)"
+)
+_WORD = re.compile(rb"[A-Z][A-Z0-9_]{3,}")  # found ten times as fast as those
+MOST = 1 << 30  # bytes of a library that are looked through
+PART = 1 << 22
+
+
+def is_free(name: str, reads: Container[str] = ()) -> bool:
+    """Whether a variable may differ from what it was when torch was imported, and a package that reads ``reads``."""
+    return (name in FREE or name.startswith(FREE_PREFIXES) or is_of_a_worker(name)) and name not in reads
+
+
+def own_to_one(reads: Iterable[str]) -> str:
+    """The first of the names that each worker, run or login has its own value of; empty if there is none."""
+    for name in sorted(reads):
+        if name == EVERY or name in OF_A_LOGIN or name.startswith(OF_A_RANK) or is_of_a_worker(name):
+            return name
+    return ""
+
+
+class Noting(dict):  # type: ignore[type-arg] # the zipapp knows no typing
+    """What os.environ keeps its values in, noting the names that are asked for."""
+
+    asked: Set[str]
+
+    def __getitem__(self, name: Any) -> Any:
+        self.asked.add(os.fsdecode(name))
+        return dict.__getitem__(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        if isinstance(name, (bytes, str)):
+            self.asked.add(os.fsdecode(name))
+        return dict.__contains__(self, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.asked.add(EVERY)
+        return dict.__iter__(self)
+
+
+@contextmanager
+def noting(asked: Set[str], *, in_libraries: bool = True) -> Iterator[None]:
+    """Add to ``asked`` what is read within; ``EVERY`` where that is everything.
+
+    Args:
+        asked: The names.
+        in_libraries: Whether to add what libraries name that come with it.
+    """
+    environments: Any = [os.environ, os.environb]
+    real = environments[0]._data  # noqa: SLF001
+    before = mapped_files()
+    note = Noting(real)
+    note.asked = asked
+    for one in environments:
+        one._data = note  # noqa: SLF001
+    try:
+        yield
+    finally:
+        for one in environments:
+            one._data = real  # noqa: SLF001
+        real.clear()
+        real.update(dict.items(note))
+    for path in (mapped_files() - before) if in_libraries else ():
+        asked.update(named_in(path))
+
+
+def named_in(path: str) -> Set[str]:
+    """The variables of ``_IN_LIBRARIES`` that a library names; ``EVERY`` where it cannot be read."""
+    found: Set[str] = set()
+    rest: Optional[bytes] = b"\0"
+    try:
+        with open(path, "rb") as stream:
+            for _ in range(MOST // PART):
+                part = stream.read(PART)
+                if not part:
+                    return found
+                text = (rest or b"") + part
+                for word in _WORD.finditer(text):
+                    names = _IN_LIBRARIES.findall(text, word.start(), word.end() + 1)
+                    found.update(map(os.fsdecode, names))
+                rest = text[-64:]
+    except OSError:
+        pass  # as one that is too large
+    return found | {EVERY}

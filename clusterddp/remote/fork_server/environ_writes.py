@@ -1,0 +1,170 @@
+"""Which variables the project's code sets: one that torch has read by then takes effect only where torch comes later.
+
+``os.environ["OMP_NUM_THREADS"] = "4"`` above ``import torch`` is common. What cannot be told from the text counts as
+any variable. Installed packages are not looked at. Pure but for ``project_files``.
+
+Not here: which variables that is (fork_server/environ_reads.py), what follows from it (fork_server/server.py).
+"""
+
+import ast
+import os
+from typing import Container, Dict, Iterator, List, Optional, Sequence, Set
+
+from .environ_reads import is_free
+
+MOST_FILES, MOST_BYTES = 2000, 32 << 20
+PASSED_OVER = {"__pycache__", "node_modules", "site-packages"}
+MENTIONS = (b"environ", b"putenv", b"unsetenv", b"dotenv")
+_READS = {"get", "items", "keys", "values", "copy"}
+_COPIES = {"dict", "list", "set", "sorted", "len", "print", "str", "repr"}
+
+
+class UnknownError(Exception):
+    """A variable is set whose name the text does not say; the line is."""
+
+
+def mattering_write(folders: Sequence[str], reads: Optional[Container[str]] = None) -> Optional[str]:
+    """Where code in the folders sets a variable that may matter, as ``FILE:LINE sets NAME``; None if nowhere.
+
+    Args:
+        folders: The project's.
+        reads: What matters; None: whatever torch may read.
+    """
+    try:
+        for path in project_files(folders):
+            found = _in_file(path, reads)
+            if found:
+                return found
+    except (OSError, UnknownError) as error:
+        return str(error)
+    return None
+
+
+def project_files(folders: Sequence[str]) -> Iterator[str]:
+    """The Python files below the folders, but for hidden folders and environments.
+
+    Raises:
+        UnknownError: there are too many to be read.
+        OSError: a folder or file cannot be read.
+    """
+    files = size = 0
+    for folder in sorted(set(folders)):
+        for place, inside, names in os.walk(folder, onerror=_raise):
+            inside[:] = sorted(name for name in inside if name not in PASSED_OVER and not name.startswith("."))
+            if "pyvenv.cfg" in names:
+                inside.clear()
+                continue
+            for name in names:
+                path = os.path.join(place, name)
+                if not name.endswith(".py") or not os.path.isfile(path):
+                    continue
+                files, size = files + 1, size + os.path.getsize(path)
+                if files > MOST_FILES or size > MOST_BYTES:
+                    raise UnknownError("%s has too many Python files to look for variables in" % folder)
+                yield path
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _in_file(path: str, reads: Optional[Container[str]]) -> Optional[str]:
+    with open(path, "rb") as stream:
+        source = stream.read()
+    if not any(word in source for word in MENTIONS):
+        return None
+    try:
+        lines = writes(source)
+    except (SyntaxError, ValueError, RecursionError):  # of Python 2, or a template: nothing imports it
+        return None
+    except UnknownError as error:
+        return "%s:%s may set any variable" % (path, error)
+    for name, line in sorted(lines.items(), key=lambda one: one[1]):
+        if _matters(name) if reads is None else name in reads:
+            return "%s:%d sets %s" % (path, line, name)
+    return None
+
+
+def _matters(name: str) -> bool:
+    return name != "PYTHONHASHSEED" and not is_free(name)  # that one is read before any code
+
+
+def writes(source: bytes) -> Dict[str, int]:
+    """The variables that the source sets or removes, with a line of each.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError: it is no Python of this version.
+        UnknownError: it may set any.
+    """
+    tree = ast.parse(source)
+    above: Dict[ast.AST, ast.AST] = {below: node for node in ast.walk(tree) for below in ast.iter_child_nodes(node)}
+    found: Dict[str, int] = {}
+    for node in ast.walk(tree):
+        for name in _written(node, above):
+            found.setdefault(name, getattr(node, "lineno", 0))
+    return found
+
+
+def _written(node: ast.AST, above: Dict[ast.AST, ast.AST]) -> Set[str]:
+    """The names that this mention of the environment sets."""
+    called = _name(node)
+    parent = above.get(node)
+    if called in ("putenv", "unsetenv"):
+        return _first_argument(parent, node)
+    if called in ("load_dotenv", "dotenv_values"):
+        raise UnknownError(getattr(node, "lineno", 0))
+    if called not in ("environ", "environb") or parent is None:
+        return set()
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        return set() if isinstance(parent.ctx, ast.Load) else {_constant(_index(parent), node)}
+    if isinstance(parent, ast.Attribute):
+        return _by_method(parent, above.get(parent), node)
+    reads = isinstance(parent, (ast.Compare, ast.For, ast.comprehension)) or (
+        (isinstance(parent, ast.keyword) and parent.arg == "env")
+        or (isinstance(parent, ast.Call) and _name(parent.func) in _COPIES)
+        or (isinstance(parent, ast.Dict) and node in parent.values)
+    )
+    if not reads:
+        raise UnknownError(getattr(node, "lineno", 0))
+    return set()
+
+
+def _by_method(method: ast.Attribute, call: Optional[ast.AST], node: ast.AST) -> Set[str]:
+    if method.attr in _READS:
+        return set()
+    if method.attr in ("setdefault", "pop"):
+        return _first_argument(call, method)
+    if method.attr == "update" and isinstance(call, ast.Call):
+        names: List[Optional[ast.AST]] = []
+        for given in call.args:
+            names += given.keys if isinstance(given, ast.Dict) else [None]
+        return {_constant(name, node) for name in names} | {_text(word.arg, node) for word in call.keywords}
+    raise UnknownError(getattr(node, "lineno", 0))
+
+
+def _name(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _first_argument(call: Optional[ast.AST], function: ast.AST) -> Set[str]:
+    if isinstance(call, ast.Call) and call.func is function and call.args:
+        return {_constant(call.args[0], function)}
+    raise UnknownError(getattr(function, "lineno", 0))
+
+
+def _index(node: ast.Subscript) -> ast.AST:
+    return getattr(node.slice, "value", node.slice) if type(node.slice).__name__ == "Index" else node.slice  # 3.8
+
+
+def _constant(node: Optional[ast.AST], place: ast.AST) -> str:
+    return _text(getattr(node, "value", None) if isinstance(node, ast.Constant) else None, place)
+
+
+def _text(value: object, place: ast.AST) -> str:
+    if isinstance(value, bytes):
+        value = os.fsdecode(value)
+    if not isinstance(value, str):
+        raise UnknownError(getattr(place, "lineno", 0))
+    return value

@@ -1,0 +1,183 @@
+"""Whether a fork would differ from a plain start: what importing left behind, and what would be imported otherwise.
+
+Run in the training interpreter while it starts. Not here: forking (fork_server/server.py), what a fork makes anew
+(fork_server/forked_worker.py).
+"""
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from typing import Any, Container, Dict, List, Optional, Sequence, Set, Tuple
+
+NO_RENAME = "this kernel lets no process show another command line (CONFIG_CHECKPOINT_RESTORE)"
+FORK_SOCKET = "fork.sock"  # of the fork server, in the spool
+SET_AGAIN = ("TORCHINDUCTOR_CACHE_DIR",)  # torch._dynamo sets it when imported, and again when it is asked for
+NEWEST = (3, 13)  # CPython
+TELLING = (".egg-info", ".dist-info", ".egg-link", ".pth")  # what tells of plugins and of other folders
+HARMLESS_LINES = 8  # of Ubuntu's own sitecustomize
+
+
+class RefusedError(Exception):
+    """Why nothing is forked; the reason is for `-v`."""
+
+
+def tell(descriptor: int, line: str) -> None:
+    """Write a line; whoever listens may be gone."""
+    try:
+        os.write(descriptor, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
+    except OSError:  # nobody listens any more
+        pass
+
+
+def threads() -> int:
+    """How many this process has, Python's and others'."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def children() -> List[str]:
+    """The pids of this process's children, where the kernel tells them."""
+    found: List[str] = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open("/proc/self/task/%s/children" % thread) as stream:
+                found += stream.read().split()
+        except OSError:  # without CONFIG_PROC_CHILDREN, or it has ended
+            continue
+    return found
+
+
+def mapped_files() -> Set[str]:
+    """The files that are in this process's memory: its programs, libraries and devices."""
+    with open("/proc/self/maps", "rb") as stream:
+        places = [line.rstrip(b"\n").split(None, 5) for line in stream]
+    return {os.fsdecode(place[5]) for place in places if len(place) > 5 and place[5].startswith(b"/")}
+
+
+def read_paths() -> Set[str]:
+    """What the imports of this process have read or searched."""
+    paths = {sys.executable, os.path.realpath(sys.executable), os.path.join(sys.prefix, "pyvenv.cfg"), *sys.path}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        paths.update([file] if isinstance(file, str) else [])
+    paths.update(mapped_files())
+    return paths
+
+
+def mapped_devices() -> List[str]:
+    """The devices among them: a driver may keep one without a descriptor."""
+    return sorted(path for path in mapped_files() if path.startswith("/dev/"))
+
+
+def process_state() -> Dict[str, Any]:
+    """What importing must not change, by name."""
+    signals = __import__("_signal")  # signal itself, with its enums, a script may not have
+    return {
+        "the number of threads": threads(),
+        "the open files": len(os.listdir("/proc/self/fd")),
+        "the mapped devices": mapped_devices(),
+        "the child processes": children(),
+        "the output": [os.fstat(handle).st_size for handle in (1, 2)],
+        "variables": {name: value for name, value in os.environ.items() if name not in SET_AGAIN},
+        "signal handlers": [signals.getsignal(number) for number in range(1, signals.NSIG)],
+        "the working folder": os.getcwd(),
+        "the search path": list(sys.path),
+        "sys.excepthook": sys.excepthook,
+        "names in __main__": sorted(vars(sys.modules["__main__"])),
+    }
+
+
+def file_state(path: str) -> Optional[Tuple[int, int, int, int]]:
+    """What changes when a file or folder does; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def refuse_unknown_python() -> None:
+    """Refuse where a fork that returns into Python's own start was never tried (tests/integration/test_fork_versions).
+
+    Raises:
+        RefusedError: names the version.
+    """
+    name, version = sys.implementation.name, sys.version_info[:2]
+    if name != "cpython" or version > NEWEST:
+        raise RefusedError("%s %d.%d is not known to fork well here" % (name, *version))
+
+
+def refuse_start_up_code() -> None:
+    """Refuse where Python runs more than our hook at its start: plainly, that runs before torch is imported.
+
+    Raises:
+        RefusedError: names the file.
+    """
+    site = sys.modules.get("site")
+    names = ["sitecustomize"] + (["usercustomize"] if getattr(site, "ENABLE_USER_SITE", False) else [])
+    for name in names:
+        spec = PathFinder.find_spec(name, sys.path)
+        if spec and not _is_harmless(spec.origin):
+            raise RefusedError("the interpreter has a %s of its own: %s" % (name, spec.origin))
+
+
+def _is_harmless(path: Optional[str]) -> bool:
+    """Whether it is what Ubuntu installs: it reports crashes of installed programs."""
+    try:
+        with open(path or "", encoding="utf-8") as stream:
+            lines = [line for line in stream.read().splitlines() if line.strip() and not line.startswith("#")]
+    except (OSError, ValueError):
+        return False
+    return len(lines) < HARMLESS_LINES and any("apport_python_hook" in line for line in lines)
+
+
+def first_folders(argv: Sequence[str]) -> List[str]:
+    """What comes first in sys.path: the script's folder, and where it really lies; the working folder under -m."""
+    words = [word for word in argv[1:] if word != "-u"]
+    if not words or words[0] == "-m":
+        return [os.getcwd()]
+    script = os.path.abspath(words[0])
+    real = os.path.realpath(script)
+    return [os.path.dirname(script), os.path.dirname(real), *([real] if os.path.isdir(real) else [])]
+
+
+def import_state(path: str, asked: Container[str]) -> Optional[Tuple[object, ...]]:
+    """What an import hangs on: of a file its stat, of a folder what it provides of the names and of plugins.
+
+    Any other file may come and go there: an editable installation has the project's own folder in sys.path.
+
+    Args:
+        path: A file that was read, or an entry of sys.path.
+        asked: Top-level names of modules.
+    """
+    try:
+        if os.path.isdir(path):
+            return tuple(sorted(one for one in os.listdir(path) if _top(one) in asked or one.endswith(TELLING)))
+    except OSError:
+        return None
+    return file_state(path)
+
+
+def _top(entry: str) -> str:
+    return entry.partition(".")[0]
+
+
+def refuse_shadows(folder: str, asked: Container[str]) -> None:
+    """Refuse where a folder provides what was imported, or looked for in vain, from elsewhere.
+
+    Args:
+        folder: It will be before all others in sys.path.
+        asked: Top-level names of modules.
+
+    Raises:
+        RefusedError: names the file.
+    """
+    try:
+        entries = os.listdir(folder)
+    except OSError as error:
+        raise RefusedError("%s cannot be read: %s" % (folder, error.strerror)) from None
+    for entry in entries:
+        path = os.path.join(folder, entry)
+        if _top(entry) in asked and (entry.endswith((".py", ".pyc", ".so")) or os.path.isdir(path)):
+            raise RefusedError("%s would be imported in place of an installed module" % path)
+        if entry.endswith((".egg-info", ".dist-info", ".egg-link")):
+            raise RefusedError("%s may tell torch of plugins" % path)

@@ -1,0 +1,127 @@
+"""The agent or the store as a fork of the run's fork server: our own processes, which the supervisor adopts.
+
+Their main function is called, where a worker returns into Python's own start (fork_server/forked_worker.py). Not here:
+the order (supervisor/fork_server_process.py).
+"""
+
+import atexit
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, List, NoReturn
+
+from ..rendezvous.participants import HANDLE
+from ..system import prctl
+from ..system.clock import boot_clock
+from ..system.rename import rename, set_environment
+from .fork_checks import tell
+
+HELD_UP = 127
+POLL = 0.001  # seconds between looks for the new parent
+Main = Callable[[], object]
+
+
+def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int) -> NoReturn:
+    """Get ready, wait for the order, run to the end.
+
+    Args:
+        role: ``agent`` or ``store``.
+        spool: The attempt's.
+        handles: The socket for the order; the agent's to the supervisor, the store's listening one.
+        supervisor: Its pid.
+        middle: The process between, which is ending.
+    """
+    while os.getppid() == middle:
+        time.sleep(POLL)
+    prctl.set_pdeathsig(signal.SIGKILL)  # only now: the process between had to end
+    if os.getppid() != supervisor:
+        os._exit(HELD_UP)
+    os.setpgid(0, 0)
+    descriptor, *own = handles
+    try:
+        sys.path[:0] = [os.getcwd(), os.path.join(spool, "remote.pyz")]
+        main = {"agent": _agent, "store": _store}[role](own)
+    except Exception as error:  # noqa: BLE001 - then the supervisor starts it plainly
+        tell(descriptor, "no %s: %r" % (role, error))
+        os._exit(0)
+    tell(descriptor, "%d" % os.getpid())
+    order = _order(descriptor)
+    if order["until"] is not None and boot_clock() >= order["until"]:
+        os._exit(HELD_UP)  # we were held up, and the others may be in a later attempt
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for handle in (1, 2):
+        os.dup2(log, handle)
+    os.close(log)
+    os.close(descriptor)
+    set_environment(order["env"].items())
+    rename(order["argv"], order["env"].items())
+    sys.argv = order["argv"][2:]  # behind python -m or -u
+    _end(main)
+
+
+def _agent(own: List[int]) -> Main:
+    """Torchrun, with our rendezvous plugin registered as torch does it, and its socket to the supervisor."""
+    backend = importlib.import_module("clusterddp_remote.shared.run.plan").BACKEND
+    creator = importlib.import_module("clusterddp_remote.rendezvous").creator
+    importlib.import_module("clusterddp_remote.rendezvous.handler")
+    rendezvous = importlib.import_module("torch.distributed.elastic.rendezvous")
+    rendezvous.rendezvous_handler_registry.register(backend, creator())
+    torchrun = importlib.import_module("torch.distributed.run")
+
+    def main() -> object:
+        if own:
+            os.environ[HANDLE] = str(own[0])
+        sys.argv[0] = str(torchrun.__file__)
+        return torchrun.main()
+
+    return main
+
+
+def _store(own: List[int]) -> Main:
+    (listener,) = own
+    with socket.socket(fileno=os.dup(listener)) as sock:
+        sock.getsockname()  # what came is a socket
+    serve = importlib.import_module("clusterddp_remote.rendezvous.store").main
+    return lambda: serve([str(listener), "forked"])
+
+
+def _order(descriptor: int) -> Dict[str, Any]:
+    """The supervisor's order: a line of JSON; ends this process where none comes any more."""
+    data = b""
+    while not data.endswith(b"\n"):
+        more = os.read(descriptor, 65536)
+        if not more:
+            os._exit(0)
+        data += more
+    order: Dict[str, Any] = json.loads(data)
+    return order
+
+
+def _end(main: Main) -> NoReturn:
+    """Run ``main`` and end as an interpreter does, without taking torch apart."""
+    code: object = 0
+    try:
+        main()
+    except SystemExit as error:
+        code = error.code
+    except BaseException as error:  # noqa: BLE001 - printed as Python prints it
+        trace = error.__traceback__
+        for _ in range(2):  # this frame and what it calls
+            trace = trace.tb_next if trace else None
+        sys.excepthook(type(error), error, trace)
+        code = 1
+    if code is not None and not isinstance(code, int):
+        sys.stderr.write("%s\n" % (code,))
+        code = 1
+    try:
+        threading._shutdown()  # type: ignore[attr-defined] # noqa: SLF001 - what Python itself calls at its end
+        atexit._run_exitfuncs()  # noqa: SLF001
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit((code or 0) & 255)

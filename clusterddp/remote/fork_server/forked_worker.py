@@ -1,0 +1,154 @@
+"""A fork of the run's fork server that becomes a worker: what `python -u SCRIPT` is at this point of its start.
+
+What a process gets at its start and a fork does not is made anew; where that may not succeed the worker is refused,
+and its shim starts it plainly. What differs all the same is documented in docs/run.md.
+"""
+
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
+
+from ..system import prctl
+from ..system.oom_kills import OOM_SCORE
+from ..system.rename import rename, set_environment
+from .fork_checks import NO_RENAME, RefusedError, first_folders, refuse_shadows, tell
+from .import_times import measure
+
+# What torchrun sets for one worker; torch reads none of it while it is imported (docs/performance.md).
+OF_A_WORKER = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_NAME",
+    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+)  # fmt: skip
+OF_A_WORKER_PREFIX = "TORCHELASTIC_"
+KIND = 0o170000  # of a file's mode
+
+
+class Given(NamedTuple):
+    """What a worker has from the fork server.
+
+    Attributes:
+        argv: The server's command line, which is a worker's.
+        env: Its environment.
+        asked: The top-level names of modules that it has looked for.
+        left_out: Those of packages that it could not preload.
+    """
+
+    argv: List[str]
+    env: Dict[str, str]
+    asked: Set[str]
+    left_out: FrozenSet[str] = frozenset()
+
+    @classmethod
+    def of_this_process(cls, asked: Set[str]) -> "Given":
+        """Of the calling one, before it imports anything."""
+        with open("/proc/self/cmdline", "rb") as stream:
+            argv = [os.fsdecode(word) for word in stream.read().split(b"\0")[:-1]]
+        return cls(argv, dict(os.environ), asked)
+
+
+def become(
+    given: Given, request: Dict[str, Any], handles: List[int], parent: int, pipes: Tuple[int, int]
+) -> Tuple[str, str]:
+    """Get ready, say so by silence, wait for the order to begin, or end here; its spool and ``<start>.<local_rank>``.
+
+    Args:
+        given: What the fork server was started with.
+        request: ``{spool, key, argv, env}`` of the shim.
+        handles: stdin, stdout and stderr.
+        parent: The keeper's pid.
+        pipes: Where to say why not; where the order comes from.
+    """
+    refused, held = pipes
+    try:
+        _check(given, request, handles)
+        _change(given, request, handles, parent)
+    except BaseException as error:  # noqa: BLE001 - started plainly then
+        tell(refused, str(error) if isinstance(error, RefusedError) else repr(error))
+        os._exit(1)
+    os.close(refused)
+    if os.read(held, 1) != b"g":
+        os._exit(1)
+    os.close(held)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    spool, key = str(request["spool"]), str(request["key"])
+    measure(spool, key, given.left_out)
+    return spool, key
+
+
+def _check(given: Given, request: Dict[str, Any], handles: Sequence[int]) -> None:
+    """Refuse what may come out otherwise than plainly.
+
+    Raises:
+        RefusedError: says why.
+    """
+    if request["argv"] != given.argv:
+        raise RefusedError("its command line is another: %s" % " ".join(request["argv"]))
+    wanted = dict(request["env"])
+    for name in sorted({*given.env, *wanted}):
+        if given.env.get(name) != wanted.get(name) and not is_of_a_worker(name):
+            raise RefusedError("%s is set for this worker alone" % name)
+    if len(handles) != 3:
+        raise RefusedError("its output did not come with it")
+    for number, handle in enumerate(handles):
+        mine, its = os.fstat(number), os.fstat(handle)
+        if (mine.st_mode & KIND, mine.st_rdev) != (its.st_mode & KIND, its.st_rdev):
+            raise RefusedError("its descriptor %d is of another kind" % number)
+    for folder in first_folders(given.argv):
+        refuse_shadows(folder, given.asked)
+
+
+def is_of_a_worker(name: str) -> bool:
+    """Whether torchrun sets that variable for each worker."""
+    return name in OF_A_WORKER or name.startswith(OF_A_WORKER_PREFIX)
+
+
+def _change(given: Given, request: Dict[str, Any], handles: Sequence[int], parent: int) -> None:
+    """Make anew what a fork has from its parent.
+
+    Raises:
+        RefusedError, OSError: it cannot be.
+    """
+    os.setsid()
+    if not prctl.set_pdeathsig(signal.SIGKILL) or os.getppid() != parent:
+        raise RefusedError("its parent is gone")
+    prctl.set_oom_score_adj(OOM_SCORE)
+    for number, handle in enumerate(handles):
+        os.dup2(handle, number)
+        os.close(handle)
+    env = [(str(name), str(value)) for name, value in request["env"]]
+    set_environment(env)
+    if not rename(given.argv, env):
+        raise RefusedError(NO_RENAME)
+    draw_anew()
+
+
+def seeded_generators() -> List[Any]:
+    """The libraries' own random generators, all of which a fork seeds anew; Python's ``random`` does so by itself."""
+    loaded: Dict[str, Any] = dict(sys.modules)
+    found = [loaded["torch"].default_generator]
+    if "numpy.random" in loaded:
+        found.append(loaded["numpy.random"].mtrand._rand)  # noqa: SLF001
+    sympy = loaded.get("sympy.core.random")
+    found += [getattr(sympy, name, None) for name in ("rng", "_assumptions_rng")]
+    found.append(getattr(getattr(loaded.get("sympy.core.symbol"), "Dummy", None), "_prng", None))
+    return [one for one in found if one is not None]
+
+
+def draw_anew() -> None:
+    """Draw anew what a process draws once: seeds, keys, ids."""
+    for generator in seeded_generators():
+        generator.seed()
+    loaded: Dict[str, Any] = dict(sys.modules)
+    for name in ("multiprocessing.process", "multiprocess.process"):
+        if name in loaded:
+            loaded[name].current_process().authkey = os.urandom(32)
+    if "transformers.utils.hub" in loaded:  # which it tells the hub
+        loaded["transformers.utils.hub"].SESSION_ID = os.urandom(16).hex()
+    if "logging" in loaded:  # what %(relativeCreated)s counts from
+        logging = loaded["logging"]
+        whole = isinstance(logging._startTime, int)  # noqa: SLF001 - since Python 3.13
+        logging._startTime = time.time_ns() if whole else time.time()  # noqa: SLF001
+    if "threading" in loaded:
+        loaded["threading"].main_thread()._set_native_id()  # noqa: SLF001

@@ -1,0 +1,132 @@
+"""What is imported before the first fork, with the collector off, so that its pages stay shared.
+
+Not here: who forks (fork_server/server.py, preload/preload_server.py), packages besides torch
+(fork_server/preload_packages.py).
+"""
+
+import gc
+import importlib
+import os
+import re
+import sys
+from typing import Callable, Iterable, Optional, Sequence, Set
+
+from .cwd_references import Holders
+from .environ_reads import noting
+from .fork_checks import RefusedError, process_state, threads
+
+AGENT_MODULES = ("torch", "torch.distributed.run")
+WORKER_MODULES = ("torch._dynamo",)  # what DDP's constructor and every optimizer import: 823 modules of torch 2.13
+# Before torch 2.10 that makes a folder for temporary files and puts it on the search path, which each worker must do
+# itself. This is half of it, sympy and all.
+OLDER_WORKER_MODULES = ("torch.fx.experimental.symbolic_shapes",)
+
+
+class Imports:
+    """A process's.
+
+    Args:
+        loaded: The modules that were loaded before any of ours.
+        hurried: Whether a run waits: then garbage stays, and what libraries read was noted when they were tried.
+
+    Attributes:
+        asked: The top-level names of modules that were looked for.
+        reads: The variables that a package besides torch has read.
+    """
+
+    def __init__(self, loaded: Iterable[str], *, hurried: bool = False) -> None:
+        self.hurried = hurried
+        self.asked: Set[str] = {name.partition(".")[0] for name in set(sys.modules) - set(loaded)}
+        self.reads: Set[str] = set()
+
+    def load(self, modules: Sequence[str]) -> None:
+        """Import, with the collector off; nothing but modules may be left of it.
+
+        Raises:
+            RefusedError: something was: a thread, a descriptor, output, a variable.
+        """
+
+        def load() -> None:
+            name = ""
+            try:
+                for name in modules:
+                    importlib.import_module(name)
+            except Exception as error:  # noqa: BLE001 - a broken installation
+                raise RefusedError("%s cannot be imported: %r" % (name, error)) from None
+
+        self._load(load, ", ".join(modules))
+
+    def load_package(self, modules: Sequence[str], here: str = "") -> None:
+        """Import modules of a package, as ``load``.
+
+        Args:
+            modules: Their names.
+            here: The working folder's, which is not to be remembered; empty: it may be.
+
+        Raises:
+            RefusedError: it cannot be, or something but modules was left of it.
+        """
+
+        def load() -> None:
+            with noting(self.reads, in_libraries=not self.hurried):
+                for module in modules:
+                    _load_module(module)
+
+        self._load(load, "it", here)
+
+    def _load(self, load: Callable[[], None], what: str, here: str = "") -> None:
+        before = process_state()
+        gc.disable()
+        finder = Asked(self.asked)
+        sys.meta_path.insert(0, finder)  # type: ignore[arg-type,unused-ignore]
+        try:
+            load()
+        finally:
+            sys.meta_path.remove(finder)  # type: ignore[arg-type,unused-ignore]
+            gc.enable()
+        if not self.hurried:
+            gc.collect()
+        if here:
+            Holders().find(Holders(), here)
+        if threads() > 1:  # OpenBLAS ends its own at a fork
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+        after = process_state()
+        if after != before and self.hurried:  # by garbage, perhaps
+            gc.collect()
+            after = process_state()
+        gc.freeze()
+        for name, value in before.items():
+            if after[name] != value:
+                raise RefusedError("importing %s changed %s" % (what, name))
+
+
+def worker_modules(version: str) -> Sequence[str]:
+    """What workers import besides torch that forks can share.
+
+    Args:
+        version: torch's, as in its ``__version__``.
+    """
+    release = re.match(r"(\d+)\.(\d+)", version)
+    newer = release and (int(release.group(1)), int(release.group(2))) >= (2, 10)
+    return WORKER_MODULES if newer else OLDER_WORKER_MODULES
+
+
+def _load_module(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except BaseException as error:  # noqa: BLE001 - whatever it raises, SystemExit too
+        raise RefusedError("it cannot be imported: %r" % error) from None
+
+
+class Asked:
+    """A finder that finds nothing, and notes every top-level name that is looked for."""
+
+    def __init__(self, names: Set[str]) -> None:
+        self.names = names
+
+    def find_spec(self, name: str, _path: Optional[object] = None, _target: Optional[object] = None) -> None:
+        """Note the name."""
+        self.names.add(name.partition(".")[0])

@@ -1,0 +1,239 @@
+"""What a package has made at its import that all forks would share: random generators, and values of one process alone.
+
+Run in a fork that has just imported the package and ends then (fork_server/preload_trial.py), so it may take its time.
+
+Two questions. Which random generators are there that were not before? Every object that Python's collector knows is
+asked for what it refers to, so an attribute, a slot, a closure or a container makes no difference. And which values
+hang on the process: each attribute of each new module gets a digest of all that can be reached from it, and two forks
+compare theirs. What a library keeps outside Python's objects nobody can see.
+"""
+
+import array
+import bisect
+import datetime as dt
+import gc
+import os
+import sys
+import types
+from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+
+from .forked_worker import seeded_generators
+
+MOST = 8 << 20  # objects that are looked at
+LARGEST_ARRAY = 1 << 20  # bytes of an array that are compared
+UNLISTED = (tuple, dict)  # the collector lists none that holds nothing it lists
+AT_ONCE = 4096  # objects that the collector is asked for at once
+LOWEST_ADDRESS, HIGHEST_ADDRESS = 1 << 32, 1 << 57
+LEAVES = (
+    int, bool, float, complex, str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta,
+)  # fmt: skip
+NEVER = (types.CodeType, types.ModuleType, types.FrameType, types.BuiltinFunctionType)  # the same in every process
+OF_IMPORTS = ("__spec__", "__loader__", "__builtins__", "__cached__", "__file__", "__path__")
+# Values that differ from process to process, and that are right in a fork all the same.
+RIGHT_IN_FORKS = frozenset((
+    # What a percentage of CPU time is counted from.
+    "psutil._last_cpu_times", "psutil._last_per_cpu_times", "psutil._last_cpu_times_2", "psutil._last_per_cpu_times_2",
+    # Each fork has its own (fork_worker.draw_anew).
+    "transformers.utils.hub.SESSION_ID", "multiprocess.process._current_process",
+))  # fmt: skip
+
+
+class TooManyError(Exception):
+    """There are more objects than anybody looks at."""
+
+
+class Before:
+    """What there was before the import: objects, modules, generators. It keeps them, so that no id is another's."""
+
+    def __init__(self) -> None:
+        gc.unfreeze()  # what is frozen is not listed
+        gc.collect()
+        self.objects = gc.get_objects()
+        self.ids = set(map(id, self.objects))
+        self.modules = frozenset(sys.modules)
+        self.generators = list(generators())
+
+    def new_generators(self) -> List[Any]:
+        """Those that have come since, but for the libraries' own, which each fork seeds anew."""
+        gc.unfreeze()
+        known = {id(one) for one in (*self.generators, *libraries_own())}
+        found = {id(one): one for one in generators() if id(one) not in known}
+        return list(found.values())
+
+    def new_modules(self) -> List[str]:
+        """The modules that have come since, in order."""
+        return [name for name in list(sys.modules) if name not in self.modules]
+
+
+def libraries_own() -> List[Any]:
+    """The generators that are right in each fork: of ``random``, numpy, torch and sympy, with what they draw by."""
+    found = [*seeded_generators(), getattr(sys.modules.get("random"), "_inst", None)]
+    return found + [getattr(one, "_bit_generator", None) for one in found]
+
+
+def kinds() -> Tuple[type, ...]:
+    """The types of generators, of the libraries that are there."""
+    loaded = dict(sys.modules)
+    found = [getattr(loaded.get("_random"), "Random", None), getattr(loaded.get("torch"), "Generator", None)]
+    found += [getattr(loaded.get("numpy.random"), name, None) for name in ("Generator", "RandomState", "BitGenerator")]
+    return tuple(one for one in found if isinstance(one, type))
+
+
+class _Wanted(dict):  # type: ignore[type-arg] # the zipapp knows no typing
+    """Whether objects of a type are generators that a process seeds once."""
+
+    def __init__(self) -> None:
+        self.kinds = kinds()
+        self.without_state = getattr(sys.modules.get("random"), "SystemRandom", ())  # it asks the kernel each time
+
+    def __missing__(self, kind: type) -> bool:
+        found = any(one in self.kinds for one in kind.__mro__) and self.without_state not in kind.__mro__
+        self[kind] = found
+        return found
+
+
+def generators() -> Iterator[Any]:
+    """Every generator that some object of this process refers to; one may come several times."""
+    wanted = _Wanted()
+    objects = gc.get_objects()
+    for at in range(0, len(objects), AT_ONCE):
+        todo = gc.get_referents(*objects[at : at + AT_ONCE])
+        while todo:
+            one = todo.pop()
+            if wanted[type(one)]:
+                yield one
+            elif type(one) in UNLISTED and not gc.is_tracked(one):
+                todo += gc.get_referents(one)
+
+
+# Two digests of the same values: with each number as it is, and with those left out that may be this process's own.
+Digests = Tuple[int, int]
+
+
+def same(first: Optional[Sequence[int]], second: Optional[Sequence[int]]) -> bool:
+    """Whether two processes have the same values in a place, by their digests; None: that place is not there.
+
+    Either pair of digests is enough. A number may be one process's pid by chance (in a container pids are small): then
+    the digests without it differ though the values are equal. Where a pid is kept those with it differ.
+    """
+    if not first or not second:
+        return first == second
+    return first[0] == second[0] or first[1] == second[1]
+
+
+class Values:
+    """Digests of what each attribute of the new modules leads to, each object counted where it is met first.
+
+    Args:
+        before: What there was before the import.
+        sought: Objects whose place is asked for.
+
+    Raises:
+        TooManyError: there are more objects than anybody looks at.
+    """
+
+    def __init__(self, before: Before, sought: Iterable[Any] = ()) -> None:
+        self.places: Dict[int, str] = dict.fromkeys(map(id, sought), "")  # by the object's id: where it is
+        self._old: Container[int] = before.ids
+        self._of_process = _OfThisProcess()
+        self._seen: Set[int] = set(map(id, libraries_own()))
+        self.digests: Dict[str, Digests] = {}
+        namespaces = {name: _namespace(sys.modules.get(name)) for name in before.new_modules()}
+        self._seen.update(map(id, namespaces.values()))  # functions refer to them
+        for name, namespace in namespaces.items():
+            for attribute, value in list(namespace.items()):
+                if attribute not in OF_IMPORTS and type(attribute) is str:
+                    self._add("%s.%s" % (name, attribute), value)
+
+    def _add(self, place: str, value: Any) -> None:
+        digests = self._digests(place, value)
+        if any(digests) and place not in RIGHT_IN_FORKS:
+            self.digests[place] = digests
+
+    def _digests(self, place: str, value: Any) -> Digests:
+        whole = without_own = 0
+        todo = [value]
+        while todo:
+            one = todo.pop()
+            kind = type(one)
+            if kind in LEAVES:
+                if one == one:  # noqa: PLR0124 - no NaN
+                    whole = hash((whole, one))
+                    own = kind is int and one in self._of_process
+                    without_own = hash((without_own,) if own else (without_own, one))
+                continue
+            key = id(one)
+            if key in self._seen or key in self._old:
+                continue
+            self._seen.add(key)
+            if len(self._seen) > MOST:
+                raise TooManyError
+            if key in self.places:
+                self.places[key] = self.places[key] or place
+            content = _content(one)
+            if content is not None:
+                whole, without_own = hash((whole, content)), hash((without_own, content))
+            elif not issubclass(kind, NEVER):
+                todo += _inside(one)
+        return whole, without_own
+
+
+def _namespace(module: Any) -> Dict[Any, Any]:
+    """A module's own dictionary; not by its attribute, which a lazy module may answer by importing."""
+    for one in gc.get_referents(module):
+        if type(one) is dict:
+            return one
+    return {}
+
+
+def _content(one: Any) -> Optional[bytes]:
+    """The bytes of an array; None for all else."""
+    kind = type(one)
+    if kind is bytearray:
+        return bytes(one)
+    if kind is array.array:
+        return bytes(one.tobytes())
+    library = kind.__module__ if kind.__name__ in ("ndarray", "Tensor", "Parameter") else ""
+    if library == "numpy":
+        return bytes(one.tobytes()) if one.nbytes <= LARGEST_ARRAY and not one.dtype.hasobject else b""
+    if library.partition(".")[0] == "torch" and one.device.type == "cpu" and not one.is_sparse:
+        return repr(one.tolist()).encode() if one.nbytes <= LARGEST_ARRAY else b""
+    return None
+
+
+def _inside(one: Any) -> List[Any]:
+    """What it refers to, in an order that is the same in every process."""
+    if type(one) is dict:  # of a class made in another language the order may be drawn
+        return [part for item in sorted(dict.items(one), key=lambda item: _order(item[0])) for part in item]
+    found = gc.get_referents(one)
+    if issubclass(type(one), dict):  # the collector passes over keys that are texts
+        found += [key for key in dict.keys(one) if type(key) is str]
+    return sorted(found, key=_order) if type(one) in (set, frozenset) else found
+
+
+def _order(item: Any) -> Tuple[str, str]:
+    kind = type(item)
+    if kind in LEAVES:
+        return kind.__name__, repr(item)
+    if isinstance(item, type) or kind is types.FunctionType:
+        return kind.__name__, "%s.%s" % (item.__module__, item.__qualname__)
+    return kind.__name__, repr(sorted(repr(part) for part in gc.get_referents(item) if type(part) in LEAVES))
+
+
+class _OfThisProcess:
+    """Numbers that hang on a process and stay right in its forks: addresses of what is in memory.
+
+    And its pid as a number: it is kept to notice a fork.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        with open("/proc/self/maps", "rb") as stream:
+            places = [line.split(b" ", 1)[0].split(b"-") for line in stream]
+        self.mapped = sorted((int(first, 16), int(end, 16)) for first, end in places)
+
+    def __contains__(self, number: object) -> bool:
+        if not isinstance(number, int) or not LOWEST_ADDRESS < number < HIGHEST_ADDRESS:
+            return number == self.pid
+        at = bisect.bisect_right(self.mapped, (number, HIGHEST_ADDRESS)) - 1
+        return at >= 0 and number < self.mapped[at][1]

@@ -1,0 +1,285 @@
+"""The trial of the packages of clusterddp_preload: what would be wrong if forks shared them. Nothing of it stays.
+
+Each package is imported by a child of the process that has those before it, so a bad one harms no other:
+
+    torch ── child: tries A, good ── its child: tries B, bad, ends
+                                  └─ its next child: tries C, …
+
+All is done twice, in two such chains one after the other, and what differs between them (fork_server/preload_state.py)
+is one process's own: an id, a time, a token.
+
+Not here: which packages, and what is kept of it (fork_server/preload_packages.py), what is looked at
+(fork_server/imports.py, fork_server/fork_checks.py).
+"""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from importlib.machinery import PathFinder
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Sequence, Set, Tuple
+
+from ..system import prctl, procfs
+from .environ_reads import EVERY, own_to_one
+from .fork_checks import RefusedError, children, mapped_files, read_paths, tell
+from .forked_worker import draw_anew
+from .imports import Imports
+from .preload_state import Before, TooManyError, Values, same
+
+LIMIT = 120  # seconds for one package
+APART = 1.1  # seconds between the chains: times that are kept in whole seconds differ
+LOOK = 0.05  # seconds between looks whether a chain has ended
+LARGEST = 600 << 10  # KiB of memory that no file holds
+ALL_TRIED, BAD = 3, 4  # exit codes; why it is bad is on record
+SITES = ("site-packages", "dist-packages")  # where installers put things
+NO_SUCH = "no module or distribution of that name is installed"
+
+
+class Verdict(NamedTuple):
+    """What the trial of a package has shown.
+
+    Attributes:
+        name: As the inventory names it: a module, or a distribution.
+        modules: What is imported for it.
+        left_out: Why it is not imported before a fork; empty: it is.
+        reads: Variables that it reads when it is imported.
+        asks: Top-level names of modules that it looks for.
+    """
+
+    name: str
+    modules: Tuple[str, ...] = ()
+    left_out: str = ""
+    reads: Tuple[str, ...] = ()
+    asks: Tuple[str, ...] = ()
+
+
+class Seen(NamedTuple):
+    """What one chain has seen of a package: its verdict, the files that were read, its values' digests by place."""
+
+    verdict: Verdict
+    paths: Sequence[str]
+    values: Mapping[str, Sequence[int]]
+
+
+def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> Tuple[List[Verdict], Set[str]]:
+    """A verdict on each package, and all paths that these hang on.
+
+    Args:
+        names: In the order of their imports.
+        folder: Where a file and a folder are made for it, and removed.
+        meanwhile: Is called again and again while it lasts.
+    """
+    left_out: Dict[str, Verdict] = {}
+    paths = read_paths()
+    here = os.path.join(
+        folder, "cwd-" + os.urandom(8).hex()
+    )  # for both chains, since packages have it in what they keep
+    while True:
+        wanted = [name for name in names if name not in left_out]
+        first = _chain(wanted, here, meanwhile)
+        for seen in first.values():
+            paths.update(seen.paths)
+        good = [name for name in wanted if not first[name].verdict.left_out]
+        bad = {name: first[name].verdict for name in wanted if name not in good}
+        differing: Dict[str, Verdict] = {}
+        if good:
+            until = time.monotonic() + APART
+            while time.monotonic() < until:
+                meanwhile()
+                time.sleep(LOOK)
+            second = _chain(good, here, meanwhile)
+            differing = {name: found for name in good for found in _compared(first[name], second[name])}
+        left_out.update(differing)
+        if not differing:  # else others may have one of them by their own imports
+            verdicts = {**left_out, **bad, **{name: first[name].verdict for name in good}}
+            return [verdicts[name] for name in names], paths
+
+
+def _compared(first: Seen, second: Seen) -> Iterator[Verdict]:
+    """The verdict on a package that is not the same twice."""
+    if second.verdict.left_out:
+        yield second.verdict
+        return
+    for place in (*first.values, *second.values):
+        if not same(first.values.get(place), second.values.get(place)):
+            reason = "%s is another in each process that imports it, and all workers would share one" % place
+            yield first.verdict._replace(left_out=reason)
+            return
+
+
+def _chain(names: Sequence[str], here: str, meanwhile: Callable[[], None]) -> Dict[str, Seen]:
+    """What a chain of processes has seen of each package."""
+    os.mkdir(here, 0o700)
+    path = here + ".notes"
+    notes = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.unlink(path)
+        parent = os.getpid()
+        child = os.fork()
+        if not child:
+            _end_with(parent)
+            os.chdir(here)
+            _try_each(names, here, notes)
+        while not os.waitpid(child, os.WNOHANG)[0]:
+            meanwhile()
+            time.sleep(LOOK)
+        found = _read(os.pread(notes, os.fstat(notes).st_size, 0))
+    finally:
+        os.close(notes)
+        os.rmdir(here)
+    return {name: found.get(name, Seen(Verdict(name, left_out="it could not be tried"), (), {})) for name in names}
+
+
+def _read(data: bytes) -> Dict[str, Seen]:
+    found: Dict[str, Seen] = {}
+    for line in data.splitlines():
+        name, modules, left_out, reads, asks, paths, values = json.loads(line)
+        found[name] = Seen(Verdict(name, tuple(modules), left_out, tuple(reads), tuple(asks)), paths, values)
+    return found
+
+
+def _end_with(parent: int) -> None:
+    """End when the parent does, and at once if it has already."""
+    if not prctl.set_pdeathsig(signal.SIGKILL) or os.getppid() != parent:
+        os._exit(1)
+
+
+def _try_each(names: Sequence[str], here: str, notes: int) -> NoReturn:
+    """In a fork: try them all, and end."""
+    try:
+        for name in names:
+            parent = os.getpid()
+            child = os.fork()
+            if child:
+                status = os.waitpid(child, 0)[1]
+                if status == ALL_TRIED << 8:  # it went on to the last one
+                    break
+                if status != BAD << 8:
+                    _note(notes, Seen(Verdict(name, left_out="importing it ended the process"), (), {}))
+                continue
+            _end_with(parent)
+            signal.alarm(LIMIT)
+            seen = _try(name, here)
+            signal.alarm(0)
+            _note(notes, seen)
+            if seen.verdict.left_out:
+                for pid in children():
+                    os.kill(int(pid), signal.SIGKILL)
+                os._exit(BAD)
+        os._exit(ALL_TRIED)
+    finally:
+        os._exit(1)
+
+
+def _try(name: str, here: str) -> Seen:
+    """Import a package as a fork server would, and look at what came of it."""
+    imports = Imports(sys.modules)
+    values: Mapping[str, Sequence[int]] = {}
+    modules: Tuple[str, ...] = ()
+    files, loaded = mapped_files(), set(sys.modules)
+    try:
+        draw_anew()  # what it draws from the libraries' generators is another in each chain, too
+        memory = procfs.anonymous_memory()
+        before = Before()
+        for_looking = procfs.anonymous_memory() - memory
+        modules = tuple(modules_of(name, sys.path))
+        reason = reason_against(modules, imports, here)
+        if not reason and procfs.anonymous_memory() - for_looking > LARGEST:
+            reason = "with it the process would have more than %d MB" % (LARGEST >> 10)
+        if not reason:
+            found = before.new_generators()
+            state = Values(before, found)
+            values = state.digests
+            reason = "; ".join(_of_generator(one, state.places[id(one)]) for one in found[:1])
+    except TooManyError:
+        reason = "it has too many objects to look at"
+    except BaseException as error:  # noqa: BLE001 - what it has done has harmed us
+        reason = "importing it was followed by %r" % error
+    paths = mapped_files() - files
+    for module in set(sys.modules) - loaded:
+        file = getattr(sys.modules.get(module), "__dict__", {}).get("__file__")
+        paths.update([file] if isinstance(file, str) else [])
+    asks = sorted({*imports.asked, *(module.partition(".")[0] for module in (name, *modules))})
+    return Seen(Verdict(name, modules, reason[:400], tuple(sorted(imports.reads)), tuple(asks)), sorted(paths), values)
+
+
+def _of_generator(one: Any, place: str) -> str:
+    kind = type(one)
+    what = "%s.%s" % (kind.__module__, kind.__qualname__)
+    return "it keeps a random generator of its own%s, of the type %s, which all workers would share" % (
+        " in %s" % place if place else "", what
+    )  # fmt: skip
+
+
+def reason_against(modules: Sequence[str], imports: Imports, here: str = "") -> str:
+    """Import a package; why it should not have been, empty where all is well.
+
+    Args:
+        modules: Its modules.
+        imports: What it is imported by; has what it reads and asks for afterwards.
+        here: The working folder's name, that nobody is to remember; empty: anybody may.
+    """
+    if not modules:
+        return NO_SUCH
+    before = set(sys.modules)
+    try:
+        imports.load_package(modules, here)
+    except RefusedError as error:
+        return str(error)
+    read = own_to_one(imports.reads)
+    if read:
+        return "it reads %s when it is imported" % ("all variables" if read == EVERY else read)
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
+        if isinstance(file, str) and not _is_installed(file):
+            return "it imports %s, which is not installed" % file
+    return ""
+
+
+def _is_installed(file: str) -> bool:
+    library = os.path.join(os.path.dirname(os.__file__), "")
+    return any("/%s/" % site in file for site in SITES) or file.startswith((library, os.path.realpath(library)))
+
+
+def modules_of(name: str, search: Sequence[str]) -> List[str]:
+    """What to import for a name: the module of that name, else the modules of the distribution; none: there is neither.
+
+    Args:
+        name: As in an inventory.
+        search: As ``sys.path``.
+    """
+    top = name.partition(".")[0]
+    if "-" not in name and (top in sys.modules or PathFinder.find_spec(top, list(search))):
+        return [name]
+    wanted = _normal(name)
+    for folder in search:
+        try:
+            entries = os.listdir(folder)
+        except OSError:  # no folder: nothing is installed there
+            continue
+        for entry in entries:
+            if entry.endswith(".dist-info") and _normal(entry[: -len(".dist-info")].partition("-")[0]) == wanted:
+                return sorted(_top_levels(os.path.join(folder, entry, "RECORD")))
+    return []
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _top_levels(record: str) -> Set[str]:
+    """The top-level modules that a distribution's list of files names."""
+    try:
+        with open(record, encoding="utf-8", errors="replace") as stream:
+            paths = [line.partition(",")[0].split("/") for line in stream]
+    except OSError:  # it has no list
+        return set()
+    packages = {path[0] for path in paths if len(path) == 2 and path[1].startswith("__init__.")}
+    modules = {path[0].partition(".")[0] for path in paths if len(path) == 1 and path[0].endswith((".py", ".so"))}
+    return {name for name in packages | modules if name.isidentifier()}
+
+
+def _note(notes: int, seen: Seen) -> None:
+    tell(notes, json.dumps([*seen.verdict, seen.paths, seen.values]))

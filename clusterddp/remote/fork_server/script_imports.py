@@ -1,0 +1,75 @@
+"""Which packages a script may import, by the words of the import statements in its project's files.
+
+Nothing is executed. Not here: what follows from it (fork_server/server.py).
+"""
+
+import os
+import re
+import sys
+from importlib.machinery import PathFinder
+from typing import Dict, Iterable, List, Sequence, Set
+
+from .environ_writes import UnknownError, project_files
+
+IMPORT_LINE = re.compile(rb"^[ \t]*(?:from|import)[ \t]+([^\n#]+)", re.MULTILINE)
+
+
+def needs_packages(argv: Sequence[str], folders: Sequence[str]) -> bool:
+    """Whether a script may import a package that is neither Python's own nor the project's; True if in doubt.
+
+    Args:
+        argv: A worker's command line.
+        folders: The project's.
+    """
+    own = os.path.dirname(os.__file__)
+    search = [path for path in sys.path if path not in (*folders, own, own + "/lib-dynload")]
+    try:
+        words = script_words(argv, folders)
+        if "-m" in argv[1:3] and not words:
+            return True
+        return any(PathFinder.find_spec(word, search) for word in words)
+    except (OSError, ImportError, UnknownError, ValueError):
+        return True
+
+
+def script_words(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
+    """All words in import statements of a script, and of the project's files that it may import by those.
+
+    Args:
+        argv: A worker's command line.
+        folders: The project's.
+
+    Raises:
+        OSError, UnknownError, ValueError: the project's files cannot be read, or are too many.
+    """
+    by_name: Dict[str, List[str]] = {}
+    for path in project_files(folders):
+        for part in re.findall(r"\w+", path[: -len(".py")]):
+            by_name.setdefault(part, []).append(path)
+    script = [word for word in argv[1:] if word != "-u"]
+    module = script[1].split(".") if script[:1] == ["-m"] else []
+    todo = [path for part in module for path in by_name.get(part, ())] if module else [os.path.abspath(script[0])]
+    words: Set[str] = set()
+    seen: Set[str] = set()
+    while todo:
+        path = todo.pop()
+        if path not in seen:
+            seen.add(path)
+            more = import_words([path]) - words
+            words |= more
+            todo += [other for word in more for other in by_name.get(word, ())]
+    return words
+
+
+def import_words(paths: Iterable[str]) -> Set[str]:
+    """All words in import statements of Python files.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    words: Set[bytes] = set()
+    for path in paths:
+        with open(path, "rb") as stream:
+            for line in IMPORT_LINE.findall(stream.read()):
+                words.update(re.findall(rb"\w+", line))
+    return {word.decode("utf-8", "replace") for word in words}

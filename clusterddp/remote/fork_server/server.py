@@ -1,0 +1,225 @@
+"""A run's fork server: imports torch once, then forks the agents, the store and each worker from itself.
+
+Besides torch it imports the packages of clusterddp_preload (fork_server/preload_packages.py).
+
+The supervisor starts it with the very command line of a worker, `python -u SCRIPT ARGS`, and the start-up hook
+(worker/hook/sitecustomize.py) calls ``serve`` while the interpreter is still starting. A worker is a fork that returns
+from there into Python's own start: it runs the script as any other.
+
+    supervisor ── fork server ── keeper ── worker    one keeper a worker, between it and its shim
+        └─ agent, store   forked too, adopted by the supervisor; they wait for their orders
+
+The server reads no request itself and installs no signal handler; a keeper that fails harms one start. If the server
+dies the workers go on, and later ones are started plainly.
+
+Not here: a fork's life as a keeper (fork_server/worker_parent.py), as a worker (fork_server/forked_worker.py), as
+agent or store
+(fork_server/forked_agent.py); what is imported (fork_server/imports.py); a server that has done so before the run
+(preload/preload_server.py); the shim's side (worker/fork_client.py), the supervisor's
+(supervisor/fork_server_process.py).
+"""
+
+import array
+import json
+import os
+import select
+import socket
+import sys
+import time
+from typing import Iterable, List, NoReturn, Tuple
+
+from ..spool.layout import Spool
+from ..system.rename import rename
+from . import forked_agent
+from .environ_writes import mattering_write
+from .fork_checks import (
+    FORK_SOCKET,
+    NO_RENAME,
+    RefusedError,
+    first_folders,
+    refuse_start_up_code,
+    refuse_unknown_python,
+    tell,
+)
+from .forked_worker import Given
+from .imports import AGENT_MODULES, Imports, worker_modules
+from .preload_packages import Preload, clash_with
+from .script_imports import needs_packages
+from .worker_parent import Keeper
+
+LONGEST = 65536  # bytes of a request
+MOST_HANDLES = 8  # with a request
+SLOW = 20.0  # seconds after which nothing more is imported ahead: workers wait for us no longer than a minute
+REAP = 0.5  # seconds between looks for keepers that have ended
+TITLE = "clusterddp: fork server of %s"  # its command line and its keepers', for `ps`
+
+
+def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
+    """Import and fork until killed; returns in each worker alone, with its spool and ``<start>.<local_rank>``.
+
+    Args:
+        spool: The node's.
+        told: The descriptor of the socket to the supervisor.
+        loaded: The modules that were loaded before any of ours.
+    """
+    try:
+        began = time.monotonic()
+        imports = Imports(loaded, hurried=True)
+        refuse_unknown_python()
+        refuse_start_up_code()
+        orders = socket.socket(fileno=int(told))
+        server = Server(spool, orders, Given.of_this_process(imports.asked))
+        listener = server.listen()
+        imports.load(AGENT_MODULES)
+        server.obey(listener)
+        if needs_packages(server.given.argv, server.folders):  # else it waits for no more than its agent did
+            imports.load(worker_modules(sys.modules["torch"].__version__))
+            server.preload(imports, listener, began)
+        return server.run(listener)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, workers are started plainly
+        tell(int(told), "refused %s" % (error if isinstance(error, RefusedError) else repr(error)))
+        os._exit(0)
+
+
+class Server:
+    """The process that imports and forks.
+
+    Args:
+        spool: The node's.
+        orders: The socket to the supervisor.
+        given: What workers have from it.
+
+    Raises:
+        RefusedError: the project sets a variable too late.
+    """
+
+    def __init__(self, spool: str, orders: socket.socket, given: Given) -> None:
+        self.spool, self.orders, self.given = spool, orders, given
+        self.orders.setblocking(False)
+        self.supervisor = os.getppid()
+        self.folders = list(dict.fromkeys([os.getcwd(), *first_folders(given.argv)]))  # the project's
+        self.refuse_late_variables()
+
+    def refuse_late_variables(self) -> None:
+        """Refuse where the project sets a variable that torch, imported here, has read before.
+
+        Raises:
+            RefusedError: names the line.
+        """
+        write = mattering_write(self.folders)
+        if write:
+            raise RefusedError("%s, which torch may read when it is imported" % write)
+
+    def listen(self) -> socket.socket:
+        """The socket for shims, who wait until all is imported; where it never is, they are let go by our end.
+
+        Raises:
+            RefusedError: this kernel cannot have two command lines in one program.
+        """
+        if not rename([TITLE % self.spool], self.given.env.items()):
+            raise RefusedError(NO_RENAME)
+        return listen_in(self.spool)
+
+    def obey(self, listener: socket.socket) -> None:
+        """Fork what the supervisor has asked for by now; it adopts each from a process between.
+
+        A request is ``{role, spool}``; with it come the socket for its order and the role's own descriptors.
+        """
+        while True:
+            handles = array.array("i")
+            try:
+                data, ancillary, _, _ = self.orders.recvmsg(LONGEST, socket.CMSG_SPACE(MOST_HANDLES * handles.itemsize))
+            except BlockingIOError:
+                return
+            for _, _, rights in ancillary:
+                handles.frombytes(rights)
+            if not data:  # the supervisor is gone
+                os._exit(0)
+            request = json.loads(data)
+            between = os.fork()
+            if between:
+                os.waitpid(between, 0)
+            else:
+                self.fork_adopted(listener, request["role"], request["spool"], list(handles))
+            for handle in handles:
+                os.close(handle)
+
+    def fork_adopted(self, listener: socket.socket, role: str, spool: str, handles: List[int]) -> NoReturn:
+        """In the process between: fork once more, and end."""
+        middle = os.getpid()
+        if os.fork():
+            os._exit(0)
+        try:
+            listener.close()
+            self.orders.close()
+            forked_agent.run(role, spool, handles, self.supervisor, middle)
+        finally:
+            os._exit(1)
+
+    def preload(self, imports: Imports, listener: socket.socket, began: float) -> None:
+        """Import the plan's packages; agent and store do not wait for it, nor workers for a disk that is slow.
+
+        Raises:
+            RefusedError: a package is not as it was when it was tried.
+        """
+        run = Spool(self.spool)
+        plan = run.readable_plan()
+        preload = Preload(run.state, plan.preload if plan else ())
+        preload.decide(lambda: self.obey(listener))
+        asks = {name for one in preload.wanted for name in one.asks}
+        reads = {name for one in preload.wanted for name in one.reads}
+        clash = clash_with(self.folders, asks, reads) if preload.wanted else ""
+        preload.leave_out(lambda _: clash)
+        slow = "importing had taken %d s by then" % SLOW
+        for one in preload.wanted:
+            if time.monotonic() - began > SLOW:
+                preload.leave_out(lambda verdict: "" if verdict in preload.imported else slow)
+                break
+            preload.load(one, imports)
+            self.obey(listener)
+        self.given = self.given._replace(left_out=preload.not_to_be_had)
+        if preload.imported:
+            tell(self.orders.fileno(), "preloaded " + ", ".join(one.name for one in preload.imported))
+        for one in preload.left_out:
+            tell(self.orders.fileno(), "left %s: %s" % (one.name, one.left_out))
+
+    def run(self, listener: socket.socket) -> Tuple[str, str]:
+        """Say so, then fork a keeper for each connection, and what the supervisor asks for; returns in a worker."""
+        tell(self.orders.fileno(), "ready")
+        while True:
+            ready = select.select([listener, self.orders], [], [], REAP)[0]
+            _reap()
+            if self.orders in ready:
+                self.obey(listener)
+            if listener not in ready:
+                continue
+            connection = listener.accept()[0]
+            if not os.fork():
+                listener.close()
+                self.orders.close()
+                return Keeper(self.given, connection).run()
+            connection.close()
+
+
+def listen_in(folder: str) -> socket.socket:
+    """A listening socket, which is in the folder only once somebody can connect to it."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    os.fchmod(listener.fileno(), 0o600)  # the file that bind makes has this mode, whatever the umask
+    path = os.path.join(folder, FORK_SOCKET)
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # By this name, for a folder's own path may be too long for an address.
+        listener.bind("/proc/self/fd/%d/%s.new" % (handle, FORK_SOCKET))
+    finally:
+        os.close(handle)
+    listener.listen(128)
+    os.rename(path + ".new", path)
+    return listener
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:  # no child is left
+        pass

@@ -1,0 +1,289 @@
+"""A host's warm server: a process of no run that has imported torch, and forks a run's fork server from that.
+
+It has a folder of its own, no port, no secrets, none of a run's names; it never imports the project's code. The helper
+starts it for the next run (supervisor/preload_client.py); first it waits until the present one has ended. A request of
+the helper becomes the processes that a start has otherwise, so that all of the run descends from its supervisor:
+
+    warm server ── (ends) ── fence ── supervisor ── fork server of the run
+                              exec      exec         as in fork_server/server.py, with the run's command line and folder
+
+What was imported is what it would be now, or the request is refused: every file that was read, and every folder that is
+searched, is compared. It ends when nobody has asked for so long as it is to stay, when its folder is gone, and when it
+has become large.
+
+Besides torch it imports the packages of clusterddp_preload that have passed their trial
+(fork_server/preload_packages.py).
+
+Not here: which runs may be begun from it, and its start (supervisor/preload_client.py).
+"""
+
+import gc
+import json
+import os
+import select
+import socket
+import sys
+import time
+from typing import Any, Dict, Iterable, List, NoReturn, Sequence, Tuple
+
+from ..fork_server.cwd_references import Holders
+from ..fork_server.fork_checks import (
+    FORK_SOCKET,
+    NO_RENAME,
+    RefusedError,
+    first_folders,
+    import_state,
+    read_paths,
+    refuse_start_up_code,
+    refuse_unknown_python,
+)
+from ..fork_server.imports import AGENT_MODULES, Imports, worker_modules
+from ..fork_server.preload_packages import Preload, clash_with
+from ..fork_server.preload_trial import LARGEST, Verdict
+from ..fork_server.server import listen_in
+from ..fork_server.worker_parent import receive
+from ..system import cgroups, prctl, procfs
+from ..system.bootstrap import write_json
+from ..system.clock import boot_clock
+from ..system.rename import rename
+from .run_start import Beginning, Request, be_fence
+from .server_folder import BEGUN_WITH, REFUSED, read_wishes, state_of
+
+TITLE = "clusterddp: warm server"  # its command line, for `ps`
+LOOK = 2.0  # seconds between looks at what ends it, and for runs that have ended
+HELD_UP = 127
+PATIENCE = 5.0  # seconds for a request to come whole
+TO_SPARE = 2 * LARGEST  # KiB that the host has to have left before it begins
+FIRST_TO_GO = 1000  # its oom_score_adj; forks have the helper's
+DRIVER = "/proc/driver/nvidia/version"
+
+
+def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
+    """Import and fork until it is time to end; returns in each worker alone, with its spool and name.
+
+    Args:
+        folder: Its own.
+        told: ``warm``, the seconds that it stays, pid and start ticks of a process whose end it awaits (0: none).
+        loaded: The modules that were loaded before any of ours.
+    """
+    try:
+        _, stays, pid, ticks = told.split(" ")
+        imports = Imports(loaded)
+        refuse_unknown_python()
+        refuse_start_up_code()
+        server = WarmServer(folder, float(stays), imports)
+        server.await_end(int(pid), int(ticks))
+        server.load()
+        return server.run()
+    except BaseException as error:  # noqa: BLE001 - whatever it is, runs are started without
+        sys.stderr.write("%s%s\n" % (REFUSED, error if isinstance(error, RefusedError) else repr(error)))
+        os._exit(0)
+
+
+class WarmServer:
+    """The process.
+
+    Args:
+        folder: Its own.
+        stays: Seconds.
+        imports: What it imports by.
+
+    Raises:
+        RefusedError: it cannot be one.
+    """
+
+    def __init__(self, folder: str, stays: float, imports: Imports) -> None:
+        self.folder, self.stays, self.imports = folder, stays, imports
+        self.here = os.getcwd()  # a name that stands nowhere else: whoever keeps it is found by it
+        self.live: List[procfs.ProcStat] = []  # fences of runs that were begun here
+        self.candidates: Tuple[Verdict, ...] = ()  # packages that it may import for some project
+        self.clash = ""  # why it has imported none of them, for the run that it was begun by
+        if not rename([TITLE], dict(os.environ).items()):
+            raise RefusedError(NO_RENAME)
+        for path in sys.path:
+            if not os.path.isabs(path):
+                raise RefusedError("the search path holds %r" % path)
+
+    def await_end(self, pid: int, ticks: int) -> None:
+        """Wait until that process has ended: it has the machine's cores."""
+        while pid and procfs.start_ticks(pid) == ticks:
+            self.end_if_gone(self.here)
+            time.sleep(LOOK)
+
+    def end_if_gone(self, path: str) -> None:
+        """End where a file of ours is gone: somebody has removed us."""
+        if not os.path.exists(path):
+            os._exit(0)
+
+    def load(self) -> None:
+        """Import; note what that has read, and who remembers the folder.
+
+        Raises:
+            RefusedError: something but modules was left of it, or the host has too little memory.
+        """
+        for left in (procfs.available_bytes(), cgroups.told()["memory_left"]):
+            if left is not None and left >> 10 < TO_SPARE:
+                raise RefusedError("only %d MB of memory are left here" % (left >> 20))
+        self.imports.load(AGENT_MODULES)
+        self.imports.load(worker_modules(sys.modules["torch"].__version__))
+        self.load_packages()
+        self.holders = Holders()
+        gc.unfreeze()  # what is frozen is not listed
+        self.holders.find(self, self.here)
+        gc.collect()
+        gc.freeze()
+        os.chdir("/")
+        self.seen = {path: import_state(path, self.imports.asked) for path in read_paths()}
+        self.driver = _driver()
+        prctl.set_oom_score_adj(FIRST_TO_GO)
+        told: Dict[str, Any] = {"reads": sorted(self.imports.reads)}
+        told["packages"] = [one.name for one in self.preload.imported]
+        told["left_out"] = ["%s: %s" % (one.name, one.left_out) for one in self.preload.left_out]
+        told["considered"] = sorted({name for one in self.preload.verdicts for name in one.reads})
+        write_json(os.path.join(self.folder, BEGUN_WITH), told, durable=False)
+
+    def load_packages(self) -> None:
+        """Import what the inventory names, but for what has not passed its trial, and what reads a secret.
+
+        Nothing at all where the project would see it: its runs are begun here with torch alone.
+
+        Raises:
+            RefusedError: a package is not as it was when it was tried.
+        """
+        wishes = read_wishes(self.folder)
+
+        def against(one: Verdict) -> str:
+            secret = next((name for name in one.reads if name in wishes.secrets), "")
+            return "it reads %s, a secret, when it is imported" % secret if secret else ""
+
+        self.preload = Preload(state_of(self.folder), wishes.preload)
+        self.preload.decide(lambda: self.end_if_gone(self.here))
+        self.preload.leave_out(against)
+        self.candidates = tuple(self.preload.wanted)
+        self.clash = self.clash_of(wishes.cwd, wishes.argv) if wishes.cwd else ""
+        os.chdir(self.here)
+        self.preload.leave_out(lambda _: self.clash)
+        for one in self.preload.wanted:
+            self.preload.load(one, self.imports)
+            self.imports.reads.update(one.reads)
+
+    def clash_of(self, cwd: str, argv: Sequence[str]) -> str:
+        """Why a project could see that packages were imported before its script began; the folder is another then."""
+        if not self.candidates:
+            return ""
+        try:
+            os.chdir(cwd)
+        except OSError:  # it was removed: there is no such project
+            return ""
+        folders = list(dict.fromkeys([cwd, *first_folders(argv)]))
+        asks = {name for one in self.candidates for name in one.asks}
+        reads = {name for one in self.candidates for name in one.reads}
+        return clash_with(folders, asks, reads | self.imports.reads)
+
+    def run(self) -> Tuple[str, str]:
+        """Serve; returns in a worker."""
+        path = os.path.join(self.folder, FORK_SOCKET)
+        listener = listen_in(self.folder)
+        last = boot_clock()
+        while True:
+            ready = select.select([listener], [], [], LOOK)[0]
+            self.end_if_gone(path)
+            self.live = [fence for fence in self.live if procfs.start_ticks(fence.pid) == fence.ticks]
+            now = boot_clock()
+            last = now if self.live else last
+            if not ready and now - last > self.stays:
+                os._exit(0)
+            if not ready:
+                self.end_if_large()
+                continue
+            last = now
+            connection = listener.accept()[0]
+            told, tells = os.pipe()
+            between = os.fork()
+            if not between:
+                listener.close()
+                os.close(told)
+                return self.begin(connection, tells)
+            os.close(tells)
+            connection.close()
+            with os.fdopen(told, "rb") as stream:
+                pid = int(stream.read() or 0)
+            os.waitpid(between, 0)
+            fence = procfs.read_process(pid)
+            self.live += [fence] if fence else []
+
+    def end_if_large(self) -> None:
+        """End where it has become large."""
+        size = procfs.own_memory(os.getpid())
+        if size > LARGEST:
+            sys.stderr.write("%sit had grown to %d MB\n" % (REFUSED, size >> 10))
+            sys.stderr.flush()
+            os._exit(0)
+
+    def begin(self, connection: socket.socket, tells: int) -> Tuple[str, str]:
+        """In the process between: check, fork the fence, end; returns in a worker."""
+        try:
+            connection.settimeout(PATIENCE)
+            data, handles = receive(connection, 4)
+            request = Request(**data)
+            self.refuse_changes()
+            self.refuse_project(request)
+            connection.sendall(b'{"ready": true}\n')
+            if connection.recv(1) != b"g":  # it waited too long, and has started the run plainly
+                os._exit(0)
+            os.setsid()
+            fence = os.fork()
+        except BaseException as error:  # noqa: BLE001 - the helper starts it plainly
+            reason = str(error) if isinstance(error, RefusedError) else repr(error)
+            _answer(connection, {"refused": reason})
+        if fence:
+            os.write(tells, b"%d" % fence)
+            os._exit(0)
+        os.close(tells)
+        connection.close()
+        try:
+            left_out = self.preload.not_to_be_had
+            return be_fence(Beginning(self.here, self.holders, self.imports.asked, left_out), request, handles)
+        except BaseException:  # noqa: BLE001 - the helper hears that there is no supervisor
+            os._exit(HELD_UP)
+
+    def refuse_changes(self) -> None:
+        """Refuse where an import would find something else now.
+
+        Raises:
+            RefusedError: names the file.
+        """
+        for path, state in self.seen.items():
+            if import_state(path, self.imports.asked) != state:
+                raise RefusedError("%s has changed since it was started" % path)
+        if _driver() != self.driver:
+            raise RefusedError("the driver has changed since it was started")
+
+    def refuse_project(self, request: Request) -> None:
+        """Refuse where a server that this project's run had left would have imported other packages.
+
+        Raises:
+            RefusedError: says why.
+        """
+        clash = self.clash_of(request.cwd, request.argv)
+        os.chdir("/")
+        if clash and not self.clash:
+            raise RefusedError(clash)
+        if self.clash and not clash:
+            raise RefusedError("it has no packages, since for another run %s" % self.clash)
+
+
+def _answer(connection: socket.socket, answer: Dict[str, Any]) -> NoReturn:
+    """Say it, and end."""
+    try:
+        connection.sendall(json.dumps(answer).encode() + b"\n")
+    finally:
+        os._exit(0)
+
+
+def _driver() -> bytes:
+    try:
+        with open(DRIVER, "rb") as stream:
+            return stream.read()
+    except OSError:  # no such driver on this host
+        return b""

@@ -1,0 +1,137 @@
+"""What a request to a warm server becomes: the fence, the supervisor and the fork server of a run.
+
+Here it is done, in forks of the server. Not here: the server itself (preload/preload_server.py).
+"""
+
+import os
+import signal
+import socket
+from typing import Dict, FrozenSet, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
+
+from ..fork_server.cwd_references import Holders
+from ..fork_server.fork_checks import RefusedError, tell
+from ..fork_server.forked_worker import Given
+from ..fork_server.server import Server
+from ..system import prctl
+from ..system.interpreter_argv import NotFoundError, begin_otherwise
+from ..system.rename import set_environment
+from .server_folder import SCRIPT
+
+
+class Request(NamedTuple):
+    """What the helper asks for.
+
+    Attributes:
+        program: The helper's interpreter, with the words up to the zipapp.
+        spool: The node's.
+        env: Of fence and supervisor.
+        listening: Which listening sockets came behind the supervisor's stdin and stdout: store's, run control's.
+        score: The oom_score_adj of all of them.
+        cwd: The workers'.
+        argv: A worker's command line.
+        worker_env: What all workers have in common.
+        log: The fork server's output.
+    """
+
+    program: List[str]
+    spool: str
+    env: Dict[str, str]
+    listening: List[bool]
+    score: int
+    cwd: str
+    argv: List[str]
+    worker_env: Dict[str, str]
+    log: str
+
+
+class Beginning(NamedTuple):
+    """What a fork server has from the warm one.
+
+    Attributes:
+        here: The folder that was begun in.
+        holders: Who remembers that.
+        asked: The top-level names of modules that were looked for.
+        left_out: Those of packages that it could not preload.
+    """
+
+    here: str
+    holders: Holders
+    asked: Set[str]
+    left_out: FrozenSet[str]
+
+
+def be_fence(beginning: Beginning, request: Request, handles: List[int]) -> Tuple[str, str]:
+    """Fork the supervisor, execute the fence; returns in a worker."""
+    for handle in handles:
+        os.set_inheritable(handle, False)
+    stdin, stdout, *rest = handles
+    store, control = (rest.pop(0) if there else None for there in request.listening)
+    _reset_score(request.score)
+    prctl.set_subreaper()
+    feed, told = os.pipe(), os.pipe()
+    supervisor = os.fork()
+    if supervisor:
+        null = os.open(os.devnull, os.O_RDWR)
+        _execute(request, ("fence", supervisor), (null, null, null), (feed[0], told[1], control))
+    prctl.set_subreaper()
+    ours, its = (one.detach() for one in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    server = os.fork()
+    if server:
+        log = os.open(os.path.join(request.spool, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        handed = (store, control, feed[1], told[0], ours)
+        _execute(request, ("supervisor", server), (stdin, stdout, log), handed)
+    return be_fork_server(beginning, request, its)
+
+
+def be_fork_server(beginning: Beginning, request: Request, orders: int) -> Tuple[str, str]:
+    """Become what the supervisor would have started as `python -u SCRIPT`; returns in a worker."""
+    try:
+        parent = os.getppid()
+        log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for number, handle in enumerate((null, log, log)):
+            os.dup2(handle, number)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and int(name) != orders:
+                _close(int(name))
+        if not prctl.set_pdeathsig(signal.SIGKILL) or os.getppid() != parent:
+            os._exit(1)
+        os.setpgid(0, 0)
+        os.chdir(request.cwd)
+        set_environment(request.worker_env.items())
+        beginning.holders.replace(os.getcwd())
+        begin_otherwise(SCRIPT, beginning.here, request.argv, os.getcwd())
+        given = Given(request.argv, request.worker_env, beginning.asked, beginning.left_out)
+        server = Server(request.spool, socket.socket(fileno=orders), given)
+        return server.run(server.listen())
+    except BaseException as error:  # noqa: BLE001 - workers are started plainly then
+        known = isinstance(error, (RefusedError, NotFoundError))
+        tell(orders, "refused %s" % (error if known else repr(error)))
+        os._exit(0)
+
+
+def _execute(
+    request: Request, role: Tuple[str, int], streams: Tuple[int, int, int], handed: Sequence[Optional[int]]
+) -> NoReturn:
+    """Execute a role of the zipapp: with its spool, a pid, and the descriptors it has, or ``-``."""
+    for handle in handed:
+        if handle is not None:
+            os.set_inheritable(handle, True)
+    for number, handle in enumerate(streams):
+        os.dup2(handle, number)
+    os.chdir("/")
+    numbers = ["-" if handle is None else str(handle) for handle in handed]
+    argv = [*request.program, role[0], request.spool, *numbers, str(role[1])]
+    os.execve(argv[0], argv, request.env)
+
+
+def _reset_score(score: int) -> None:
+    with open("/proc/self/oom_score_adj", "w") as stream:
+        stream.write(str(score))
+
+
+def _close(handle: int) -> None:
+    try:
+        os.close(handle)
+    except OSError:  # it is closed already
+        pass

@@ -1,0 +1,149 @@
+"""The folder of a host's warm server: whether one is alive, and its end.
+
+Not here: its start (supervisor/preload_client.py), what it does (preload/preload_server.py).
+"""
+
+import contextlib
+import os
+import signal
+from typing import Any, NamedTuple, Optional, Tuple
+
+from ..fork_server.fork_checks import FORK_SOCKET
+from ..system import procfs
+from ..system.bootstrap import read_json
+
+RECORD = "server.json"
+SCRIPT = "clusterddp-warm"  # the word in place of a script that a warm server is begun with
+WISHES = "wishes.json"  # what it is to import, written before it is started
+LOG = "warm.log"  # what it and its imports print
+REFUSED = "refused: "  # begins the last line there of one that cannot be
+MOST_LOG = 4096  # bytes of the log's end that are looked at
+BEGUN_WITH = "packages.json"  # what it has imported
+
+
+class WarmServer(NamedTuple):
+    """A live one."""
+
+    pid: int
+    ticks: int
+    python: str
+    code: str
+    ready: bool
+    preload: Tuple[str, ...] = ()  # packages that it was asked for
+    packages: Tuple[str, ...] = ()  # those that it has imported
+    left_out: Tuple[str, ...] = ()  # the others, each with the reason
+    reads: Tuple[str, ...] = ()  # variables that they read
+    secrets: Tuple[str, ...] = ()  # of the run that it was begun by, by name
+    considered: Tuple[str, ...] = ()  # variables that any of those reads that it was asked for
+    awaits: Tuple[int, int] = (0, 0)  # whose end it waits for before it imports: pid and start ticks
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it has not begun to import because the run that started it is still live."""
+        pid, ticks = self.awaits
+        return bool(pid) and procfs.start_ticks(pid) == ticks
+
+
+def folder_of(state: str) -> str:
+    """This host's; other hosts may see the same state folder."""
+    return os.path.join(state, "warm", os.uname().nodename)
+
+
+def state_of(folder: str) -> str:
+    """The state folder that a warm server's lies in."""
+    return os.path.dirname(os.path.dirname(folder))
+
+
+def find(state: str) -> Optional[WarmServer]:
+    """The live warm server of a state folder."""
+    folder = folder_of(state)
+    record = read_json(os.path.join(folder, RECORD))
+    try:
+        if (
+            not record
+            or record["boot"] != procfs.boot_identity()
+            or procfs.start_ticks(record["pid"]) != record["ticks"]
+        ):
+            return None
+        ready = os.path.exists(os.path.join(folder, FORK_SOCKET))
+        found = WarmServer(int(record["pid"]), int(record["ticks"]), str(record["python"]), str(record["code"]), ready)
+        wishes = read_wishes(folder)
+        awaited, since = map(int, record.get("awaits", (0, 0)))
+        found = found._replace(preload=wishes.preload, secrets=wishes.secrets, awaits=(awaited, since))
+        with_it = read_json(os.path.join(folder, BEGUN_WITH)) if ready else None
+        if not with_it:
+            return found
+        packages, left_out, reads, considered = (
+            _texts(with_it[name]) for name in ("packages", "left_out", "reads", "considered")
+        )
+        return found._replace(packages=packages, left_out=left_out, reads=reads, considered=considered)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+class Wishes(NamedTuple):
+    """The settings that a warm server is started with.
+
+    Attributes:
+        preload: The packages that it is to import.
+        secrets: The names of secrets of the run that it is begun by.
+        cwd: The folder of that run's workers; empty: none is known.
+        argv: Their command line.
+    """
+
+    preload: Tuple[str, ...] = ()
+    secrets: Tuple[str, ...] = ()
+    cwd: str = ""
+    argv: Tuple[str, ...] = ()
+
+
+def read_wishes(folder: str) -> Wishes:
+    """Read the settings of the warm server that a folder belongs to.
+
+    Raises:
+        KeyError, TypeError, ValueError: what stands there is damaged.
+    """
+    wishes = read_json(os.path.join(folder, WISHES)) or {}
+    texts = {name: _texts(wishes.get(name, [])) for name in ("preload", "secrets", "argv")}
+    return Wishes(cwd=str(wishes.get("cwd", "")), **texts)
+
+
+def why_refused(state: str) -> str:
+    """Why the last warm server of a state folder ended before its time; empty where it did not, or is not known."""
+    try:
+        with open(os.path.join(folder_of(state), LOG), "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - MOST_LOG))
+            last = stream.read(MOST_LOG).decode(errors="replace").rstrip("\n").rpartition("\n")[2]
+    except OSError:  # there was none
+        return ""
+    return last[len(REFUSED) :] if last.startswith(REFUSED) else ""
+
+
+def _texts(value: Any) -> Tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(value)
+    return tuple(map(str, value))
+
+
+def warm_server(request: Any) -> Optional[int]:
+    """Operation: KiB of memory of this host's warm server, by ``procfs.own_memory``; None: there is none."""
+    server = find(request.args["state"])
+    if not server or not server.ready:
+        return None
+    try:
+        return procfs.own_memory(server.pid)
+    except OSError:  # it has just ended
+        return None
+
+
+def end(state: str) -> bool:
+    """End it and remove its folder; whether there was one. Runs that were begun from it go on."""
+    server, folder = find(state), folder_of(state)
+    if server:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server.pid, signal.SIGKILL)
+    import shutil  # dear: `status` asks every host for its warm server
+
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(os.path.join(state, "learned"), ignore_errors=True)  # earlier versions kept what runs had imported
+    return server is not None

@@ -1,0 +1,1 @@
+"""Our own code as an archive, with its byte code."""

@@ -1,0 +1,91 @@
+"""From a run's plan without hosts to each node's: where a workload manager chooses the hosts, they make it themselves.
+
+The plan without hosts (``NodePlan`` of one node that stands for all) is made by the operator. Its ``rdzv_backend`` may
+be ``auto``. Pure. Not here: what a node is (slurm/node_facts.py), the plan of a run whose hosts the operator knows
+(launch/make_plan.py).
+"""
+
+import re
+from typing import Any, Dict, Mapping, Sequence, Tuple
+
+from .node_env import Node
+from .plan import BACKEND, OLDEST_TORCH, PORT_TO_COME, NodePlan, Peer, Store, part_of
+from .run_record import RunRecord
+
+AUTO = "auto"
+
+
+def choose_backend(wanted: str, torch_versions: Sequence[str], states: Sequence[str]) -> str:
+    """The rendezvous backend that torchrun is given on all hosts.
+
+    Args:
+        wanted: ``auto``, or the backend itself.
+        torch_versions: Each host's torch; ``""`` where it is not known.
+        states: Each host's state folder, where the plugin will lie.
+    """
+    if wanted != AUTO:
+        return wanted
+    fits = all(release(version) >= OLDEST_TORCH for version in torch_versions)
+    findable = all(":" not in state for state in states)  # PYTHONPATH cannot say such a path
+    return BACKEND if fits and findable else "c10d"
+
+
+def release(version: str) -> Tuple[int, ...]:
+    """The first two numbers of a version; ``(0, 0)`` where there are none."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+
+
+def placed_plan(
+    plan: NodePlan, nodes: Sequence[Node], place: int, *, attempt: int, backend: str, about: Mapping[str, Any]
+) -> NodePlan:
+    """The plan of one node.
+
+    Args:
+        plan: The run's, without hosts.
+        nodes: Those that take part, in the order of their ranks.
+        place: Of the node.
+        attempt: The number of this start.
+        backend: The rendezvous that all nodes can have.
+        about: Fields of the run's record that only the nodes know.
+    """
+    node, count = nodes[place], len(nodes)
+    address = nodes[0].address
+    elastic = plan.elastic
+    endpoint = "%s:%s" % ("[%s]" % address if ":" in address else address, PORT_TO_COME)
+    told = {"--rdzv-id": "%s.%d" % (plan.run, attempt), "--rdzv-backend": backend, "--rdzv-endpoint": endpoint}
+    if not elastic:
+        told["--nnodes"] = str(count)
+    least = plan.min_nodes if elastic else count
+    return part_of(plan, node, place)._replace(
+        attempt=attempt,
+        nnodes=count,
+        argv=_told(plan.argv, told),
+        world_size=sum(one.nproc for one in nodes),
+        store=Store(address) if place == 0 else None,
+        record=_record(plan.record, nodes, least, about),
+        places=tuple(range(count)),
+        peers=tuple(map(Peer.of, nodes)),
+        min_nodes=least,
+        max_nodes=plan.max_nodes if elastic else count,
+        rdzv_backend=backend,
+    )
+
+
+def _told(argv: Sequence[str], told: Dict[str, str]) -> Tuple[str, ...]:
+    """What torchrun is told, with other values for these options; the script's own words are behind them."""
+    words = list(argv)
+    for option, value in told.items():
+        words[words.index(option) + 1] = value
+    return tuple(words)
+
+
+def _record(record: RunRecord, nodes: Sequence[Node], least: int, about: Mapping[str, Any]) -> RunRecord:
+    return record._replace(
+        hosts=tuple(node.host for node in nodes),
+        world_size=sum(node.nproc for node in nodes),
+        nnodes=len(nodes),
+        min_nodes=least,
+        workdirs={node.host: node.workdir for node in nodes},
+        **about,
+    )

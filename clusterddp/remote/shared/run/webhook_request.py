@@ -1,0 +1,71 @@
+"""The request that tells a URL one event of a run (``--notify``); both sides send it.
+
+Not here: when something is told (supervisor/webhook_process.py, cli/notify.py).
+"""
+
+import base64
+import json
+import urllib.request
+from typing import Any, Dict, Mapping, Tuple
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from .run_record import RunRecord
+
+ENDS = ("done", "failed", "stopped")  # events that are the last of a run
+
+
+def notice_of(run: str, record: RunRecord, event: str, text: str, now: int) -> Dict[str, Any]:
+    """One event of a run as it is sent: what happened, and of which run.
+
+    Args:
+        run: The run's id.
+        record: The run's record, of its latest attempt, without secret values.
+        event: The event's name; one of ``ENDS`` is the run's end, whose text is the verdict.
+        text: One line.
+        now: When it happened, in ns by the operator's clock, as the run's start.
+    """
+    return {
+        "run": run,
+        "event": event,
+        "text": text,
+        "name": record.name,
+        "script": record.script,
+        "verdict": text if event in ENDS else None,
+        "duration": None if record.started is None else round(max(0, now - record.started) / 1e9, 1),
+        "hosts": list(record.hosts),
+    }
+
+
+def request_of(url: str, told: Mapping[str, Any]) -> urllib.request.Request:
+    """A POST of ``told`` as JSON. User and password of the URL go as Basic authorization, which no redirect has.
+
+    Raises:
+        ValueError: it is no URL.
+    """
+    plain, authorization = _parted(url)
+    head = {"Content-Type": "application/json"}
+    request = urllib.request.Request(plain, json.dumps(told).encode(), head)  # noqa: S310 - http or https alone
+    if authorization:
+        request.add_unredirected_header("Authorization", "Basic " + authorization)
+    return request
+
+
+def secrets_of(url: str) -> Tuple[str, ...]:
+    """What of a URL may stand in no log: itself, and its user's password and authorization."""
+    try:
+        _, authorization = _parted(url)
+        password = urlsplit(url).password or ""
+    except ValueError:
+        return (url,)
+    return tuple(filter(None, (url, password, unquote(password), authorization)))
+
+
+def _parted(url: str) -> Tuple[str, str]:
+    """A URL without user and password, and these as Basic authorization writes them; empty where there are none."""
+    parts = urlsplit(url)
+    account, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, ""
+    user, _, password = account.partition(":")
+    data = "%s:%s" % (unquote(user), unquote(password))
+    return urlunsplit(parts._replace(netloc=host)), base64.b64encode(data.encode()).decode()

@@ -1,0 +1,1 @@
+"""Records, their fields and readers, and JSON text."""

@@ -1,0 +1,1 @@
+"""Text: numbers with their nouns, shortening, secrets struck out."""

@@ -1,0 +1,1 @@
+"""How a run ended: a node's end, failures, the verdict."""

@@ -1,0 +1,291 @@
+"""What one node's evidence says of its failed workers: whose fault each was, and whether another attempt may cure it.
+
+    evidence = status.evidence(spool)           # the node's files as a value; the rest is pure
+    found = causes.failures(evidence)           # the failed workers of the last start, by class, then by time
+    cause = causes.node_cause(evidence)         # the node as a whole: kind, curable, text
+
+``kind`` is the class: OWN (a failure of its own), LOST_PEER (another worker or host went away), ENDED (by us or by
+torchrun). ``curable``: a new attempt may do better. Only a worker or an agent that somebody else killed, and a lost
+peer, are; an exception, an exit code, a crash, memory run out would come again. A whole run may be tried again when
+``worth_another(causes of all nodes)`` says so: ask when every node that answers has told its own, because a victim
+tells its cause before the culprit does.
+
+Times are the node's own clock (ns). Not here: comparing hosts' clocks, the run's one verdict (verdict.py).
+"""
+
+import re
+import signal
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+
+from ..text.shortening import cut_in_the_middle
+
+FAIL_FAST_REASON = "another host failed"
+LEASE = "the lease lapsed"  # begins the reason to stop of a run whose operator was not heard of any more
+STOPPED = "by another command"  # of a stop that only a signal could tell
+TORCH_NOT_IMPORTED_IN_TIME = "import torch did not end"  # begins the error of an import that takes too long
+TIME_LIMIT = "the time limit was reached"  # a reason to stop that has an exit code of its own
+
+_BY_MANAGER = "by %s (SIGTERM)"  # the reason to stop of a run whose job the workload manager ends
+
+OWN, LOST_PEER, ENDED = 1, 2, 3
+
+# How a worker ended, in a word.
+EXCEPTION, EXIT, SIGNAL, OUT_OF_MEMORY = "exception", "exit", "signal", "out of memory"
+
+
+def ended_by_manager(manager: str) -> str:
+    """The reason to stop where a workload manager ends the job; why it does, only the manager knows."""
+    return _BY_MANAGER % manager
+
+
+AGENT_PATIENCE = 25 * 10**9  # ns: torchrun sends SIGTERM to the others, and SIGKILL 30 s later
+TOGETHER, BEFORE = 10**9, 2 * 10**8  # ns by which a worker's death is noted after its agent's, or before it
+LONGEST = 300  # characters of a message in a text
+WORKER_FAILED = "ChildFailedError"  # torchrun's word for "a worker failed, not I"
+SENT_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)  # no program dies of these by its own fault
+CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+_NEVER = 1 << 63
+
+# Compiled where they are first used: most processes that import this never do.
+_LOST_PEER = (
+    r"(?i)connection (was )?(likely )?(closed|reset|aborted)|Broken pipe|recvBytes|sendBytes|Connection refused"
+    r"|ncclRemoteError|NCCL.*(remote process|watchdog)|ncclCommWatchdog|Watchdog caught collective|DistBackendError"
+    r"|Socket closed|peer closed|DistNetworkError|DistStoreError|client socket has timed out"
+    r"|Timed out waiting \d+ms for (recv|send)|timeout caused pair closure|RendezvousConnectionError"
+    r"|Connection timed out|No route to host|Host is unreachable"
+)
+# Words of the above that a worker's own fault may say too.
+_OWN_FAULT = (
+    r"(?i)EADDRINUSE|address already in use|unhandled cuda error|ncclInvalid|Duplicate GPU|mismatch between collectives"
+    r"|^(requests|urllib3?|http|httpx|aiohttp|botocore|boto3|google|azure|huggingface_hub|wandb|mlflow|redis|pymongo)\."
+)
+_WATCHDOG = r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+)"
+_CRASH = r"(Watchdog caught .*)|what\(\):\s+(\S.*)|^(.*: Assertion .* failed\b.*)|^Fatal Python error: (.*)"
+_OUT_OF_MEMORY = r"(?i)OutOfMemoryError|out of memory|MemoryError|can't allocate memory"
+_TRACE_END = r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|Warning|Failure)?(?::|$)"
+_FRAME = r'(?m)^\s*File "([^"<][^"]*)", line (\d+)'
+_INSTALLED = r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/"
+
+
+class FailedWorker(NamedTuple):
+    """One failed worker of one start."""
+
+    kind: int
+    cause: str
+    curable: bool
+    time_ns: int
+    start: int
+    rank: int
+    local_rank: int
+    exit_code: int
+    signal: Optional[int]
+    text: str
+    place: str  # "train.py:81", or empty
+    said: str  # where a known message may stand: the exception, without one the last lines on stderr
+    collective: Optional[int] = None  # the number of the collective that timed out, by NCCL's watchdog
+
+
+class Cause(NamedTuple):
+    """A node's end in one value."""
+
+    kind: int
+    curable: bool
+    text: str
+
+
+def worker_failures(node: Mapping[str, Any]) -> List[FailedWorker]:
+    """The failed workers of the node's last start, first by class, then by time.
+
+    Args:
+        node: ``events``; with ``errors`` and ``stderr``, where they are known, the texts are better.
+    """
+    last = _last_start(node)
+    return sorted(_failures_of(node, last), key=lambda failure: (failure.kind, failure.time_ns))
+
+
+def recovered_failures(node: Mapping[str, Any]) -> List[FailedWorker]:
+    """The failures of earlier starts, after which torchrun started the workers again."""
+    earlier = range(_last_start(node))
+    return [failure for start in earlier for failure in _failures_of(node, start) if failure.kind != ENDED]
+
+
+def node_cause(node: Mapping[str, Any]) -> Optional[Cause]:
+    """Why the node ended badly; None while its agent lives, and when it ended well or only by an order."""
+    code = next((event["exit_code"] for event in node["events"] if event["event"] == "agent_exited"), 0)
+    if not code:
+        return None
+    found = worker_failures(node)
+    fatal = [failure for failure in found if failure.kind == OWN and not failure.curable]
+    chosen = next(iter(fatal or [failure for failure in found if failure.kind != ENDED]), None)
+    if chosen:
+        return Cause(chosen.kind, chosen.curable, "rank %d: %s" % (chosen.rank, chosen.text))
+    if any(event["event"] == "stopping" for event in node["events"]):
+        return None
+    said = agent_said(node)
+    if code > 128:
+        return Cause(OWN, True, "torchrun was killed by %s" % signal_name(code - 128))
+    if found and (not said or WORKER_FAILED in said):
+        return Cause(OWN, True, "rank %d: %s" % (found[0].rank, found[0].text))
+    text = last_error_line(said) or "torchrun ended with %d" % code
+    peer = is_lost_peer(text)
+    return Cause(LOST_PEER if peer else OWN, peer, text)
+
+
+def worth_another(causes: Iterable[Optional[Cause]]) -> bool:
+    """Whether a run whose nodes ended so may be tried again: no node failed for a reason that would come again."""
+    told = [cause for cause in causes if cause is not None]
+    return all(cause.curable for cause in told)
+
+
+def agent_said(node: Mapping[str, Any]) -> str:
+    """The end of the agent's own output."""
+    return str((node.get("stderr") or {}).get("agent") or "")
+
+
+def is_lost_peer(text: str) -> bool:
+    """Whether a message tells of another worker that went away."""
+    return bool(re.search(_LOST_PEER, text)) and not re.search(_OWN_FAULT, text)
+
+
+def _last_start(node: Mapping[str, Any]) -> int:
+    return max((event["start"] for event in node["events"] if event["event"] == "worker_started"), default=0)
+
+
+def _failures_of(node: Mapping[str, Any], start: int) -> List[FailedWorker]:
+    events = node["events"]
+    exits = [e for e in events if e["event"] == "worker_exited" and e["exit_code"] and e["start"] == start]
+    stopping = min((event["time"] for event in events if event["event"] == "stopping"), default=_NEVER)
+    first = min((event["time"] for event in exits), default=0)
+    found = []
+    for event in exits:
+        failure = _failure(node, event)
+        ended = failure.time_ns >= stopping or _by_agent(events, event, failure, first)
+        found.append(failure._replace(kind=ENDED, curable=True) if ended else failure)
+    return found
+
+
+def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> FailedWorker:
+    key = "%d.%d" % (event["start"], event["local_rank"])
+    error = (node.get("errors") or {}).get(key + ".json") or {}
+    stderr = (node.get("stderr") or {}).get(key) or ""
+    cause, text, place = _describe(event, error, stderr)
+    evidence = text + "\n" + str(error.get("exc_message") or "")
+    # For an abort (NCCL's watchdog, gloo's terminate) all that the worker said counts.
+    peer = is_lost_peer(evidence + (stderr if event.get("signal") == signal.SIGABRT and not error else ""))
+    said = evidence if error.get("exc_type") else evidence + "\n" + stderr
+    timed_out = re.search(_WATCHDOG, said)
+    return FailedWorker(
+        kind=LOST_PEER if peer else OWN,
+        cause=cause,
+        curable=peer or (cause == SIGNAL and event["signal"] in SENT_FROM_OUTSIDE),
+        time_ns=int(error.get("time_ns") or event["time"]),
+        start=event["start"],
+        rank=event["rank"],
+        local_rank=event["local_rank"],
+        # An exception on record is the end; the signal that came in the teardown is not.
+        exit_code=1 if error.get("exc_type") else event["exit_code"],
+        signal=event.get("signal"),
+        text=shortened(text, LONGEST, place),
+        place=place,
+        said=said,
+        collective=int(timed_out[1]) if timed_out else None,
+    )
+
+
+def _by_agent(events: Sequence[Dict[str, Any]], event: Mapping[str, Any], failure: FailedWorker, first: int) -> bool:
+    """Whether torchrun ended this worker: because of another one, or by its own death."""
+    if failure.cause == SIGNAL and failure.signal in SENT_FROM_OUTSIDE and _agent_had_ended(events, failure.time_ns):
+        return True  # by our supervisor, before its shim heard of it
+    if event.get("told") is not None:  # the shim's own evidence
+        told = [number for number, at in event["told"] if at <= failure.time_ns]
+        return bool(told) and (failure.cause != SIGNAL or failure.signal in told)
+    if failure.cause != SIGNAL or failure.signal != signal.SIGKILL:
+        return failure.cause == SIGNAL and failure.signal == signal.SIGTERM
+    # Its shim was killed: by torchrun, which has no more patience, or with torchrun.
+    died = [e["time"] for e in events if e["event"] == "agent_exited" and e["exit_code"] > 128]
+    return event["time"] - first >= AGENT_PATIENCE or any(-BEFORE < event["time"] - at < TOGETHER for at in died)
+
+
+def _agent_had_ended(events: Sequence[Dict[str, Any]], time_ns: int) -> bool:
+    return any(event["event"] == "agent_exited" and event["time"] <= time_ns for event in events)
+
+
+def _describe(event: Mapping[str, Any], error: Mapping[str, Any], stderr: str) -> "tuple[str, str, str]":
+    """How a worker ended: in a word, in a line, and where in the user's code."""
+    number = event.get("signal")
+    if error.get("exc_type"):
+        place = "%s:%s" % (str(error["file"]).rpartition("/")[2], error["line"]) if error.get("file") else ""
+        message = (str(error.get("exc_message") or "").splitlines() or [""])[0]
+        own_place = " (%s, line %s)" % tuple(place.rsplit(":", 1)) if place else ""
+        if own_place and message.endswith(own_place):  # a SyntaxError tells its place itself
+            message = message[: -len(own_place)]
+        text = "%s%s%s" % (error["exc_type"], ": " if message else "", message)
+        return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in(place), place
+    if number == signal.SIGKILL and event.get("oom_kills"):
+        return OUT_OF_MEMORY, "killed by the kernel's out-of-memory killer (SIGKILL)", ""
+    if number == signal.SIGKILL and event.get("orphan"):
+        return SIGNAL, "its parent process (clusterddp's) was killed by SIGKILL", ""
+    if number:
+        unknown = number == signal.SIGKILL and event.get("oom_kills") is None
+        said = _last_words(stderr) if number in CRASHES else ""
+        place = _crash_place(stderr) if number in CRASHES else ""
+        text = "killed by %s%s" % (signal_name(number), ", often the out-of-memory killer" * unknown)
+        return SIGNAL, text + (": %s" % said if said else "") + _in(place), place
+    said = _last_error_line(stderr)
+    place = _place(stderr) if _ends_trace(said) else ""
+    text = "exit code %d%s%s" % (event["exit_code"], ": " if said else "", said)
+    return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, said) else EXIT, text + _in(place), place
+
+
+def _last_words(stderr: str) -> str:
+    """What a crashing program said of it: NCCL's watchdog, C++'s terminate, an assertion, Python's fatal error."""
+    matches = [re.search(_CRASH, line) for line in stderr.splitlines()]
+    found = [match.group(match.lastindex or 0).strip() for match in matches if match]
+    return found[-1] if found else ""
+
+
+def _crash_place(stderr: str) -> str:
+    """The innermost frame of the user's own that faulthandler printed, where the script has it switched on."""
+    _, fatal, dump = stderr.rpartition("Fatal Python error:")
+    own = [found for found in re.findall(_FRAME, dump) if not re.search(_INSTALLED, found[0])] if fatal else []
+    return "%s:%s" % (own[0][0].rpartition("/")[2], own[0][1]) if own else ""
+
+
+def shortened(text: str, most: int, place: str) -> str:
+    """A failure's text in at most ``most`` characters: its beginning, its end, and the place behind it whole."""
+    return cut_in_the_middle(text, most, _in(place))
+
+
+def _in(place: str) -> str:
+    return " (%s)" % place if place else ""
+
+
+def _place(stderr: str) -> str:
+    """The last frame of a printed traceback that is the user's own."""
+    own = [(name, line) for name, line in re.findall(_FRAME, stderr) if not re.search(_INSTALLED, name)]
+    return "%s:%s" % (own[-1][0].rpartition("/")[2], own[-1][1]) if own else ""
+
+
+def last_error_line(text: str) -> str:
+    """The line of a log's end that says what went wrong, shortened."""
+    return cut_in_the_middle(_last_error_line(text), LONGEST)
+
+
+def _last_error_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if _ends_trace(line):
+            return line
+    return lines[-1] if lines else ""
+
+
+def _ends_trace(line: str) -> bool:
+    return bool(re.match(_TRACE_END, line)) and ("Error" in line or "Exception" in line)
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL``; a real-time signal has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal %d" % number

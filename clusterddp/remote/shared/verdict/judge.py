@@ -1,0 +1,265 @@
+"""Which worker failed first, and how a run ended, from its nodes' ends. Pure; both sides judge by it.
+
+Class first, time within a class: (1) a failure of its own, (2) a lost peer, (3) ended by us or by the agent.
+A killed rank's victims raise before anybody sees the death, so time alone would blame them.
+
+Not here: a node's end (node_end.py), the verdict as a file (kept_verdict.py), what helps (runs/verdict_lines.py).
+"""
+
+import re
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from ..names.host_names import folded_names, in_order
+from .failures import ENDED, LEASE, LOST_PEER, OWN, TIME_LIMIT, FailedWorker, signal_name
+from .node_report import CONSEQUENCES, NodeEnd
+
+STOPPED, INTERRUPTED, TIMED_OUT, NOT_THE_SCRIPT = 143, 130, 124, 125  # exit codes
+CTRL_C = "Ctrl-C"  # the reason of a stop at the run's own terminal, which has an exit code of its own
+# Why a node ended its part when it missed another (supervisor/stop_conditions.py); who was lost, and how, is told by
+# evidence.
+_MISSED = re.compile(r" (was|were) lost$| lost contact with ")
+NOTICED = 10**9  # ns from the end of a process's connections until its own end is on record; a loaded host takes long
+_CLASSES = {OWN: "own", LOST_PEER: "lost peer", ENDED: "ended"}
+_REBOOTED, _DEAD, _SILENT = "rebooted", "supervisor gone", "no answer"
+_WHY_LOST = {  # of one host, of several
+    _REBOOTED: ("it was rebooted", "they were rebooted"),
+    _DEAD: ("its supervisor is gone", "their supervisors are gone"),
+    _SILENT: ("no answer", "no answer"),
+}
+
+
+class Failure(NamedTuple):
+    """A ``FailedWorker`` with its host and attempt; its time by the operator's clock, which may err by so much."""
+
+    host: str
+    attempt: int
+    error_ns: int
+    worker: FailedWorker
+    recovered: bool = False
+
+    @property
+    def kind(self) -> int:
+        """Its class."""
+        return self.worker.kind
+
+    @property
+    def time_ns(self) -> int:
+        """When."""
+        return self.worker.time_ns
+
+    def to_json(self) -> Dict[str, Any]:
+        """One object of the status's ``failures``."""
+        worker = self.worker
+        return {
+            "class": _CLASSES[worker.kind],
+            "cause": worker.cause,
+            "recovered": self.recovered,
+            "rank": worker.rank,
+            "host": self.host,
+            "local_rank": worker.local_rank,
+            "attempt": self.attempt,
+            "round": worker.start,
+            "time": round(worker.time_ns / 1e9, 6),
+            "time_error_ms": round(self.error_ns / 1e6, 3),
+            "exit_code": worker.exit_code,
+            "signal": None if worker.signal is None else signal_name(worker.signal),
+            "message": worker.text,
+            "place": worker.place or None,
+        }
+
+
+class Judgement(NamedTuple):
+    """How a run ended: state, exit code (docs/run.md), one line.
+
+    ``notice`` stands before it. ``said``: the texts in which a known message may stand, the best first.
+    """
+
+    state: str
+    exit_code: int
+    line: str
+    failures: Tuple[Failure, ...] = ()
+    failed: int = 0  # workers, of which ``failures`` may hold a part
+    notice: str = ""
+    said: Tuple[str, ...] = ()
+    by_loss: bool = False  # that hosts are lost is all that is known
+
+
+def judge(
+    ends: Sequence[NodeEnd], missing: Iterable[str] = (), least: Optional[int] = None, restarts: int = 0
+) -> Judgement:
+    """The judgement over all nodes of one attempt.
+
+    Args:
+        ends: Of the nodes that were heard; one at least.
+        missing: Hosts that were not.
+        least: How many nodes an elastic job needs; None for a fixed size.
+        restarts: How often torchrun was to start failed workers again.
+    """
+    silent = sorted(missing)
+    lost = _lost(ends, silent)
+    missed = _continued_without(ends, silent, least)
+    if missed:
+        return Judgement("succeeded", 0, _good_end(ends), notice=lost or missed)
+    stopped = [end for end in ends if end.state == "stopped"]
+    ordered = [end for end in stopped if end.reason not in CONSEQUENCES]
+    ordered = [end for end in ordered if not (lost and end.ours and _MISSED.search(end.reason))]
+    ended_at = min((end.stopping for end in ends if end.stopping is not None), default=None)
+    failures = sorted((f for end in ends for f in _failures(end, ended_at)), key=lambda f: (f.kind, f.time_ns))
+    own = [failure for failure in failures if failure.kind != ENDED]
+    if ordered and not own and not (lost and all(end.ours for end in ordered)):
+        return _stopped(ordered)
+    if own and not lost and _stopped_before_restart(own, stopped, restarts):
+        return _stopped(ordered)._replace(notice=_failed_before(own[0]))
+    if own and not (own[0].kind == LOST_PEER and lost):
+        return _blamed(own, failures, ends)
+    if lost:
+        return Judgement("failed", NOT_THE_SCRIPT, lost, tuple(failures), _count(ends), by_loss=True)
+    if all(end.state == "succeeded" for end in ends):
+        return Judgement("succeeded", 0, _good_end(ends))
+    return _without_worker(ends, failures, stopped)
+
+
+def with_host(end: NodeEnd, workers: Iterable[FailedWorker], *, recovered: bool = False) -> Iterator[Failure]:
+    """A node's failed workers as failures of its host."""
+    return (Failure(end.host, end.attempt, end.error_ns, worker, recovered) for worker in workers)
+
+
+def _good_end(ends: Sequence[NodeEnd]) -> str:
+    """``succeeded``, and how often the workers were started again: by us, and by torchrun in the last attempt."""
+    relaunches, restarts = max(end.attempt for end in ends) - 1, max(end.start for end in ends)
+    again = (relaunches, "relaunch", "relaunches"), (restarts, "restart", "restarts")
+    counts = ["%d %s" % (count, word if count == 1 else words) for count, word, words in again if count > 0]
+    return "succeeded" + (" after " + " and ".join(counts) if counts else "")
+
+
+def _continued_without(ends: Sequence[NodeEnd], silent: Sequence[str], least: Optional[int]) -> str:
+    """Which hosts an elastic run did without until its good end; empty if it had no such end, or all had it."""
+    good = [end for end in ends if end.state == "succeeded"]
+    took_part = [end for end in good if end.agent_exit is not None]  # a spare did not
+    missed = [*(end.host for end in ends if end not in good), *silent]
+    if not missed or least is None or len(took_part) < least:
+        return ""
+    return "the run ended without %s" % folded_names(in_order(missed))
+
+
+def _lost(ends: Sequence[NodeEnd], missing: Sequence[str]) -> str:
+    """Which hosts were lost and why; empty if none was."""
+    hosts: Dict[str, List[str]] = {_REBOOTED: [], _DEAD: [], _SILENT: list(missing)}
+    for end in ends:
+        if end.state == "lost":
+            hosts[_REBOOTED if end.rebooted else _DEAD].append(end.host)
+    parts = [(in_order(names), _WHY_LOST[why]) for why, names in hosts.items() if names]
+    return "; ".join(
+        "%s %s lost: %s" % (folded_names(names), "were" if names[1:] else "was", why[len(names) > 1])
+        for names, why in parts
+    )
+
+
+def _stopped_before_restart(own: Sequence[Failure], stopped: Sequence[NodeEnd], restarts: int) -> bool:
+    """Whether a user's stop ended the run while all that had failed was to be started again."""
+    by_user = {end.host for end in stopped if not end.ours and end.reason not in (*CONSEQUENCES, TIME_LIMIT)}
+    return all(failure.host in by_user and failure.worker.start < restarts for failure in own)
+
+
+def _failed_before(failure: Failure) -> str:
+    """What stands before the verdict of a stop."""
+    return "%s had failed, and was to be started again: %s" % (_named(failure), failure.worker.text)
+
+
+def _stopped(ends: Sequence[NodeEnd]) -> Judgement:
+    if any(end.reason == TIME_LIMIT for end in ends):
+        return Judgement("failed", TIMED_OUT, TIME_LIMIT)
+    ours = [end for end in ends if end.ours]
+    if ours:
+        return Judgement("failed", NOT_THE_SCRIPT, ours[0].reason)
+    leased = [end.reason for end in ends if end.reason.startswith(LEASE)]
+    line = leased[0][len("the ") :] if leased else "stopped: %s" % ends[0].reason
+    return Judgement("stopped", STOPPED if leased or ends[0].reason != CTRL_C else INTERRUPTED, line)
+
+
+def _without_worker(ends: Sequence[NodeEnd], failures: Sequence[Failure], stopped: Sequence[NodeEnd]) -> Judgement:
+    """No worker failed by itself, but an agent did: rendezvous, a missing module, a bad option, a kill."""
+    failed = [end for end in ends if end.state == "failed"]
+    if not failed:
+        return _stopped(stopped)
+    end = min(failed, key=lambda end: end.ended or 0)
+    number = (end.agent_exit or 0) - 128
+    if number > 0:
+        line = "torchrun on %s was killed by %s" % (end.host, signal_name(number))
+    elif failures and end.blames_worker:  # somebody else ended a worker
+        return _blamed(failures, failures, ends)
+    else:
+        when = "" if failures else " before any worker did"
+        line = "torchrun failed on %s%s: %s" % (end.host, when, end.agent or end.reason)
+    return Judgement("failed", NOT_THE_SCRIPT, line, tuple(failures), _count(ends), said=(line, end.said))
+
+
+def _blamed(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd]) -> Judgement:
+    first, count = own[0], _count(ends)
+    line = _line(own, failures, ends, count)
+    said = (first.worker.text, first.worker.said)
+    return Judgement("failed", first.worker.exit_code, line, tuple(failures), count, said=said)
+
+
+def _count(ends: Iterable[NodeEnd]) -> int:
+    return sum(end.failed for end in ends)
+
+
+def _failures(end: NodeEnd, ended_at: Optional[int]) -> Iterator[Failure]:
+    """The failed workers of a node's last start."""
+    for failure in with_host(end, end.failures):
+        ended = _after(failure, ended_at)
+        yield failure._replace(worker=failure.worker._replace(kind=ENDED)) if ended else failure
+
+
+def _after(failure: Failure, ended_at: Optional[int]) -> bool:
+    """Whether the run was being ended already; a lost peer within the clocks' error counts so too."""
+    if ended_at is None:
+        return False
+    return failure.time_ns + (failure.error_ns if failure.kind == LOST_PEER else 0) >= ended_at
+
+
+def _clock_error(one: Failure, other: Failure) -> int:
+    """By how much the clocks of two failures may differ (ns); on one host they are one clock."""
+    return 0 if one.host == other.host else one.error_ns + other.error_ns
+
+
+def _line(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd], count: int) -> str:
+    first, others = own[0], own[1:]
+    rivals = [f for f in others if f.kind == first.kind and f.time_ns - first.time_ns <= _clock_error(first, f)]
+    perhaps = " (or rank %d)" % rivals[0].worker.rank if rivals else ""
+    more = count - 1
+    rest = "; %d other%s stopped" % (more, "s" if more > 1 else "") if more > 0 else ""
+    left = _left_before(first, ends) or _not_in_it(failures) if first.kind == LOST_PEER else ""
+    return "%s failed first%s: %s%s%s" % (_named(first), perhaps, first.worker.text, left, rest)
+
+
+def _named(failure: Failure) -> str:
+    return "rank %d (%s:%d)" % (failure.worker.rank, failure.host, failure.worker.local_rank)
+
+
+def _left_before(victim: Failure, ends: Sequence[NodeEnd]) -> str:
+    """Who ended well before a peer missed it: a script that returns early on one rank.
+
+    Its end comes on record after its connections have closed, so it may stand behind what its peers raised at that.
+    """
+    same = [end for end in ends if end.start == victim.worker.start]
+    latest = victim.time_ns + victim.error_ns + NOTICED
+    earlier = [(end, worker) for end in same for worker in end.finished if worker.time_ns <= latest]
+    if not earlier:
+        return ""
+    end, worker = earlier[-1]
+    return "; rank %d (%s:%d) had ended with exit code 0 before" % (worker.rank, end.host, worker.local_rank)
+
+
+def _not_in_it(failures: Sequence[Failure]) -> str:
+    """Of a collective that timed out: the ranks that were not in it, or in an earlier one. They kept the others."""
+    waiting = {f.worker.rank: f.worker.collective for f in failures if f.worker.collective is not None}
+    if not waiting:
+        return ""
+    newest = max(waiting.values())
+    behind = [f for f in failures if waiting.get(f.worker.rank, -1) < newest]
+    if not behind or len(behind) > len(failures) / 2:
+        return ""
+    behind.sort(key=lambda f: f.worker.rank)
+    return "; not in it: %s%s" % (", ".join(map(_named, behind[:3])), ", …" if len(behind) > 3 else "")

@@ -1,0 +1,183 @@
+"""What a host tells of one node of a run (``runs``), checked: it speaks of itself, and everything can be judged.
+
+Who asks again, as `wait` does twice a second, says which long fields it has; what is the same is left out then.
+
+Who a node is must be right, or the whole answer counts for nothing. An event or a worker's error that is not what it
+must be is left out, as one that was torn on the host's own disk. Who tells it: remote/supervisor/status_operation.py.
+"""
+
+import json
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from ..run.event_schema import maybe_event
+from ..run.log_frames import MOST_ATTEMPT, RUN
+from ..run.run_record import READER as RUN_RECORD
+from ..run.spool_records import read_exit, read_peers
+from ..schema.fields import DamagedError, Fields
+from ..schema.json_text import to_json
+from ..schema.record import written
+from .node_report import read_end
+from .verdict_record import VerdictRecord, read_verdict
+
+LONG = 256  # characters of JSON from which a field has a digest, and is left out where it has not changed
+MOST = 1 << 20  # events of a node, characters of a text
+MOST_KEPT = 16 << 20  # characters of JSON that are kept of one host's answers: as many as one answer has at most, about
+
+
+def read_nodes(answer: Any, host: Optional[str], run: str) -> List[Dict[str, Any]]:
+    """The nodes in a host's answer.
+
+    Args:
+        answer: As it was decoded.
+        host: Who answers; nobody speaks for another. None: who sees the files of several.
+        run: What the ids of the runs asked for begin with.
+
+    Raises:
+        ValueError: it is no such answer.
+    """
+    nodes = Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: _identity(fields, host, run))
+    return [dict(answer[number], **told) for number, told in enumerate(nodes)]
+
+
+def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
+    """An answer without the runs whose files are damaged on their host, and why they are, each with its run.
+
+    Raises:
+        ValueError: it is no such answer.
+    """
+    whole, said = [], []
+    for number, fields in enumerate(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: fields)):
+        if fields.given("damaged"):
+            run = fields.check("run", RUN.fullmatch, "a run's id")
+            said.append("run %s cannot be shown: %s" % (run, fields.check("damaged", str.isprintable, "a line")))
+        else:
+            whole.append(answer[number])
+    return whole, said
+
+
+def changes(node: Mapping[str, Any], known: Mapping[str, str]) -> Dict[str, Any]:
+    """What a host answers: a node without its long fields that have the ``known`` digests.
+
+    Their names are in ``same``, the digests of the other long fields in ``digests``.
+    """
+    import hashlib  # loads OpenSSL
+
+    told = dict(node, same=[], digests={})
+    for name, value in node.items():
+        text = json.dumps(value, sort_keys=True)
+        if len(text) < LONG:
+            continue
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        if known.get(name) == digest:
+            del told[name]
+            told["same"].append(name)
+        else:
+            told["digests"][name] = digest
+    return told
+
+
+class Answers:
+    """What a host has told of the nodes of one run, so that it need not tell it again. The operator's.
+
+    Attributes:
+        digests: Of each node's long fields, by spool: what is asked with.
+    """
+
+    def __init__(
+        self,
+        digests: Mapping[str, Mapping[str, str]],
+        values: Mapping[Tuple[str, str], Any],
+        sizes: Mapping[Tuple[str, str], int],
+    ) -> None:
+        self.digests = digests
+        self._values = values  # by spool and name
+        self._sizes = sizes  # of each as JSON
+
+    def whole(self, answer: Any, most: int = MOST_KEPT) -> "Tuple[List[Dict[str, Any]], Answers]":
+        """An answer to ``digests`` with what it has left out, and what to ask with the next time.
+
+        Raises:
+            ValueError: it leaves out what it was not asked to, or the long fields are over ``most`` characters.
+        """
+        nodes, digests, values, sizes = [], {}, {}, {}
+        for number, fields in enumerate(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: fields)):
+            node = dict(answer[number])
+            if fields.given("digests") and fields.given("same"):
+                spool, new = fields.text("spool"), fields.mapping("digests", _text)
+                known = self.digests.get(spool, {})
+                for name in fields.texts("same"):
+                    if name not in known:
+                        raise ValueError("it leaves out %s" % name)
+                    new[name], node[name] = known[name], self._values[spool, name]
+                    sizes[spool, name] = self._sizes[spool, name]
+                digests[spool] = new
+                values.update({(spool, name): node.get(name) for name in new})
+            nodes.append({name: value for name, value in node.items() if name not in ("same", "digests")})
+        sizes.update({key: len(to_json(value)) for key, value in values.items() if key not in sizes})
+        if sum(sizes.values()) > most:  # answer by answer it would tell ever more, and leave it out the next time
+            raise ValueError("it is more than %d MiB" % (most >> 20))
+        return nodes, Answers(digests, values, sizes)
+
+
+NONE = Answers({}, {}, {})
+
+
+def _identity(fields: Fields, host: Optional[str], run: str) -> Dict[str, Any]:
+    found = fields.check("run", RUN.fullmatch, "a run's id")
+    if fields.filename("host") != (host or fields.text("host")) or not found.startswith(run):
+        raise ValueError("it speaks of %s on %s" % (found, fields.text("host")))
+    fields.number("attempt", MOST_ATTEMPT)
+    fields.number("node_rank", MOST)
+    fields.check("spool", lambda path: path.startswith("/") and path.isprintable(), "an absolute path")
+    fields.text("state")
+    for name in ("standby", "rebooted", "concluding"):
+        if fields.given(name):
+            fields.flag(name)
+    fields.integer("clock_offset_ns")
+    for name in ("clock_error_ns", "last_output", "joined"):
+        fields.maybe_number(name)
+    fields.numbers("pids")
+    told: Dict[str, Any] = {
+        "record": RUN_RECORD(fields, "record"),
+        "exit": written(read_exit(fields.raw("exit"))) if fields.given("exit") else None,
+        "events": [event for event in map(maybe_event, fields.array("events")) if event is not None],
+        "peers": _peers(fields),
+        "verdict": _verdict(fields),
+        "end": read_end(fields.raw("end")) if fields.given("end") else None,
+    }
+    for name, read in (("errors", _error), ("stderr", _text)):
+        if fields.given(name):
+            told[name] = fields.mapping(name, read)
+    return told
+
+
+def _peers(fields: Fields) -> Optional[Dict[str, Any]]:
+    """What the node has heard of the others, or None where that is damaged."""
+    try:
+        return written(read_peers(fields.raw("peers"))) if fields.given("peers") else None
+    except DamagedError:
+        return None
+
+
+def _verdict(fields: Fields) -> Optional[VerdictRecord]:
+    """The host's copy of the verdict, or None where that is damaged."""
+    try:
+        return read_verdict(fields.raw("verdict")) if fields.given("verdict") else None
+    except DamagedError:
+        return None
+
+
+def _error(fields: Fields, name: str) -> Optional[Dict[str, Any]]:
+    """A worker's exception: its script's libraries write it, so any field may be anything."""
+    if not fields.given(name):
+        return None
+    found: Mapping[str, Any] = fields.raw(name)
+    texts = {key: found.get(key) for key in ("exc_type", "exc_message", "file")}
+    numbers = {key: found.get(key) for key in ("line", "time_ns")}
+    known: Dict[str, Any] = {key: value if type(value) is str else None for key, value in texts.items()}
+    known.update({key: value if type(value) is int else None for key, value in numbers.items()})
+    return known
+
+
+def _text(fields: Fields, name: str) -> str:
+    return fields.text(name)

@@ -1,0 +1,1 @@
+"""Bytes between two processes: frames, chunks, streams, partial files."""

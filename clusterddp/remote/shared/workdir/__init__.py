@@ -1,0 +1,1 @@
+"""A folder's manifest, two manifests compared, the names of workdirs."""

@@ -1,0 +1,127 @@
+"""The last words of a job's batch script: how the run ended, by its nodes' spools, and the exit code that says so.
+
+Or it is not over: a job whose time is up, or that has lost a node, is requeued where the run may have another attempt.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from typing import Optional
+
+from ..shared.slurm.job_record import NOT_SHARED
+from ..shared.verdict.failures import ended_by_manager
+from ..shared.verdict.judge import CTRL_C, INTERRUPTED, NOT_THE_SCRIPT, STOPPED
+from ..shared.verdict.verdict_record import VerdictRecord, best
+from .job_folder import JobFolder
+from .parting import wait_for_collection
+
+NO_FOLDER = "not all of the job's nodes have"
+PLACE = 1 << 20  # behind all nodes
+OUT_OF_MEMORY = 137
+SAID = 1 << 16  # bytes of the job's own output in which Slurm says why it has killed a step
+_MEMORY = re.compile(rb"(?im)^(?:slurmstepd|srun)\S*: .*(?:exceeded memory limit|oom.kill|Out Of Memory)")
+_MISSING = re.compile(rb"(?m)^(?:clusterddp: \S+: no folder (/.*) here$|.*: can't open file '(/[^']*\.pyz)')")
+REQUEUED = 120.0  # seconds for Slurm to end this script, once the job is in the queue again
+
+
+def end(folder: JobFolder, start: str, status: int) -> int:
+    """Say how the run ended, and keep it, or that it goes on; the exit code.
+
+    Args:
+        folder: The run's.
+        start: The folder of this start.
+        status: How srun ended.
+    """
+    found = verdict_of(folder, start, status)
+    job = folder.job()
+    plan = job.plan
+    by_manager = found.line.endswith(ended_by_manager(plan.manager))
+    if job.apart:
+        folder.write_parting(start)
+    if goes_on(folder, start, found, by_manager=by_manager):
+        folder.write_requeued(start, requeued=True)
+        if job.apart:
+            wait_for_collection(folder, start)
+            folder.remove_secrets()  # the next start may be on other nodes
+        said = requeue(os.environ["SLURM_JOB_ID"])
+        _say(folder, "%s; attempt %d comes when Slurm starts the job again" % (found.line, found.attempt + 1))
+        if not said:
+            time.sleep(REQUEUED)
+        _say(folder, "the job is not requeued: %s" % (said or "Slurm has not ended this script"))
+        folder.write_requeued(start, requeued=False)
+    elif not (by_manager and plan.relaunch):  # else it may start again, or not: only Slurm knows
+        folder.write_end(found)
+        if job.apart:
+            wait_for_collection(folder, start)
+    _say(folder, found.line)
+    return NOT_SHARED if found.line.startswith(NO_FOLDER) else found.exit_code  # nobody else may see what we wrote
+
+
+def goes_on(folder: JobFolder, start: str, found: VerdictRecord, *, by_manager: bool) -> bool:
+    """Whether the run is to have another attempt: its workers have saved, or were told to; or a node was lost."""
+    job = folder.job()
+    if found.attempt > job.plan.relaunch or folder.stop_order() or job.inside:
+        return False
+    if folder.notice(start) and (by_manager or folder.heeded(start)):
+        return True
+    return bool(found.missing) and found.state != "succeeded"
+
+
+def requeue(job: str) -> str:
+    """Put the job into the queue again, which ends this script; why that cannot be, or nothing."""
+    try:
+        done = subprocess.run(["scontrol", "requeue", job], check=False, capture_output=True)
+    except OSError as error:
+        return str(error)
+    return done.stderr.decode(errors="replace").strip() or "scontrol failed" if done.returncode else ""
+
+
+def _say(folder: JobFolder, line: str) -> None:
+    sys.stdout.write("clusterddp: run %s: %s\n" % (folder.run, line))
+    sys.stdout.flush()
+
+
+def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
+    """By the nodes' own word, else by why they could not begin, else by srun's."""
+    spools, attempt = folder.spools(), max(1, folder.attempt())
+    told = (*(spool.verdict() for spool in spools), *folder.told(start))
+    copies = [copy for copy in told if copy and copy.attempt >= attempt]
+    kept: Optional[VerdictRecord] = best(copies)
+    if kept:
+        return kept
+    failures = list(folder.failures())
+    order = folder.stop_order() or folder.stop_order(start)
+    if order:
+        code = INTERRUPTED if order.reason == CTRL_C else STOPPED
+        return made(attempt, "stopped", code, "stopped: %s" % order.reason)
+    if failures:
+        return made(attempt, "failed", NOT_THE_SCRIPT, failures[0])
+    output = _output() if status else b""
+    if _MEMORY.search(output):
+        return made(attempt, "failed", OUT_OF_MEMORY, "out of memory: Slurm has ended the job's step")
+    missing = _MISSING.search(output)
+    if missing:
+        path = (missing[1] or missing[2]).decode(errors="replace")
+        return made(attempt, "failed", NOT_THE_SCRIPT, "%s %s: they share no folder" % (NO_FOLDER, path))
+    return made(attempt, "failed", NOT_THE_SCRIPT, "the job's step ended with %d before any node told why" % status)
+
+
+def _output() -> bytes:
+    """The end of what the job has printed, which is where Slurm's own processes speak."""
+    try:
+        with open("/proc/self/fd/1", "rb") as file:
+            if not file.seekable():
+                return b""
+            file.seek(max(0, file.seek(0, os.SEEK_END) - SAID))
+            return file.read()
+    except OSError:  # the verdict goes without
+        return b""
+
+
+def made(attempt: int, state: str, code: int, line: str) -> VerdictRecord:
+    """How a run ended by Slurm's word, or ours on its login host."""
+    now = time.time_ns()
+    heard = ("slurm",)
+    return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)

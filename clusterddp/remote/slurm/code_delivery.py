@@ -1,0 +1,113 @@
+"""The project's code where a job's nodes share no folder: how it comes to them, and that each node places it.
+
+It is in the job's script, which Slurm brings to the first node. What is too large for that is kept on the login host,
+and sent from there to all nodes (sbcast) at each start of the job, when whoever follows the run sees them wait for it.
+
+Not here: what is in the stream and how it is placed (workdir/sync_operations.py).
+"""
+
+import fcntl
+import os
+import shutil
+from typing import Any, BinaryIO, Dict, Iterable
+
+from ..helper.request import Request
+from ..shared.schema.record import written
+from ..shared.slurm.job_record import JOB_ID, PROJECT_CODE, START, SentCode, SlurmJob
+from ..system.bootstrap import Refused, private, private_folder
+from ..system.bounded_child import Child
+from ..workdir.sync_operations import sync_apply, workdir_state
+from .job_folder import JobFolder, known_run
+
+LIMIT = 3600.0  # seconds for the code to be sent
+_PIECE = 1 << 20
+_NO_OPERATION = -1
+
+
+def keep_code(folder: JobFolder, pieces: Iterable[bytes]) -> None:
+    """Keep a run's code on the login host until its nodes are sent it; nothing where there are no bytes."""
+    waiting = (piece for piece in pieces if piece)
+    first = next(waiting, None)
+    if first is None:
+        return
+    private_folder(os.path.dirname(folder.path))
+    private_folder(folder.path)
+    try:
+        with open(folder.file(PROJECT_CODE), "xb", opener=private) as out:
+            out.write(first)
+            out.writelines(waiting)
+    except BaseException:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+
+
+def slurm_broadcast(request: Request) -> None:
+    """Operation of the login host: send the code of ``run`` to all nodes of its ``job``, once for each ``start``.
+
+    Raises:
+        Refused: that fails; says why.
+    """
+    folder, job, start = known_run(request), str(request.args["job"]), str(request.args["start"])
+    if not JOB_ID.fullmatch(job) or not START.fullmatch(start):
+        raise Refused("this is no start of a job")
+    path, done = folder.file(PROJECT_CODE), folder.file("sent.%s" % start)
+    with open(folder.file("sending"), "ab", opener=private) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.exists(done):
+            return
+        argv = ["sbcast", "--jobid=%s" % job, "--force", path, path]
+        try:
+            result = Child(argv, env=dict(os.environ, LC_ALL="C"), timeout=LIMIT, cwd="/").answer()
+        except OSError as error:
+            raise Refused("sbcast: %s" % error.strerror) from None
+        if result.status != 0:
+            raise Refused("sbcast fails: %s" % (result.last_line() or result.status))
+        os.close(os.open(done, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def slurm_arrived(request: Request) -> None:
+    """Operation of a job's first node: the code of ``start`` is on all nodes."""
+    start = str(request.args["start"])
+    if not START.fullmatch(start):
+        raise Refused("this is no start of a job")
+    known_run(request).write_arrived(start)
+
+
+class _FromFile(Request):
+    """A request whose data is a file's."""
+
+    def __init__(self, args: Dict[str, Any], stream: BinaryIO) -> None:
+        super().__init__(0, args, _NO_OPERATION, _NO_OPERATION)
+        self._stream = stream
+
+    def read(self) -> bytes:
+        """The next piece; empty at the end."""
+        return self._stream.read(_PIECE)
+
+
+def place_code(job: SlurmJob, sent: SentCode, path: str) -> str:
+    """The folder on this node that holds the code of a job whose nodes share none.
+
+    Args:
+        job: The job.
+        sent: What is known of the code.
+        path: Of the stream.
+
+    Raises:
+        Refused: it cannot be placed, or none has come.
+    """
+    args = dict(written(sent), state=job.state)
+    if not sent.digest:
+        return str(workdir_state(Request(0, args, _NO_OPERATION, _NO_OPERATION))["workdir"])
+    try:
+        with open(path, "rb") as stream:
+            answer = sync_apply(_FromFile(args, stream))
+    except FileNotFoundError:
+        raise Refused("the run's code is not there", "start the run again") from None
+    if answer.get("conflicts"):
+        named = ", ".join(answer["conflicts"][:5])
+        remedy = "start the run again with --take project, or --take host"
+        raise Refused("the project and this node both changed %s since the last sync" % named, remedy)
+    if "missing" in answer:
+        raise Refused("%s changed while the code was placed" % sent.workdir, "start the run again")
+    return str(answer["workdir"])

@@ -1,0 +1,142 @@
+"""A run's files brought to the login host from nodes that share no folder with it, before their job ends.
+
+Nobody reaches a node once its job is over. So the script waits in the end while somebody follows the run, who has the
+login host fetch the spools; from then on that tells of the run. Not here: the script that waits (parting.py), who
+asks for that (launch/slurm/job_nodes.py).
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import threading
+from typing import IO, Any, Dict, List
+
+from ..helper.request import Request
+from ..shared.slurm.job_record import JOB_ID, OUR_CODE, PROJECT_CODE
+from ..system.bootstrap import Refused, private, private_folder, write_private
+from .job_folder import NAME, JobFolder, known_run
+
+LIMIT = 45.0  # seconds for a node's; the script waits for a minute
+NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_END = bytes(1024)  # what tar ends an archive with
+LEFT_OUT = ("secrets.json", "control.key", "remote.pyz", "hook", "torch", OUR_CODE, PROJECT_CODE, "*.tmp")
+
+
+def slurm_secrets(request: Request) -> None:
+    """Operation: take the values of a run's ``secrets``, by name; its nodes wait for them."""
+    write_private(known_run(request).file("secrets.json"), json.dumps(request.args["secrets"]).encode())
+
+
+def slurm_collected(request: Request) -> None:
+    """Operation: the files of a run were fetched; its job may end."""
+    known_run(request).write_collected()
+
+
+def slurm_collect(request: Request) -> Dict[str, str]:
+    """Operation: fetch the files of ``run`` from the ``nodes`` of its ``job``, which runs.
+
+    Returns: why a node has not given them, by its name.
+
+    Raises:
+        Refused: these are no names.
+    """
+    args, folder = request.args, known_run(request)
+    job, nodes = str(args["job"]), [str(node) for node in args["nodes"]]
+    if not JOB_ID.fullmatch(job) or not all(map(NODE.fullmatch, nodes)):
+        raise Refused("these are no nodes of a job")
+    with open(folder.file("collecting"), "ab", opener=private) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        failed: Dict[str, str] = {}
+        threads = [
+            threading.Thread(target=_fetch_into, args=(folder, job, node, place == 0, failed))
+            for place, node in enumerate(nodes)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if folder.end():
+        folder.remove_code()  # no start follows that would need it
+    return failed
+
+
+def _fetch_into(folder: JobFolder, job: str, node: str, first: bool, failed: Dict[str, str]) -> None:
+    try:
+        _fetch(folder, job, node, first)
+    except (OSError, tarfile.TarError, Refused) as error:
+        failed[node] = str(error)
+
+
+def _fetch(folder: JobFolder, job: str, node: str, first: bool) -> None:
+    wanted = ["runs/%s" % folder.run] + ["%s/%s" % (NAME, folder.run)] * first
+    argv = [
+        "srun", "--jobid=%s" % job, "--overlap", "--nodelist=%s" % node, "--nodes=1", "--ntasks=1", "--quiet",
+        "--mpi=none", "--cpu-bind=none", "--export=PATH", "--chdir=/",
+        "tar", "-C", folder.state, "--ignore-failed-read", *("--exclude=" + name for name in LEFT_OUT), "-cf", "-",
+        *wanted,
+    ]  # fmt: skip
+    step = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    archive: Any = step.stdout
+    late = threading.Timer(LIMIT, step.terminate)
+    late.start()
+    try:
+        unpack(archive, folder)
+    finally:
+        late.cancel()
+        archive.close()
+        step.terminate()
+        step.wait()
+
+
+def unpack(stream: IO[bytes], folder: JobFolder) -> None:
+    """Write an archive's files below the state folder: of this run's spools, and of its starts; others are left out.
+
+    Raises:
+        Refused: a name would lead elsewhere.
+        TarError, OSError: it is damaged or cut, or cannot be written.
+    """
+    ours = re.compile(
+        r"(?:runs/%s(?:/[^/]+)*|%s/%s(?:/end\.json|/start\.[0-9]+\.[0-9]+(?:/[a-z.0-9]+)?)?)"
+        % (folder.run, NAME, folder.run)
+    )
+    whole = _Ending(stream)
+    with tarfile.open(fileobj=whole, mode="r|") as archive:  # type: ignore[call-overload] # it only reads
+        for member in archive:
+            name = member.name.rstrip("/")
+            parts: List[str] = name.split("/")
+            if ".." in parts or "." in parts or name.startswith("/") or "\0" in name:
+                raise Refused("it names %r" % name[:80])
+            path = os.path.join(folder.state, name)
+            data: Any = archive.extractfile(member) if member.isreg() else None
+            if not ours.fullmatch(name) or not (member.isdir() or data):
+                continue
+            if member.isdir():
+                private_folder(path)
+                continue
+            private_folder(os.path.dirname(path))
+            handle = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "wb") as out:
+                shutil.copyfileobj(data, out, 1 << 20)
+            os.utime(path + ".tmp", (member.mtime, member.mtime))
+            os.rename(path + ".tmp", path)
+    while whole.read(1 << 16):
+        pass
+    if whole.last != _END:  # tarfile takes the end of the stream, right behind a file, for the archive's
+        raise tarfile.ReadError("it was cut")
+
+
+class _Ending:
+    """A stream that keeps in mind what came last."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.last = b""
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self.last = (self.last + data)[-len(_END) :]
+        return data

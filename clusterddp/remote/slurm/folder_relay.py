@@ -1,0 +1,193 @@
+"""A run's folder on nodes that share none: what one node writes in it is written on all, through the step's srun.
+
+Slurm connects srun, on the job's first node, with a task on every node: what srun reads goes to all tasks, what a task
+writes comes to srun. Each side writes down here what the other says, and says what is new in its own folder; srun's
+side passes it on. Small files only, which are replaced whole (``write_private``); removing one is nobody else's matter.
+
+Not here: what the files hold (slurm/job_folder.py), a job's output and spools, which stay where they are.
+"""
+
+import base64
+import os
+import re
+import selectors
+import shutil
+import subprocess
+import sys
+import time
+from typing import IO, Any, Callable, Dict, Iterator, List, Optional
+
+from ..system.bootstrap import Refused, private_folder, write_private
+from .job_folder import JobFolder
+
+HUB = "hub"  # a file in the folder of a start: that folder is srun's side's own
+_FILE = re.compile(r"(?:job|stop|secrets)\.json")
+_OF_START = re.compile(r"(?!here)[a-z]+(?:\.[0-9]{1,6})?\.json")
+_LINE = re.compile(rb"clusterddp-file ([0-9]{1,4}) ([0-9]{1,4}) (\S{1,200}) ([A-Za-z0-9+/=]*)\n")
+_PIECE = 540  # bytes a line: Slurm keeps lines of up to 1024 characters whole
+_MOST = 9999  # lines a file
+_QUICK, _SLOW = 0.05, 0.5  # seconds between two looks at the folder: while something happens, and later
+_START_PATIENCE = 60.0  # seconds for the job's description
+
+
+class Relay:
+    """One side's view of the folder: what it has heard and said of each file.
+
+    Args:
+        folder: The run's.
+        start: The folder of this start inside.
+    """
+
+    def __init__(self, folder: JobFolder, start: str) -> None:
+        self._folder, self._start = folder, start
+        self._known: Dict[str, bytes] = {}  # as it was heard or said last
+        self._parts: Dict[str, List[bytes]] = {}
+
+    def news(self) -> Iterator[bytes]:
+        """Lines that tell of every file that is new here, or another than it was."""
+        for name in sorted(self._names()):
+            try:
+                with open(self._folder.file(name), "rb") as stream:
+                    data = stream.read(_MOST * _PIECE)
+            except OSError:  # removed meanwhile
+                continue
+            if self._known.get(name) != data:
+                self._known[name] = data
+                yield lines_of(name, data)
+
+    def _names(self) -> Iterator[str]:
+        for name in os.listdir(self._folder.path):
+            if _FILE.fullmatch(name):
+                yield name
+        for name in os.listdir(self._folder.file(self._start)):
+            if _OF_START.fullmatch(name):
+                yield "%s/%s" % (self._start, name)
+
+    def take(self, line: bytes) -> bool:
+        """Write down what a line of the other side tells; False where it is none of ours."""
+        match = _LINE.fullmatch(line)
+        if not match:
+            return False
+        place, count, name = int(match[1]), int(match[2]), match[3].decode(errors="replace")
+        folder, _, inside = name.rpartition("/")
+        if not (_OF_START.fullmatch(inside) if folder == self._start else _FILE.fullmatch(name)):
+            return True
+        if not place:
+            self._parts[name] = []
+        parts = self._parts.get(name, [])
+        if len(parts) == place:
+            parts.append(match[4])
+        if parts and len(parts) == count:
+            try:
+                self._write(name, base64.b64decode(b"".join(self._parts.pop(name))))
+            except ValueError:
+                pass  # no base64: not said by the other side
+        return True
+
+    def _write(self, name: str, data: bytes) -> None:
+        if self._known.get(name) != data:
+            self._known[name] = data
+            write_private(self._folder.file(name), data, durable=False)
+
+
+def lines_of(name: str, data: bytes) -> bytes:
+    """A file's name and contents as lines for the other side."""
+    text = base64.b64encode(data)
+    pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)] or [b""]
+    head = b"clusterddp-file %d %d %s %s\n"
+    return b"".join(head % (place, len(pieces), name.encode(), piece) for place, piece in enumerate(pieces))
+
+
+def relay_step(folder: JobFolder, start: str, argv: List[str]) -> int:
+    """Run ``argv``, which is srun with a task a node, and be its tasks' other side; its exit status."""
+    relay = Relay(folder, start)
+    write_private(folder.file(start, HUB), b"", durable=False)
+    step = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    to_tasks: Any = step.stdin
+    from_tasks: Any = step.stdout
+
+    def tell(data: bytes) -> None:
+        try:
+            to_tasks.write(data)
+            to_tasks.flush()
+        except BrokenPipeError:
+            pass  # it has ended: so does what is read
+
+    def heard(line: bytes) -> None:
+        if relay.take(line):
+            tell(line)
+        else:
+            os.write(1, line)
+
+    _between(relay, from_tasks, tell, heard, lambda: False)
+    try:
+        to_tasks.close()
+    except BrokenPipeError:
+        pass  # the same
+    from_tasks.close()
+    return _shell_code(step.wait())
+
+
+def relay_task(folder: JobFolder, start: str, argv: List[str]) -> int:
+    """Run ``argv``, a node's task, on a folder that is kept as srun's side has it; its exit status.
+
+    Raises:
+        Refused: nothing is heard of the job.
+    """
+    if os.path.exists(folder.file(start, HUB)):
+        return _shell_code(subprocess.call(argv, stdin=subprocess.DEVNULL))
+    private_folder(folder.file(start))
+    relay = Relay(folder, start)
+    task: List[subprocess.Popen] = []  # type: ignore[type-arg]
+    deadline = time.monotonic() + _START_PATIENCE
+
+    def ended() -> bool:
+        if not task and os.path.exists(folder.file("job.json")):
+            task.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL))
+        if not task and time.monotonic() > deadline:
+            raise Refused("nothing is heard of the job")
+        return bool(task) and task[0].poll() is not None
+
+    def tell(data: bytes) -> None:
+        try:
+            while data:
+                data = data[os.write(1, data) :]
+        except BrokenPipeError:
+            pass  # srun has ended, and the step ends with it
+
+    _between(relay, sys.stdin.buffer, tell, relay.take, ended)
+    shutil.rmtree(folder.path, ignore_errors=True)  # srun's side has it, and the next start brings what it needs
+    return _shell_code(task[0].wait()) if task else 1
+
+
+def _shell_code(returncode: int) -> int:
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def _between(
+    relay: Relay,
+    source: IO[bytes],
+    tell: Callable[[bytes], None],
+    heard: Callable[[bytes], object],
+    ended: Callable[[], bool],
+) -> None:
+    """Tell what is new and hear what comes, until ``source`` ends or ``ended`` says so; what is new then is told."""
+    buffer, pause, handle = b"", _QUICK, source.fileno()
+    with selectors.DefaultSelector() as selector:
+        selector.register(handle, selectors.EVENT_READ)
+        while True:
+            over, busy = ended(), False
+            for line in relay.news():
+                tell(line)
+                busy = True
+            if over:
+                return
+            if selector.select(pause):
+                data: Optional[bytes] = os.read(handle, 1 << 16)
+                *lines, buffer = (buffer + (data or b"")).split(b"\n")
+                for one in lines:
+                    heard(one + b"\n")
+                busy = True
+                if not data:
+                    return
+            pause = _QUICK if busy else min(_SLOW, pause * 1.05)

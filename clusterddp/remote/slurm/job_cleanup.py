@@ -1,0 +1,152 @@
+"""What is removed of runs that Slurm has started, from the folder that the login host and all nodes share.
+
+A run whose script has said how it ended, or whose job Slurm has no more, is over; nothing of it can be left on a node
+then, for Slurm ends a job's processes. Not here: the spools that nodes prune of their own (cleanup/retention.py).
+"""
+
+import os
+import shutil
+import time
+from typing import Any, Dict, Iterator, List, Optional, Set
+
+from ..cleanup import retention, uninstall
+from ..cleanup.helpers import remove_unused_helpers
+from ..helper.request import Request
+from ..shared.slurm.job_record import JOB_ID
+from ..spool.layout import all_spools
+from ..system.bootstrap import Refused
+from .job_folder import NAME, JobFolder
+from .login_operations import run_command, submit
+
+STAMP = "pruned-slurm"  # in the state folder
+LAST_WORDS = 20.0  # seconds for a script whose nodes have ended
+LOOK = 0.5
+
+
+def slurm_submit(request: Request) -> Dict[str, Any]:
+    """Operation: see ``login.submit``; what is old is removed behind it."""
+    answer = submit(request)
+    prune_at_submit(request.args["state"])
+    return answer
+
+
+def slurm_clean(request: Request) -> Dict[str, Any]:
+    """Operation: as ``clean`` on a host, for what all nodes of runs under Slurm share."""
+    args = request.args
+    state, project = args["state"], args["project"]
+    report: Dict[str, Any] = {"spools": 0, "bytes": 0, "run_dirs": 0, "kept": []}
+    if args["purge"] and project:
+        _await_stopped(state, project)
+    ended = Ended(state)
+    for folder in ended.folders():
+        purged = args["purge"] and project and _project(folder) == project
+        if purged or ended.is_old(folder):
+            remove_run(folder, report, run_dirs=purged)
+    last = args["purge"] and not any(all_spools(state)) and not any(_folders(state))
+    report["helpers"] = remove_unused_helpers(state, own=last)
+    report["workdirs"] = uninstall.unclaimed_workdirs(state)
+    if last:
+        _unlink(os.path.join(state, STAMP))
+        retention.remove_empty(os.path.join(state, NAME))
+    report["gone"] = last and uninstall.remove_leftovers(state)
+    return report
+
+
+def _await_stopped(state: str, project: str) -> None:
+    """Wait for the project's runs that were told to stop: a script says its last words when its nodes have ended."""
+    stopped = [one for one in _folders(state) if one.stop_order() and _project(one) == project]
+    deadline = time.monotonic() + LAST_WORDS
+    while not all(map(Ended(state).has, stopped)) and time.monotonic() < deadline:
+        time.sleep(LOOK)
+
+
+def prune_at_submit(state: str) -> None:
+    """Remove what is old, at most once an hour; errors are ignored, for the run can be submitted without it."""
+    try:
+        if retention.take_turn(os.path.join(state, STAMP)):
+            ended = Ended(state)
+            for folder in ended.folders():
+                folder.remove_secrets()
+                if ended.is_old(folder):
+                    remove_run(folder, {"spools": 0, "bytes": 0, "run_dirs": 0}, run_dirs=False)
+    except (OSError, ValueError, Refused):  # the next submission, or `down`, tries again
+        pass
+
+
+class Ended:
+    """The runs of a state folder that are over; Slurm is asked once, and only where a script has not spoken."""
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+        self._jobs: Optional[Set[str]] = None
+
+    def folders(self) -> Iterator[JobFolder]:
+        """Their folders."""
+        return filter(self.has, _folders(self.state))
+
+    def has(self, folder: JobFolder) -> bool:
+        """Whether a run is over."""
+        end = folder.end()
+        return end.attempt >= folder.attempt() if end else self._is_gone(folder)
+
+    def _is_gone(self, folder: JobFolder) -> bool:
+        job = folder.submitted()
+        return job is not None and job not in self._live() and not any(spool.alive() for spool in folder.spools())
+
+    def _live(self) -> Set[str]:
+        """The jobs that Slurm has.
+
+        Raises:
+            Refused: it does not answer.
+        """
+        if self._jobs is None:
+            answer = run_command(["squeue", "--me", "--all", "--noheader", "--array", "--format=%i"])
+            if answer["status"] != 0:
+                raise Refused("squeue does not answer")
+            self._jobs = set(filter(JOB_ID.fullmatch, answer["out"].split()))
+        return self._jobs
+
+    def is_old(self, folder: JobFolder) -> bool:
+        """Whether it ended more than 30 days ago."""
+        end = folder.end()
+        ended = (end.ended or end.written) / 1e9 if end else os.stat(folder.path).st_mtime
+        return time.time() - ended > retention.KEPT_DAYS * 86400
+
+
+def remove_run(folder: JobFolder, report: Dict[str, Any], *, run_dirs: bool) -> None:
+    """Remove a run's folder, its spools and its job's output, with ``run_dirs`` what its workers kept there."""
+    for spool in list(all_spools(folder.state, folder.run)):
+        report["bytes"] += retention.disk_usage(spool.folder)
+        report["spools"] += 1
+        retention.remove_spool(folder.state, spool)
+        run_dir = os.path.join(folder.state, "rundirs", "%s-%s" % (folder.run, spool.host))
+        if run_dirs and os.path.isdir(run_dir):
+            report["bytes"] += retention.disk_usage(run_dir)
+            report["run_dirs"] += 1
+            shutil.rmtree(run_dir, ignore_errors=True)
+    job = folder.submitted()
+    if job:
+        _unlink(os.path.join(folder.state, NAME, "%s.out" % job))
+    _unlink(folder.path + ".out")
+    shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _folders(state: str) -> List[JobFolder]:
+    parent = os.path.join(state, NAME)
+    names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
+    found = [JobFolder(os.path.join(parent, name)) for name in names]
+    return [folder for folder in found if os.path.exists(folder.file("job.json"))]
+
+
+def _project(folder: JobFolder) -> Optional[str]:
+    try:
+        return folder.job().plan.record.project
+    except Refused:  # damaged: nobody's, so it goes by age alone
+        return None
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass  # there was none, or another `down` was faster

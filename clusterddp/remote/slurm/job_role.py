@@ -1,0 +1,58 @@
+"""The role ``slurm``: what a job's script calls, on each node and in the batch shell.
+
+    slurm node FOLDER           one task of a step, a node each: starts the node's supervisor, ends with it
+    slurm step FOLDER SRUN …    where nodes share no folder: runs srun, and keeps their folders alike
+    slurm task FOLDER           there, in place of node: the same, with the folder kept alike
+    slurm notice FOLDER         the job's end is near: workers that handle SIGUSR1 get it
+    slurm stop FOLDER           orders this start to end: Slurm, or somebody by it, ends the job
+    slurm end FOLDER STATUS     after the step: says how the run ended, and ends with its exit code, or requeues the job
+
+``FOLDER`` is the run's (shared/slurm/job_record.py).
+"""
+
+import os
+import signal
+import sys
+from typing import List
+
+from ..shared.slurm.job_record import start_name
+from ..shared.verdict.failures import ended_by_manager
+from ..system.bootstrap import Refused
+from .batch_end import end
+from .folder_relay import relay_step, relay_task
+from .job_cleanup import prune_at_submit
+from .job_folder import JobFolder
+from .node_task import PASSED_OVER, Task
+
+NOT_THE_SCRIPT = 125
+
+
+def main(argv: List[str]) -> int:
+    """Returns the exit status."""
+    what, folder, *rest = argv
+    try:
+        job = JobFolder(folder)
+        if what == "node":
+            return Task(job).run()
+        start = start_name(os.environ)
+        if what == "step":
+            prune_at_submit(job.state)  # nothing else looks after what is left on this host
+            return relay_step(job, start, rest)
+        if what == "task":
+            for number in PASSED_OVER:  # for the supervisor alone
+                signal.signal(number, lambda *_: None)
+            own = [sys.executable, "-I", "-S", sys.argv[0], "slurm", "node", folder]
+            return relay_task(job, start, own)
+        if what == "notice":
+            job.write_notice(start)
+            return 0
+        if what == "stop":
+            plan = job.job().plan
+            job.order_end(start, ended_by_manager(plan.manager), plan.policy.grace)
+            if not plan.relaunch:
+                job.remove_secrets()  # Slurm may kill what comes after this
+            return 0
+        return end(job, start, int(rest[0]))
+    except Refused as refused:
+        sys.stderr.write("clusterddp: %s%s\n" % (refused.message, "; " + refused.remedy if refused.remedy else ""))
+        return NOT_THE_SCRIPT

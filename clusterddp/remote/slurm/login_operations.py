@@ -1,0 +1,197 @@
+"""What a login host does for an operator: asks Slurm, submits, tells of what was submitted, orders a stop.
+
+Operations of the helper. Not here: what Slurm's answers mean (clusterddp/slurm).
+"""
+
+import getpass
+import itertools
+import json
+import os
+import shutil
+import subprocess
+from typing import Any, Dict, List
+
+from ..helper.request import Request
+from ..shared.schema.fields import DamagedError
+from ..shared.schema.record import written
+from ..shared.slurm.job_record import COMMENT, JOB_ID, SUBMITTED, SubmittedRun, in_array
+from ..shared.verdict.failures import ended_by_manager
+from ..shared.verdict.judge import NOT_THE_SCRIPT
+from ..shared.verdict.verdict_record import read_verdict
+from ..system.bootstrap import Refused, private, private_folder, write_private
+from ..system.bounded_child import Child
+from .batch_end import made
+from .code_delivery import keep_code
+from .job_folder import NAME, JobFolder, known_run
+
+PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo", "sacctmgr")
+NOT_SUBMITTED = "sbatch did not end in time, so nobody knows its job"
+ME = "user=$USER"
+# What a script of ours sets itself: as variables of sbatch these would win over its `#SBATCH` lines. By SBATCH_EXPORT
+# the login's environment would go into the job, by SBATCH_OUTPUT the job's output where others can read it.
+SET_BY_SCRIPTS = frozenset(
+    "SBATCH_" + name
+    for name in (
+        "ARRAY_INX", "ERROR", "EXPORT", "GET_USER_ENV", "INPUT", "JOB_NAME", "NO_REQUEUE", "OPEN_MODE", "OUTPUT",
+        "REQUEUE", "SIGNAL", "WAIT",
+    )
+)  # fmt: skip
+TIMEOUT = 60.0  # seconds; a busy controller answers late
+
+
+def slurm_command(request: Request) -> Dict[str, Any]:
+    """``{status, out, err}`` of one of Slurm's commands, ``argv``; status null where it did not end in time.
+
+    A word ``user=$USER`` names who we are here.
+    """
+    argv = [str(word) for word in request.args["argv"]]
+    return run_command(["user=%s" % getpass.getuser() if word == ME else word for word in argv])
+
+
+def run_command(argv: List[str]) -> Dict[str, Any]:
+    """One of Slurm's commands, with times as people here write them.
+
+    Raises:
+        Refused: it is none, or not installed here.
+    """
+    if argv[0] not in PROGRAMS or shutil.which(argv[0]) is None:
+        raise Refused(
+            "no %s on this host" % argv[0], "give the host from which jobs are submitted clusterddp_role: login"
+        )
+    environment = {name: value for name, value in os.environ.items() if name not in SET_BY_SCRIPTS}
+    environment.update(SLURM_TIME_FORMAT="standard", LC_ALL="C")
+    result = Child(argv, env=environment, timeout=TIMEOUT, cwd="/").answer()
+    return {"status": result.status, "out": result.payload.decode(errors="replace"), "err": result.output}
+
+
+def submit(request: Request) -> Dict[str, Any]:
+    """Submit a run's script, once; ``{status, out, err}`` of sbatch.
+
+    The operator's data is JSON of ``request.args["message"]`` bytes, ``{run, script, job, secrets, inside, runs}``, and
+    behind it the code that is to be sent to the job's nodes, if any. ``inside``: the number of a job that is there
+    already, in which the script is to run; else null. ``runs``: the ids of an array's runs by index, or none.
+    """
+    data, size = b"", int(request.args["message"])
+    while len(data) < size:
+        piece = request.read()
+        if not piece:
+            raise Refused("what was to be submitted did not come whole", "submit it again")
+        data += piece
+    message = json.loads(data[:size])
+    state, run, runs = request.args["state"], message["run"], message["runs"] or {"": message["run"]}
+    keep_code(JobFolder.of(state, run), itertools.chain([data[size:]], iter(request.read, b"")))
+    folders = {index: _prepared(JobFolder.of(state, one), index, message) for index, one in runs.items()}
+    script = next(iter(folders.values())).file("script")
+    if message["inside"]:
+        return _begin_inside(folders[""], script, str(message["inside"]))
+    answer = run_command(["sbatch", "--parsable", script, SUBMITTED])
+    job = answer["out"].strip().partition(";")[0]
+    cut = answer["status"] is None or "timed out" in answer["err"]
+    for index, folder in folders.items():
+        if answer["status"] == 0 and JOB_ID.fullmatch(job):
+            folder.write_submitted("%s_%s" % (job, index) if index else job)
+        elif cut:  # Slurm may have taken it all the same
+            folder.order_stop(NOT_SUBMITTED, 0.0)
+            folder.write_end(made(1, "failed", NOT_THE_SCRIPT, NOT_SUBMITTED))
+        else:
+            shutil.rmtree(folder.path)
+    if cut:
+        _take_out(run)
+    return answer
+
+
+def _prepared(folder: JobFolder, index: str, message: Dict[str, Any]) -> JobFolder:
+    """A run's folder with what its job is to find there."""
+    private_folder(os.path.dirname(folder.path))
+    private_folder(folder.path)
+    write_private(folder.file("script"), message["script"].encode(), 0o700)
+    job = in_array(json.dumps(message["job"]), message["run"], index, folder.run)
+    write_private(folder.file("job.json"), job.encode())
+    if message["secrets"]:
+        write_private(folder.file("secrets.json"), json.dumps(message["secrets"]).encode())
+    return folder
+
+
+def _begin_inside(folder: JobFolder, script: str, job: str) -> Dict[str, Any]:
+    """Start a script that finds the job's nodes by its number; it outlives this connection."""
+    folder.write_submitted(job)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    kept = {"SLURM_CONF": os.environ["SLURM_CONF"]} if "SLURM_CONF" in os.environ else {}
+    with open(folder.path + ".out", "ab", opener=private) as out:
+        subprocess.run(
+            ["setsid", "--fork", "bash", script],
+            check=True,
+            env=dict(own, SLURM_JOB_ID=job, **kept),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+    return {"status": 0, "out": job, "err": ""}
+
+
+def _take_out(run: str) -> None:
+    """Cancel a job that may be in the queue under a number that nobody knows; its runs were ordered to stop."""
+    answer = run_command(["squeue", "--me", "--all", "--noheader", "--format=%i|%k"])
+    for line in answer["out"].splitlines() if answer["status"] == 0 else ():
+        job, _, said = line.strip().partition("|")
+        if said == COMMENT + run and JOB_ID.fullmatch(job):
+            run_command(["scancel", job])
+
+
+def slurm_runs(request: Request) -> List[Dict[str, Any]]:
+    """Every run that was submitted here, or those whose ids begin with ``run``; damaged ones are left out."""
+    prefix = str(request.args.get("run") or "")
+    parent = os.path.join(request.args["state"], NAME)
+    names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
+    found = []
+    for name in names:
+        folder = JobFolder(os.path.join(parent, name))
+        if name.startswith(prefix) and os.path.exists(folder.file("job.json")):
+            try:
+                found.append(written(_told(folder)))
+            except Refused:
+                pass  # its job says so
+    return found
+
+
+def _told(folder: JobFolder) -> SubmittedRun:
+    order, job = folder.stop_order(), folder.job()
+    return SubmittedRun(
+        run=folder.run,
+        plan=job.plan,
+        inside=job.inside,
+        job=folder.submitted(),
+        stopped=order.reason if order else None,
+        starts=len(folder.starts()),
+        attempt=folder.attempt(),
+        end=folder.end(),
+        secrets=os.path.exists(folder.file("secrets.json")),
+        apart=job.apart is not None,
+        parting=folder.parting(),
+        awaiting=folder.awaiting(),
+    )
+
+
+def slurm_stop(request: Request) -> Dict[str, Any]:
+    """Order a run to end, for now and for every later start; ``{job, spools}``: Slurm's number, and how many it has."""
+    args, folder = request.args, known_run(request)
+    folder.order_stop(str(args["reason"]), float(args["grace"]))
+    return {"job": folder.submitted(), "spools": len(folder.spools())}
+
+
+def slurm_ended(request: Request) -> None:
+    """Keep ``verdict`` as how ``run`` ended, where one is given; nothing of its secrets is needed any more."""
+    folder = known_run(request)
+    verdict = request.args["verdict"]
+    try:
+        kept, told = folder.end(), None if verdict is None else read_verdict(verdict)
+        by_manager = kept is not None and kept.line.endswith(ended_by_manager(folder.job().plan.manager))
+        if told and (kept is None or kept.attempt < told.attempt or by_manager):  # else the job has spoken meanwhile
+            folder.write_end(told)
+    except DamagedError as error:
+        raise Refused("the verdict is damaged: %s" % error) from None
+    folder.remove_secrets()
+    folder.remove_code()
+    for spool in folder.spools():
+        spool.drop_secrets()

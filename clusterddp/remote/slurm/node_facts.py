@@ -1,0 +1,171 @@
+"""What a node of a job is, as its plan needs it: asked of this host as the operator asks it, within what Slurm gives.
+
+Not here: the facts themselves (probes/facts.py), the node's environment from them (shared/run/node_env.py).
+"""
+
+import ipaddress
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from ..helper.request import Request
+from ..probes.facts import facts
+from ..shared.schema.fields import Fields
+from ..shared.schema.record import Readers, maybe, read_record, records
+from ..shared.slurm.job_record import SlurmJob
+from ..shared.text.counted import counted
+from ..system.bootstrap import Refused
+
+NO_OPERATION = -1
+
+
+class Address(NamedTuple):
+    """An address of a host, and the network it is in."""
+
+    address: str
+    interface: str
+    network: str
+    speed: int = 0  # Mbit/s; 0: not known
+
+
+class NodeFacts(NamedTuple):
+    """One node, as the others hear of it."""
+
+    host: str
+    python: str
+    torch: str  # version
+    python_version: str
+    nccl: Optional[str]
+    nproc: int
+    threads: int
+    gpus: Tuple[str, ...]
+    addresses: Tuple[Address, ...]
+    workdir: str = ""
+    attempts: int = 0  # how many there were before, as this node sees them
+    key: str = ""  # of run control, by the first node
+    more: Mapping[str, Any] = {}
+
+
+_ADDRESS: Readers = {
+    "address": Fields.text,
+    "interface": Fields.text,
+    "network": Fields.text,
+    "speed": Fields.number,
+}
+_READERS: Readers = {
+    "host": Fields.filename,
+    "python": Fields.text,
+    "torch": Fields.text,
+    "python_version": Fields.text,
+    "nccl": maybe(Fields.text),
+    "nproc": Fields.number,
+    "threads": Fields.number,
+    "gpus": Fields.texts,
+    "addresses": records(Address, _ADDRESS),
+    "workdir": Fields.text,
+    "attempts": Fields.number,
+    "key": Fields.text,
+}
+
+
+def read_facts(data: Any) -> NodeFacts:
+    """A node from its JSON object; raises DamagedError."""
+    return read_record(NodeFacts, _READERS, data, "facts")
+
+
+def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str, str]) -> NodeFacts:
+    """This node.
+
+    Args:
+        job: What it is to start.
+        host: Slurm's name of it.
+        workdir: Where the code is on it.
+        environment: Of the step's task: what Slurm gives this node.
+
+    Raises:
+        Refused: it cannot train; says why.
+    """
+    plan = job.plan
+    asked = {
+        "setup": list(plan.setup),
+        "python": job.python,
+        "workdir": workdir,
+        "env": dict(plan.policy.env),
+        "state": job.state,
+        "alike": True,  # a job gets other GPUs each time, and all nodes keep what torch says in one place
+    }
+    found = facts(Request(0, asked, NO_OPERATION, NO_OPERATION))
+    torch: Dict[str, Any] = found["torch"] or {}
+    wrong = found["python_error"] or torch.get("import_error")
+    if wrong:
+        raise Refused(str(wrong), "set clusterddp_python to the interpreter that has torch")
+    nproc = job.nproc or workers(int(torch.get("device_count") or 0), environment)
+    cores = min(int(found["usable_cores"]), _number(environment, "SLURM_CPUS_ON_NODE") or int(found["usable_cores"]))
+    return NodeFacts(
+        host=host,
+        python=str(found["python"]),
+        torch=str(torch.get("version") or ""),
+        python_version=str(found["python_version"]),
+        nccl=None if torch.get("nccl") is None else str(torch["nccl"]),
+        nproc=nproc,
+        threads=max(1, cores // nproc),
+        gpus=tuple(str(gpu["name"]) for gpu in found["gpus"]),
+        addresses=tuple(_addresses(found["addresses"], job.interface)),
+        workdir=workdir,
+    )
+
+
+def workers(visible: int, environment: Mapping[str, str]) -> int:
+    """How many workers a node has: one a GPU that torch sees there, else one.
+
+    Raises:
+        Refused: Slurm has given it GPUs, and torch sees none.
+    """
+    given = _number(environment, "SLURM_GPUS_ON_NODE")
+    if given and not visible:
+        gpus = counted(given, "GPU")
+        raise Refused("Slurm gives it %s and torch sees none" % gpus, "--nproc-per-node N says that it is meant")
+    return visible or 1
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    value = environment.get(name, "")
+    return int(value) if value.isdigit() else 0
+
+
+def _addresses(found: Sequence[Mapping[str, Any]], interface: Optional[str]) -> List[Address]:
+    kept = []
+    for one in found:
+        inside = ipaddress.ip_interface("%s/%d" % (one["address"], one["prefix"]))
+        if one["up"] and not inside.is_loopback and not inside.is_link_local and interface in (None, one["interface"]):
+            network = str(inside.network)
+            kept.append(Address(str(one["address"]), str(one["interface"]), network, int(one["speed_mbit"] or 0)))
+    if not kept and interface:
+        raise Refused("it has no address on %s" % interface, "set clusterddp_interface to one that all nodes have")
+    return kept
+
+
+def choose_addresses(nodes: Sequence[NodeFacts], known: str = "") -> List[Address]:
+    """Each node's address for the job's own traffic: in the fastest network that all of them are in.
+
+    Args:
+        nodes: The nodes.
+        known: An address in a network that is preferred among equals: where Slurm's own traffic goes.
+
+    Raises:
+        Refused: they are in no network together.
+    """
+    if len(nodes) == 1:
+        return [(*nodes[0].addresses, Address("127.0.0.1", "lo", ""))[0]]
+    shared = set.intersection(*({one.network for one in node.addresses} for node in nodes))
+    if not shared:
+        said = "; ".join(
+            "%s: %s" % (node.host, ", ".join(a.network for a in node.addresses) or "none") for node in nodes
+        )
+        raise Refused("no network holds all nodes (%s)" % said, "set clusterddp_interface")
+
+    def worth(network: str) -> Tuple[int, bool, bool, str]:
+        speeds = [one.speed for node in nodes for one in node.addresses if one.network == network]
+        inside = ipaddress.ip_network(network)
+        return min(speeds), bool(known) and ipaddress.ip_address(known) in inside, inside.version == 4, network
+
+    best = max(shared, key=worth)
+    return [next(one for one in node.addresses if one.network == best) for node in nodes]

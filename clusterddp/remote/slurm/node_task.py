@@ -1,0 +1,256 @@
+"""A node's task in a job's step: brings up the same supervisor as a start over SSH, and stays until it has ended.
+
+The nodes meet in the run's folder (slurm/shared_exchange.py): each says what it is, all make the same plans of that,
+each
+starts its supervisor and says its ports, and when all have, the agents start. The task is the subreaper of its node's
+processes, so that Slurm finds all of them below it.
+
+It ends with 0 when its supervisor has told how its part ended, whatever that was: with another code srun would end the
+other nodes (--kill-on-bad-exit) while they tell.
+"""
+
+import os
+import secrets as random
+import signal
+import sys
+import time
+from typing import Any, Callable, List, Optional, Sequence
+
+from ..helper.request import Request
+from ..processes import signals
+from ..shared.run.node_env import Node
+from ..shared.run.plan import NodePlan
+from ..shared.run.spool_records import Ready
+from ..shared.run.unplaced_plan import choose_backend, placed_plan
+from ..shared.schema.record import written
+from ..shared.slurm.job_record import PROJECT_CODE, SentCode, SlurmJob, start_name
+from ..shared.slurm.nodelist import expand_nodelist
+from ..shared.verdict.failures import ended_by_manager
+from ..spool.layout import Spool, all_spools
+from ..supervisor.start import commit_node, start_node
+from ..system import prctl
+from ..system.bootstrap import Refused
+from .code_delivery import place_code
+from .job_folder import JobFolder
+from .node_facts import NodeFacts, choose_addresses, node_facts, read_facts
+from .shared_exchange import Meeting
+
+NOT_THE_SCRIPT = 125
+PASSED_OVER = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # what a task does not end with
+PATIENCE = 120.0  # seconds for whoever follows the run to bring what is lacking, where no folder is shared
+LOOK = 0.2  # seconds between looks whether all have ended
+SEEN = 5.0  # seconds for what another node has made to be seen here
+LOOK_FOR_NOTICE = 2.0  # seconds between looks for a notice, in the folder that all nodes share
+SAVING = 60.0  # seconds from a notice to the end of an attempt that another follows; Slurm's own end comes 60 s later
+CLOCK_ERROR_NS = 10_000_000  # by which clocks of a cluster's nodes may differ; nobody has measured it here
+CLEANUP_REASON = "the start failed on another host"
+
+
+class Task:
+    """One node's. ``folder``: the run's."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self.folder = folder
+        environment = os.environ
+        try:
+            self.names = list(expand_nodelist(environment["SLURM_STEP_NODELIST"]))
+            self.place = int(environment["SLURM_NODEID"])
+            self.job = environment["SLURM_JOB_ID"]
+            if "SLURM_ARRAY_JOB_ID" in environment:
+                self.job = "%s_%s" % (environment["SLURM_ARRAY_JOB_ID"], environment["SLURM_ARRAY_TASK_ID"])
+            self.start = start_name(environment)
+        except (KeyError, ValueError) as error:
+            raise Refused("this is no task of a step of Slurm's: %s" % error, "start it by srun") from None
+        self.host = self.names[self.place]
+        self.noticed: Optional[float] = None  # when the notice was seen
+        self.ordered = False  # this attempt was ordered to end
+        self.ending = False  # Slurm ends the step: another node has failed, or the job is cancelled
+
+    def run(self) -> int:
+        """The task's whole life; its exit status."""
+        prctl.set_subreaper()
+        for number in PASSED_OVER:  # for the supervisor alone
+            signal.signal(number, self._pass_over)
+        if not os.path.isdir(self.folder.path):
+            raise Refused("%s: no folder %s here" % (self.host, self.folder.path))
+        self._find_start()
+        meeting = Meeting(self.folder.file(self.start), self.names, self.place)
+        spool = None
+        try:
+            job = self.folder.job()
+            if not self.place:
+                self.folder.write_submitted(self.job)  # nobody has where it was submitted by hand
+            order = self.folder.stop_order() or self.folder.stop_order(self.start)
+            if order:
+                raise Refused("the run was stopped: %s" % order.reason)
+            plans = self.plans(job, meeting)
+            plan = plans[self.place]
+            if job.apart:
+                self.await_secrets(plan)
+            answer = start_node(job.state, plan, self.folder.secrets(plan.secrets), self.key)
+            spool = Spool(answer["spool"])
+            ports = meeting.exchange("ready", {"store": answer["store"], "control": answer["control"]})
+            both = zip(plan.peers, ports)  # noqa: B905 - Python 3.8
+            peers = tuple((peer.address, int(told["control"])) for peer, told in both)
+            commit_node(spool, Ready(store=int(ports[0]["store"]), peers=peers))
+        except (Refused, OSError, KeyError, ValueError) as error:
+            self._fail(meeting, error, spool)
+        self.wait(job if spool else None)
+        verdict = spool.verdict() if spool else None
+        if verdict and job.apart:
+            self.folder.write_told(self.start, self.place, verdict)
+        return 0 if spool and spool.exit_record() else NOT_THE_SCRIPT
+
+    def _pass_over(self, number: int, _frame: Any) -> None:
+        self.ending = self.ending or number == signal.SIGTERM
+
+    def _find_start(self) -> None:
+        """The folder of this start, which the job's script has made on the first node, has to be here too.
+
+        Raises:
+            Refused: it is not: the nodes see the login host's files, and not each other's.
+        """
+        path, deadline = self.folder.file(self.start), time.monotonic() + SEEN
+        while not os.path.isdir(path):
+            if time.monotonic() > deadline:
+                raise Refused("%s: no folder %s here" % (self.host, path))
+            time.sleep(LOOK)
+
+    def plans(self, job: SlurmJob, meeting: Meeting) -> List[NodePlan]:
+        """Every node's plan, the same on all nodes.
+
+        Raises:
+            Refused: a node cannot take part.
+        """
+        workdir = self.place_code(job, job.apart) if job.apart else job.plan.workdir
+        own = node_facts(job, self.host, workdir, os.environ)
+        earlier = [spool.attempt for spool in all_spools(job.state, job.plan.run)]
+        if job.apart:  # other nodes than before know of none
+            earlier.append(int(os.environ.get("SLURM_RESTART_COUNT") or 0))
+        own = own._replace(attempts=max(earlier, default=0), key=random.token_hex(32) if not self.place else "")
+        told = [read_facts(one) for one in meeting.exchange("facts", written(own))]
+        attempt = max(one.attempts for one in told) + 1
+        self.key = told[0].key
+        addresses = choose_addresses(told, os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""))
+        if not self.place:
+            self.folder.write_attempt(self.start, attempt)
+        both = zip(told, addresses)  # noqa: B905 - Python 3.8
+        nodes = [_node(job, one, address.address, address.interface) for one, address in both]
+        backend = choose_backend(job.plan.rdzv_backend, [one.torch for one in told], [job.state])
+        about = {"versions": _versions(job, told), "gpus": {one.host: one.gpus for one in told}}
+        return [
+            placed_plan(job.plan, nodes, place, attempt=attempt, backend=backend, about=about)
+            for place in range(len(nodes))
+        ]
+
+    def await_secrets(self, plan: NodePlan) -> None:
+        """Until the values of the run's secrets are here, or it is stopped, or nobody has brought them."""
+        path = self.folder.file("secrets.json")
+        if plan.secrets:
+            self._await(lambda: os.path.exists(path), path, "the values of %s" % ", ".join(plan.secrets))
+
+    def place_code(self, job: SlurmJob, sent: SentCode) -> str:
+        """The folder on this node that holds the project's code, which is awaited where it is sent."""
+        path = self.folder.file(PROJECT_CODE)
+        if sent.broadcast:
+            if not self.place:
+                self.folder.write_awaiting(self.start)
+            self._await(lambda: self.folder.arrived(self.start), path, "the run's code")
+        return place_code(job, sent, path)
+
+    def _await(self, there: Callable[[], bool], path: str, what: str) -> None:
+        """Until something is there, which comes to ``path``; no longer than that grows, or is to come.
+
+        Raises:
+            Refused: the run is stopped, or nobody has brought it.
+        """
+        size, deadline = 0, time.monotonic() + PATIENCE
+        while not there():
+            if self.folder.stop_order() or self.folder.stop_order(self.start):
+                raise Refused("the run was stopped")
+            come = os.path.getsize(path) if os.path.exists(path) else 0
+            if come != size:
+                size, deadline = come, time.monotonic() + PATIENCE
+            if time.monotonic() > deadline:
+                raise Refused(
+                    "nobody has brought %s for %d s" % (what, PATIENCE),
+                    "stay attached until the run has begun, or let the nodes share clusterddp_state",
+                )
+            time.sleep(LOOK)
+
+    def _fail(self, meeting: Meeting, error: Exception, spool: Any) -> None:
+        """We cannot begin: the others are told, and what has begun here ends."""
+        message = str(error.args[0] if isinstance(error, Refused) else error)
+        remedy = "; " + error.remedy if isinstance(error, Refused) and error.remedy else ""
+        line = message + remedy
+        named = any(line.startswith(name + ": ") for name in self.names)
+        meeting.fail(line if named else "%s: %s" % (self.host, line), ended=self.ending)
+        sys.stderr.write("clusterddp: %s: %s\n" % (self.host, line))
+        if spool:
+            spool.write_stop_order(CLEANUP_REASON, 0.0)
+
+    def wait(self, job: Optional[SlurmJob]) -> None:
+        """Until no process of the node is left; a notice goes on to the workers meanwhile. ``job``: if it has begun."""
+        looked = time.monotonic()
+        while True:
+            try:
+                ended, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not ended:
+                time.sleep(LOOK)
+            if job and time.monotonic() - looked >= LOOK_FOR_NOTICE:
+                looked = time.monotonic()
+                self._heed(job)
+
+    def _heed(self, job: SlurmJob) -> None:
+        """Pass a notice on; where another attempt may follow, end this one while there is time for its proof."""
+        own = [spool for spool in self.folder.spools() if spool.host == self.host]
+        if self.noticed is None and self.folder.notice(self.start):
+            self.noticed = time.monotonic()
+            if any(self._pass_on(spool) for spool in own):
+                self.folder.write_heeded(self.start, self.place)
+        late = self.noticed is not None and time.monotonic() - self.noticed > SAVING
+        if late and not self.ordered:
+            self.ordered = True
+            for spool in own:
+                if spool.attempt <= job.plan.relaunch:
+                    spool.write_stop_order(ended_by_manager(job.plan.manager), job.plan.policy.grace)
+
+    def _pass_on(self, spool: Spool) -> bool:
+        """SIGUSR1 to the workers that handle it; for the others it would be the end. Whether any has got it."""
+        try:
+            told = signals.signal(Request(0, {"spool": spool.folder, "signal": "SIGUSR1"}, -1, -1))
+        except (Refused, OSError) as error:
+            sys.stdout.write("clusterddp: %s: the job's end is near, and nobody told: %s\n" % (self.host, error))
+            return False
+        got = [one for one in told if not one["why"]]
+        line = "clusterddp: %s: the job's end is near; %d of %d workers handle SIGUSR1 and have got it\n"
+        sys.stdout.write(line % (self.host, len(got), len(told)))
+        sys.stdout.flush()
+        return bool(got)
+
+
+def _node(job: SlurmJob, facts: NodeFacts, address: str, interface: str) -> Node:
+    plan = job.plan
+    return Node(
+        host=facts.host,
+        nproc=facts.nproc,
+        address=address,
+        interface=interface,
+        python=facts.python,
+        setup=plan.setup,
+        env={},
+        secrets=plan.secrets,
+        ports=plan.ports,
+        workdir=facts.workdir,
+        cwd=facts.workdir + plan.cwd[len(plan.workdir) :],
+        run_dir="%s/rundirs/%s-%s" % (job.state, plan.run, facts.host),
+        clock_error_ns=CLOCK_ERROR_NS,
+        threads=facts.threads,
+    )
+
+
+def _versions(job: SlurmJob, nodes: Sequence[NodeFacts]) -> Any:
+    first = nodes[0]
+    return dict(job.plan.record.versions, python=first.python_version, torch=first.torch or None, nccl=first.nccl)

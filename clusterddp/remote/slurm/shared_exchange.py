@@ -1,0 +1,63 @@
+"""Where the nodes of one start find each other: a folder that all of them see, a file a node and subject.
+
+A client of a network file system may not look for new files for half a minute; making a file of one's own in the folder
+lets it look. Not here: what they tell each other (slurm/node_task.py).
+"""
+
+import os
+import time
+from typing import Any, List
+
+from ..system.bootstrap import Refused, private_folder, read_json, write_json
+
+LOOK, LONGEST_LOOK = 0.01, 0.05  # seconds between looks for the others: at first, and after a second
+REFRESH, LONGEST_REFRESH = 0.1, 2.0  # seconds between two files of our own while we look: at first, then ever more
+PATIENCE = 600.0  # seconds for all nodes: setup lines, and `import torch` on a cold file system
+
+
+class Meeting:
+    """One node's part in it.
+
+    Args:
+        folder: Of this start.
+        names: The hosts, by place.
+        place: Ours.
+    """
+
+    def __init__(self, folder: str, names: List[str], place: int) -> None:
+        self.folder, self.names, self.place = private_folder(folder), names, place
+
+    def exchange(self, subject: str, own: Any) -> List[Any]:
+        """What each node says on a subject, by place; returns when all have.
+
+        Raises:
+            Refused: one of them cannot go on, or says nothing for too long.
+        """
+        write_json(self._file(subject, self.place), own)
+        told = [own if place == self.place else None for place in range(len(self.names))]
+        deadline, look, pause = time.monotonic() + PATIENCE, LOOK, REFRESH
+        refresh = time.monotonic() + pause
+        while True:
+            for place, known in enumerate(told):
+                told[place] = read_json(self._file(subject, place)) if known is None else known
+                failed = read_json(self._file("failed", place)) if told[place] is None else None
+                if failed:
+                    raise Refused(str(failed["message"]))
+            missing = [name for name, known in zip(self.names, told) if known is None]  # noqa: B905 - 3.8
+            if not missing:
+                return told
+            if time.monotonic() > deadline:
+                raise Refused("%s: no word for %d s after the job's start" % (", ".join(missing), PATIENCE))
+            if time.monotonic() > refresh:
+                pause = min(LONGEST_REFRESH, pause * 2)
+                refresh += pause
+                write_json(self._file("here", self.place), time.time(), durable=False)
+            time.sleep(look)
+            look = min(LONGEST_LOOK, look * 1.05)
+
+    def fail(self, message: str, *, ended: bool) -> None:
+        """Tell the others that we cannot go on; ``ended``: Slurm was ending us by then, so the cause lies elsewhere."""
+        write_json(self._file("failed", self.place), {"message": message, "ended": ended})
+
+    def _file(self, subject: str, place: int) -> str:
+        return os.path.join(self.folder, "%s.%d.json" % (subject, place))

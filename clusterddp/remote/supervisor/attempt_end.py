@@ -1,0 +1,148 @@
+"""The end of a node's part in an attempt: its processes, the store, the exit record.
+
+Not here: what ends the agent (supervisor/node.py), whether another attempt follows (supervisor/relaunch.py).
+"""
+
+import time
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+
+from ..processes import terminate
+from ..rendezvous.store import clients
+from ..shared.run.spool_records import Ready
+from ..shared.verdict import failures
+from ..system.clock import boot_clock
+from .file_work import Answer
+from .relaunch import may_follow
+from .shutdown import NEVER
+from .status_operation import evidence
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from ..control.membership import Membership
+    from ..control.messages import Order
+    from ..shared.run.plan import NodePlan
+    from ..spool.layout import Spool
+    from .children import Children
+    from .file_work import FileWork
+    from .inbox import Inbox
+    from .shutdown import Shutdown
+
+    class Node(Protocol):
+        """What is needed of this node's supervisor."""
+
+        plan: NodePlan
+        spool: Spool
+        children: Children
+        shutdown: Shutdown
+        membership: Membership
+        inbox: Inbox
+        work: FileWork
+
+        def goes_on(self) -> bool:
+            """Whether an elastic job has nodes enough without those that have failed."""
+
+
+LEFTOVER_GRACE = 2.0  # seconds for what is left when the agent has ended: the script's, and our fork server
+STORE_LIMIT = 330.0  # seconds the store waits for other nodes' agents: torchrun's exit barrier is 300
+STORE_LOST = 10.0  # seconds a node has been out of reach when the store does not wait for it any more
+EXIT_RECORD = "exit record"  # under which it is asked for
+STORE_QUIET = 0.3  # seconds without a client after which the store has no more use
+
+
+class Clearing:
+    """One node's, in one attempt, from the end of its agent on."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+        node.children.end_fork_server(for_good=not may_follow(node.plan, node.shutdown.order))
+        left = node.shutdown.kill_at - time.monotonic()  # of the grace of an order to end
+        self.ending = node.children.end(max(0.0, min(LEFTOVER_GRACE, left)))
+        self.survivors: Optional[List[terminate.Process]] = None  # None: they are being ended
+        self.quiet = time.monotonic()  # since when no agent is connected to the store
+        # Whether the others of an elastic job go on without our agent: it has failed, and they may still be starting.
+        self.others_go_on = bool(node.children.agent_exit) and node.goes_on()
+        self.deadline = NEVER if self.others_go_on else self.quiet + STORE_LIMIT
+
+    def goes_on(self) -> bool:
+        """Whether processes are still being ended; the survivors stay on the roster."""
+        if self.survivors is None:
+            self.survivors = self.ending.step()
+            if self.survivors is not None:
+                self.node.work.do(self.node.children.roster.update)
+        return self.survivors is None
+
+    def store_needed(self, order: "Optional[Order]") -> bool:
+        """Whether an agent may still need our store.
+
+        Not after an order to end (``order``, or one that is carried out), nor when our own agent has failed: a job of
+        a fixed size is over then, and without the store the other agents end too, instead of waiting in their exit
+        barrier. An elastic one may go on without our agent, for as long as it likes: the others' agents may be at their
+        start, and not be connected yet.
+        """
+        now, node = time.monotonic(), self.node
+        failed = node.children.agent_exit and not node.goes_on()
+        hurried = failed or order or node.shutdown.order or node.shutdown.told
+        if not node.children.store or now >= self.deadline or hurried:
+            return False
+        # A dead host's connections look alive.
+        if self._awaited() and (self.others_go_on or clients((node.inbox.ready or Ready()).store)):
+            self.quiet = now
+        return now - self.quiet <= STORE_QUIET
+
+    def _awaited(self) -> bool:
+        """Whether another node's agent may still need the store."""
+        plan, membership = self.node.plan, self.node.membership
+        done = set(membership.over(plan.attempt))
+        return bool(set(plan.places) - done - set(membership.lost(boot_clock(), STORE_LOST)) - {plan.place})
+
+
+def recorded(
+    node: "Node", survivors: List[terminate.Process], finish: Callable[[], None] = lambda: None
+) -> Optional[Answer[Tuple[bool, str]]]:
+    """Write the exit record, behind ``finish``.
+
+    Returns:
+        Once it is written, whether another attempt may do better, and why this one ended.
+
+    Raises:
+        OSError: it cannot be written now; called again it tries again.
+    """
+    begun = node.work.is_asked(EXIT_RECORD)
+    record = {} if begun else _ending(node, survivors)
+
+    def write() -> Tuple[bool, str]:
+        finish()
+        node.spool.write_exit(**record)
+        return _cause(node)
+
+    return node.work.ask(EXIT_RECORD, write)
+
+
+def _ending(node: "Node", survivors: List[terminate.Process]) -> Dict[str, Any]:
+    """The fields of the exit record. Its code is this node's view; the verdict over all nodes is the lead's."""
+    agent_exit, order = node.children.agent_exit, node.shutdown.order
+    if node.children.start_error:
+        why = node.children.start_error
+        return {"state": "failed", "exit_code": 125, "reason": why, "agent_exit": None, "survivors": []}
+    fields: Dict[str, Any] = {"agent_exit": agent_exit, "survivors": [process.to_json() for process in survivors]}
+    fields["ours"] = bool(order and order.ours)
+    killed = node.children.killed - {process.identity for process in survivors}
+    fields.update(killed=len(killed), unseen=node.children.unseen())
+    if may_follow(node.plan, order):
+        fields["pending"] = True
+    if order:
+        return dict(fields, state="stopped", exit_code=143, reason=order.reason)
+    if agent_exit == 0:
+        return dict(fields, state="succeeded", exit_code=0, reason="")
+    return dict(fields, state="failed", exit_code=agent_exit or 1, reason="the agent ended with %s" % agent_exit)
+
+
+def _cause(node: "Node") -> Tuple[bool, str]:
+    """Whether another attempt may do better, and why this one ended."""
+    if node.children.start_error:
+        return False, "what cannot be started"
+    found = failures.node_cause(evidence(node.spool))
+    if found is None:
+        return True, node.shutdown.order.reason if node.shutdown.order else ""
+    return found.curable, found.text

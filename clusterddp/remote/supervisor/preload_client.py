@@ -1,0 +1,269 @@
+"""A host's warm server as a start sees it: whether a run may be begun from it, that it is begun, one for the next run.
+
+There is one in a state folder, in ``<state>/warm/HOST/`` with its own copy of the code. A run is begun from it only
+where a plain start would come out the same: the same code, interpreter, environment (but for names that nothing reads
+while torch is imported), limits, rights, namespaces, cgroup. Anything else is the usual start, and why stands in the
+events.
+
+Not here: what it does (preload/preload_server.py).
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import socket
+import sys
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from ..fork_server.environ_reads import is_free, own_to_one
+from ..preload.server_folder import LOG as WARM_LOG
+from ..preload.server_folder import RECORD, SCRIPT, WISHES, WarmServer, end, find, folder_of, why_refused
+from ..shared.run.plan import NodePlan
+from ..spool.layout import Spool, place_hook
+from ..system import procfs
+from ..system.bootstrap import private, private_folder, write_json
+from ..system.descriptors import OpenedCode, keep_file
+from ..worker.fork_client import Connection, NotForkedError, connect, decoded, differences, send
+from ..worker.worker_env import fork_server_environment, script_environment
+from .fork_server_process import LOG, secrets_of
+
+PATIENCE = 10.0  # seconds for its answer
+OWN_TO_A_START = ("working folder", "cgroup", "oom_score_adj", "sessionid")  # set anew, or compared otherwise
+CGROUP_LIMITS = ("memory.max", "memory.high", "cpu.max", "pids.max", "cpuset.cpus.effective")
+KEY_TYPES = ("user", "logon", "big_key", "encrypted")
+
+
+def wants(plan: NodePlan) -> bool:
+    """Whether the plan's run may be begun from one, and leave one for the next."""
+    return bool(plan.worker_argv) and plan.warm > 0 and not plan.program and not plan.manager and not plan.standby
+
+
+class DiffersError(Exception):
+    """Why a run is not begun from the warm server."""
+
+
+class NotReadyError(DiffersError):
+    """A suitable warm server exists, but is not ready yet."""
+
+
+class Start(NamedTuple):
+    """A node that is about to be started.
+
+    Attributes:
+        state: The state folder.
+        spool: Its own, made already.
+        plan: Its own.
+        environment: The agent's.
+    """
+
+    state: str
+    spool: Spool
+    plan: NodePlan
+    environment: Mapping[str, str]
+
+    @property
+    def folder(self) -> str:
+        """The warm server's."""
+        return folder_of(self.state)
+
+    @property
+    def worker_env(self) -> Dict[str, str]:
+        """What all workers have in common, as they see it."""
+        env = dict(self.environment, **secrets_of(self.spool))
+        return script_environment(fork_server_environment(env, self.spool.folder, 0))
+
+    def begin(self, handles: Sequence[int], listeners: Sequence[bool]) -> bool:
+        """Have the supervisor begun from the warm server; False where there is none.
+
+        Args:
+            handles: The supervisor's stdin and stdout, then those of ``listeners`` that are there.
+            listeners: Which of the store's and run control's listening sockets are there.
+
+        Raises:
+            DiffersError: there is one, or should be, and the start has to be plain.
+        """
+        server = find(self.state)
+        if not server:
+            refused = why_refused(self.state)
+            if refused:
+                raise DiffersError("there is none, for %s" % refused)
+            return False
+        self.compare(server)
+        if not server.ready:
+            awaits = "it waits for the end of another run here" if server.waiting else "it is not ready yet"
+            raise NotReadyError(awaits)
+        request = {
+            "program": [sys.executable, "-I", "-S", self.spool.path("remote.pyz")],
+            "spool": self.spool.folder,
+            "env": dict(os.environ, CLUSTERDDP_RUN_ID=self.spool.run, CLUSTERDDP_HOST=self.spool.host),
+            "listening": list(listeners),
+            "score": _score(),
+            "cwd": self.plan.cwd,
+            "argv": [self.plan.python, *self.plan.worker_argv],
+            "worker_env": self.worker_env,
+            "log": self.spool.path(LOG),
+        }
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(PATIENCE)
+            try:
+                if connect(sock, self.folder) != server.pid:
+                    raise DiffersError("another process has its socket")
+                send(sock, request, handles)
+                answer = decoded(Connection(sock).line())
+                if "refused" in answer:
+                    raise DiffersError(str(answer["refused"]))
+                if "ready" not in answer:
+                    raise DiffersError("it did not answer")
+                sock.sendall(b"g")
+            except (OSError, NotForkedError) as error:
+                raise DiffersError("it does not answer: %s" % error) from None
+        self.spool.event("from_warm_server", pid=server.pid)
+        if server.packages:
+            self.spool.event("preloaded", packages=", ".join(server.packages))
+        for reason in server.left_out:
+            self.spool.event("not_preloaded", reason=reason)
+        return True
+
+    def compare(self, server: WarmServer) -> None:
+        """Whether a plain start would come out as one from the warm server.
+
+        Raises:
+            DiffersError: it might not.
+        """
+        if server.code != os.path.basename(sys.argv[0]):  # its digest
+            raise DiffersError("it is of another version")
+        if server.python != self.plan.python:
+            raise DiffersError("its interpreter is %s" % server.python)
+        if list(self.plan.worker_argv[:1]) != ["-u"] or len(self.plan.worker_argv) < 2:
+            raise DiffersError("the workers' command line is another kind")
+        if server.preload != self.plan.preload:
+            raise DiffersError("clusterddp_preload was another when it began")
+        others = {*server.secrets} ^ {*self.plan.secrets} if server.preload else set()
+        matter = sorted(others & {*server.considered} if server.ready else others)
+        if matter:
+            raise DiffersError("%s is a secret of one run and not of the other" % matter[0])
+        given, wanted = _environment_of(server.pid), self.worker_env
+        for name in sorted({*given, *wanted}):
+            if given.get(name) != wanted.get(name) and not is_free(name, server.reads):
+                raise DiffersError("%s is another" % name)
+        for difference in differences(server.pid):
+            if difference not in OWN_TO_A_START:
+                raise DiffersError("its %s is another" % difference)
+        if _cgroup(server.pid) != _cgroup(os.getpid()):
+            raise DiffersError("its cgroup is another")
+        if wanted.get("KRB5CCNAME", "").startswith("KEYRING:") or _has_keys():
+            raise DiffersError("this login holds keys in the kernel's keyring")
+
+    def leave_one(self, supervisor: int, *, anew: bool = False) -> None:
+        """Start a warm server for the next run, unless there is one that suits it; it waits for this one's end.
+
+        One that suits another project, or waits for the end of another run, gives way.
+
+        Args:
+            supervisor: The process whose end it awaits; 0 for none.
+            anew: Whether one that is there gives way whatever it is like: it has refused.
+        """
+        private_folder(os.path.dirname(self.folder))
+        with open(self.folder + ".lock", "w", opener=private) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            server = find(self.state)
+            if server and not server.waiting and not anew:
+                with contextlib.suppress(DiffersError):
+                    self.compare(server)
+                    return
+            end(self.state)
+            private_folder(self.folder)
+            self._start(supervisor)
+
+    def _start(self, supervisor: int) -> None:
+        here = os.path.join(self.folder, "cwd-" + os.urandom(8).hex())
+        hooks = os.path.join(self.folder, "hook")
+        for folder in (here, hooks, os.path.join(hooks, "__pycache__")):  # Python would ask the umask
+            os.mkdir(folder, 0o700)
+        with OpenedCode() as code:
+            keep_file(code, os.path.join(self.folder, "remote.pyz"))
+            place_hook(code, hooks)
+        awaited = supervisor, procfs.start_ticks(supervisor) or 0
+        told = "warm %g %d %d" % (self.plan.warm, *awaited)
+        argv = [self.plan.python, *self.plan.worker_argv]
+        wishes = {"preload": self.plan.preload, "secrets": self.plan.secrets, "cwd": self.plan.cwd, "argv": argv}
+        write_json(os.path.join(self.folder, WISHES), wishes, durable=False)
+        env = fork_server_environment(dict(self.environment), self.folder, told)
+        hooked = ("CLUSTERDDP_HOOK", "CLUSTERDDP_USER_PYTHONPATH")
+        secret = secrets_of(self.spool)
+        # A package may read more than torch does: which names, its trial there tells.
+        read = {name for name in env if not own_to_one([name])} if self.plan.preload else set()
+        env = {
+            name: value
+            for name, value in env.items()
+            if name in hooked or (not is_free(name, read) and name not in secret)
+        }
+        pid = _detached([self.plan.python, "-c", "", "-u", SCRIPT], env, here, os.path.join(self.folder, WARM_LOG))
+        record = {"pid": pid, "ticks": procfs.start_ticks(pid) or 0, "boot": procfs.boot_identity()}
+        record.update(python=self.plan.python, code=os.path.basename(sys.argv[0]), awaits=awaited)
+        write_json(os.path.join(self.folder, RECORD), record, durable=False)
+
+
+def _detached(argv: List[str], env: Mapping[str, str], folder: str, log: str) -> int:
+    """Start a process that is nobody's; its pid."""
+    told, tells = os.pipe()
+    between = os.fork()
+    if not between:
+        try:
+            os.setsid()
+            pid = os.fork()
+            if pid:
+                os.write(tells, b"%d" % pid)
+                os._exit(0)
+            os.chdir(folder)
+            null = os.open(os.devnull, os.O_RDONLY)
+            out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            for number, handle in enumerate((null, out, out)):
+                os.dup2(handle, number)
+            os.closerange(3, 1024)
+            for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            os.execve(argv[0], argv, dict(env))
+        finally:
+            os._exit(127)
+    os.close(tells)
+    os.waitpid(between, 0)
+    with os.fdopen(told, "rb") as stream:
+        return int(stream.read() or 0)
+
+
+def _environment_of(pid: int) -> Dict[str, str]:
+    with open("/proc/%d/environ" % pid, "rb") as stream:
+        pairs = (entry.partition(b"=") for entry in stream.read().split(b"\0") if entry)
+        return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def _cgroup(pid: int) -> List[Any]:
+    """Its cgroups, a login's session as any other's, with the limits of that."""
+    lines = (_text("/proc/%d/cgroup" % pid) or "").splitlines()
+    found: List[Any] = [re.sub(r"session-\w+\.scope", "session.scope", line) for line in lines]
+    for line in lines:
+        path = line.split(":", 2)[2] if line.startswith("0::") else ""
+        found += [_text("/sys/fs/cgroup%s/%s" % (path, name)) for name in CGROUP_LIMITS if path]
+    return found
+
+
+def _text(path: str) -> Optional[str]:
+    try:
+        with open(path) as stream:
+            return stream.read()
+    except OSError:  # the kernel has none: nothing to compare
+        return None
+
+
+def _has_keys() -> bool:
+    """Whether the kernel keeps keys of this user's for the session: homes and tickets may hang on them."""
+    mine = str(os.getuid())
+    entries = (line.split() for line in (_text("/proc/keys") or "").splitlines())
+    return any(len(entry) > 7 and entry[5] == mine and entry[7] in KEY_TYPES for entry in entries)
+
+
+def _score() -> int:
+    return int(_text("/proc/self/oom_score_adj") or 0)

@@ -1,0 +1,29 @@
+"""A warm server ahead of a project's first run: as one that a run would have left (supervisor/preload_client.py)."""
+
+from typing import Any, Dict
+
+from ..helper.request import Request
+from ..preload.server_folder import find
+from ..shared.run.plan import read_plan
+from ..shared.schema.fields import DamagedError
+from ..spool.layout import Spool
+from ..system.bootstrap import Refused
+from .preload_client import Start, wants
+from .start import agent_environment
+
+
+def warm_ahead(request: Request) -> Dict[str, Any]:
+    """Operation: start one for runs whose node has the plan of ``plan``, in place of any that is there.
+
+    Returns ``{begun}``: whether there is one now.
+    """
+    state = request.args["state"]
+    try:
+        plan = read_plan(request.args["plan"])
+    except DamagedError as error:
+        raise Refused("the node's plan is damaged: %s" % error) from None
+    if not wants(plan):
+        return {"begun": False}
+    spool = Spool.of(state, plan.run, plan.attempt, plan.node)  # never made: a run's own is like it
+    Start(state, spool, plan, agent_environment(plan, spool)).leave_one(0, anew=True)
+    return {"begun": find(state) is not None}

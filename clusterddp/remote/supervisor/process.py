@@ -1,0 +1,82 @@
+"""The supervisor: our process on a host that owns the agent of one run. It outlives every connection.
+
+Here it becomes a process of its own: the spool's lock, signals, the environment. Not here: what it does
+(supervisor/node.py), its start by the helper (supervisor/start.py), the process above it (supervisor/fence.py).
+"""
+
+import json
+import os
+import signal
+import sys
+from typing import List, Optional, Tuple
+
+from ..control.connection import Secret
+from ..processes.terminate import STOP_SIGNAL
+from ..spool.layout import Spool
+from ..system import prctl
+from .fence import fork_fence
+from .fence_pipe import Fence
+from .node import Supervisor
+
+
+def main(argv: List[str]) -> int:
+    """``argv``: the spool, then the listening descriptors of the store and of run control, or ``-``.
+
+    From a warm server (preload/preload_server.py) there is more: the fence's pipes, for it is there already, the
+    fork server's socket and pid. Says ``ready`` on stdout.
+    """
+    spool = Spool(argv[0])
+    store, listener, *begun = (None if word == "-" else int(word) for word in argv[1:])
+    try:
+        secret: Optional[Secret] = Secret(spool.control_key(), spool.run, spool.plan().place)
+    except FileNotFoundError:  # whoever stopped the run meanwhile has removed it
+        secret = None
+    forks: Optional[Tuple[int, int]] = None
+    if begun:
+        feed, told, orders, server = (number or 0 for number in begun)
+        fence, forks = Fence(os.getppid(), feed, told), (server, orders)
+    else:
+        fence = fork_fence((spool.run, spool.host), secret, listener, [store] if store is not None else [])
+    try:
+        return _supervise(spool, fence, (store, listener), forks)
+    finally:
+        fence.release()
+
+
+def _supervise(
+    spool: Spool, fence: Fence, listeners: Tuple[Optional[int], Optional[int]], forks: Optional[Tuple[int, int]]
+) -> int:
+    environment = json.load(sys.stdin)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    if not spool.take_lock():
+        sys.stdout.write("another supervisor has this node\n")
+        return 1
+    order = spool.stop_order()
+    if order:  # whoever wrote it saw no lock, and has said that nothing is left
+        if not spool.exit_record():
+            spool.write_exit("stopped", 143, order.reason, agent_exit=None, survivors=[])
+        sys.stdout.write("the run was stopped meanwhile\n")
+        return 1
+    prctl.set_subreaper()
+    spool.write_supervisor()
+    supervisor = Supervisor(spool, environment, *listeners, fence)
+    if forks:
+        supervisor.children.adopt_fork_server(*forks)
+
+    def terminate(*_: object) -> None:
+        supervisor.conditions.terminated = True
+
+    def stop(*_: object) -> None:
+        supervisor.conditions.stopped = True
+
+    signal.signal(signal.SIGTERM, terminate)
+    signal.signal(STOP_SIGNAL, stop)
+    for number in (signal.SIGCHLD, signal.SIGUSR1):  # they wake the loop
+        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    os.dup2(null, 1)
+    supervisor.run()
+    return 0

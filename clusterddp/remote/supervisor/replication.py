@@ -1,0 +1,291 @@
+"""``clusterddp_carry``: before an attempt that new nodes take part in, they get these paths from the others.
+
+Those that stay listen on a port of the run's range for as long as the attempt lasts, and tell it with their word
+(control/messages.py). A new one asks each what it has, compares, and takes from the lowest place; of copies that differ
+it takes none. Both sides prove the run's key for each question, and what is told is proved by it; contents by their
+digests. Nothing is encrypted, as in all of run control. Threads of their own do all of it.
+
+    who listens   {nonce}
+    who asks      {place, nonce, path, get, proof}
+    who listens   {manifest, lists, proof} and so many bytes; with ``get`` the contents, as bundles
+
+Not here: what is at a path and taking it over (transfer/replicated_paths.py), when (supervisor/relaunch.py).
+"""
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import socket
+import threading
+import time
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from ..control.connection import Address, Secret
+from ..shared.schema.fields import Fields
+from ..shared.wire.chunk_stream import Incoming
+from ..shared.wire.frames import parse_json
+from ..system.bootstrap import Refused
+from ..system.unproven_connections import Strangers, end_connection
+from ..transfer.replicated_paths import Carried, bundles, carried_at, decoded, encoded, take
+
+PATIENCE = 30.0  # seconds for the other side's next bytes
+HASHING = 600.0  # seconds in which it reads what it has
+PROOF = 10.0  # seconds from a connection's begin to its question
+MOST_AT_ONCE = 4
+STRANGERS = 64  # connections that have not proved the key yet; the oldest gives way
+_LINE = 4096
+_MOST = 256 << 20  # bytes of a manifest
+_BLOCK = 1 << 18
+
+
+class Source(NamedTuple):
+    """A node that may have the paths."""
+
+    place: int
+    host: str
+    address: Address
+
+
+class _Stopped(Exception):
+    """What is carried is no longer wanted."""
+
+
+def _proof(secret: Secret, *words: object) -> str:
+    text = json.dumps(["clusterddp carry 1", secret.run, *words])
+    return hmac.new(secret.key, text.encode(), hashlib.sha256).hexdigest()
+
+
+class Serving:
+    """Answers the new nodes, from threads, until it is closed.
+
+    Args:
+        secret: This node's.
+        listener: Listening.
+        workdir: Whose.
+        paths: That may be asked for, and nothing else.
+    """
+
+    def __init__(self, secret: Secret, listener: socket.socket, workdir: str, paths: Sequence[str]) -> None:
+        self.port = int(listener.getsockname()[1])
+        self._secret, self._listener, self._workdir, self._paths = secret, listener, workdir, paths
+        self._known: Dict[str, Optional[Carried]] = {}
+        self._reading = threading.Lock()
+        self._strangers = Strangers(STRANGERS)
+        self._at_once = threading.Semaphore(MOST_AT_ONCE)
+        self._closed = False
+        threading.Thread(target=self._accept, name="carry", daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more questions."""
+        self._closed = True
+        end_connection(self._listener)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                connection = self._listener.accept()[0]
+            except OSError:  # the caller has left, no descriptor is free, or we are closed
+                time.sleep(0.01)
+                continue
+            self._strangers.add(connection)
+            threading.Thread(target=self._serve, args=(connection,), name="carry to one", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                try:
+                    asked, words = self._asked(connection)
+                finally:
+                    self._strangers.discard(connection)
+                connection.settimeout(PATIENCE)
+                with self._at_once:
+                    self._answer(connection, asked, words)
+        except (OSError, ValueError):  # a stranger, or one that went; who asks sees that it got less
+            pass
+
+    def _asked(self, connection: socket.socket) -> Tuple[Fields, Tuple[object, ...]]:
+        """The question of one who knows the run's key, and the words that bind an answer to it.
+
+        Raises:
+            OSError: it did not come in time; ValueError: it is none, or comes from somebody else.
+        """
+        ours = os.urandom(16).hex()
+        connection.settimeout(PROOF)
+        connection.sendall(json.dumps({"nonce": ours}).encode() + b"\n")
+        asked = Fields(parse_json(_line(_reader(connection, time.monotonic() + PROOF))[0]))
+        place, theirs, path, get = asked.number("place"), asked.text("nonce"), asked.text("path"), asked.flag("get")
+        words = (ours, theirs, place, self._secret.place, path, get)
+        if not hmac.compare_digest(_proof(self._secret, "asks", *words), asked.text("proof")):
+            raise ValueError("it does not know the run's key")
+        return asked, words
+
+    def _answer(self, connection: socket.socket, asked: Fields, words: Tuple[object, ...]) -> None:
+        path = asked.text("path")
+        carried = self._at(path) if path in self._paths else None
+        entries, lists = encoded(carried)
+        proof = _proof(self._secret, "tells", *words, hashlib.sha256(entries + lists).hexdigest())
+        head = {"manifest": len(entries), "lists": len(lists), "proof": proof}
+        connection.sendall(json.dumps(head).encode() + b"\n" + entries + lists)
+        for piece in bundles(self._workdir, path, carried) if carried and asked.flag("get") else ():
+            connection.sendall(piece)
+
+    def _at(self, path: str) -> Optional[Carried]:
+        """What is there, read once an attempt: the others are told the same."""
+        with self._reading:
+            if path not in self._known:
+                self._known[path] = carried_at(self._workdir, path)
+            return self._known[path]
+
+
+class Taking:
+    """Takes the paths to this node, in a thread.
+
+    Args:
+        secret: This node's.
+        workdir: Ours.
+        paths: Wanted.
+        sources: By place.
+        stopped: Whether it is no longer wanted; asked from the thread.
+        tell: Takes a line for the user on each path; called from the thread.
+        umask: The user's.
+    """
+
+    def __init__(
+        self,
+        secret: Secret,
+        workdir: str,
+        paths: Sequence[str],
+        sources: Sequence[Source],
+        stopped: Callable[[], bool],
+        tell: Callable[[str], None],
+        umask: int = 0o022,
+    ) -> None:
+        self._secret, self._workdir, self._sources, self._umask = secret, workdir, sources, umask
+        self._stopped, self._tell = stopped, tell
+        self._thread = threading.Thread(target=self._run, args=(paths,), name="carry here", daemon=True)
+        self._thread.start()
+
+    @property
+    def over(self) -> bool:
+        """Whether all is done."""
+        return not self._thread.is_alive()
+
+    def _run(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            try:
+                self._tell("%s: %s" % (path, self._take(path)))
+            except _Stopped:
+                return
+            except Exception as error:  # noqa: BLE001 - the attempt goes on without it, and says why
+                why = getattr(error, "message", None) or getattr(error, "strerror", None) or repr(error)
+                self._tell("%s: could not be carried here: %s" % (path, why))
+
+    def _take(self, path: str) -> str:
+        found: List[Tuple[Source, Carried]] = []
+        silent: List[str] = []
+        for source in self._sources:
+            try:
+                with self._asked(source, path, get=False) as (carried, _):
+                    pass
+            except (OSError, ValueError, Refused):
+                silent.append(source.host)
+                continue
+            found += [(source, carried)] if carried else []
+        beside = "; %s cannot be asked" % ", ".join(silent) if silent else ""
+        if not found:
+            return "no host of the run has it" + beside
+        if len({carried.digest for _, carried in found}) > 1:
+            return "copies differ on %s: none is taken%s" % (", ".join(source.host for source, _ in found), beside)
+        source, carried = found[0]
+        ours = carried_at(self._workdir, path)
+        if ours and ours.digest == carried.digest:
+            return "is here already" + beside
+        with self._asked(source, path, get=True) as (told, incoming):
+            if told is None or told.digest != carried.digest:
+                raise Refused("it changed on %s" % source.host)
+            take(self._workdir, path, carried, incoming, self._hold, self._umask)
+        return "from %s (%.1f MB)%s" % (source.host, carried.size / 1e6, beside)
+
+    def _hold(self) -> None:
+        if self._stopped():
+            raise _Stopped
+
+    @contextlib.contextmanager
+    def _asked(self, source: Source, path: str, *, get: bool) -> Iterator[Tuple[Optional[Carried], Incoming]]:
+        """What a node has at a path, and its contents as they come.
+
+        Raises:
+            OSError: it cannot be reached.
+            ValueError: it does not know the run's key, or tells something else.
+        """
+        self._hold()
+        with socket.create_connection(source.address, PATIENCE) as connection:
+            yield self._told(connection, source, path, get=get)
+
+    def _told(
+        self, connection: socket.socket, source: Source, path: str, *, get: bool
+    ) -> Tuple[Optional[Carried], Incoming]:
+        connection.settimeout(HASHING)
+        read = _reader(connection)
+        hello, rest = _line(read)
+        ours, theirs = os.urandom(16).hex(), Fields(parse_json(hello)).text("nonce")
+        words = (theirs, ours, self._secret.place, source.place, path, get)
+        asked = {"place": self._secret.place, "nonce": ours, "path": path, "get": get}
+        connection.sendall(json.dumps(dict(asked, proof=_proof(self._secret, "asks", *words))).encode() + b"\n")
+        head, rest = _line(read, rest)
+        told = Fields(parse_json(head))
+        size, lists = told.number("manifest", _MOST), told.number("lists", _MOST)
+        data = bytearray(rest)
+        while len(data) < size + lists:
+            data += _some(read)
+        body, rest = bytes(data[: size + lists]), bytes(data[size + lists :])
+        proof = _proof(self._secret, "tells", *words, hashlib.sha256(body).hexdigest())
+        if not hmac.compare_digest(proof, told.text("proof")):
+            raise ValueError("it does not know the run's key")
+        connection.settimeout(PATIENCE)
+        pieces = _pieces(rest, read)
+        return decoded(path, body[:size], body[size:]), Incoming(lambda: next(pieces, b""))
+
+
+def _reader(connection: socket.socket, until: Optional[float] = None) -> Callable[[], bytes]:
+    """What reads on, until a time of ``time.monotonic`` where one is given."""
+
+    def read() -> bytes:
+        if until is not None:
+            left = until - time.monotonic()
+            if left <= 0:  # with bytes always there, a short timeout would never end
+                raise socket.timeout("too slow")
+            connection.settimeout(left)
+        return connection.recv(_BLOCK)
+
+    return read
+
+
+def _some(read: Callable[[], bytes]) -> bytes:
+    data = read()
+    if not data:
+        raise ValueError("it was cut short")
+    return data
+
+
+def _line(read: Callable[[], bytes], begun: bytes = b"") -> Tuple[bytes, bytes]:
+    """The next line, and what came behind it."""
+    while b"\n" not in begun:
+        if len(begun) > _LINE:
+            raise ValueError("a line is too long")
+        begun += _some(read)
+    line, _, rest = begun.partition(b"\n")
+    return line, rest
+
+
+def _pieces(rest: bytes, read: Callable[[], bytes]) -> Iterator[bytes]:
+    if rest:
+        yield rest
+    while True:
+        data: Any = read()
+        if not data:
+            return
+        yield data

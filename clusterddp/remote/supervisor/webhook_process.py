@@ -1,0 +1,236 @@
+"""The process that tells a URL how a run fares (``run --notify URL``): one a node, beside the supervisor.
+
+It reads the node's files alone, so a network that hangs holds up nothing of the run; like the beat
+(workdir/heartbeat.py) it
+belongs to no run, and nobody waits for it. The URL, a secret, comes on stdin and is in its memory only. The node that
+leads the run tells of it; how it ended is told by who judged it.
+
+Not here: who decides whether hosts tell or the operator does (launch/ssh/over_ssh.py), the same from there
+(cli/notify.py).
+"""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from typing import Any, List, Mapping, Optional, Set, Tuple
+from urllib.parse import urlsplit
+
+from ..shared.run.run_record import RunRecord
+from ..shared.run.webhook_request import notice_of, request_of
+from ..spool.layout import Spool, all_spools
+from ..system.bootstrap import Refused
+from .status_operation import last_output
+
+LOOK = 1.0  # seconds between two looks at the node's files
+WAY_OUT = 3.0  # seconds for the first connection
+BEGIN = 600.0  # seconds for all nodes to be ready
+VERDICT = 30.0  # seconds after the supervisor's end in which a verdict may still come
+PAUSES = (0.0, 2.0, 8.0)  # seconds before each try of a request
+PATIENCE = 10.0  # seconds for one
+PORTS = {"http": 80, "https": 443}
+_OF_THE_WAY = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir")
+_EVENTS = {"succeeded": "done", "stopped": "stopped"}  # of a run's states
+
+
+def begin(spool: Spool, environment: Mapping[str, str], wanted: Mapping[str, Any]) -> socket.socket:
+    """Start the process, which stays when we end; ``way_out`` reads its answer from what is returned.
+
+    Args:
+        spool: The node's.
+        environment: The agent's: its proxies are the way out.
+        wanted: ``{url, silence, name, script}``: silence in seconds, 0 for never; the last two are the run's, without
+            secret values, which nobody knows any more when the run has ended.
+    """
+    ours, its = socket.socketpair()
+    with its:
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", spool.path("remote.pyz"), "webhook", spool.folder],
+            env={name: value for name, value in environment.items() if name.lower() in _OF_THE_WAY},
+            cwd="/",
+            stdin=its.fileno(),
+            stdout=its.fileno(),
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    try:
+        ours.sendall(json.dumps(wanted).encode())
+        ours.shutdown(socket.SHUT_WR)
+    except OSError:  # it died at once; its silence says so
+        pass
+    return ours
+
+
+def way_out(answer: socket.socket) -> str:
+    """Why the process cannot reach the URL; empty if it can."""
+    answer.settimeout(WAY_OUT + 2.0)
+    try:
+        with answer:
+            said = answer.recv(1000).decode(errors="replace").strip()
+    except OSError:
+        said = ""
+    return "" if said == "ok" else said or "no answer in %d s" % WAY_OUT
+
+
+def main(argv: List[str]) -> int:
+    """Tell until the run is over. ``argv``: the spool of the first attempt; stdin: ``wanted`` of ``begin``."""
+    wanted = json.load(sys.stdin)
+    signal.alarm(int(WAY_OUT) + 1)  # a name service may take longer: then nobody has heard of us
+    why = _try_way(wanted["url"])
+    signal.alarm(0)
+    sys.stdout.write((why or "ok") + "\n")
+    sys.stdout.flush()
+    null = os.open(os.devnull, os.O_RDWR)
+    for handle in range(3):
+        os.dup2(null, handle)
+    spool = Spool(argv[0])
+    if why or not _chosen(spool):
+        return 0
+    Teller(spool, wanted["url"], float(wanted["silence"]), wanted["name"], wanted["script"]).run()
+    return 0
+
+
+def _chosen(spool: Spool) -> bool:
+    """Whether the hosts are to tell, which is known once all are ready."""
+    deadline = time.monotonic() + BEGIN
+    while time.monotonic() < deadline:
+        ready = spool.committed()
+        if ready:
+            return ready.tell
+        if spool.exit_record():
+            return False
+        time.sleep(LOOK)
+    return False
+
+
+def _try_way(url: str) -> str:
+    """Why nobody can be reached by that URL; empty if the server, or the proxy before it, takes a connection."""
+    try:
+        parts = urlsplit(url)
+        proxy = urllib.request.getproxies().get(parts.scheme)
+        if proxy and not urllib.request.proxy_bypass(parts.hostname or ""):
+            parts = urlsplit(proxy if "://" in proxy else "http://" + proxy)
+        address = (parts.hostname or "", parts.port or PORTS.get(parts.scheme, 80))
+        socket.create_connection(address, WAY_OUT).close()
+    except (OSError, ValueError) as error:  # whose words may hold the URL
+        return getattr(error, "strerror", None) or ("timed out" if isinstance(error, OSError) else "no URL")
+    return ""
+
+
+def post(url: str, told: Mapping[str, Any]) -> Tuple[str, bool]:
+    """Send it as JSON; why it failed (empty: it did not; never with the URL), and whether another try may help."""
+    try:
+        with urllib.request.urlopen(request_of(url, told), timeout=PATIENCE):  # noqa: S310 - http or https alone
+            return "", False
+    except urllib.error.HTTPError as error:
+        error.close()
+        return "HTTP %d" % error.code, error.code >= 500 or error.code == 429
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        return getattr(reason, "strerror", None) or type(reason).__name__, isinstance(error, OSError)
+
+
+class Teller:
+    """What one node has told, and still has to.
+
+    Args:
+        spool: Of the first attempt.
+        url: Where to.
+        silence: Seconds without output after which that is told; 0: never.
+        name: The run's.
+        script: The run's.
+    """
+
+    def __init__(self, spool: Spool, url: str, silence: float, name: Optional[str], script: Optional[str]) -> None:
+        self.spool, self.url, self.silence = spool, url, silence
+        self.name, self.script = name, script
+        self.state = spool.state
+        self.lost: Set[str] = set()  # hosts that are known to be
+        self.silent = False  # it was told
+
+    def run(self) -> None:
+        """Until the end was told, or there is nobody who could know of it."""
+        gone: Optional[float] = None
+        while True:
+            try:
+                over = self.look()
+            except (Refused, OSError, ValueError):  # a file is damaged, or a disk stalls: it is looked at again
+                over = False
+            if over:
+                return
+            if not self.spool.alive():
+                gone = gone or time.monotonic()
+                if time.monotonic() - gone > VERDICT:
+                    return
+            time.sleep(LOOK)
+
+    def look(self) -> bool:
+        """Tell what is new; whether the run is over."""
+        newest = max(self._spools(), key=lambda each: each.attempt)
+        verdict = newest.verdict()
+        if verdict:
+            if verdict.writer == newest.host:
+                self.spool = newest
+                self.tell(_EVENTS.get(verdict.state, "failed"), verdict.line, verdict.ended)
+            return True
+        peers = newest.peers()
+        if peers is None:  # it has just begun: who leads is not known yet
+            return False
+        leads, plan = peers.lead == newest.host, newest.plan()
+        self._tell_lost({*plan.record.lost, *set(peers.missing).intersection(peers.gone)}, leads=leads)
+        if newest.attempt > self.spool.attempt:
+            self.spool, self.silent = newest, False
+            if leads:
+                hosts = ", ".join(plan.peers[place].host for place in plan.places)
+                self.tell("relaunched", "attempt %d on %s" % (newest.attempt, hosts))
+        if leads:
+            self._tell_silence()
+        return False
+
+    def _spools(self) -> List[Spool]:
+        return [each for each in all_spools(self.state, self.spool.run) if each.host == self.spool.host]
+
+    def _tell_lost(self, lost: Set[str], *, leads: bool) -> None:
+        """Hosts that the lead has given up: who leads later has heard of them from it."""
+        for host in sorted(lost - self.lost):
+            self.lost.add(host)
+            if leads:
+                self.tell("lost", "%s is lost" % host)
+
+    def _tell_silence(self) -> None:
+        printed = last_output(self.spool) if self.silence else None
+        if printed is None:
+            return
+        quiet = time.time() - printed / 1e9
+        if quiet >= self.silence and not self.silent:
+            since = time.strftime("%H:%M:%S", time.localtime(printed / 1e9))
+            self.tell("silent", "no rank on %s has printed for %d s, since %s" % (self.spool.host, quiet, since))
+        self.silent = quiet >= self.silence
+
+    def _record(self) -> Tuple[RunRecord, int]:
+        """The run's record without secret values, and how far this host's clock is ahead of the operator's, in ns."""
+        try:
+            plan = self.spool.plan()
+            record, ahead = plan.record, plan.clock_offset_ns
+        except (Refused, OSError, ValueError):  # damaged: what happened is told all the same
+            record, ahead = RunRecord(hosts=()), 0
+        return record._replace(name=self.name, script=self.script), ahead
+
+    def tell(self, event: str, text: str, when: Optional[int] = None) -> None:
+        """Send it; what cannot be sent is an event of the node. ``when``: in ns by the operator's clock, if not now."""
+        record, ahead = self._record()
+        told = notice_of(self.spool.run, record, event, text, when or time.time_ns() - ahead)
+        why = ""
+        for pause in PAUSES:
+            time.sleep(pause)
+            why, again = post(self.url, told)
+            if not again:
+                break
+        if why:
+            self.spool.event("not_notified", reason=why)

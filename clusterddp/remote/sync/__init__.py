@@ -1,1 +1,0 @@
-"""A workdir made equal to the operator's manifest."""

@@ -1,0 +1,191 @@
+"""A connection's first code: finds the helper's code that is on this host already, and runs it.
+
+It stands alone and is sent as source with every connection, so it is short and imports next to nothing: compiling and
+importing is what a short command costs a host most. Where this Python has other byte code it looks for what the host
+has made of the code for it (helper/own_code.py). What it does not find, ``bootstrap.py`` brings, which the operator
+sends when told so.
+
+Where it looks first is a guess, and other users can write in ``/var/tmp``. So nothing is used by its path: each folder
+on the way is opened and proved, then the file in the last, and the code is imported from that open file.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False  # typing's own costs an import
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO, Callable, Container, Dict, Tuple, Union
+
+
+def find_code(stream: "BinaryIO", magic: str, digest: str, index: "Tuple[bytes, int, int, str]") -> None:
+    """Run the helper from its zipapp in the state folder, else say ``<magic> unknown`` and run what is sent then.
+
+    Args:
+        stream: The connection; ``clusterddp_state`` stands on its next line, in hex.
+        magic: The word before our answer.
+        digest: The zipapp's, which is its name.
+        index: Where its index of byte code is (system/indexed_code.py): the magic number of the Python it is for,
+            offset, size, sha256 in hex. No number where no byte code is wanted.
+    """
+    state = bytes.fromhex(stream.readline().decode()).decode()
+    own = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER  # importlib.util's, without its import
+    places = [state, state + "/clusterddp-%d" % os.getuid()]
+    if not state:
+        places = ["/var/tmp/clusterddp-%d" % os.getuid(), os.environ.get("HOME", "") + "/.clusterddp"]  # noqa: S108 - proved by open_private
+    name = digest if index[0] == own else "%s-%s" % (digest, own.hex())
+    for place in places if index[0] else ():
+        try:
+            handle, folder = open_private(os.path.expanduser(place) + "/helper", name + ".pyz")
+            offset, size, wanted = index[1:] if name == digest else _own_index(handle)
+            text = os.pread(handle, size, offset)
+        except OSError:  # not here, damaged, or somebody else may have written it
+            continue
+        sha256 = _sha256()
+        if sha256(text).hexdigest() == wanted:
+            import marshal
+
+            program, modules = marshal.loads(text)  # noqa: S302 - the operator's, by its digest
+            names: "Dict[str, Any]" = {"__name__": "indexed_code"}
+            exec(program, names)  # noqa: S102 - the same
+            names["install"](handle, "%s/%s.pyz" % (folder, name), modules, sha256)
+            boot = __import__("clusterddp_remote.system.bootstrap", fromlist=["run_helper"])
+            boot.run_helper(handle, name, state, magic)
+            del sys.meta_path[0]  # by install
+            for module in [one for one in sys.modules if one.startswith("clusterddp_remote")]:
+                del sys.modules[module]
+        os.close(handle)
+    os.write(1, (magic + " unknown\n").encode())
+    exec(stream.read(int(stream.readline())), globals())  # noqa: S102 - what the operator sends
+
+
+def open_private(path: str, name: str) -> "Tuple[int, str]":
+    """Open a file for reading in a folder of this user's alone; its descriptor, and the folder's path without links.
+
+    Raises:
+        OSError: it is not there, or another user may have written it.
+    """
+    folder, real = open_folder(path)
+    try:
+        around = os.fstat(folder)
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    finally:
+        os.close(folder)
+    info = os.fstat(handle)
+    modes = around.st_mode & 0o170077, info.st_mode & 0o170022
+    if modes != (0o40000, 0o100000) or {around.st_uid, info.st_uid} != {os.getuid()}:
+        os.close(handle)
+        raise OSError(0, "may have been written by another user", real + "/" + name)
+    return handle, real
+
+
+def open_folder(path: str, make: bool = False, alone: bool = True, links: int = 40) -> "Tuple[int, str]":  # noqa: FBT002 - short
+    """Open a folder one name after another; its descriptor (O_PATH), and its path without links.
+
+    No link of another user is followed. That the folder itself is ours is for the caller to see.
+
+    Args:
+        path: An absolute path, without ``..``.
+        make: Whether folders that are missing are made (0700).
+        alone: Whether only this user and root may be able to put another folder in its place.
+        links: How many may be on the way: as many as the kernel follows.
+
+    Raises:
+        OSError: with number 0 where the way is not safe; as the system says it where there is none.
+    """
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    above, names, known = os.open("/", flags), path.split("/"), {0, os.getuid(), os.stat("/").st_uid}
+    for count, name in enumerate(names[1:], 2):
+        here = "/".join(names[:count])
+        try:
+            if alone:
+                _check_folder(above, known, os.path.dirname(here))
+            if make and name:
+                _make_missing(name, above)
+            handle = _enter(name or ".", above, flags, here, known)
+        finally:
+            os.close(above)
+        if isinstance(handle, str):
+            if not links:
+                raise OSError(40, os.strerror(40), here)  # ELOOP
+            leads = os.path.normpath(os.path.join(os.path.dirname(here), handle, *names[count:]))
+            return open_folder(leads, make and count < len(names), alone, links - 1)
+        above = handle
+    return above, path
+
+
+def _make_missing(name: str, above: int) -> None:
+    """Make a folder in another, unless something has that name; ``_enter`` sees what it is."""
+    try:
+        os.stat(name, dir_fd=above, follow_symlinks=False)
+    except FileNotFoundError:
+        try:
+            os.mkdir(name, 0o700, dir_fd=above)
+        except FileExistsError:  # another process of ours has made it meanwhile
+            return
+
+
+def _enter(name: str, above: int, flags: int, path: str, known: "Container[int]") -> "Union[int, str]":
+    """Open a folder in another, or read where a link leads."""
+    try:
+        return os.open(name, flags | os.O_DIRECTORY, dir_fd=above)  # which has it mounted, where it is to be
+    except NotADirectoryError:
+        link = os.open(name, flags, dir_fd=above)
+    try:
+        info = os.fstat(link)
+        if info.st_mode & 0o170000 != 0o120000:
+            raise OSError(20, os.strerror(20), path)  # ENOTDIR
+        if info.st_uid not in known:
+            raise OSError(0, "is another user's link", path)
+        return os.readlink("", dir_fd=link)
+    finally:
+        os.close(link)
+
+
+def _check_folder(handle: int, known: "Container[int]", path: str) -> None:
+    """Look that nobody but this user and root can rename what is theirs in a folder.
+
+    Raises:
+        OSError: somebody can.
+    """
+    info, path = os.fstat(handle), path or "/"
+    if info.st_uid not in known:
+        raise OSError(0, "is another user's folder", path)
+    writers = info.st_mode & 0o1022  # group, all; and whether each may only remove what is theirs
+    if writers & 0o22 and writers < 0o1000 and not (writers == 0o20 and _is_own_group(info.st_gid, handle)):
+        raise OSError(0, "can be written by other users", path)
+
+
+def _is_own_group(group: int, folder: int) -> bool:
+    """Whether only this user, or root, is in a folder's group: many systems give each user one of the same name."""
+    try:
+        import grp
+        import pwd
+
+        user, found = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(group)
+        listed = "system.posix_acl_access" in os.listxattr("/proc/self/fd/%d" % folder)  # others may be named there
+    except (ImportError, KeyError, OSError):
+        return not group
+    return not listed and (not group or (found.gr_name == user and {user} >= set(found.gr_mem)))
+
+
+def _own_index(handle: int) -> "Tuple[int, int, str]":
+    """Offset, size and sha256 of the index in a zipapp that this host has made: its trailer (code_archive.py).
+
+    Raises:
+        OSError: it is damaged.
+    """
+    length = os.fstat(handle).st_size
+    trailer = os.pread(handle, 80, length - 80)
+    offset, size = int.from_bytes(trailer[:8], "big"), int.from_bytes(trailer[8:16], "big")
+    if offset + size > length:
+        raise OSError
+    return offset, size, trailer[16:48].hex()
+
+
+def _sha256() -> "Callable[[bytes], Any]":
+    """The built-in sha256: hashlib loads OpenSSL, which takes longer than our few kilobytes do."""
+    try:
+        found: "Callable[[bytes], Any]" = __import__("_sha2" if sys.version_info >= (3, 12) else "_sha256").sha256
+    except ImportError:
+        found = __import__("hashlib").sha256
+    return found

@@ -1,0 +1,165 @@
+"""The contents that a folder is to get, put together beside it from what lies there and what comes, then moved there.
+
+Used by sync (place.py) and by push (pushed.py). The folder of parts stays where a transfer breaks off, and the next one
+goes on from it (shared/wire/partial_files.py).
+"""
+
+import os
+import stat
+from typing import Callable, Dict, Iterable, List, Optional
+
+from ..shared.wire.chunk_stream import BadStream, ChunkStream
+from ..shared.wire.chunks import CHUNK, Chunk, chunks_of, digest_of, is_content, read_at
+from ..shared.wire.partial_files import NotOursError, Parts, open_parts
+from ..shared.workdir.manifest import FILE, Disk, Entry, Stats
+from ..system.bootstrap import Refused
+from ..system.clock import folder_time
+
+PARTS = b"parts"  # the folder's name where it lies among what is ours
+_SPARE = "copy"  # in the folder of parts: a content or link that is about to be renamed to its place
+AGAIN = "sync again"
+
+
+class Assembly:
+    """Contents put together in ``folder``, which is made if it is not there.
+
+    Args:
+        folder: On the filesystem that the contents go to.
+        lists: The digests of the chunks of each content that has several.
+
+    Raises:
+        Refused: the folder is another user's.
+    """
+
+    def __init__(self, folder: bytes, lists: Dict[str, List[str]]) -> None:
+        self._path, self._lists = folder, lists
+        self._uses: Dict[str, int] = {}
+        above, self._name = os.path.split(folder)
+        self._above = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._folder = open_parts(self._above, self._name)
+        except OSError as error:
+            os.close(self._above)
+            if isinstance(error, NotOursError):
+                message = "%s belongs to another user" % os.fsdecode(folder)
+                raise Refused(message, "remove it, or have its owner do so") from None
+            raise OSError(error.errno, error.strerror, folder) from error
+        self._parts = Parts(self._folder)
+
+    def close(self) -> None:
+        """Leave what is there for the next one; nothing is left after a whole transfer."""
+        os.close(self._folder)
+        try:
+            os.rmdir(self._name, dir_fd=self._above)
+        except OSError:  # not empty
+            pass
+        os.close(self._above)
+
+    def want(self, entries: Iterable[Entry]) -> None:
+        """Have the contents of these files put together.
+
+        Raises:
+            Refused: the chunks of one were not sent with the manifest.
+        """
+        wanted = {}
+        for entry in entries:
+            self._uses[entry.content] = self._uses.get(entry.content, 0) + 1
+            wanted[entry.content] = self._chunks(entry)
+        self._parts.want(wanted)
+        self._parts.remove_old(folder_time(self._folder))
+
+    def take_from(self, disk: Disk) -> None:
+        """Take the chunks that lie in files under the folder already."""
+        for path, (_, digests) in disk.seen.items():
+            if any(digest in self._parts.lacking for digest in digests):
+                self._take_from_file(disk.full(path), digests)
+
+    def receive(self, incoming: ChunkStream, hold: Callable[[], None], plan: Iterable[Entry] = ()) -> None:
+        """Take the chunks that come, of files of ``plan``.
+
+        Raises:
+            Refused: there is no room for them, or they came damaged.
+        """
+        self._check_room()
+        chunks = (chunk for entry in plan if entry.kind == FILE for chunk in self._chunks(entry))
+        try:
+            for came in incoming.bundles(self._parts, chunks):
+                hold()
+                for digest, data in came:
+                    hold()
+                    self._parts.put(digest, data)
+        except BadStream as error:
+            raise Refused("what was sent came damaged: %s" % error, AGAIN) from error
+
+    def whole(self, content: str) -> bool:
+        """Whether a wanted content is complete."""
+        return self._parts.whole(content)
+
+    def move(self, entry: Entry, target: bytes, folder: Optional[int] = None) -> Optional[Stats]:
+        """Give a file its place, over whatever has that name; the stats that it has if nobody writes to it.
+
+        Where ``folder`` is given, the target's name is looked for there.
+
+        Their ctime is 0: it is the rename's, and whoever looks at the file next finds it.
+        """
+        name = entry.content
+        self._uses[name] -= 1
+        if self._uses[name]:
+            self._remove_spare()
+            name = self._copy(name)
+        if entry.executable:
+            mode = stat.S_IMODE(os.stat(name, dir_fd=self._folder).st_mode)
+            os.chmod(name, mode | (mode & 0o444) >> 2, dir_fd=self._folder)
+        os.rename(name, target, src_dir_fd=self._folder, dst_dir_fd=folder)
+        size, modified, inode = self._parts.written.get(name, (-1, 0, 0))
+        return [size, modified, 0, inode] if size == entry.size else None
+
+    def move_link(self, leads: bytes, target: bytes, folder: Optional[int] = None) -> None:
+        """Make a link and give it its place, over whatever has that name."""
+        self._remove_spare()
+        os.symlink(leads, _SPARE, dir_fd=self._folder)
+        os.rename(_SPARE, target, src_dir_fd=self._folder, dst_dir_fd=folder)
+
+    def _chunks(self, entry: Entry) -> List[Chunk]:
+        if not is_content(entry.content):
+            raise Refused("%r names no content" % entry.content[:80], AGAIN)
+        if entry.size <= CHUNK:
+            return [Chunk(entry.content, entry.size)]
+        try:
+            return chunks_of(entry.content, entry.size, self._lists.get(entry.content))
+        except ValueError as error:
+            raise Refused("%s: %s" % (entry.path, error), AGAIN) from error
+
+    def _take_from_file(self, path: bytes, digests: List[str]) -> None:
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:  # gone meanwhile, or not ours to read: it is sent
+            return
+        with os.fdopen(handle, "rb") as stream:
+            for number, digest in enumerate(digests):
+                data = read_at(stream.fileno(), number * CHUNK, CHUNK) if digest in self._parts.lacking else None
+                if data is not None and digest_of(data) == digest:
+                    self._parts.put(digest, data)
+
+    def _check_room(self) -> None:
+        disk = os.fstatvfs(self._folder)
+        free, needed = disk.f_bavail * disk.f_frsize, self._parts.lacking_bytes
+        if disk.f_blocks and needed > free:
+            named = (needed / 1e6, os.fsdecode(os.path.realpath(os.path.dirname(self._path))), free / 1e6)
+            raise Refused("it needs %.1f MB in %s, where %.1f MB are free" % named, "make room there")
+
+    def _remove_spare(self) -> None:
+        try:
+            os.unlink(_SPARE, dir_fd=self._folder)
+        except FileNotFoundError:  # no transfer broke off there
+            pass
+
+    def _copy(self, name: str) -> str:
+        def opened(name: str, flags: int) -> int:
+            return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=self._folder)
+
+        source, target = opened(name, os.O_RDONLY), opened(_SPARE, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(source, "rb") as old, os.fdopen(target, "wb") as new:
+            for data in iter(lambda: old.read(1 << 20), b""):
+                new.write(data)
+        return _SPARE

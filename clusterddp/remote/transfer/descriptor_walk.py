@@ -1,0 +1,238 @@
+"""Folders below a workdir, each opened in the one above: a change is made where it was looked at, and nowhere else.
+
+Others may write in a workdir, or in some folders of it. Whoever puts a link in the place of a folder there gets a
+refusal, and no file of this user's that the link leads to is touched.
+"""
+
+import errno
+import os
+import stat
+from typing import List, Optional, Tuple
+
+from ..shared.workdir.manifest import as_text, on_disk
+from ..system.bootstrap import Refused
+from ..system.code_finder import open_folder
+
+_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Inside:
+    """The folders below ``root``; the last one used stays open."""
+
+    def __init__(self, root: bytes) -> None:
+        self._root = root
+        self._open: Optional[Tuple[str, int]] = None
+
+    def at(self, path: str) -> Tuple[int, bytes]:
+        """A descriptor of the folder above a path of the manifest, and the path's last name.
+
+        Raises:
+            Refused: no folder is there any more, but a link or something else.
+        """
+        folder, _, name = path.rpartition("/")
+        if self._open is None or self._open[0] != folder:
+            self.forget()
+            self._open = folder, self._opened(folder)
+        return self._open[1], on_disk(name)
+
+    def forget(self) -> None:
+        """Look again the next time: folders have come or gone."""
+        if self._open is not None:
+            os.close(self._open[1])
+            self._open = None
+
+    def _opened(self, folder: str) -> int:
+        handle = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        for name in folder.split("/") if folder else ():
+            above = handle
+            try:
+                handle = os.open(on_disk(name), os.O_PATH | _FLAGS, dir_fd=above)
+            except NotADirectoryError:
+                raise changed(self._root, folder) from None
+            finally:
+                os.close(above)
+        return handle
+
+    def unlink(self, path: str) -> None:
+        """Remove a file or link."""
+        folder, name = self.at(path)
+        os.unlink(name, dir_fd=folder)
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty folder."""
+        folder, name = self.at(path)
+        os.rmdir(name, dir_fd=folder)
+        self.forget()
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder."""
+        folder, name = self.at(path)
+        os.mkdir(name, dir_fd=folder)
+
+    def exists(self, path: str) -> bool:
+        """Whether anything has that name, a link that leads nowhere too."""
+        try:
+            folder, name = self.at(path)
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def keep_as(self, path: str, kept: str) -> None:
+        """Give a file a second name in its folder; what can have none, as a folder, is renamed."""
+        folder, name = self.at(path)
+        other = on_disk(kept.rpartition("/")[2])
+        try:
+            os.link(name, other, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except OSError:  # a folder, or a filesystem without hard links
+            os.rename(name, other, src_dir_fd=folder, dst_dir_fd=folder)
+            self.forget()
+
+    def rename(self, path: str, to: str) -> None:
+        """Give a file another name in its folder, over whatever has that."""
+        folder, name = self.at(path)
+        os.rename(name, on_disk(to.rpartition("/")[2]), src_dir_fd=folder, dst_dir_fd=folder)
+
+    def set_executable(self, path: str, *, executable: bool) -> None:
+        """Let those execute a file who can read it, or nobody.
+
+        Raises:
+            Refused: it is no file any more.
+        """
+        folder, name = self.at(path)
+        try:
+            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        except OSError as error:
+            raise changed(self._root, path) from error
+        try:
+            mode = os.fstat(handle).st_mode
+            if mode & 0o170000 != 0o100000:
+                raise changed(self._root, path)
+            mode &= 0o7777
+            os.fchmod(handle, mode | (mode & 0o444) >> 2 | 0o100 if executable else mode & ~0o111)
+        finally:
+            os.close(handle)
+
+    def remove_bytecode(self, path: str) -> None:
+        """Remove the bytecode of a module, and the folder of it where that is empty then."""
+        folder, name = self.at(path)
+        stem = os.fsdecode(name)[:-2]
+        try:
+            cache = os.open("__pycache__", os.O_RDONLY | _FLAGS, dir_fd=folder)
+        except OSError:  # none, or not ours to read
+            return
+        try:
+            names = os.listdir(cache)
+            for other in names:
+                if other.startswith(stem) and other.endswith(".pyc"):
+                    os.unlink(other, dir_fd=cache)
+            if names:
+                os.rmdir("__pycache__", dir_fd=folder)
+        except OSError:  # other modules' bytecode is left in it
+            pass
+        finally:
+            os.close(cache)
+
+
+def reach(path: bytes) -> int:
+    """Open a folder by the links of this user and root alone, and make what is missing; its descriptor (O_PATH).
+
+    Raises:
+        Refused: another user's link is on the way. OSError: a folder cannot be made.
+    """
+    handle, missing = _nearest(path)
+    return _made(handle, missing)
+
+
+def real_folder(path: bytes, links: int = 40) -> bytes:
+    """Resolve the links of a folder's path, which need not exist; only links of this user and root are followed.
+
+    Raises:
+        Refused: another user's link is on the way: it could lead anywhere the next time. OSError: it is no folder.
+    """
+    handle, missing = _nearest(path)
+    try:
+        above = os.readlink(path_of(handle))
+        leads = _dangling(handle, missing[0], path) if missing else None
+    finally:
+        os.close(handle)
+    if leads is None:
+        return os.path.join(above, *missing)
+    if not links:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return real_folder(os.path.join(above, leads, *missing[1:]), links - 1)
+
+
+def _dangling(folder: int, name: bytes, path: bytes) -> Optional[bytes]:
+    """Where a link in a folder leads, to what is not there yet; None where there is none.
+
+    Raises:
+        Refused: it is another user's.
+    """
+    try:
+        link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    try:
+        info = os.fstat(link)
+        if not stat.S_ISLNK(info.st_mode):  # made meanwhile
+            return None
+        if info.st_uid not in (0, os.getuid()):
+            raise _not_followed(OSError(0, "is another user's link", as_text(path)))
+        return os.readlink(b"", dir_fd=link)
+    finally:
+        os.close(link)
+
+
+def _nearest(path: bytes) -> Tuple[int, List[bytes]]:
+    """Open the deepest existing folder of a path; also return the names of the missing ones below it."""
+    missing: List[bytes] = []
+    while True:
+        try:
+            handle, _ = open_folder(os.fsdecode(path), alone=False)
+        except FileNotFoundError:
+            path, name = os.path.split(path)
+            missing.insert(0, name)
+        except OSError as error:
+            raise _not_followed(error) from error
+        else:
+            return handle, missing
+
+
+def reach_below(folder: int, path: str) -> int:
+    """Open a folder below an open one, and make what is missing; no link is followed. Its descriptor.
+
+    Raises:
+        OSError: something else than a folder is on the way, or it cannot be made.
+    """
+    return _made(os.dup(folder), [on_disk(name) for name in path.split("/") if name])
+
+
+def _made(handle: int, names: List[bytes]) -> int:
+    for name in names:
+        above = handle
+        try:
+            try:
+                os.mkdir(name, dir_fd=above)
+            except FileExistsError:  # what it is shows when it is opened
+                pass
+            handle = os.open(name, os.O_PATH | _FLAGS, dir_fd=above)
+        finally:
+            os.close(above)
+    return handle
+
+
+def path_of(handle: int) -> bytes:
+    """A path of an open folder that leads to that folder, whatever is put in its place."""
+    return b"/proc/self/fd/%d" % handle
+
+
+def _not_followed(error: OSError) -> Exception:
+    if error.errno:
+        return error
+    return Refused("%s %s" % (error.filename, error.strerror), "remove it, or have its owner do so")
+
+
+def changed(root: bytes, path: str) -> Refused:
+    """Somebody has put something else at a path while it was synced."""
+    return Refused("%s was replaced during the sync" % os.path.join(as_text(root), path), "sync again")

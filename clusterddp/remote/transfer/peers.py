@@ -1,0 +1,271 @@
+"""Chunks passed from host to host within one transfer: TLS, both ends proved, at most four uploads at once.
+
+Each host has a key and a certificate that the operator made for this transfer alone; who has none gets no word in. A
+request is a line, the ranges of chunks that are wanted; the answer is one bundle (shared/wire/chunk_stream.py), or the
+end of the connection. Whoever receives proves each chunk by the operator's digest. Keys are never on a disk.
+
+Not here: which ranges to take from whom (spread.py, as the operator says).
+"""
+
+import contextlib
+import json
+import os
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+from ..shared.wire.chunk_stream import PLAIN, BadStream, Incoming, head
+from ..shared.wire.chunks import Chunk
+from ..shared.wire.frames import parse_json
+from ..shared.wire.rate_limit import Pace
+from ..system.ports import bind_ports
+from ..system.unproven_connections import Strangers, end_connection
+
+CONNECT = 3.0  # seconds to connect
+STALL = 8.0  # seconds without a byte after which the other end is given up
+LONGEST = 60.0  # seconds for a unit, besides what a rate costs
+UPLOADS = 4  # at once, to all
+UPLOADS_EACH = 2  # at once, to one host
+STRANGERS = 64  # connections that are not proved yet; the oldest gives way
+CONNECTIONS_EACH = 8  # that one host may hold open
+MOST_LINE = 1 << 16  # bytes of a request
+_PIECE = 1 << 18
+_NICE = 15
+_LOW_PRIORITY = 0x20  # class of service CS1: what may wait
+
+Stored = Callable[[Any], Tuple[List[Chunk], Callable[[str], bytes]]]
+
+
+class Peers:
+    """This host among those that pass on; it listens from now on.
+
+    Args:
+        own: ``name``, ``certificate``, ``key``, ``authority`` (PEM), ``address`` and ``ports`` to listen on (no ports:
+            only to take), ``rate`` (bytes a second of all uploads, or null).
+        stored: The chunks of some ranges, and what reads one by its digest; ValueError where they are not here.
+
+    Raises:
+        Refused: no port is free.
+        OSError, ValueError: no such address, or no TLS.
+    """
+
+    def __init__(self, own: Dict[str, Any], stored: Stored) -> None:
+        self._server, self._client = (
+            _context(own, side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+        )
+        self._stored = stored
+        rate = own.get("rate")
+        self._pace = Pace(float(rate) if rate else None)
+        self._piece = max(1 << 10, min(_PIECE, int(self._pace.rate / 4))) if rate else _PIECE  # sent at once
+        self._lock = threading.Lock()
+        self._closed = False
+        self._strangers = Strangers(STRANGERS)
+        self._open: Dict[ssl.SSLSocket, None] = {}
+        self._connections: Counter[str] = Counter()  # by the host's name in this transfer
+        self._uploads = threading.BoundedSemaphore(UPLOADS)
+        self._uploads_each: Dict[str, threading.BoundedSemaphore] = {}
+        self._idle: Dict[str, List[ssl.SSLSocket]] = {}
+        self.port: Optional[int] = None
+        self._listeners: List[socket.socket] = []
+        if own["ports"]:
+            self._listeners = bind_ports([int(port) for port in own["ports"]], 1, str(own["address"]))
+            self.port = int(self._listeners[0].getsockname()[1])
+            threading.Thread(target=self._accept, args=(self._listeners[0],), daemon=True).start()
+
+    def close(self) -> None:
+        """End all connections, and listen no more."""
+        with self._lock:
+            self._closed = True
+            for connection in (*self._listeners, *self._open):
+                end_connection(connection)
+            idle = [connection for kept in self._idle.values() for connection in kept]
+        for connection in (*self._listeners, *idle):
+            connection.close()
+
+    def fetch(self, name: str, place: Tuple[str, int], ranges: Any, wanted: List[Chunk]) -> List[Tuple[str, bytes]]:
+        """A unit from another host, proved to be what is wanted.
+
+        Raises:
+            ConnectionError: it cannot be reached.
+            OSError: it is not ``name``, has left, or was too slow.
+            ValueError: it sent something else.
+        """
+        until = time.monotonic() + LONGEST + self._pace.seconds(2 * UPLOADS * sum(chunk.size for chunk in wanted))
+        with self._lock:
+            kept = self._idle.get(name)
+            connection = kept.pop() if kept else None
+        if connection is None:
+            connection = self._connect(name, place)
+        try:
+            connection.settimeout(STALL)
+            connection.sendall(json.dumps(ranges).encode() + b"\n")
+            found = Incoming(lambda: _read(connection, until)).bundle()
+            if found is None or [digest for digest, _ in found] != [chunk.digest for chunk in wanted]:
+                raise BadStream("it sent something else")
+        except BaseException:
+            self._drop(connection)
+            raise
+        with self._lock:
+            over = self._closed
+            if not over:
+                self._idle.setdefault(name, []).append(connection)
+        if over:
+            self._drop(connection)
+        return found
+
+    def _connect(self, name: str, place: Tuple[str, int]) -> ssl.SSLSocket:
+        try:
+            plain = socket.create_connection(place, CONNECT)
+        except OSError as error:
+            raise ConnectionError(str(error) or "no answer") from error
+        try:
+            plain.settimeout(STALL)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = self._client.wrap_socket(plain, server_hostname=name)
+        except socket.timeout as error:  # large packets vanish on the way
+            plain.close()
+            raise ConnectionError("no answer to the handshake") from error
+        except BaseException:
+            plain.close()
+            raise
+        with self._lock:
+            self._open[connection] = None
+        return connection
+
+    def _accept(self, listener: socket.socket) -> None:
+        while not self._closed:
+            try:
+                plain, _ = listener.accept()
+            except OSError:  # the caller left in the queue; or we are closed
+                time.sleep(0.01)
+                continue
+            plain.settimeout(STALL)
+            with contextlib.suppress(OSError):  # the same
+                plain.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _LOW_PRIORITY)
+            try:
+                connection = self._server.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+            except OSError:  # it has left
+                plain.close()
+                continue
+            with self._lock:
+                self._open[connection] = None
+            self._strangers.add(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: ssl.SSLSocket) -> None:
+        """One connection from its handshake to its end."""
+        try:
+            connection.do_handshake()
+            _step_back()  # not before: on a busy host the other end would take us for out of reach
+            self._strangers.discard(connection)
+            with self._counted(_name_of(connection)) as uploads:
+                while True:
+                    connection.settimeout(None)  # it asks when it is told to
+                    chunks, read = self._stored(_request(connection))
+                    with uploads, self._uploads:
+                        self._send(connection, chunks, read)
+        except (OSError, ValueError, EOFError):
+            pass  # whoever asked knows
+        finally:
+            self._strangers.discard(connection)
+            self._drop(connection)
+
+    @contextlib.contextmanager
+    def _counted(self, name: str) -> Iterator[threading.BoundedSemaphore]:
+        """Count a host's connection; what limits its uploads."""
+        with self._lock:
+            self._connections[name] += 1
+            uploads = self._uploads_each.setdefault(name, threading.BoundedSemaphore(UPLOADS_EACH))
+            many = self._connections[name] > CONNECTIONS_EACH
+        try:
+            if many:
+                raise OSError("too many connections")
+            yield uploads
+        finally:
+            with self._lock:
+                self._connections[name] -= 1
+
+    def _send(self, connection: ssl.SSLSocket, chunks: List[Chunk], read: Callable[[str], bytes]) -> None:
+        total = sum(chunk.size for chunk in chunks)
+        until = time.monotonic() + LONGEST + self._pace.seconds(UPLOADS * total)
+        connection.settimeout(STALL)
+        connection.sendall(head(PLAIN, total, [(chunk.digest, chunk.size) for chunk in chunks]))
+        for chunk in chunks:
+            data = memoryview(read(chunk.digest))
+            if len(data) != chunk.size:
+                raise OSError("a chunk is gone")
+            for start in range(0, len(data), self._piece):
+                if time.monotonic() > until:
+                    raise socket.timeout("too slow")
+                piece = data[start : start + self._piece]
+                self._pace.wait(len(piece))
+                connection.sendall(piece)
+
+    def _drop(self, connection: ssl.SSLSocket) -> None:
+        with self._lock:
+            self._open.pop(connection, None)
+        connection.close()
+
+
+def _context(own: Dict[str, Any], side: Any) -> ssl.SSLContext:
+    """TLS that shows our certificate and takes none but the operator's."""
+    context = ssl.SSLContext(side)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=own["authority"])
+    with _as_file(own["certificate"]) as certificate, _as_file(own["key"]) as key:
+        context.load_cert_chain(certificate, key)
+    if side == ssl.PROTOCOL_TLS_SERVER and hasattr(context, "num_tickets"):
+        context.num_tickets = 0  # nobody resumes
+    return context
+
+
+@contextlib.contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """A path at which a text can be read once: the ssl module takes keys from files alone, and none shall be left."""
+    source, sink = os.pipe()
+    try:
+        os.write(sink, text.encode())  # a few kB: a pipe holds them
+        os.close(sink)
+        yield "/proc/self/fd/%d" % source
+    finally:
+        os.close(source)
+
+
+def _name_of(connection: ssl.SSLSocket) -> str:
+    """The name in the other end's certificate, proved by then."""
+    names: Any = (connection.getpeercert() or {}).get("subjectAltName", ())
+    return next((str(value) for kind, value in names if kind == "DNS"), "")
+
+
+def _request(connection: ssl.SSLSocket) -> Any:
+    """The ranges that are asked for.
+
+    Raises:
+        EOFError: the other end has left; ValueError: it sent no request.
+    """
+    line = b""
+    while not line.endswith(b"\n"):
+        data = connection.recv(MOST_LINE)
+        if not data:
+            raise EOFError
+        line += data
+        if len(line) > MOST_LINE:
+            raise ValueError("a request is too long")
+        connection.settimeout(STALL)
+    return parse_json(line)
+
+
+def _read(connection: ssl.SSLSocket, until: float) -> bytes:
+    if time.monotonic() > until:
+        raise socket.timeout("too slow")
+    return connection.recv(_PIECE)
+
+
+def _step_back() -> None:
+    """Let this thread wait for the CPU behind all others."""
+    with contextlib.suppress(OSError):  # it is only slower for others
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -1,0 +1,265 @@
+"""Paths below a workdir that go from one host of a run to another: what is there, as chunks, and taking it over.
+
+A path's parent is each host's own, through whatever link leads to it. A path that is a link to something beside it, as
+``last -> epoch_3``, goes with what it leads to; any other link is followed. What stood there keeps a numbered name.
+
+Not here: who sends to whom (supervisor/replication.py).
+"""
+
+import errno
+import json
+import os
+import posixpath
+import shutil
+import stat
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from ..shared.wire.chunk_stream import Incoming, bundle, grouped
+from ..shared.wire.chunks import CHUNK, Chunk, chunks_of, content_of, read_at, spans
+from ..shared.wire.frames import parse_json
+from ..shared.workdir import manifest
+from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, as_text, leads_down, link_entry, on_disk
+from ..system.bootstrap import Refused
+from ..system.code_finder import open_folder
+from .chunk_files import Assembly
+from .descriptor_walk import path_of, reach, reach_below
+
+_OURS = ".clusterddp"  # begins names of ours
+_WORK = b".clusterddp-carry"  # beside the path, while it comes
+
+
+class Carried(NamedTuple):
+    """What is at a path: entries below the path's parent, and the chunks of each content that has several."""
+
+    entries: List[Entry]
+    lists: Dict[str, List[str]]
+
+    @property
+    def digest(self) -> str:
+        """The same for the same names and contents."""
+        return manifest.digest(self.entries)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(entry.size for entry in self.entries)
+
+    def chunks(self) -> List[Chunk]:
+        """Its chunks, each once."""
+        found: Dict[Chunk, None] = {}
+        for entry in self.entries:
+            if entry.kind == FILE:
+                digests = [entry.content] if entry.size <= CHUNK else self.lists.get(entry.content)
+                found.update(dict.fromkeys(chunks_of(entry.content, entry.size, digests)))
+        return list(found)
+
+
+def parent_of(workdir: str, path: str) -> bytes:
+    """The real folder that a path lies in on this host.
+
+    Raises:
+        OSError: another user's link is on the way there.
+    """
+    folder = os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path)))
+    try:
+        handle, real = open_folder(os.fsdecode(folder), alone=False)
+    except FileNotFoundError:
+        return os.path.realpath(folder)
+    os.close(handle)
+    return os.fsencode(real)
+
+
+def carried_at(workdir: str, path: str) -> Optional[Carried]:
+    """What lies at a path below the workdir, read now; None where there is nothing.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    parent, name = parent_of(workdir, path), posixpath.basename(path)
+    disk = Disk(parent)
+    info = disk.info(name)
+    if info is None:
+        return None
+    if stat.S_ISLNK(info.st_mode):
+        if info.st_uid not in (0, os.getuid()):
+            raise OSError(errno.EPERM, "is another user's link", as_text(disk.full(name)))
+        target = as_text(os.readlink(disk.full(name)))
+        place, beside = posixpath.normpath(target), disk.info(posixpath.normpath(target))
+        if leads_down(name, target) and beside and not stat.S_ISLNK(beside.st_mode):
+            entries = [link_entry(name, target), *_entries(disk, place)]
+        else:
+            folder, real = os.path.split(os.path.realpath(disk.full(name)))
+            disk, start = Disk(folder), len(as_text(real))
+            entries = [entry._replace(path=name + entry.path[start:]) for entry in _entries(disk, as_text(real))]
+    else:
+        entries = list(_entries(disk, name))
+    lists = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
+    return Carried(manifest.ordered(entries), lists) if entries else None
+
+
+def _entries(disk: Disk, path: str) -> Iterator[Entry]:
+    """The files and links at and below a path; no link is followed, nothing else is taken."""
+    full = disk.full(path)
+    if os.path.isdir(full) and not os.path.islink(full.rstrip(b"/")):
+        for name in sorted(os.listdir(full)):
+            if not as_text(name).startswith(_OURS):
+                yield from _entries(disk, posixpath.join(path, as_text(name)))
+        return
+    info = disk.info(path)
+    if info is None or not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
+        return
+    entry = disk.entry(path)
+    if entry and (entry.kind == FILE or (entry.kind == LINK and leads_down(path, entry.content))):
+        yield entry
+
+
+def bundles(workdir: str, path: str, carried: Carried) -> Iterator[bytes]:
+    """Its chunks as bundles, as they are now: who takes them sees by the digests what changed.
+
+    Raises:
+        OSError: a file is gone.
+    """
+    parent, places = parent_of(workdir, path), {}  # type: bytes, Dict[str, Tuple[str, int]]
+    for entry in carried.entries:
+        if entry.kind == FILE:
+            digests = carried.lists.get(entry.content) or [entry.content]
+            for digest, (offset, _) in zip(digests, spans(entry.size)):  # noqa: B905 - Python 3.8
+                places.setdefault(digest, (entry.path, offset))
+    for group in grouped(carried.chunks()):
+        found = []
+        for chunk in group:
+            name, offset = places[chunk.digest]
+            handle = os.open(os.path.join(parent, on_disk(name)), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                found.append((chunk.digest, read_at(handle, offset, chunk.size)))
+            finally:
+                os.close(handle)
+        yield bundle(found, compress=False)
+
+
+def encoded(carried: Optional[Carried]) -> Tuple[bytes, bytes]:
+    """What ``decoded`` reads: the manifest, and the lists of chunks."""
+    return (manifest.encode(carried.entries), json.dumps(carried.lists).encode()) if carried else (b"", b"")
+
+
+def decoded(path: str, entries: bytes, lists: bytes) -> Optional[Carried]:
+    """What another host has at a path.
+
+    Raises:
+        ValueError: it is none, or there is more in it than the path, and what a link there leads to.
+    """
+    if not entries:
+        return None
+    told = parse_json(lists)
+    found = Carried(manifest.decode(entries), told if isinstance(told, dict) else {})
+    units = _units(path, found)
+    for entry in found.entries:
+        if not any(entry.path == unit or entry.path.startswith(unit + "/") for unit in units):
+            raise ValueError("%r is not at %s" % (entry.path[:200], path))
+    found.chunks()
+    return found
+
+
+def _units(path: str, carried: Carried) -> List[str]:
+    """The names beside the path's parent that are replaced as a whole: what a link leads to before the link."""
+    name = posixpath.basename(path)
+    link = next((one for one in carried.entries if one.path == name and one.kind == LINK), None)
+    return [posixpath.normpath(link.content), name] if link else [name]
+
+
+def take(
+    workdir: str, path: str, carried: Carried, incoming: Incoming, hold: Callable[[], None], umask: int = 0o022
+) -> None:
+    """Put what comes together beside the path, then let it take its place.
+
+    Args:
+        workdir: This host's.
+        path: Below it.
+        carried: What it is to be.
+        incoming: Its chunks.
+        hold: Called before each change; raises where it is to end.
+        umask: The user's; ours may be another.
+
+    Raises:
+        Refused: there is no room, it came damaged, or not whole.
+        OSError: it cannot be written.
+    """
+    parent = reach(os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path))))
+    try:
+        _take(parent, path, carried, incoming, hold, umask)
+    finally:
+        os.close(parent)
+
+
+def _take(parent: int, path: str, carried: Carried, incoming: Incoming, hold: Callable[[], None], umask: int) -> None:
+    """As ``take``; all of it is in a folder of ours alone, which nobody can replace while it is open."""
+    work, place = -1, os.path.join(path_of(parent), _WORK)
+    shutil.rmtree(place, ignore_errors=True)  # follows no link
+    os.mkdir(_WORK, 0o700, dir_fd=parent)
+    parts = None
+    try:
+        work = os.open(_WORK, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        if os.fstat(work).st_uid != os.getuid():
+            raise Refused("%s was replaced meanwhile" % as_text(_WORK), "keep others from writing there")
+        new = os.path.join(path_of(work), b"new")
+        os.mkdir(new)
+        parts = Assembly(os.path.join(path_of(work), b"parts"), carried.lists)
+        _receive(parts, carried, incoming, hold, new)
+        _open_up(new, umask)
+        for unit in _units(path, carried):
+            hold()
+            _replace(os.path.join(new, on_disk(unit)), parent, unit)
+    finally:
+        if parts:
+            parts.close()
+        if work >= 0:
+            os.close(work)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _receive(parts: Assembly, carried: Carried, incoming: Incoming, hold: Callable[[], None], new: bytes) -> None:
+    """Take the chunks that come, and make the files and links of them below the folder ``new``."""
+    files = [entry for entry in carried.entries if entry.kind == FILE]
+    parts.want(files)
+    parts.receive(incoming, hold)
+    if not all(parts.whole(entry.content) for entry in files):
+        raise Refused("it came only in part")
+    for entry in carried.entries:
+        target = os.path.join(new, on_disk(entry.path))
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        (parts.move(entry, target) if entry.kind == FILE else parts.move_link(on_disk(entry.content), target))
+
+
+def _open_up(folder: bytes, umask: int) -> None:
+    """Give folders and files the rights that the user's programs would have given them."""
+    for path, _, names in os.walk(folder):
+        os.chmod(path, 0o777 & ~umask)
+        for name in (os.path.join(path, name) for name in names):
+            mode = os.lstat(name).st_mode
+            if stat.S_ISREG(mode):
+                os.chmod(name, (0o777 if mode & stat.S_IXUSR else 0o666) & ~umask)
+
+
+def _replace(new: bytes, parent: int, path: str) -> None:
+    """Give what came its place below an open folder; what stands there keeps a numbered name."""
+    folder, name = posixpath.split(path)
+    above = reach_below(parent, folder)
+    try:
+        target = on_disk(name)
+        number = 1
+        while _stands(target, above):
+            kept = target + b".~%d~" % number
+            if not _stands(kept, above):
+                os.rename(target, kept, src_dir_fd=above, dst_dir_fd=above)
+            number += 1
+        os.rename(new, target, dst_dir_fd=above)
+    finally:
+        os.close(above)
+
+
+def _stands(name: bytes, folder: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,64 @@
+"""What comes before the chunks of a sync or a push: the manifest, whole or as a difference, and the lists of chunks."""
+
+from typing import Any, Dict, List, Tuple
+
+from ..shared.wire.chunk_stream import BadStream, ChunkStream
+from ..shared.wire.chunks import digest_of
+from ..shared.wire.frames import parse_json
+from ..shared.workdir import manifest
+from ..shared.workdir.manifest import Entry
+from ..shared.workdir.manifest_difference import applied
+from ..system.bootstrap import Refused
+
+AGAIN = "sync again"
+
+
+def read_head(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[bytes, Dict[str, List[str]]]:
+    """A manifest as it was sent (or two, one behind the other), and the chunks of each content that has several.
+
+    Raises:
+        Refused: they came damaged.
+    """
+    try:
+        head = incoming.content(args["manifest"] + args["lists"])
+        lists = dict(parse_json(head[args["manifest"] :]))
+    except (BadStream, ValueError, TypeError) as error:
+        raise Refused("the manifest came damaged: %s" % error, AGAIN) from error
+    return head[: args["manifest"]], lists
+
+
+def manifest_of(told: bytes, digest: str, base: bytes = b"") -> bytes:
+    """The manifest of ``digest`` from what was sent: its difference from ``base``.
+
+    Raises:
+        Refused: it came damaged.
+    """
+    try:
+        data = applied(base, told)
+    except manifest.BadManifest as error:
+        raise Refused(str(error), AGAIN) from error
+    if digest_of(data) != digest:
+        raise Refused("the manifest came damaged", AGAIN)
+    return data
+
+
+def plan_of(data: bytes) -> List[Entry]:
+    """The entries of a manifest, every one checked.
+
+    Raises:
+        Refused: a path would lead out of the folder.
+    """
+    try:
+        return manifest.decode(data)
+    except manifest.BadManifest as error:
+        raise Refused(str(error)) from error
+
+
+def read_plan(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[List[Entry], Dict[str, List[str]]]:
+    """The entries of a manifest that was sent whole, and the chunks of each content that has several.
+
+    Raises:
+        Refused: they came damaged, or a path would lead out of the folder.
+    """
+    told, lists = read_head(incoming, args)
+    return plan_of(manifest_of(told, args["digest"])), lists

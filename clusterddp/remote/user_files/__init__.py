@@ -1,0 +1,1 @@
+"""Files that a user pushes to hosts or pulls from them."""

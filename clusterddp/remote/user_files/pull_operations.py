@@ -1,0 +1,179 @@
+"""pull_list and pull_read: files of a host on their way to the operator, while jobs may be writing them.
+
+Listed are files and links with the names of their contents, hashed as they are then; read are chunks of them, as they
+are by then: the operator sees by the digests what has changed in between, and lists again.
+
+Not here: what the operator makes of it (clusterddp/sync/transfer/fetch.py).
+"""
+
+import os
+import posixpath
+import stat
+from typing import Any, Dict, Iterator, List, Optional, Set
+
+from ..helper.request import Request
+from ..shared.wire.chunk_stream import bundle, grouped
+from ..shared.wire.chunks import Chunk, content_of, digest_of, read_at
+from ..shared.wire.frames import MAX_BODY
+from ..shared.workdir.manifest import LINK, Disk, Entry, as_text, checked_path, leads_down, on_disk, ordered, stats_of
+from ..system.bootstrap import Refused
+from ..workdir.data import DataRecord
+from ..workdir.hashes import KeptHashes
+from ..workdir.start_marker import Start, start_of
+from ..workdir.sync_record import SyncRecord
+from ..workdir.workdir import shared_as, workdir_path
+from .push_operations import dest_path
+from .push_record import pushed_in
+
+_NEVER = (".git", "__pycache__")
+
+
+def pull_list(request: Request) -> Dict[str, Any]:
+    """The files below a path, or what is new in a workdir since a run's start.
+
+    Args:
+        request: args ``workdir``, ``path`` (below it, or absolute), ``run`` (empty: all; its workdir is ``workdir``),
+            ``look`` (only whether it is there).
+
+    Returns:
+        ``{there, folder, root, shared, entries, chunks, skipped, others}``: whether there is anything, whether it is a
+        folder; the folder that the entries are below; a name for it where hosts may share it; the digests of the
+        chunks of each content that has several; ``[path, why]`` of what is left out; runs that wrote there too.
+
+    Raises:
+        Refused: the path leads elsewhere, or the run has left no mark of its start.
+    """
+    args = request.args
+    place = _place(args)
+    answer: Dict[str, Any] = {"there": False, "folder": False, "root": as_text(place), "shared": None, "others": []}
+    if args.get("look") or not os.path.lexists(place):
+        return dict(answer, there=os.path.lexists(place), entries=[], chunks={}, skipped=[])
+    root = place
+    paths: List[str] = []
+    skipped: List[List[str]] = []
+    start: Optional[Start] = None
+    if args["run"]:
+        start = start_of(place, args["run"])
+        if start is None:
+            raise Refused(
+                "%s holds no mark of the start of run %s" % (as_text(place), args["run"]),
+                "name what you want: clusterddp pull PATH",
+            )
+        answer["others"] = start.others
+    if os.path.isdir(place):
+        paths = list(_paths(place, skipped))
+    else:
+        root, paths = os.path.dirname(place), [as_text(os.path.basename(place))]
+    hashes = KeptHashes(args["state"], root, "pulled")
+    disk = hashes.disk()
+    if start is not None:
+        paths = _new_since(args["state"], root, paths, start, skipped)
+    entries = list(_entries(disk, paths, skipped))
+    if disk.hashed:
+        hashes.keep(disk)
+    contents = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
+    answer.update(there=True, root=as_text(root), shared=shared_as(root), folder=root == place)
+    return dict(answer, entries=ordered(entries), chunks=contents, skipped=skipped)
+
+
+def pull_read(request: Request) -> None:
+    """Send chunks, in order, as bundles (shared/wire/chunk_stream.py): each as it is now, empty where it is gone.
+
+    Args:
+        request: args ``root`` and ``chunks``: ``[path, offset, bytes]`` each; ``compress``.
+    """
+    root = on_disk(request.args["root"])
+    wanted = [(checked_path(path), int(offset), int(size)) for path, offset, size in request.args["chunks"]]
+    sizes = [Chunk(str(number), size) for number, (_, _, size) in enumerate(wanted)]
+    for group in grouped(sizes):
+        found = []
+        for chunk in group:
+            data = _read(root, *wanted[int(chunk.digest)])
+            found.append((digest_of(data), data))
+        whole = bundle(found, compress=request.args["compress"])
+        for start in range(0, len(whole), MAX_BODY):
+            request.send(whole[start : start + MAX_BODY])
+
+
+def _place(args: Dict[str, Any]) -> bytes:
+    if args["run"] or args["path"] in ("", "."):
+        return workdir_path(args["workdir"], args["state"])
+    folder, name = posixpath.split(args["path"].rstrip("/") or "/")
+    if name in ("", ".", ".."):
+        return dest_path(args["workdir"], args["path"], args["state"])
+    place = os.path.join(dest_path(args["workdir"], folder or ".", args["state"]), on_disk(name))
+    return os.path.realpath(place)
+
+
+def _paths(root: bytes, skipped: List[List[str]]) -> Iterator[str]:
+    """All that lies below a folder but what is git's and ours; no link is followed."""
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        try:
+            with os.scandir(os.path.join(root, on_disk(inside))) as found:
+                below = sorted(found, key=lambda one: one.name, reverse=True)
+        except OSError as error:
+            skipped.append([inside, "cannot be read (%s)" % error.strerror])
+            continue
+        for entry in below:
+            name = as_text(entry.name)
+            path = posixpath.join(inside, name)
+            if name in _NEVER or name.startswith(".clusterddp"):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(path)
+            else:
+                yield path
+
+
+def _entries(disk: Disk, paths: List[str], skipped: List[List[str]]) -> Iterator[Entry]:
+    for path in paths:
+        info = disk.info(path)
+        if info is not None and not stat.S_ISREG(info.st_mode) and not stat.S_ISLNK(info.st_mode):
+            skipped.append([path, "neither files nor links"])
+            continue
+        try:
+            entry = disk.entry(path)
+        except OSError as error:
+            skipped.append([path, "cannot be read (%s)" % error.strerror])
+            continue
+        if entry is None:  # gone meanwhile
+            continue
+        if entry.kind == LINK and not leads_down(path, entry.content):
+            skipped.append([path, "links that lead out"])
+            continue
+        yield entry
+
+
+def _new_since(state: str, root: bytes, paths: List[str], start: Start, skipped: List[List[str]]) -> List[str]:
+    """Of files and links those that were written or renamed since, and that no sync or push has put there."""
+    found = []
+    put = pushed_in(state, root)
+    for path in paths:
+        try:
+            info = os.lstat(os.path.join(root, on_disk(path)))
+        except FileNotFoundError:  # removed meanwhile
+            continue
+        except OSError as error:
+            skipped.append([path, "cannot be read (%s)" % error.strerror])
+            continue
+        new = max(info.st_mtime_ns, info.st_ctime_ns) >= start.time_ns
+        if new and put.get(path) != stats_of(info):
+            found.append(path)
+    ours: Set[str] = {entry.path for entry in SyncRecord(state, root).unchanged_entries()}
+    ours.update(DataRecord(state, root).unchanged())
+    return [path for path in found if path not in ours]
+
+
+def _read(root: bytes, path: str, offset: int, size: int) -> bytes:
+    try:
+        handle = os.open(os.path.join(root, on_disk(path)), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # gone, or another's now: the operator sees it by the digest, and lists again
+        return b""
+    try:
+        return read_at(handle, offset, size) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+    except OSError:  # the same
+        return b""
+    finally:
+        os.close(handle)

@@ -1,0 +1,212 @@
+"""push_check and push_apply: files that a user sends to a place of their choice on a host, beside the project's code.
+
+Nothing is deleted. A file that differs from what comes and that no push has put there as it is now is refused, unless
+the user says otherwise; so is one that sync manages. What pushes have put is written down in the state folder, not in
+the place itself: a program that reads it must find nothing else there. Only parts of a push that broke off lie there.
+
+Not here: the changes on disk (place.py), the record (push_record.py).
+"""
+
+import contextlib
+import fcntl
+import os
+import stat
+from typing import Any, Dict, Iterator, List, Set
+
+from ..helper.request import Request
+from ..shared.wire.chunk_stream import ChunkStream, Incoming
+from ..shared.wire.chunks import CHUNK, chunks_of
+from ..shared.wire.partial_files import parts_in
+from ..shared.workdir.manifest import FOLDER, Disk, Entry, as_text, on_disk, parents
+from ..system.bootstrap import Refused, home_folder
+from ..transfer.chunk_files import Assembly
+from ..transfer.chunk_source import chunk_stream
+from ..transfer.descriptor_walk import real_folder
+from ..transfer.stream_head import read_plan
+from ..workdir.case_folding import refuse_folded
+from ..workdir.links import make_links
+from ..workdir.sync_record import SyncRecord
+from ..workdir.update import WorkdirUpdate
+from ..workdir.workdir import file_of, shared_as, workdir_path
+from .push_record import PushRecord
+
+PARTS = b".clusterddp-parts"
+_NAMED = 5  # paths in a refusal
+
+
+def push_check(request: Request) -> Dict[str, Any]:
+    """Which chunks of a push this host lacks; refuses what may not be done there, before anything is.
+
+    The operator's data is the manifest and the lists of chunks.
+
+    Args:
+        request: args ``workdir``, ``dest`` (below it, or absolute), ``digest``, ``overwrite``, ``links`` (of the
+            workdir to data on this host), and the bytes of ``manifest`` and ``lists``.
+
+    Returns: ``{root, shared, ready, lacking}``: the folder, a name for it where hosts may share it, whether it has all.
+
+    Raises:
+        Refused: a file is in the way, or there is no room.
+    """
+    args = request.args
+    plan, lists = read_plan(Incoming(request.read), args)
+    if args["links"] and not args["dest"].startswith(("/", "~/")):
+        workdir = workdir_path(args["workdir"], args["state"])
+        os.makedirs(workdir, exist_ok=True)
+        make_links(workdir, args["links"])
+    root = dest_path(args["workdir"], args["dest"], args["state"])
+    record = PushRecord(args["state"], root)
+    record.choose(plan, overwrite=args["overwrite"])
+    update = WorkdirUpdate(record, plan)
+    _refuse(args, root, plan, update)
+    answer: Dict[str, Any] = {"root": as_text(root), "shared": shared_as(root), "ready": not update.changes}
+    if answer["ready"] and update.disk.hashed:  # all is there, whoever has put it
+        record.complete(plan, lists)
+    there, size = _chunks_there(root, update.disk), 0
+    lacking: Dict[str, None] = {}
+    for entry in update.lacking():
+        digests = [entry.content] if entry.size <= CHUNK else lists.get(entry.content)
+        for chunk in chunks_of(entry.content, entry.size, digests):
+            if chunk.digest not in there and chunk.digest not in lacking:
+                size += chunk.size
+                lacking[chunk.digest] = None
+    _check_room(root, size)
+    return dict(answer, lacking=list(lacking))
+
+
+def push_apply(request: Request) -> Dict[str, Any]:
+    """Put files in place; the operator's data: the manifest, the lists of chunks, then the chunks that were lacking.
+
+    Args:
+        request: args as for ``push_check``.
+
+    Returns: ``{sent}``, the number of files; or ``{missing}``, and nothing was changed, when chunks were not sent.
+    """
+    args = request.args
+    incoming = chunk_stream(request)
+    plan, lists = read_plan(incoming, args)
+    root = dest_path(args["workdir"], args["dest"], args["state"])
+    try:
+        os.makedirs(root, exist_ok=True)
+        with _locked(root):
+            return _apply(args, root, plan, lists, incoming)
+    except OSError as error:
+        place = os.fsdecode(file_of(error) or root)
+        raise Refused("cannot write %s: %s" % (place, error.strerror), "make room or give rights there") from error
+
+
+def _apply(
+    args: Dict[str, Any], root: bytes, plan: List[Entry], lists: Dict[str, List[str]], incoming: ChunkStream
+) -> Dict[str, Any]:
+    record = PushRecord(args["state"], root)
+    record.choose(plan, overwrite=args["overwrite"])
+    update = WorkdirUpdate(record, plan)
+    _refuse(args, root, plan, update)
+    parts = Assembly(os.path.join(root, PARTS), lists)
+    try:
+        missing = update.stage(parts, incoming)
+        if missing:
+            return {"missing": missing[:20]}
+        update.place()
+    finally:
+        parts.close()
+    record.complete(plan, lists)
+    return {"sent": update.sent}
+
+
+def dest_path(workdir: str, dest: str, state: str) -> bytes:
+    """The real path of the folder that a push goes to, or a pull comes from.
+
+    Raises:
+        Refused: it climbs out of the workdir, or is no folder.
+    """
+    if dest.startswith("~/"):
+        path = os.path.join(on_disk(home_folder()), on_disk(dest[2:]))
+    elif dest.startswith("/"):
+        path = on_disk(dest)
+    else:
+        parts = [part for part in dest.split("/") if part not in ("", ".")]
+        if ".." in parts or (parts and parts[0].startswith(".clusterddp")):
+            raise Refused("%s leads out of the workdir" % dest, "give a path below it, or an absolute one")
+        path = os.path.join(workdir_path(workdir, state), on_disk("/".join(parts)))
+    try:
+        return real_folder(path)
+    except NotADirectoryError:
+        raise Refused("%s is not a folder" % as_text(path), "give another place") from None
+
+
+def _refuse(args: Dict[str, Any], root: bytes, plan: List[Entry], update: WorkdirUpdate) -> None:
+    """Refuse what may not be replaced.
+
+    Raises:
+        Refused: names the first paths.
+    """
+    update.check()
+    refuse_folded(root, [on_disk(entry.path) for entry in plan])
+    managed = _managed(args, root)
+    taken = [entry.path for entry in plan if managed.intersection((entry.path, *parents(entry.path)))]
+    if taken:
+        remedy = "push elsewhere, or keep it out of the project (.gitignore)"
+        raise Refused("sync manages %s in %s" % (_listed(taken), as_text(root)), remedy)
+    folders = [path for path, there in update.strangers() if there.kind == FOLDER]
+    if folders:
+        remedy = "end the destination with / to go below it"
+        raise Refused("%s in %s is a folder" % (_listed(folders), as_text(root)), remedy)
+    above = sorted({folder for entry in plan for folder in parents(entry.path)})
+    files = [folder for folder in above if _is_file(update, folder)]
+    if files:
+        raise Refused("%s in %s is a file" % (_listed(files), as_text(root)), "remove it, or give another place")
+    differing = [path for path, _ in update.strangers()]
+    if differing:
+        message = "%s in %s differs, and no push has put it there as it is"
+        raise Refused(message % (_listed(differing), as_text(root)), "--overwrite replaces it")
+
+
+def _is_file(update: WorkdirUpdate, path: str) -> bool:
+    info = update.disk.info(path)
+    return info is not None and not stat.S_ISDIR(info.st_mode)
+
+
+def _managed(args: Dict[str, Any], root: bytes) -> Set[str]:
+    """The paths below ``root`` that sync has put there."""
+    workdir = workdir_path(args["workdir"], args["state"])
+    if root != workdir and not root.startswith(workdir + b"/"):
+        return set()
+    inside = as_text(root[len(workdir) + 1 :])
+    below = inside + "/" if inside else ""
+    paths = [entry.path for entry in SyncRecord(args["state"], workdir).entries]
+    return {path[len(below) :] for path in paths if path.startswith(below)}
+
+
+def _listed(paths: List[str]) -> str:
+    more = len(paths) - _NAMED
+    return ", ".join(paths[:_NAMED]) + (" and %d more" % more if more > 0 else "")
+
+
+def _chunks_there(root: bytes, disk: Disk) -> Set[str]:
+    found = {digest for _, digests in disk.seen.values() for digest in digests}
+    return found | parts_in(os.path.join(root, PARTS))
+
+
+def _check_room(root: bytes, needed: int) -> None:
+    while not os.path.isdir(root):
+        root = os.path.dirname(root)
+    disk = os.statvfs(root)
+    free = disk.f_bavail * disk.f_frsize
+    if disk.f_blocks and needed > free:
+        named = (needed / 1e6, as_text(root), free / 1e6)
+        raise Refused("it needs %.1f MB in %s, where %.1f MB are free" % named, "make room there")
+
+
+@contextlib.contextmanager
+def _locked(root: bytes) -> Iterator[None]:
+    """One push at a time into a folder, on this host; hosts that share it are sent to one after the other."""
+    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:  # a network filesystem that has none for folders: parts are named by their contents
+            pass
+        yield
+    finally:
+        os.close(handle)

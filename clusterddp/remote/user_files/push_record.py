@@ -1,0 +1,92 @@
+"""What pushes have put into one folder of a host, kept in its state folder: see pushed.py."""
+
+import hashlib
+import json
+import os
+import time
+from typing import Any, Dict, Iterable, List
+
+from ..shared.wire.chunks import content_of
+from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, link_entry, on_disk, stats_of
+from ..system.bootstrap import private_folder, read_json, write_private
+from ..workdir.stat_cache import boot_id
+
+_TICK = 0.03  # seconds after which a file's times tell any further change
+
+
+def pushed_in(state: str, root: bytes) -> Dict[str, List[int]]:
+    """The files below a folder that pushes have put, into it or below it: path → stats as they were put."""
+    found: Dict[str, List[int]] = {}
+    folder = os.path.join(state, "pushed")
+    for name in os.listdir(folder) if os.path.isdir(folder) else []:
+        try:
+            data: Any = read_json(os.path.join(folder, name)) or {}
+            place = on_disk(data["root"])
+            inside = as_text(place[len(root) + 1 :]) + "/" if place != root else ""
+            if place == root or place.startswith(root + b"/"):
+                found.update((inside + str(path), list(stats)) for path, (stats, _) in data["files"])
+        except (ValueError, TypeError, LookupError, RecursionError, AttributeError):
+            continue
+    return found
+
+
+class PushRecord:
+    """The record of the folder ``root``, in the shape that WorkdirUpdate takes.
+
+    Attributes:
+        root: The folder.
+        entries: What counts as put by pushes, and may be replaced while it is still that; see ``choose``.
+    """
+
+    def __init__(self, state: str, root: bytes) -> None:
+        self.root = root
+        self.entries: List[Entry] = []
+        self._path = os.path.join(state, "pushed", hashlib.sha256(root).hexdigest()[:24] + ".json")
+        self._files: Hashes = {}
+        self._targets: Dict[str, str] = {}
+        self._at, self._boot = 0, ""
+        self._read()
+
+    def _read(self) -> None:
+        """Take the record; one that is damaged says nothing, and what is there is the host's own."""
+        try:
+            data: Any = read_json(self._path) or {}
+            files = {str(path): (list(stats), [str(one) for one in chunks]) for path, (stats, chunks) in data["files"]}
+            targets = {str(path): str(target) for path, target in data["links"]}
+            self._at, self._boot = int(data["at"]), str(data["boot"])
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return
+        self._files, self._targets = files, targets
+
+    def disk(self) -> Disk:
+        """The folder as it is; hashes are reused within one boot only."""
+        return Disk(self.root, self._files if self._boot == boot_id() else {}, self._at)
+
+    def choose(self, plan: Iterable[Entry], *, overwrite: bool) -> None:
+        """Let what pushes have put at the paths of ``plan`` count; with ``overwrite`` whatever is there."""
+        disk = self.disk()
+        for path in (entry.path for entry in plan):
+            if path in self._files:
+                stats, chunks = self._files[path]
+                self.entries.append(Entry(path, FILE, False, stats[0], content_of(chunks)))
+            elif path in self._targets:
+                self.entries.append(link_entry(path, self._targets[path]))
+            there = disk.entry(path) if overwrite else None
+            if there and there.kind in (FILE, LINK):
+                self.entries.append(there)
+
+    def complete(self, plan: Iterable[Entry], lists: Dict[str, List[str]]) -> None:
+        """Record that ``plan`` was put, each content proved chunk by chunk on its way."""
+        disk = Disk(self.root)
+        time.sleep(_TICK)
+        for entry in plan:
+            info = disk.info(entry.path)
+            if entry.kind == LINK:
+                self._targets[entry.path] = entry.content
+                self._files.pop(entry.path, None)
+            elif info is not None:
+                self._files[entry.path] = (stats_of(info), lists.get(entry.content) or [entry.content])
+        value: Dict[str, Any] = {"root": as_text(self.root), "boot": boot_id(), "at": time.time_ns()}
+        value.update(files=list(self._files.items()), links=list(self._targets.items()))
+        private_folder(os.path.dirname(self._path))
+        write_private(self._path, json.dumps(value, separators=(",", ":")).encode())

@@ -1,0 +1,1 @@
+"""A workdir made equal to the operator's manifest, and who may change it."""

@@ -1,0 +1,35 @@
+"""Names that differ in case alone, on a file system that takes them for one."""
+
+import os
+from typing import Dict, Iterable
+
+from ..shared.workdir.manifest import as_text, folders_above
+from ..system.bootstrap import Refused
+
+
+def refuse_folded(root: bytes, paths: Iterable[bytes]) -> None:
+    """Refuse, before any change, paths of files of which two names would be one file or folder there.
+
+    Raises:
+        Refused: names them.
+    """
+    files = set(paths)
+    every = list(map(as_text, sorted(files | folders_above(files))))
+    names: Dict[str, str] = {}
+    for path in every if len(set(map(str.casefold, every))) < len(every) else ():
+        other = names.setdefault(path.casefold(), path)
+        if other != path and folds_case(root):
+            message = "%s and %s are one name in %s, whose file system does not tell their case"
+            raise Refused(message % (other, path, as_text(root)), "rename one of them")
+
+
+def folds_case(folder: bytes) -> bool:
+    """Whether a file system takes names that differ in case for one: a file is made there for a moment."""
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    path = os.path.join(folder, b".clusterddp-case-" + os.urandom(8).hex().encode())
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        return os.path.lexists(os.path.join(folder, os.path.basename(path).upper()))
+    finally:
+        os.unlink(path)

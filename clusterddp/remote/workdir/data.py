@@ -1,0 +1,255 @@
+"""data_state, and data of the project in a workdir: which of it a sync puts there, and which of the host's own stays.
+
+Data is what a project holds besides code. Three states of a path decide: as a sync last put it there, as the project
+has it now, and as the host has it now.
+
+    host = last put, or nothing was ever there    the project's version is put
+    project = last put, or project = host         the host's version stays
+    all three differ                              a conflict: the user chooses, nothing is changed
+
+So a checkpoint that a run rewrites is not put back, and a file that somebody removed on the host stays removed. What
+leaves the project stays on the host.
+
+The record lies in the workdir's dotted folder (lock.py), for all hosts that share the workdir: ``data.json``, and
+``data.<digest>``, the project's data at the last sync, in the bytes that were sent.
+"""
+
+import os
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
+
+from ..helper.request import Request
+from ..shared.schema.fields import Fields
+from ..shared.schema.json_text import to_json
+from ..shared.wire.chunks import digest_of
+from ..shared.wire.partial_files import parts_in
+from ..shared.workdir import manifest
+from ..shared.workdir.manifest import Disk, Entry, checked_entry, checked_path, on_disk
+from ..system.bootstrap import read_json, write_private
+from ..transfer.chunk_files import PARTS
+from ..transfer.chunk_source import chunk_stream
+from ..transfer.stream_head import manifest_of, read_head
+from .folder_lock import PLACE
+from .hashes import KeptHashes
+from .sync_record import DATA_RECORD, SyncRecord
+from .workdir import LockedWorkdir
+
+PROJECT, HOST = "project", "host"  # whose version a user takes where all three differ
+_MANIFEST = b"data."
+_FORMAT = 1
+_MOST = 1 << 20  # entries
+_NAMED = 200  # paths in an answer
+
+
+class Standing(NamedTuple):
+    """A path at which the host's own version stays, and that version's content: empty where the file was removed."""
+
+    path: str
+    content: str
+
+
+class Decision(NamedTuple):
+    """What a sync does with a workdir's data."""
+
+    put: List[Entry]
+    standing: List[Standing]
+    conflicts: List[str]
+
+
+def decide(
+    before: Dict[str, Entry], project: Iterable[Entry], now: Callable[[str], Optional[Entry]], take: str = ""
+) -> Decision:
+    """Judge each path of the project's data.
+
+    Args:
+        before: What a sync last put, by path.
+        project: What the project has now.
+        now: Gives what the host has at a path.
+        take: Whose version the user takes where all three differ; empty: those are conflicts.
+    """
+    decision = Decision([], [], [])
+    for entry in project:
+        last, there = before.get(entry.path), now(entry.path)
+        if _same(there, entry):
+            continue
+        if _same(there, last) or (take == PROJECT and not _same(entry, last)):
+            decision.put.append(entry)
+        elif _same(entry, last) or take == HOST:
+            decision.standing.append(Standing(entry.path, there.content if there else ""))
+        else:
+            decision.conflicts.append(entry.path)
+    return decision
+
+
+def _same(one: Optional[Entry], other: Optional[Entry]) -> bool:
+    """Whether two versions are the same file or link, or nothing both times; the mode makes no difference."""
+    if one is None or other is None:
+        return one is other
+    return one.kind == other.kind and one.content == other.content and one.kind in (manifest.FILE, manifest.LINK)
+
+
+class DataRecord:
+    """What syncs have put into a workdir as data.
+
+    Attributes:
+        digest: Of the project's data at the last sync; empty where it had none, or no sync has been.
+        manifest: Its bytes.
+    """
+
+    def __init__(self, state: str, root: bytes) -> None:
+        self.root = root
+        self.digest, self.manifest = "", b""
+        self._hashes = KeptHashes(state, root, "data")
+        self._put: List[Entry] = []  # the project's data at the last sync
+        self._left: List[Entry] = []  # put earlier, and not in the project any more
+        self._named: List[str] = []  # paths of standing versions that the user knows of
+        try:
+            self._take(read_json(os.fsdecode(self._path(DATA_RECORD))))
+        except (OSError, ValueError, TypeError, LookupError, RecursionError):  # others may write in the folder
+            pass
+
+    def _path(self, name: bytes) -> bytes:
+        return os.path.join(self.root, PLACE, name)
+
+    def _take(self, data: Any) -> None:
+        """Take the record as it was written; each path is checked as one that was sent.
+
+        Raises:
+            ValueError, TypeError, LookupError, OSError: it is none, or damaged.
+        """
+        fields = Fields(data, most=_MOST)
+        if fields.number("format") != _FORMAT:
+            return
+        digest = fields.text("digest")
+        self._left = [checked_entry(one) for one in fields.array("left")]
+        self._named = [checked_path(path) for path in fields.texts("named")]
+        if digest:
+            with open(self._path(_MANIFEST + on_disk(digest)), "rb") as stream:
+                sent = stream.read()
+            if digest_of(sent) == digest:
+                self._put = manifest.decode(sent)
+                self.digest, self.manifest = digest, sent
+
+    def entries(self) -> Dict[str, Entry]:
+        """What was last put, by path."""
+        return {entry.path: entry for entry in (*self._left, *self._put)}
+
+    def unchanged(self) -> List[str]:
+        """The paths at which the host has what was last put."""
+        disk = self.disk()
+        return [path for path, entry in self.entries().items() if _same(disk.entry(path), entry)]
+
+    def standing(self) -> List[Standing]:
+        """The host's own versions of what was the project's data at the last sync."""
+        put, disk = {entry.path: entry for entry in self._put}, self.disk()
+        found = decide(put, self._put, disk.entry).standing
+        self.remember(disk)
+        return found
+
+    def disk(self) -> Disk:
+        """The workdir as it is."""
+        return self._hashes.disk()
+
+    def remember(self, disk: Disk) -> None:
+        """Keep the hashes of what was looked at, where a file was read."""
+        if disk.hashed:
+            self._hashes.keep(disk)
+
+    def answer(self, standing: List[Standing]) -> Dict[str, Any]:
+        """For the operator: the versions that stand, and as ``news`` the paths of those not named before."""
+        paths = [one.path for one in standing]
+        news = [path for path in paths if path not in self._named]
+        if set(paths) != set(self._named):
+            self._named = paths
+            self._save()
+        return {"standing": [list(one) for one in standing[:_NAMED]], "news": news[:_NAMED]}
+
+    def complete(self, digest: str, sent: bytes, project: List[Entry], disk: Disk) -> None:
+        """Record that the project's data was brought here, whatever of the host's own stands."""
+        now = {entry.path for entry in project}
+        left = [entry for path, entry in self.entries().items() if path not in now and disk.info(path) is not None]
+        old = self._path(_MANIFEST + on_disk(self.digest)) if self.digest not in ("", digest) else b""
+        self.digest, self.manifest, self._put, self._left = digest, sent, project, left
+        if digest:
+            write_private(os.fsdecode(self._path(_MANIFEST + on_disk(digest))), sent, durable=False)
+        self._save()
+        if old:
+            os.unlink(old)
+
+    def _save(self) -> None:
+        value = {"format": _FORMAT, "digest": self.digest, "left": self._left, "named": self._named}
+        write_private(os.fsdecode(self._path(DATA_RECORD)), to_json(value).encode(), durable=False)
+
+
+class DataPlan(NamedTuple):
+    """The project's data on its way into a workdir.
+
+    ``project``: all of it; ``before``: what was last put, by path.
+    """
+
+    record: DataRecord
+    digest: str
+    sent: bytes
+    project: List[Entry]
+    before: Dict[str, Entry]
+    decision: Decision
+
+    def complete(self) -> Dict[str, Any]:
+        """Record what was done, and what the operator is told of it, as of ``DataRecord.answer``."""
+        if self.record.digest == self.digest:
+            return self.record.answer(self.record.standing())
+        self.record.complete(self.digest, self.sent, self.project, self.record.disk())
+        return self.record.answer(self.decision.standing)
+
+
+def data_state(request: Request) -> Dict[str, Any]:
+    """What a sync would do with the project's data; nothing is changed.
+
+    The operator's data is the manifest of the project's data, as it differs from that of ``data_base``.
+
+    Args:
+        request: args as for ``workdir_state``, the bytes of ``manifest`` and of ``lists``, ``data_base`` (the digest of
+            the data at the last sync here, or empty), ``take`` (whose version counts where all three states differ).
+
+    Returns:
+        ``{put, new, conflicts, chunks}``: the paths of the project's versions to put there, those of them at which
+        there is nothing, the paths that are the user's to decide, the digests of chunks that are there; or
+        ``{missing}`` where another sync came in between.
+    """
+    args = request.args
+    told, _ = read_head(chunk_stream(request), args)
+    with LockedWorkdir(args, made=False) as lock:
+        data = plan_data(args, SyncRecord(args["state"], lock.root), told)
+        if data is None:
+            return {"missing": []}
+        disk, put = data.record.disk(), [entry.path for entry in data.decision.put]
+        there = [entry for entry in map(disk.entry, put) if entry]
+        chunks = {digest for _, digests in disk.seen.values() for digest in digests}
+        chunks |= parts_in(os.path.join(lock.root, PLACE, PARTS))
+        new = sorted(set(put) - {entry.path for entry in there})
+        return {"put": put, "new": new, "conflicts": data.decision.conflicts, "chunks": sorted(chunks)}
+
+
+def plan_data(args: Dict[str, Any], code: SyncRecord, told: bytes) -> Optional[DataPlan]:
+    """What is to be done with the project's data.
+
+    Args:
+        args: Of ``sync_apply``: ``state``, ``data``, ``data_base``, ``take``.
+        code: The record of the workdir's code: what was put as code may be data by now.
+        told: What was sent: the data's manifest, as it differs from that of ``data_base``.
+
+    Returns: None where the workdir does not hold ``data_base``: another sync came in between.
+    """
+    record, digest, base = DataRecord(args["state"], code.root), str(args["data"]), args.get("data_base") or ""
+    if record.digest == digest:
+        project = manifest.decode(record.manifest)
+        return DataPlan(record, digest, record.manifest, project, {}, Decision([], [], []))
+    if base and record.digest != base:
+        return None
+    sent = manifest_of(told, digest, record.manifest if base else b"") if digest else b""
+    project = manifest.decode(sent)
+    before = {entry.path: entry for entry in code.entries}
+    before.update(record.entries())
+    disk = record.disk()
+    decision = decide(before, project, disk.entry, args.get("take") or "")
+    record.remember(disk)
+    return DataPlan(record, digest, sent, project, before, decision)

@@ -1,0 +1,179 @@
+"""A workdir's lock, held by one sync of all hosts that share the folder; safe on a network filesystem.
+
+    <workdir>/.clusterddp-live/
+        lock.free, or lock.held.<owner>.<nonce>    one file: the lock. Whoever renames it has it
+        synced.json, manifest.<digest>             what syncs have put (record.py)
+        run.<owner>.<run>.<host>                   one for each live run (live.py)
+        start.<run>                                when a run began here (started.py)
+        parts/                                     contents of a sync that is under way, or was cut (assembly.py)
+        id                                         a random word: hosts that read the same share the folder
+
+A rename is one step on every filesystem, and each holder's name is its own: so a lock whose holder is dead is taken
+over by a rename from that very name, once, whoever else tries. The folder comes into being with its lock, by a rename.
+"""
+
+import errno
+import os
+import stat
+import time
+from typing import Optional, Union
+
+from ..shared.workdir.manifest import as_text
+from ..system.bootstrap import Refused
+from ..system.clock import folder_time
+from .lock_owner import Owner, last_beat, owner_of
+
+PLACE = b".clusterddp-live"
+_NEW = b".clusterddp-new-"
+_FREE, _HELD = b"lock.free", b"lock.held."
+WAIT = 120.0  # seconds for another sync of the same workdir to end
+STALE = 60.0  # seconds without a beat after which another host's lock is taken over
+BEAT = 1.0  # seconds between two beats of a sync at work
+_LOOK, _LOOK_FAR = 0.02, 0.5  # seconds between two looks at a lock that is held: here, on another host
+
+
+class FolderLock:
+    """The lock of the workdir ``root``, taken by ``with``; where we may not write there it is not needed, nor taken.
+
+    Raises:
+        Refused: another sync holds it for longer than WAIT.
+    """
+
+    def __init__(self, state: str, root: bytes) -> None:
+        self.root = root
+        self.place = os.path.join(root, PLACE)
+        self._here = owner_of(state, os.getpid())
+        nonce = os.urandom(8).hex()
+        self._held = os.path.join(self.place, _HELD + ("%s.%s" % (self._here, nonce)).encode())
+        self._beaten: Optional[float] = None  # when it was touched last (monotonic); None: not held
+
+    def __enter__(self) -> "FolderLock":  # noqa: PYI034 - typing.Self is Python 3.11
+        if not os.access(self.root, os.W_OK):
+            return self
+        make_place(self.root)
+        deadline = time.monotonic() + WAIT
+        pause = self._try()
+        while pause:
+            if time.monotonic() > deadline:
+                raise self._refusal()
+            time.sleep(pause)
+            pause = self._try()
+        self._beaten = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._beaten is not None:
+            self._beaten = None
+            try:
+                os.rename(self._held, os.path.join(self.place, _FREE))
+            except FileNotFoundError:  # another host took it over, or the folder was removed
+                pass
+
+    def check(self) -> None:
+        """Beat; to be called before each change, and while anything is waited for.
+
+        Raises:
+            Refused: we made no beat for so long that another host has taken the lock over.
+        """
+        if self._beaten is None or time.monotonic() - self._beaten < BEAT:
+            return
+        try:
+            os.utime(self._held, follow_symlinks=False)
+        except FileNotFoundError:
+            self._beaten = None
+            message = "this sync stood still, and another one has taken over %s" % as_text(self.root)
+            raise Refused(message, "sync again") from None
+        self._beaten = time.monotonic()
+
+    def _try(self) -> float:
+        """Try once; 0 where it is ours now, else the seconds after which to try again."""
+        if self._claim(os.path.join(self.place, _FREE)):
+            return 0.0
+        pause = _LOOK
+        for name in os.listdir(self.place):
+            path = os.path.join(self.place, name)
+            if path == self._held:  # the answer to our rename was lost
+                return 0.0
+            if not name.startswith(_HELD):
+                continue
+            holder = Owner.parse(os.fsdecode(name[len(_HELD) :]).partition(".")[0])
+            lives = holder.lives(self._here) if holder else None
+            if lives is None:
+                pause = _LOOK_FAR
+                beat = last_beat(path)
+                lives = beat is None or folder_time(self.place) - beat <= STALE
+            if not lives and self._claim(path):
+                return 0.0
+        return pause
+
+    def _claim(self, path: bytes) -> bool:
+        try:
+            os.utime(path, follow_symlinks=False)  # before it is ours: nobody may see it held and old
+            os.rename(path, self._held)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _refusal(self) -> Refused:
+        if any(name.startswith(b"lock.") for name in os.listdir(self.place)):
+            return Refused("another sync holds %s" % as_text(self.root), "wait for it to end")
+        return Refused("the lock in %s was removed" % as_text(self.place), "remove that folder while no run is live")
+
+
+def make_place(root: bytes) -> None:
+    """Make the dotted folder in a workdir, with its lock in it.
+
+    Raises:
+        Refused: a link, or another user's folder, has its name.
+    """
+    place = os.path.join(root, PLACE)
+    try:
+        info = os.lstat(place)
+    except FileNotFoundError:  # it is made below
+        pass
+    else:
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid not in (0, os.getuid()):
+            message = "%s is not a folder that a sync of yours has made" % as_text(place)
+            raise Refused(message, "remove it while no run is live, and keep others from writing beside it")
+        return
+    new = os.path.join(root, _NEW + os.urandom(8).hex().encode())
+    os.mkdir(new, 0o755)
+    for name, text in ((_FREE, ""), (b"id", os.urandom(16).hex()), (b".gitignore", "*\n")):
+        with open(os.path.join(new, name), "x", encoding="ascii", opener=_for_readers) as stream:
+            stream.write(text)
+    try:
+        os.rename(new, place)
+    except OSError as error:
+        import shutil
+
+        shutil.rmtree(new, ignore_errors=True)
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
+def _for_readers(path: str, flags: int) -> int:
+    """The ``opener`` of what others may read who can read the workdir: none of it says more than the files there do."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+
+def folder_id(root: bytes) -> Optional[str]:
+    """The random word of a workdir; None where no sync has been there."""
+    path = os.path.join(root, PLACE, b"id")
+    try:
+        with open(path, encoding="ascii", errors="replace", opener=without_waiting) as stream:
+            return stream.read(64)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def without_waiting(path: Union[str, bytes], flags: int) -> int:
+    """The ``opener`` of a file that others may have put there: no link is followed, and no pipe waited for.
+
+    Raises:
+        OSError: it is no file.
+    """
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "is no file", path)
+    return handle

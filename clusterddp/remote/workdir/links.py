@@ -1,0 +1,34 @@
+"""The links of ``clusterddp_links`` in a workdir, so that ``./data`` is right on every host wherever its data lies."""
+
+import os
+from typing import Dict, List
+
+from ..shared.workdir.manifest import as_text, checked_path, on_disk
+from ..system.bootstrap import home_folder
+from ..transfer.descriptor_walk import reach
+
+
+def make_links(root: bytes, links: Dict[str, str]) -> List[str]:
+    """Make the links that are not there; a line for the user on each that cannot be, or leads nowhere.
+
+    Args:
+        root: The workdir; it is there.
+        links: Path below it → path on this host, absolute or from ``~/``.
+    """
+    told = []
+    for name, target in sorted(links.items()):
+        full = os.path.join(root, on_disk(checked_path(name)))
+        leads = on_disk(os.path.join(home_folder(), target[2:]) if target.startswith("~/") else target)
+        if not os.path.lexists(full):
+            folder = reach(os.path.dirname(full))
+            try:
+                os.symlink(leads, os.path.basename(full), dir_fd=folder)
+            finally:
+                os.close(folder)
+        if not os.path.islink(full) or os.readlink(full) != leads:
+            told.append(
+                "%s is something else than the link to %s of clusterddp_links" % (as_text(full), as_text(leads))
+            )
+        elif not os.path.exists(full):
+            told.append("%s of clusterddp_links leads to %s, where nothing is" % (name, as_text(leads)))
+    return told

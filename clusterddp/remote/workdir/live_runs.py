@@ -1,0 +1,72 @@
+"""Which runs are live in a workdir, on any host that shares it: a marker for each, in the folder itself.
+
+A marker's name says all (lock.py); it is empty, so that a full disk keeps nobody from writing it. Its beat is made by a
+process of its own (beat.py).
+A marker that is not proved dead counts as live (owner.py).
+"""
+
+import os
+from typing import List, NamedTuple, Optional
+
+from ..system.clock import folder_time
+from .folder_lock import PLACE
+from .heartbeat import remove
+from .lock_owner import Owner, last_beat, owner_of
+
+OLD = 600.0  # seconds without a beat after which another host's run is over: its host is off, or cut from the folder
+MARK = b"run."
+
+
+class LiveRun(NamedTuple):
+    """A run that is live in a folder, and the host that says so."""
+
+    run: str
+    host: str
+
+
+def live_runs(state: str, root: bytes) -> List[LiveRun]:
+    """The runs that are live in the workdir ``root``; the markers of dead ones are removed."""
+    place, found = os.path.join(root, PLACE), []
+    marks = sorted(name for name in _names(place) if name.startswith(MARK))
+    here = owner_of(state, os.getpid()) if marks else None
+    now: Optional[float] = None
+    for name in marks:
+        parts = os.fsdecode(name).split(".", 3)
+        owner = Owner.parse(parts[1]) if len(parts) == 4 else None
+        if owner is None or here is None:
+            continue
+        path = os.path.join(place, name)
+        lives = owner.lives(here)
+        if lives is None:
+            beat = last_beat(path)
+            now = now or _time(place)
+            lives = beat is not None and (now is None or now - beat <= OLD)
+        if lives and _is_over(state, parts[2], parts[3]):
+            continue  # its supervisor waits for the others' ends, and removes the marker then
+        if lives:
+            found.append(LiveRun(run=parts[2], host=parts[3]))
+        else:
+            remove(path)
+    return found
+
+
+def _is_over(state: str, run: str, host: str) -> bool:
+    """Whether a supervisor that lives has ended its host's part in a run, by the spools in our state."""
+    from ..spool.layout import all_spools  # it weighs more than all of a sync that finds nothing to do
+
+    spools = [spool for spool in all_spools(state, run) if spool.host == host and spool.alive()]
+    return bool(spools) and not any(spool.at_work() for spool in spools)
+
+
+def _time(place: bytes) -> Optional[float]:
+    try:
+        return folder_time(place)
+    except OSError:  # read-only here: what cannot be judged counts as live
+        return None
+
+
+def _names(place: bytes) -> List[bytes]:
+    try:
+        return os.listdir(place)
+    except (FileNotFoundError, NotADirectoryError):  # no run was ever live here
+        return []

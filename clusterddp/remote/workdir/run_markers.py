@@ -1,0 +1,75 @@
+"""A run's marker in its workdir, made at its start: while it lives, no sync changes the code there.
+
+Not here: who is asked what runs are live (workdir/live_runs.py).
+"""
+
+import os
+import subprocess
+import sys
+
+from ..shared.workdir.manifest import on_disk
+from ..spool.layout import Spool
+from ..system import procfs
+from ..system.bootstrap import Refused
+from ..transfer.descriptor_walk import real_folder
+from .folder_lock import PLACE, FolderLock
+from .heartbeat import touch
+from .live_runs import MARK, live_runs
+from .lock_owner import owner_of
+from .start_marker import mark_start
+from .sync_record import SyncRecord
+
+
+def protect(spool: Spool, state: str, workdir: str, digest: str) -> None:
+    """Mark the run of ``spool`` as live in its workdir, and check that the code of ``digest`` still stands there.
+
+    A sync that came in between either saw the marker, and left the workdir alone, or is seen here.
+
+    Args:
+        spool: Its supervisor lives.
+        state: The state folder.
+        workdir: The run's.
+        digest: Of the code; empty where no sync has put it (``--no-sync``).
+
+    Raises:
+        Refused: another sync has put other code there meanwhile.
+    """
+    root, supervisor = real_folder(on_disk(workdir)), spool.supervisor()
+    if supervisor is None:  # it has ended already
+        return
+    try:
+        with FolderLock(state, root):
+            if os.access(root, os.W_OK):  # else nothing there can be changed by us
+                mark_start(root, spool.run, [one.run for one in live_runs(state, root)])
+                marker = mark(state, root, spool.run, spool.host, supervisor)
+                keep_beating(spool, marker, supervisor)
+            if digest and SyncRecord(state, root).digest != digest:
+                raise Refused("another sync has changed the code in %s meanwhile" % workdir, "run again")
+    except FileNotFoundError:
+        raise Refused("%s was removed meanwhile" % workdir, "run again") from None
+
+
+def mark(state: str, root: bytes, run: str, host: str, pid: int) -> bytes:
+    """Mark a run as live while the process ``pid`` of this host is; the marker's path. The lock is held by the caller.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+    name = MARK + os.fsencode("%s.%s.%s" % (owner_of(state, pid), run, host))
+    path = os.path.join(root, PLACE, name)
+    touch(path)
+    return path
+
+
+def keep_beating(spool: Spool, marker: bytes, pid: int) -> None:
+    """Start the process that makes the beat of a marker, and removes it after the end of ``pid``."""
+    code = spool.path("remote.pyz")
+    subprocess.Popen(  # it stays when we end
+        [sys.executable, "-I", "-S", code, "beat", os.fsdecode(marker), str(pid), str(procfs.start_ticks(pid) or 0)],
+        env={},  # no mark of a run: it belongs to none, and nobody waits for it
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )

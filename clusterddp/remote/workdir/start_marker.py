@@ -1,0 +1,70 @@
+"""The mark of a run's start in its workdir: what is newer was written by it, or while it ran.
+
+A file of the workdir's own dotted folder, so that its time and those of the run's files are told by one clock, that of
+the folder's server. It stays after the run, for a month at least, and names the runs that were live there at the start.
+"""
+
+import json
+import os
+from typing import Any, Iterable, List, NamedTuple, Optional
+
+from ..shared.workdir.manifest import as_text
+from .folder_lock import PLACE, without_waiting
+
+_START = b"start."
+_KEPT = 30 * 86400 * 10**9  # ns
+
+
+class Start(NamedTuple):
+    """When a run began in a folder, by the folder's clock in ns, and the runs that wrote there then or since."""
+
+    time_ns: int
+    others: List[str]
+
+
+def mark_start(root: bytes, run: str, live: Iterable[str]) -> None:
+    """Mark the start of a run in the workdir ``root``, once; its lock is held by the caller."""
+    path = os.path.join(root, PLACE, _START + os.fsencode(run))
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:  # a later attempt
+        return
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(json.dumps(sorted(set(live) - {run})).encode())
+    now = os.lstat(path).st_mtime_ns
+    for name, time_ns in _marks(root):
+        if time_ns < now - _KEPT and name not in live:
+            os.unlink(os.path.join(root, PLACE, _START + os.fsencode(name)))
+
+
+def start_of(root: bytes, run: str) -> Optional[Start]:
+    """The start of a run in a workdir; None where there is no mark of it."""
+    marks = dict(_marks(root))
+    if run not in marks:
+        return None
+    later = [name for name, time_ns in marks.items() if name != run and time_ns >= marks[run]]
+    return Start(marks[run], sorted({*later, *_live_then(root, run)}))
+
+
+def _live_then(root: bytes, run: str) -> List[str]:
+    try:
+        with open(os.path.join(root, PLACE, _START + os.fsencode(run)), "rb", opener=without_waiting) as stream:
+            told: Any = json.loads(stream.read(1 << 16))
+    except (OSError, ValueError, RecursionError):  # others may write in the folder
+        return []
+    return [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
+
+
+def _marks(root: bytes) -> "List[tuple[str, int]]":
+    found = []
+    try:
+        names = os.listdir(os.path.join(root, PLACE))
+    except OSError:  # no run was ever started here
+        return []
+    for name in names:
+        if name.startswith(_START):
+            try:
+                found.append((as_text(name[len(_START) :]), os.lstat(os.path.join(root, PLACE, name)).st_mtime_ns))
+            except OSError:  # removed meanwhile
+                continue
+    return found

@@ -1,0 +1,227 @@
+"""What a host remembers of a synced folder: what its files were when they were proved to be those of a manifest.
+
+A file of the state folder: a line of JSON, then paths, stats and the manifest, each as one block of bytes, so that a
+folder which nobody changed is proved without parsing any of them. It is good for one boot: a power cut can undo what
+stats promise.
+
+Not here: what syncs have put there, for all hosts that share the folder (record.py); looking at the files (proof.py).
+"""
+
+import os
+import struct
+import zlib
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from ..shared.schema.fields import Fields
+from ..shared.schema.json_text import to_json
+from ..shared.wire.chunks import content_of, digest_of
+from ..shared.wire.frames import parse_json
+from ..shared.workdir.manifest import FILE, Entry, Hashes, Stats, as_text, checked_entry, on_disk, values_of
+from ..shared.workdir.manifest_difference import Piece, difference, lines_of, pieces_of, spliced
+from ..system.bootstrap import private_folder, read_json, write_private
+
+_FORMAT = 2
+_END, _FORMER = ".files", ".json"
+_STATS = struct.Struct("<QqqQ")  # size, mtime and ctime in ns, inode
+_MOST = 1 << 22  # contents of several chunks, chunks of one
+
+packed = _STATS.pack  # raises struct.error for times beyond the year 2262
+
+
+class Memory(NamedTuple):
+    """Line by line of the manifest of ``digest``: the paths, as on disk, and the packed stats.
+
+    An empty stat belongs to what has to be looked at again. ``at``: what changed less than RACY before may have changed
+    once more since. ``lists``: the chunks of each content that has several.
+    """
+
+    digest: str
+    at: int
+    paths: List[bytes]
+    stats: List[bytes]
+    lists: Dict[str, List[str]]
+    manifest: bytes
+
+    def hashes(self) -> Hashes:
+        """The chunks of each file by its path."""
+        found: Hashes = {}
+        for values, stats in zip(values_of(self.manifest), self.stats):  # noqa: B905 - Python 3.8
+            entry = checked_entry(values)
+            if entry.kind == FILE and stats:
+                found[entry.path] = (unpacked(stats), self.lists.get(entry.content, [entry.content]))
+        return found
+
+
+class Known(NamedTuple):
+    """What is known of the files of a manifest that a folder is to hold; as of ``Memory``."""
+
+    manifest: bytes
+    paths: List[bytes]
+    stats: List[bytes]
+    at: int
+    lists: Dict[str, List[str]]
+
+    def lines(self) -> List[bytes]:
+        """The manifest's lines."""
+        return lines_of(self.manifest)
+
+    @classmethod
+    def remembered(cls, memory: Optional[Memory], manifest: bytes, pieces: Sequence[Piece] = ()) -> "Known":
+        """What a memory, of whatever manifest, tells of the files of this one; ``pieces``: how they differ, if known.
+
+        Raises:
+            BadManifest: this is none.
+        """
+        if memory is None:
+            return cls.seen(manifest, [checked_entry(values) for values in values_of(manifest)], {}, 0)
+        if memory.manifest is manifest or memory.manifest == manifest:
+            return cls(manifest, memory.paths, memory.stats, memory.at, memory.lists)
+        pieces = pieces or pieces_of(difference(memory.manifest, manifest), len(memory.paths))
+        paths, stats = spliced(memory.paths, pieces, path_of), spliced(memory.stats, pieces, lambda _: b"")
+        return cls(manifest, paths, stats, memory.at, memory.lists)
+
+    @classmethod
+    def seen(cls, manifest: bytes, entries: Sequence[Entry], seen: Hashes, at: int) -> "Known":
+        """What a look at the folder, begun at ``at``, tells of the files of a manifest, which are its ``entries``."""
+        stats = [_as_seen(entry, seen.get(entry.path)) for entry in entries]
+        lists = {content_of(digests): digests for _, digests in seen.values() if len(digests) > 1}
+        return cls(manifest, [on_disk(entry.path) for entry in entries], stats, at, lists)
+
+
+def _as_seen(entry: Entry, seen: Optional[Tuple[Stats, List[str]]]) -> bytes:
+    # The mode is not among the stats: whether a file can be run is looked at anew.
+    if seen is None or content_of(seen[1]) != entry.content:
+        return b""
+    try:
+        return packed(*seen[0])
+    except struct.error:
+        return b""
+
+
+def path_of(line: bytes) -> bytes:
+    """The path of a manifest's line, as on disk.
+
+    Raises:
+        BadManifest: it is none.
+    """
+    (values,) = values_of(line + b"\n")
+    return on_disk(checked_entry(values).path)
+
+
+def unpacked(stats: bytes) -> Stats:
+    """The stats as ``manifest.stats_of`` gives them."""
+    return list(_STATS.unpack(stats))
+
+
+def read_memory(state: str, root: bytes) -> Optional[Memory]:
+    """What this host remembers of a folder since it was booted; None where it is nothing, or damaged."""
+    try:
+        with open(memory_path(state, root), "rb") as stream:
+            fields = Fields(parse_json(stream.readline()), most=_MOST)
+            if fields.number("format") != _FORMAT or fields.text("boot") != boot_id():
+                return None
+            digest, at = fields.text("digest"), fields.number("at")
+            sizes = fields.number("paths"), fields.number("stats")
+            body = stream.read()
+            if _check(digest, at, body) != fields.number("check"):
+                return None
+        paths, stats, manifest = body[: sizes[0]], body[sizes[0] : sum(sizes)], body[sum(sizes) :]
+        lists = {str(content): [str(one) for one in digests] for content, digests in fields.raw("lists").items()}
+        if any(content_of(digests) != content for content, digests in lists.items()):
+            return None
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    size = _STATS.size
+    nothing = bytes(size)
+    each = [stats[begin : begin + size] for begin in range(0, len(stats), size)]
+    names = paths.split(b"\0")[:-1]
+    if len(names) != len(each) or len(stats) % size or manifest.count(b"\n") != len(each):
+        return None
+    if nothing in each:
+        each = [b"" if one == nothing else one for one in each]
+    return Memory(digest, at, names, each, lists, manifest)
+
+
+def _check(digest: str, at: int, body: bytes) -> int:
+    """What tells a damaged file; nobody else can write it."""
+    return zlib.crc32(body, zlib.crc32(b"%s %d" % (digest.encode(errors="replace"), at)))
+
+
+def lists_of(state: str, root: bytes) -> Dict[str, List[str]]:
+    """The chunks of each content of several that lay in a folder when it was proved last."""
+    try:
+        with open(memory_path(state, root), "rb") as stream:
+            found = Fields(parse_json(stream.readline()), most=_MOST).raw("lists")
+        return {str(content): [str(one) for one in digests] for content, digests in found.items()}
+    except (OSError, ValueError, TypeError, RecursionError):  # damaged: all is read again
+        return {}
+
+
+def write_memory(state: str, root: bytes, memory: Memory) -> None:
+    """Remember a folder."""
+    nothing = bytes(_STATS.size)
+    paths = b"".join(path + b"\0" for path in memory.paths)
+    stats = b"".join(one or nothing for one in memory.stats)
+    head: Dict[str, Any] = {
+        "format": _FORMAT,
+        "workdir": as_text(root),
+        "digest": memory.digest,
+        "at": memory.at,
+        "boot": boot_id(),
+        "paths": len(paths),
+        "stats": len(stats),
+        "lists": memory.lists,
+    }
+    path, body = memory_path(state, root), paths + stats + memory.manifest
+    head["check"] = _check(memory.digest, memory.at, body)
+    private_folder(os.path.dirname(path))
+    line = to_json(head).encode() + b"\n"
+    write_private(path, line + body, durable=False)  # for one boot
+
+
+def forget(state: str, root: bytes) -> None:
+    """Remember nothing of a folder."""
+    _unlink(memory_path(state, root))
+    _unlink(former_path(state, root))
+
+
+def folder_of(path: str) -> Optional[str]:
+    """The folder that a file of memories is about, of this or the former format; None where it is none."""
+    try:
+        if path.endswith(_FORMER):
+            data: Any = read_json(path)
+        elif path.endswith(_END):
+            with open(path, "rb") as stream:
+                data = parse_json(stream.readline())
+        else:
+            return None
+        return str(data["workdir"])
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        return None
+
+
+def memory_path(state: str, root: bytes) -> str:
+    """Where this host remembers a folder."""
+    return _path(state, root) + _END
+
+
+def former_path(state: str, root: bytes) -> str:
+    """Where earlier versions did; the earliest had the record there as well."""
+    return _path(state, root) + _FORMER
+
+
+def boot_id() -> str:
+    """The kernel's boot id, which changes with each boot."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+        return stream.read().strip()
+
+
+def _path(state: str, root: bytes) -> str:
+    return os.path.join(state, "workdirs", digest_of(root)[:24])
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

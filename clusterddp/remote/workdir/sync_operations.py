@@ -1,0 +1,336 @@
+"""workdir_state and sync_apply: a project in its workdir. Its code is the same on every host, proved.
+
+A record tells what earlier syncs put there. Only that is replaced or deleted, and only while nobody changed it. While a
+run is live in the workdir, on any host that shares it, a sync that would change files there is refused. Which of the
+project's data is put is judged by data.py.
+"""
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+
+from ..helper.request import Request
+from ..shared.wire.chunk_stream import ChunkStream
+from ..shared.wire.chunks import digest_of
+from ..shared.wire.partial_files import parts_in
+from ..shared.workdir import manifest
+from ..shared.workdir.manifest import Disk, Entry, Hashes, as_text, checked_entry, on_disk
+from ..shared.workdir.manifest_difference import left_out, lines_of, pieces_of
+from ..system.bootstrap import Refused
+from ..transfer.chunk_files import PARTS, Assembly
+from ..transfer.chunk_source import chunk_stream
+from ..transfer.descriptor_walk import reach
+from ..transfer.stream_head import manifest_of, read_head
+from .case_folding import refuse_folded
+from .folder_lock import PLACE, FolderLock
+from .links import make_links
+from .stat_cache import Known, lists_of, unpacked
+from .sync_record import DATA_RECORD, SyncRecord
+from .update import WorkdirUpdate
+from .verify import Proof, prove
+from .workdir import Folder, LockedWorkdir, folder_of, shared_as
+
+if TYPE_CHECKING:
+    from .data import DataPlan
+
+
+def workdir_state(request: Request) -> Dict[str, Any]:
+    """Whether a workdir holds the code of ``digest``, proved; else what it holds.
+
+    Args:
+        request: args ``workdir``, ``digest`` (empty: only look at the workdir), ``folders``
+            (to be there for a worker's cwd), ``made`` (whether the workdir is made if it is not there), ``name`` (of
+            the folder beside the workdir that is meant), ``links`` (of the workdir to data on this host), ``known``
+            (digests of manifests that the operator has), ``prove`` (whether other code is to be looked at file by
+            file too), ``data`` (the digest of the project's data, empty for none; null: it is left alone).
+
+    Returns:
+        ``{ready, digest, workdir, notice, links, shared, live, data}``, and where it is not ready ``base``, ``have``,
+        ``gone`` and ``chunks``. ``digest`` is the code there now, empty where no sync put it as it is, or that was
+        not proved; ``links`` are lines for the user; ``data`` is as of ``_data_there``. ``shared`` names the folder
+        where other hosts may see it too, else null. ``base`` is the manifest that says what is there, one of
+        ``known``, but for the entries ``have`` and the paths ``gone``; empty: ``have`` is all. ``chunks``: digests of
+        what is there besides of large files, and of a sync that was cut.
+
+    Raises:
+        Refused: the folder may not be a workdir, or another sync holds it for long.
+    """
+    args = request.args
+    # It is there from the question on, so that the answer tells which hosts share it.
+    with LockedWorkdir(args, made=bool(args["digest"] and args.get("made"))) as lock:
+        folder = folder_of(args, lock.root)
+        there = _there(args, folder.record, lock.check)
+        if args["digest"] and there.digest != args["digest"]:
+            folder.refuse_live()
+        data = _data_there(args, lock.root)
+        ready = bool(there.digest) and there.digest == args["digest"] and data["settled"]
+        live = sorted({one.run for one in folder.live})
+        answer = {"ready": ready, "digest": there.digest, "workdir": as_text(folder.path), "live": live}
+        answer.update(notice=folder.notice, links=[], data=data, shared=shared_as(lock.root))
+        if not ready:
+            chunks = there.chunks | parts_in(os.path.join(folder.path, PLACE, PARTS))
+            return dict(answer, base=there.base, have=there.have, gone=there.gone, chunks=sorted(chunks))
+        answer["links"] = _finish(args, folder)
+        return answer
+
+
+def _data_there(args: Dict[str, Any], root: bytes) -> Dict[str, Any]:
+    """What of a project's data is in its workdir.
+
+    Returns:
+        ``{settled, digest, empty, standing, news}``: whether the project's data has not changed since the last sync;
+        the digest of what it was then; whether the workdir holds nothing, so that all can be put; the versions of the
+        host's own that stand, and of them the paths that no answer has named before.
+    """
+    wanted = args.get("data")
+    if wanted is None or (not wanted and not os.path.lexists(os.path.join(root, PLACE, DATA_RECORD))):
+        return {"settled": True, "digest": "", "empty": False, "standing": [], "news": []}
+    from .data import DataRecord  # many projects have no data: they do not wait for the import
+
+    record = DataRecord(args["state"], root)
+    settled = record.digest == args["data"]
+    empty = not settled and not (os.path.isdir(root) and set(os.listdir(root)) - {PLACE})
+    told = record.answer(record.standing()) if settled else {"standing": [], "news": []}
+    return dict(told, settled=settled, digest=record.digest, empty=empty)
+
+
+class _There(NamedTuple):
+    """What a folder holds; as in the answer of ``workdir_state``."""
+
+    digest: str
+    base: str
+    have: List[Entry]
+    gone: List[str]
+    chunks: Set[str]
+
+
+def _there(args: Dict[str, Any], record: SyncRecord, hold: Callable[[], None]) -> _There:
+    known = args.get("known") or ()
+    if record.whole and record.digest in known and args["digest"] != record.digest and not args.get("prove"):
+        # What was changed there shows when it is proved in the end.
+        return _There("", record.digest, [], [], _digests(lists_of(args["state"], record.root).values()))
+    proof = record.look(hold) if record.whole else None
+    if proof is not None and not proof.differs and args["digest"] in ("", record.digest):
+        return _There(record.digest, record.digest, [], [], set())
+    if proof is not None and record.digest in known:
+        return _as_told(record, proof)
+    disk = record.disk()
+    have = record.present_entries(disk)
+    chunks = _digests(digests for _, digests in disk.seen.values() if len(digests) > 1)
+    return _There(record.digest if have == record.entries else "", "", have, [], chunks)
+
+
+def _as_told(record: SyncRecord, proof: Proof) -> _There:
+    """What is there as it differs from the record's manifest."""
+    lines = lines_of(record.manifest(record.digest)) if proof.differs else []
+    put = {number: checked_entry(manifest.values_of(lines[number])[0]) for number in proof.differs}
+    have = [entry for entry in proof.differs.values() if entry]
+    gone = [put[number].path for number, entry in proof.differs.items() if not entry]
+    lists = dict(record.memory.lists if record.memory else {})
+    for entry in put.values():
+        lists.pop(entry.content, None)
+    lists.update(proof.lists)
+    return _There("" if proof.differs else record.digest, record.digest, have, gone, _digests(lists.values()))
+
+
+def _digests(lists: Iterable[List[str]]) -> Set[str]:
+    return {digest for digests in lists for digest in digests}
+
+
+def sync_apply(request: Request) -> Dict[str, Any]:
+    """Bring a workdir to the manifest sent, then look at every file of it and prove the digest.
+
+    The operator's data (shared/wire/chunk_stream.py): the manifest, as it differs from that of ``base``, the lists of
+    chunks, then the chunks this host lacks.
+
+    Args:
+        request: args as for ``workdir_state``, the bytes of ``manifest`` and of ``lists``, ``base`` (the digest of a
+            manifest that was sent here before, or empty), ``edited`` (whether more has to be mended than what tells
+            the manifests apart), ``reuse`` (whether chunks are not sent since they lie here); ``data``, ``data_base``
+            and ``take`` as for ``data_state``, ``data_size`` (the bytes of its manifest at the end of ``manifest``).
+
+    Returns:
+        ``{workdir, digest, sent, removed, kept: [[path, kept as]], notice, links, standing, news}``; or ``{missing}``
+        when the host changed since it was asked, and lacks contents that were not sent: it is to be asked again. With
+        ``conflicts`` too where the user has to decide first.
+
+    Raises:
+        Refused: a path leads out of the workdir, the disk is full, the digest differs, …
+    """
+    args = request.args
+    incoming = chunk_stream(request)
+    head, lists = read_head(incoming, args)
+    size = len(head) - int(args.get("data_size") or 0)
+    with LockedWorkdir(args, made=True) as lock:
+        try:
+            sent = _sent(args, lock.root, head[:size], lists)
+            data = None if args.get("data") is None else _data_plan(args, lock.root, head[size:])
+            if sent is None or (data is None and args.get("data") is not None):
+                return {"missing": []}
+            if data and data.decision.conflicts:
+                return {"missing": [], "conflicts": data.decision.conflicts}
+            return _apply(args, lock, sent, data, incoming)
+        except manifest.BadManifest as error:
+            raise Refused(str(error)) from error
+
+
+def _data_plan(args: Dict[str, Any], root: bytes, told: bytes) -> "Optional[DataPlan]":
+    """What is to be done with the project's data; None where another sync came in between."""
+    from .data import plan_data
+
+    return plan_data(args, SyncRecord(args["state"], root), told)
+
+
+class _Sent(NamedTuple):
+    """A manifest; what tells it from that of ``base``, with the bytes of this one; the chunks of large contents."""
+
+    manifest: bytes
+    told: bytes
+    base: str
+    earlier: bytes
+    lists: Dict[str, List[str]]
+
+
+def _sent(args: Dict[str, Any], root: bytes, told: bytes, lists: Dict[str, List[str]]) -> Optional[_Sent]:
+    """What was sent; None where ``base`` is not here any more: another sync came in between."""
+    digest, base = args["digest"], args.get("base") or ""
+    if not base:
+        return _Sent(manifest_of(told, digest), told, "", b"", lists)
+    record = SyncRecord(args["state"], root)
+    earlier = record.manifest(base)
+    if digest_of(earlier) == base:
+        return _Sent(manifest_of(told, digest, earlier), told, base, earlier, lists)
+    there = record.manifest(digest)
+    if digest_of(there) == digest:  # a host that shares the folder has brought it there
+        return _Sent(there, b"=0,%d\n" % there.count(b"\n"), digest, there, lists)
+    return None
+
+
+def _apply(
+    args: Dict[str, Any], lock: FolderLock, sent: _Sent, data: "Optional[DataPlan]", incoming: ChunkStream
+) -> Dict[str, Any]:
+    folder = folder_of(args, lock.root)
+    target, record = folder.path, folder.record
+    began = time.time_ns()
+    partly = record.whole and record.digest == sent.base and not folder.live and not args.get("edited")
+    placing, then = (_changed if partly else _all)(args, record, sent, data, lock)
+    if placing.changes:
+        folder.refuse_live()
+    placing.check()
+    record.begin(args["digest"], sent.manifest)
+    parts = Assembly(os.path.join(target, PLACE, PARTS), sent.lists)
+    try:
+        missing = placing.stage(parts, incoming, _entries(sent.manifest, data))
+        if missing:
+            return {"missing": missing[:20]}
+        placing.place()
+    finally:
+        parts.close()
+    # What was read, known or written since the beginning, and has not changed since, is not read once more.
+    looked = time.time_ns()
+    known = then(began, looked)
+    proof = prove(target, known.lines, known.paths, known.stats, known.at, lock.check)
+    wrong = [as_text(known.paths[number]) for number in proof.differs]
+    if wrong and partly and not placing.planned.issuperset(wrong):
+        return {"missing": wrong[:20]}  # it was changed here before, or just now
+    if wrong:
+        remedy = "sync again; is another program writing there?"
+        raise Refused("%s on this host is not what was synced" % wrong[0], remedy)
+    record.complete(args["digest"], known, proof, looked)
+    links = _finish(args, folder)
+    standing = data.complete() if data else {"standing": [], "news": []}
+    return {
+        **standing,
+        "workdir": as_text(target),
+        "digest": record.digest,
+        "sent": placing.sent,
+        "removed": placing.removed,
+        "kept": placing.kept,
+        "notice": folder.notice,
+        "links": links,
+    }
+
+
+_Placing = Tuple[WorkdirUpdate, Callable[[int, int], Known]]  # from when it began and when all was in place
+
+
+def _all(
+    args: Dict[str, Any],  # noqa: ARG001
+    record: SyncRecord,
+    sent: _Sent,
+    data: "Optional[DataPlan]",
+    lock: FolderLock,
+) -> _Placing:
+    """The change of a folder that is looked at file by file, and what will be known of its files then."""
+    plan = manifest.decode(sent.manifest)
+    _check_together([on_disk(entry.path) for entry in plan], data, record)
+    every, put = _with_data(plan, record.entries, data)
+    placing = WorkdirUpdate(record, every, lock.check, put)
+
+    def then(began: int, placed: int) -> Known:
+        seen = {path: one for path, one in placing.disk.seen.items() if one[0][2] < began - manifest.RACY}
+        return Known.seen(sent.manifest, plan, dict(seen, **placing.placed), placed)
+
+    return placing, then
+
+
+def _with_data(code: List[Entry], put: List[Entry], data: "Optional[DataPlan]") -> Tuple[List[Entry], List[Entry]]:
+    """What is to be placed with the data that is, and what syncs have put at these paths, or is obsolete there."""
+    if data is None:
+        return code, put
+    now = {entry.path for entry in data.project}  # what was code once, and is data by now, is not obsolete
+    paths = [entry.path for entry in (*code, *data.decision.put)]
+    earlier = [data.before[path] for path in paths if path in data.before]
+    return [*code, *data.decision.put], [*(entry for entry in put if entry.path not in now), *earlier]
+
+
+def _check_together(code: List[bytes], data: "Optional[DataPlan]", record: SyncRecord) -> None:
+    """Refuse files of code and data that cannot lie in one folder."""
+    paths = [*code, *(on_disk(entry.path) for entry in (data.project if data else ()))]
+    manifest.check_together(paths)
+    refuse_folded(record.root, paths)
+
+
+def _changed(
+    args: Dict[str, Any], record: SyncRecord, sent: _Sent, data: "Optional[DataPlan]", lock: FolderLock
+) -> _Placing:
+    """As ``_all``, but only where the manifests differ: of the rest is proved in the end that it is as it was put."""
+    memory, lines = record.memory, lines_of(sent.earlier)
+    pieces = pieces_of(sent.told, len(lines))
+    fresh = [checked_entry(manifest.values_of(one)[0]) for one in pieces if isinstance(one, bytes)]
+    numbers = left_out(len(lines), pieces)
+    gone = [checked_entry(manifest.values_of(lines[number])[0]) for number in numbers]
+    same = memory is not None and memory.manifest == sent.earlier
+    known = Known.remembered(memory, sent.manifest, pieces if same else ())
+    new = {entry.path for entry in fresh}
+    if len(new) < len(fresh) or new - {entry.path for entry in gone} or (data and data.decision.put):
+        _check_together(known.paths, data, record)
+    hashes: Hashes = {}
+    if memory and same:
+        for entry, stats in zip(gone, (memory.stats[number] for number in numbers)):  # noqa: B905 - Python 3.8
+            if stats and entry.kind == manifest.FILE:
+                hashes[entry.path] = (unpacked(stats), memory.lists.get(entry.content, [entry.content]))
+    disk = Disk(record.root, hashes, memory.at if memory else 0)
+    every, put = _with_data(fresh, gone, data)
+    placing = WorkdirUpdate(record, every, lock.check, put, disk)
+    if args.get("reuse") and memory:
+        disk.seen.update({path: one for path, one in memory.hashes().items() if path not in disk.seen})
+    return placing, lambda *_: known
+
+
+def _entries(code: bytes, data: "Optional[DataPlan]") -> Iterable[Entry]:
+    """All entries of a transfer, once somebody asks for them."""
+    for values in manifest.values_of(code):
+        yield checked_entry(values)
+    yield from data.project if data else ()
+
+
+def _finish(args: Dict[str, Any], folder: Folder) -> List[str]:
+    """Make what a ready workdir needs besides its code: links to data, the worker's cwd.
+
+    Returns: lines for the user on links to data.
+    """
+    lines = make_links(folder.path, args.get("links") or {})
+    for one in args.get("folders") or []:
+        os.close(reach(os.path.join(folder.path, on_disk(manifest.checked_path(one)))))
+    return lines

@@ -1,0 +1,218 @@
+"""The sync record of a workdir: which files syncs have put there, for all hosts that share the folder.
+
+It lies in the workdir's own dotted folder (lock.py): ``synced.json`` says by digest which manifests' files are ours,
+``manifest.<digest>`` is each of them, in the bytes that were sent. So a manifest is written once, before any change,
+and what the record calls whole is proved by its digest. Of an interrupted sync both the old and the new one are named.
+
+Former versions had all in ``record.json``. It is read where it is, since only they write it, and removed with the first
+sync of ours; they find none then, and take what they do not know for the host's own.
+
+Not here: what follows from it (workdir/sync_operations.py, workdir/update.py), what each host remembers of the files
+(memory.py).
+"""
+
+import os
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+from ..shared.schema.fields import Fields
+from ..shared.schema.json_text import to_json
+from ..shared.wire.chunks import digest_of, is_digest
+from ..shared.workdir import manifest
+from ..shared.workdir.manifest import Disk, Entry, checked_entry, on_disk
+from ..system.bootstrap import read_json, write_private
+from .folder_lock import PLACE, without_waiting
+from .stat_cache import Known, Memory, former_path, read_memory, write_memory
+from .verify import Proof, prove
+
+RECORD, FORMER, MANIFEST = b"synced.json", b"record.json", b"manifest."
+DATA_RECORD = b"data.json"  # of data.py, which not every sync imports
+_FORMAT = 2
+_MOST = 1 << 22  # entries; a sync has 20,000 files at most unless more are asked for
+
+
+class SyncRecord:
+    """What syncs have put into one folder.
+
+    Attributes:
+        root: The folder.
+        digest: Of the code there, as it was proved; empty where a sync was cut, or none was there.
+    """
+
+    def __init__(self, state: str, root: bytes) -> None:
+        self.root = root
+        self.digest = ""
+        self._state = state
+        self._manifests: List[str] = []  # digests, the latest last
+        self._former: Dict[str, bytes] = {}  # digest → manifest, of a record in the former format
+        self._entries: Optional[List[Entry]] = None
+        self._memory: Optional[Memory] = None
+        self._remembered = False
+        former = _read(self._path(FORMER))
+        data = former or _read(self._path(RECORD)) or _read(on_disk(former_path(state, root)))
+        self._take(data, former=bool(former) or "format" not in data)
+
+    def _path(self, name: bytes) -> bytes:
+        return os.path.join(self.root, PLACE, name)
+
+    def _take(self, data: Dict[str, Any], *, former: bool) -> None:
+        """Take the record as it was written; one that is damaged says nothing, and what is there is the host's own.
+
+        Others may write in the folder, so each path is looked at as one that was sent.
+        """
+        try:
+            fields = Fields(data, most=_MOST)
+            entries = [checked_entry(values) for values in data.get("entries", [])] if former else []
+            manifests = [] if former else _digests(fields)
+            digest = fields.text("digest") if fields.given("digest") else ""
+            if not former and (fields.number("format") != _FORMAT or (digest and manifests != [digest])):
+                return
+        except (ValueError, AttributeError, TypeError):
+            return
+        if former and entries:
+            encoded = manifest.encode(entries)
+            manifests = [digest_of(encoded)]
+            self._former = {manifests[0]: encoded}
+        self.digest, self._manifests = digest, manifests
+
+    @property
+    def whole(self) -> bool:
+        """Whether one manifest says all that syncs have put: none was cut."""
+        return self._manifests == [self.digest]
+
+    @property
+    def memory(self) -> Optional[Memory]:
+        """What this host remembers of the folder's files."""
+        if not self._remembered:
+            self._memory, self._remembered = read_memory(self._state, self.root), True
+        return self._memory
+
+    @property
+    def entries(self) -> List[Entry]:
+        """What syncs have put there; of an interrupted one old and new."""
+        if self._entries is None:
+            found: List[Entry] = []
+            for one in self._manifests:
+                try:
+                    found += [checked_entry(values) for values in manifest.values_of(self.manifest(one))]
+                except ValueError:  # others may write in the folder
+                    continue
+            self._entries = list(dict.fromkeys(found))
+        return self._entries
+
+    def manifest(self, digest: str) -> bytes:
+        """The bytes of a manifest that was sent here; empty where it is not there, or damaged."""
+        if digest in self._former:
+            return self._former[digest]
+        try:
+            with open(self._path(MANIFEST + on_disk(digest)), "rb", opener=without_waiting) as stream:
+                data = stream.read()
+        except (OSError, ValueError):
+            return b""
+        return data if digest_of(data) == digest else b""
+
+    def disk(self) -> Disk:
+        """The folder as it is; hashes are reused within one boot only: a power cut can undo what stats promise."""
+        return Disk(self.root, self.memory.hashes(), self.memory.at) if self.memory else Disk(self.root)
+
+    def look(self, hold: Callable[[], None] = lambda: None) -> Optional[Proof]:
+        """How the folder differs from the manifest of ``digest``; None where that manifest is not there.
+
+        Only files that are not as this host remembers them are read.
+        """
+        looked = time.time_ns()
+        same = self.memory is not None and self.memory.digest == self.digest
+        data = b"" if same else self.manifest(self.digest)
+        if not same and digest_of(data) != self.digest:
+            return None
+        try:
+            known = Known.remembered(self.memory, self.memory.manifest if same and self.memory else data)
+        except (ValueError, RecursionError):  # others may write in the folder
+            return None
+        proof = prove(self.root, known.lines, known.paths, known.stats, known.at, hold)
+        if not proof.differs and (proof.read or not same):
+            self.remember(known, proof, looked)
+        return proof
+
+    def unchanged_entries(self) -> List[Entry]:
+        """The entries that nobody changed since they were put."""
+        put = set(self.entries)
+        return [entry for entry in self.present_entries(self.disk()) if entry in put]
+
+    def present_entries(self, disk: Disk) -> List[Entry]:
+        """The entries now on ``disk`` at the paths that syncs have put."""
+        paths = dict.fromkeys(entry.path for entry in self.entries)
+        return [entry for entry in map(disk.entry, paths) if entry]
+
+    def begin(self, digest: str, data: bytes) -> None:
+        """Record, before any change, that the files of one more manifest are ours from now on."""
+        for one, former in (*self._former.items(), (digest, data)):
+            self._write_manifest(one, former)
+        self._former = {}
+        self._manifests = [*(one for one in self._manifests if one != digest), digest]
+        self.digest, self._entries = "", None
+        self.save(durable=False)  # a disk takes its time; after a power cut more is kept aside, and nothing is lost
+
+    def complete(self, digest: str, known: "Known", proof: Proof, looked: int) -> None:
+        """Record a proved folder: it holds the manifest of ``digest``, and nothing of another one."""
+        handle = os.open(self._path(MANIFEST + on_disk(digest)), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        self.digest, self._manifests, self._entries = digest, [digest], None
+        self.save()
+        for name in os.listdir(os.path.join(self.root, PLACE)):
+            if name.startswith(MANIFEST) and name != MANIFEST + on_disk(digest):
+                os.unlink(self._path(name))
+        self.remember(known, proof, looked)
+
+    def save(self, *, durable: bool = True) -> None:
+        """Write the record."""
+        value = {
+            "format": _FORMAT,
+            "digest": self.digest,
+            "manifests": self._manifests,
+        }
+        text = to_json(value).encode()
+        write_private(os.fsdecode(self._path(RECORD)), text, durable=durable)
+        for former in (self._path(FORMER), on_disk(former_path(self._state, self.root))):
+            try:
+                os.unlink(former)
+            except FileNotFoundError:  # no earlier version was here
+                pass
+
+    def remember(self, known: "Known", proof: Proof, looked: int) -> None:
+        """Remember the files as they were proved, from ``looked`` (ns) on."""
+        lists = {**known.lists, **proof.lists}
+        self._memory = Memory(self.digest, looked, known.paths, proof.stats, lists, known.manifest)
+        write_memory(self._state, self.root, self._memory)
+
+    def _write_manifest(self, digest: str, data: bytes) -> None:
+        path = self._path(MANIFEST + on_disk(digest))
+        if not os.path.exists(path):
+            write_private(os.fsdecode(path), data, durable=False)
+
+
+def _digests(fields: Fields) -> List[str]:
+    return list(fields.items("manifests", lambda one: one.check("item", is_digest, "a digest")))
+
+
+def _read(path: bytes) -> Dict[str, Any]:
+    try:
+        data = read_json(os.fsdecode(path))
+    except (ValueError, RecursionError):  # others may write in the folder
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def changed_files(state: str, workdir: str) -> List[str]:
+    """The paths in a workdir that were changed since the last sync; no lock is taken, nothing is written.
+
+    Empty where no sync has put any, and after one that was cut: the next one mends that.
+    """
+    record = SyncRecord(state, os.path.realpath(on_disk(workdir)))
+    if not record.digest:
+        return []
+    standing = set(record.unchanged_entries())
+    return [entry.path for entry in record.entries if entry not in standing]

@@ -1,0 +1,162 @@
+"""A workdir: its path, its lock, and whether live runs forbid a change of the code in it.
+
+Not here: what is done in it (workdir/sync_operations.py), who is live (workdir/live_runs.py).
+"""
+
+import errno
+import os
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from ..shared.workdir.manifest import as_text, on_disk
+from ..shared.workdir.workdir_names import is_beside, is_name, named
+from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
+from ..transfer.descriptor_walk import real_folder
+from .folder_lock import FolderLock, folder_id
+from .live_runs import LiveRun, live_runs
+from .sync_record import SyncRecord
+
+
+class Folder(NamedTuple):
+    """Where code goes: the record of that workdir, and the runs that are live in it."""
+
+    record: SyncRecord
+    live: List[LiveRun]
+
+    @property
+    def path(self) -> bytes:
+        """The workdir."""
+        return self.record.root
+
+    @property
+    def runs(self) -> str:
+        """The ids of the live runs, each once."""
+        return ", ".join(sorted({one.run for one in self.live}))
+
+    def refuse_live(self) -> None:
+        """Refuse a change of the project's files there.
+
+        Raises:
+            Refused: a run is live in the workdir; its files must not change under it.
+        """
+        if self.live:
+            message = "run %s is live in %s with other code or data" % (self.runs, as_text(self.path))
+            remedy = "give this run a folder of its own with --workdir NAME, wait for that run, or `clusterddp stop %s`"
+            raise Refused(message, remedy % self.live[0].run)
+
+    @property
+    def notice(self) -> str:
+        """One line for the user; empty where no run is live."""
+        if not self.live:
+            return ""
+        return "run %s is live in %s too: both write there; --workdir fresh gives a run a folder of its own" % (
+            self.runs,
+            as_text(self.path),
+        )
+
+
+def folder_of(args: Dict[str, Any], root: bytes) -> Folder:
+    """The workdir at ``root``."""
+    return Folder(SyncRecord(args["state"], root), live_runs(args["state"], root))
+
+
+class LockedWorkdir:
+    """A workdir's lock, at its real path, held by ``with``; ``made``: a folder that is not there is made.
+
+    What is only looked at (no ``digest``) is not locked where no sync has been: nothing is left there.
+
+    Raises:
+        Refused: another sync holds it for long; or the block raised an OSError, which that tells.
+    """
+
+    def __init__(self, args: Dict[str, Any], *, made: bool) -> None:
+        self._args, self._made = args, made
+        self._lock = FolderLock(args["state"], workdir_path(args["workdir"], args["state"], args.get("name") or ""))
+
+    def __enter__(self) -> FolderLock:
+        args, root = self._args, self._lock.root
+        try:
+            if self._made:
+                os.makedirs(root, exist_ok=True)
+            if os.path.isdir(root) and (args["digest"] or folder_id(root)):
+                self._lock.__enter__()
+        except OSError as error:
+            raise self._refusal(error) from error
+        return self._lock
+
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
+        try:
+            self._lock.__exit__()
+        except OSError as second:
+            error = error or second
+        if isinstance(error, OSError):
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: OSError) -> Refused:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        root, state = self._lock.root, os.fsencode(self._args["state"])
+        place = os.fsdecode(file_of(error) or (_least_space(root, state) if full else root))
+        remedy = "make room or give rights there, then sync again"
+        return Refused("cannot sync to %s: %s" % (place, error.strerror), remedy)
+
+
+def file_of(error: OSError) -> Optional[bytes]:
+    """The path that an error is about; None where it names none, or one that is ours and tells a user nothing."""
+    for name in (error.filename2, error.filename):
+        path = os.fsencode(name) if isinstance(name, (str, bytes)) else b""
+        if path.startswith(b"/") and b"/.clusterddp-" not in path:
+            return path
+    return None
+
+
+def _least_space(*folders: bytes) -> bytes:
+    """The folder with the least free disk space: a failed write does not name its file."""
+    return min((folder for folder in folders if os.path.isdir(folder)), key=lambda f: os.statvfs(f).f_bavail)
+
+
+def workdir_path(workdir: str, state: str, name: str = "") -> bytes:
+    """The real path of a workdir, or with ``name`` of the folder of that name beside it.
+
+    Raises:
+        Refused: it is not absolute, or it is a folder that holds other things than a project.
+    """
+    setting = "set clusterddp_workdir to a folder of its own"
+    if workdir.startswith("~/"):
+        workdir = os.path.join(home_folder(), workdir[2:])
+    if not os.path.isabs(workdir):
+        raise Refused("the workdir %r is not absolute" % workdir, setting)
+    try:
+        root = real_folder(on_disk(workdir))
+    except NotADirectoryError:
+        raise Refused("the workdir %s is not a folder" % workdir, setting) from None
+    if name:
+        if not is_name(name):
+            raise Refused("%r cannot be a folder's name" % name, "use letters, digits, '.', '_' and '-'")
+        root = on_disk(named(as_text(root), name))
+    folder, home, own = root + b"/", os.path.realpath(on_disk(home_folder())), os.path.realpath(on_disk(state))
+    if root == b"/" or (home + b"/").startswith(folder) or root == own or root.startswith(own + b"/"):
+        raise Refused("%s cannot be a workdir" % as_text(root), setting)
+    if os.path.lexists(root) and not os.path.isdir(root):
+        raise Refused("the workdir %s is not a folder" % as_text(root), setting)
+    return root
+
+
+def folders_beside(primary: bytes) -> List[bytes]:
+    """The folders of ``--workdir NAME`` beside a workdir that are there, in order."""
+    parent, name = os.path.split(primary)
+    try:
+        names = os.listdir(parent)
+    except FileNotFoundError:
+        return []
+    paths = [os.path.join(parent, other) for other in sorted(names) if is_beside(as_text(other), as_text(name))]
+    return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
+
+
+def shared_as(root: bytes) -> Optional[str]:
+    """A name for a folder, the same on all hosts that share it; None where nothing says that they might."""
+    known = folder_id(root)
+    there = root
+    while not os.path.isdir(there):
+        there = os.path.dirname(there)
+    if known or filesystem_type(as_text(there)) not in NETWORK_FILESYSTEMS:
+        return known
+    return "%s %d" % (as_text(root), os.stat(there).st_ino)

@@ -1,0 +1,47 @@
+"""Letting hosts that did not answer at an elastic run's start join it later, while a terminal follows the run.
+
+Not here: how a host joins (launch/ssh/join.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clusterddp.errors import ClusterddpError, UnreachableError
+from clusterddp.runs.background import repeated_on_hosts
+
+if TYPE_CHECKING:
+    import contextlib
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from clusterddp.runs.run import Run
+
+INTERVAL = 20.0  # seconds between two attempts to reach them
+
+
+class CanJoin(Protocol):
+    """The part of ``Cluster`` that is used here."""
+
+    def join(self, run: Run, hosts: Sequence[str]) -> Any:
+        """Let hosts take part in a live run."""
+
+
+def joining_late_hosts(
+    cluster: CanJoin, run: Run, notify: Callable[[str], None]
+) -> contextlib.AbstractContextManager[None]:
+    """While the block runs, try every ``INTERVAL`` s to join each host that was left out at the run's start."""
+
+    def try_to_join(host: str, over: threading.Event) -> bool:
+        try:
+            cluster.join(run, [host])
+        except UnreachableError:
+            return True
+        except ClusterddpError as error:  # it is there and cannot take part, or the run takes nobody any more
+            if not over.is_set():
+                notify(f"{host} cannot join: {error}")
+            return False
+        notify(f"{host} joins; `clusterddp logs --follow {run.id}` shows its lines")
+        return False
+
+    return repeated_on_hosts(run.record.left_out, try_to_join, every=INTERVAL)

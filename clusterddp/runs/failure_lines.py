@@ -1,0 +1,81 @@
+"""What the worker that failed first has said of it, as a failed run ends with it: as many lines as matter.
+
+Not here: which worker that is (remote/shared/verdict/judge.py), where its host finds the text
+(remote/logs/last_words.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import ClusterddpError
+from clusterddp.hosts.fanout import reading_answer
+from clusterddp.remote.shared.verdict.failures import OUT_OF_MEMORY, SENT_FROM_OUTSIDE, SIGNAL
+from clusterddp.text.folding import cut_in_the_middle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.remote.shared.verdict.judge import Failure
+    from clusterddp.runs.run import Run
+
+TIMEOUT = 10.0  # seconds for its host
+FIRST, LAST = 8, 14  # lines of a long traceback: where it began, and how it ended
+WITHOUT = 10  # lines of stderr where there is no traceback
+WIDEST = 400  # characters of a line
+_TRACEBACK = re.compile(r"(  \+ Exception Group )?Traceback \(most recent call last\):")
+_CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
+_CRASH = re.compile(r"Fatal Python error:|terminate called ")
+
+
+def last_words(run: Run, failure: Failure) -> list[str]:
+    """The lines to show of a failed worker, with a line above them; empty where there are none, or none can be had.
+
+    Who was killed from outside has said nothing of it.
+    """
+    worker = failure.worker
+    if worker.signal in SENT_FROM_OUTSIDE and worker.cause in {SIGNAL, OUT_OF_MEMORY}:
+        return []
+    try:
+        spools = run.spools if failure.attempt == run.attempt else run.view().spools.get(failure.attempt, {})
+        if not spools.get(failure.host):
+            return []
+        order = {"spool": spools[failure.host], "start": worker.start, "local_rank": worker.local_rank}
+        answer = run.reader(failure.host).call("last_words", order, timeout=TIMEOUT)
+        with reading_answer(failure.host):
+            lines = what_matters(str(answer["text"]))
+    except ClusterddpError:  # it is there no more: the verdict says what is known
+        return []
+    if not lines:
+        return []
+    what = "traceback" if _TRACEBACK.match(lines[0]) else "last lines"
+    shows = f"`clusterddp logs {run.id} --rank {worker.rank} --stream err` shows all"
+    return [f"{what} of rank {worker.rank} ({failure.host}:{worker.local_rank}):", *shortened(lines, shows)]
+
+
+def what_matters(text: str) -> list[str]:
+    """The lines of a worker's stderr that tell how it failed: its last traceback with those it is chained to.
+
+    Without one: from where it crashed, or its last lines.
+    """
+    lines = [line.rstrip() for line in text.splitlines()]
+    while lines and not lines[-1]:
+        lines.pop()
+    begins = [number for number, line in enumerate(lines) if _TRACEBACK.match(line)]
+    if begins:
+        begin = begins.pop()
+        while begins and any(line.startswith(_CHAINED) for line in lines[begins[-1] : begin]):
+            begin = begins.pop()
+        return lines[begin:]
+    crash = next((number for number, line in enumerate(lines) if _CRASH.match(line)), None)
+    return lines[-WITHOUT:] if crash is None else lines[crash:]
+
+
+def shortened(lines: Sequence[str], shows: str) -> list[str]:
+    """Indented lines; where there are many, those in the middle are left out, and ``shows`` says what shows them."""
+    cut = [cut_in_the_middle(line, WIDEST) for line in lines]
+    left_out = len(cut) - FIRST - LAST
+    if left_out > 1:
+        cut[FIRST : FIRST + left_out] = [f"… {left_out} lines; {shows}"]
+    return [f"  {line}" for line in cut]

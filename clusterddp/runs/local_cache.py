@@ -1,0 +1,101 @@
+"""How the project's runs ended, as it was seen here: ``.clusterddp/verdicts/RUN.json``. It tells when no host does.
+
+Not here: which copy of a verdict counts (remote/shared/verdict/verdict_record.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from clusterddp import project_folder
+from clusterddp.errors import UsageError
+from clusterddp.remote.shared.run.run_record import READER, RunRecord
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, read_verdict
+from clusterddp.remote.shared.wire.frames import parse_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from clusterddp.project import Project
+    from clusterddp.runs.run_view import RunView
+
+FOLDER = "verdicts"
+KEPT_DAYS = 30  # that hosts keep a run (remote/cleanup/retention.py)
+_MOST_BYTES = 4 << 20  # of a file
+MOST = 1000  # runs that are kept; the oldest go
+
+
+class Kept(NamedTuple):
+    """What a run wrote down of itself, and how it ended."""
+
+    record: RunRecord
+    verdict: VerdictRecord
+
+
+def note_run(project: Project, record: RunRecord, notify: Callable[[str], None]) -> None:
+    """Note a run that has just started; where the project cannot be written, say so: the run goes on all the same."""
+    try:
+        project.record_run(record)
+    except UsageError as error:
+        notify(f"run {record.run} has started, and the project keeps no record of it: {error}")
+
+
+def keep(project: Project, view: RunView) -> None:
+    """Keep how a run of the project ended, as it was watched; a project that cannot be written keeps nothing."""
+    verdict = view.to_keep()
+    if verdict is None or view.record.project != project.known_id:
+        return
+    data = {"record": written(view.record), "verdict": written(verdict)}
+    with contextlib.suppress(UsageError):
+        path = project.write(f"{FOLDER}/{view.run}.json", json.dumps(data, indent=1).encode() + b"\n")
+        for old in sorted(path.parent.glob("*.json"), key=_age)[MOST:]:
+            old.unlink(missing_ok=True)
+
+
+def seen(project: Project, view: RunView) -> RunView:
+    """The view; how its hosts say that it ended is known here from now on."""
+    if view.kept and not kept(project, view.run):
+        keep(project, view)
+    return view
+
+
+def knows(project: Project, run: str) -> bool:
+    """Whether there is something to tell of the run, or of any (an empty id), though no host answers."""
+    return bool(kept(project, run) or (not run and begun(project)))
+
+
+def kept(project: Project, run: str = "") -> dict[str, Kept]:
+    """What is kept of the runs whose ids begin so, by run id; a damaged file tells of none."""
+    found = {}
+    for path in project_folder.own(project.folder, FOLDER).glob(f"{run}*.json"):
+        with contextlib.suppress(OSError, ValueError):
+            fields = Fields(parse_json(project_folder.read(path, _MOST_BYTES)), most=1 << 20)
+            found[path.stem] = Kept(READER(fields, "record"), read_verdict(fields.raw("verdict")))
+    return found
+
+
+def begun(project: Project) -> list[RunRecord]:
+    """What the project's runs wrote down of themselves, of which a host may still know."""
+    oldest = time.time_ns() - KEPT_DAYS * 86400 * 10**9
+    return [record for record in project.runs() if (record.started or 0) > oldest]
+
+
+def replaced(project: Project, run: str | None) -> frozenset[str]:
+    """The hosts that were off when this user started the run, by its whole id, and whose places spares have."""
+    if run is None:
+        return frozenset()
+    return frozenset(name for record in project.runs(own=True) if record.run == run for name in record.replaced)
+
+
+def _age(path: Path) -> float:
+    """Seconds, of which only the order counts; a file that is gone meanwhile is the oldest."""
+    try:
+        return -path.stat().st_mtime
+    except OSError:
+        return 0.0

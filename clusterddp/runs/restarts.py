@@ -1,0 +1,110 @@
+"""The rounds of a run's last attempt: who takes part in each, and why it began, as a user is told. Pure.
+
+A round is a start of the workers by torchrun, after a failure or because hosts left or joined; counted from 0. Where
+torchrun does not number them (c10d), each host's own count stands for it.
+
+Not here: when to tell it (runs/watch.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.runs.verdict_lines import recovered
+from clusterddp.text.folding import folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from clusterddp.remote.shared.verdict.judge import Failure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Round:
+    """One start of the workers of all hosts, as far as hosts have told it."""
+
+    number: int
+    hosts: tuple[str, ...]  # in order of their ranks
+    known: int  # workers that are known to have started
+    ranks: int  # WORLD_SIZE
+    nodes: int
+    began_ns: int  # by the operator's clock
+
+    @property
+    def complete(self) -> bool:
+        """Whether every worker of it is known."""
+        return self.known >= self.ranks
+
+
+def rounds_of(nodes: Sequence[Mapping[str, Any]]) -> dict[int, Round]:
+    """Every round by its number, from the nodes of one attempt."""
+    starts: dict[int, list[tuple[str, Mapping[str, Any], int]]] = {}
+    for node in nodes:
+        for event in _starts(node):
+            began_ns = int(event["time"]) - node["clock_offset_ns"]
+            starts.setdefault(_number(event), []).append((node["host"], event, began_ns))
+    return {number: _round(number, told) for number, told in sorted(starts.items())}
+
+
+def _round(number: int, told: Sequence[tuple[str, Mapping[str, Any], int]]) -> Round:
+    told = sorted(told, key=lambda one: int(one[1]["rank"]))
+    hosts = tuple(dict.fromkeys(host for host, _, _ in told))
+    ranks = {event["rank"] for _, event, _ in told}
+    return Round(
+        number=number,
+        hosts=hosts,
+        known=len(ranks),
+        ranks=max(len(ranks), *(event.get("world_size") or 0 for _, event, _ in told)),
+        nodes=max(len(hosts), *(event.get("group_world_size") or 0 for _, event, _ in told)),
+        began_ns=min(began_ns for _, _, began_ns in told),
+    )
+
+
+def why_it_began(nodes: Sequence[Mapping[str, Any]], number: int) -> list[str]:
+    """One or two lines about a round that is not the first: after which failure, and on which hosts if they changed."""
+    found, record = rounds_of(nodes), nodes[0]["record"]
+    this, before = found[number], found.get(number - 1)
+    failures = _failures(nodes)
+    lines = []
+    if number - 1 in failures:
+        count, most = sum(ended < number for ended in failures), record.max_restarts
+        of = f" of {most}" if count <= most else ""
+        lines.append(f"restart {count}{of}: {_told(failures[number - 1])}")
+    hosts_before = set(before.hosts) if before else set()
+    if before is None or len(before.hosts) < before.nodes:  # who does not answer now was in it, as planned
+        hosts_before |= set(record.hosts)
+    unknown = this.nodes - len(this.hosts)
+    left = [] if unknown else sorted(hosts_before - set(this.hosts))
+    joined = [host for host in this.hosts if host not in hosts_before]
+    if left or joined or not lines:
+        changes = [f"{folded_names(hosts)} {verb}" for hosts, verb in ((left, "left"), (joined, "joined")) if hosts]
+        where = folded_names(this.hosts) + (f" and {unknown} more" if unknown else "")
+        ranks = counted(this.ranks, "rank")
+        lines.append(f"round {number}: {ranks} on {where}" + (f" ({'; '.join(changes)})" if changes else ""))
+    return lines
+
+
+def _failures(nodes: Sequence[Mapping[str, Any]]) -> dict[int, Failure]:
+    """The failure that ended each round after which the workers were started again."""
+    numbers = {(node["host"], e["start"]): _number(e) for node in nodes for e in _starts(node)}
+    found: dict[int, Failure] = {}
+    for failure in sorted(recovered(nodes), key=lambda failure: (failure.kind, failure.time_ns)):
+        found.setdefault(numbers[failure.host, failure.worker.start], failure)
+    return found
+
+
+def _told(failure: Failure) -> str:
+    worker = failure.worker
+    verb = "was" if worker.text.startswith("killed by ") else "failed with"
+    return f"rank {worker.rank} {verb} {worker.text}"
+
+
+def _starts(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    return (event for event in node.get("events", ()) if event["event"] == "worker_started")
+
+
+def _number(event: Mapping[str, Any]) -> int:
+    told = event.get("round")
+    return int(event["start"] if told is None else told)

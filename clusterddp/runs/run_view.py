@@ -1,0 +1,354 @@
+"""Runs as their hosts' spools tell them: its state, its verdict, its status as JSON. Pure.
+
+Not here: asking the hosts (api.py), which run a command means (runs/choose.py), who failed first
+(runs/verdict_lines.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.verdict.verdict_record import UNKNOWN, VerdictRecord, best
+from clusterddp.runs.notices import carried_notices, copy_notices, following_notices, output_notices, preload_notices
+from clusterddp.runs.preload_hint import slow_imports
+from clusterddp.runs.verdict_lines import NO_PLACE, Verdict, judge, of_record, recovered, to_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from clusterddp.runs.managed_job import JobStatus
+
+Nodes = list[dict[str, Any]]
+ENDED = {"succeeded", "failed", "stopped", "lost"}
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunView:
+    """One run as the hosts tell it: the nodes of its last attempt, and hosts of its plan that did not answer.
+
+    ``earlier``: the nodes of the attempts before, the oldest first. ``spares``: those that wait for a relaunch.
+    ``job``: of the workload manager that has started it, if one has. ``copies``: of its verdict, on its hosts and in
+    the project. ``shown``: the one in the project. ``about``: what the project knows of a run of which no host answers;
+    it has no nodes then. ``watched``: it was followed to its end, so who does not answer is lost; who only looks later
+    cannot tell.
+    """
+
+    run: str
+    nodes: tuple[Mapping[str, Any], ...]
+    silent: tuple[str, ...] = ()
+    earlier: tuple[Mapping[str, Any], ...] = ()
+    spares: tuple[Mapping[str, Any], ...] = ()
+    copies: tuple[VerdictRecord, ...] = ()
+    about: RunRecord | None = None
+    job: JobStatus | None = None
+    shown: VerdictRecord | None = None
+    watched: bool = False
+
+    @property
+    def id(self) -> str:
+        """The run id, as of a ``Run``."""
+        return self.run
+
+    @property
+    def record(self) -> RunRecord:
+        """What the run wrote down of itself when it started."""
+        record: RunRecord = self.nodes[0]["record"] if self.nodes else self.about or RunRecord(hosts=())
+        return record
+
+    @property
+    def kept(self) -> VerdictRecord | None:
+        """The copy of its verdict that counts; None where there is none of the last attempt.
+
+        Of two by as many nodes, as hosts write that have lost each other, the one that was shown here stands.
+        """
+        found, shown = best(self.copies), self.shown
+        if found and shown and shown.place != NO_PLACE:
+            same = (shown.attempt, len(shown.heard)) == (found.attempt, len(found.heard))
+            found = shown if same else found
+        return found if found and found.attempt >= self._seen_attempt else None
+
+    @property
+    def other_copies(self) -> list[VerdictRecord]:
+        """Copies that say something else than the one that counts, each once."""
+        known = {(copy.attempt, copy.writer, copy.heard): copy for copy in self.copies}
+        counts = self.kept or best(self.copies)
+        return [copy for copy in known.values() if counts and copy[:7] != counts[:7]]
+
+    @property
+    def _seen_attempt(self) -> int:
+        return max(int(self.nodes[0]["attempt"]) if self.nodes else 0, self.job.attempt if self.job else 0)
+
+    @property
+    def name(self) -> str:
+        """The run's name, or its id."""
+        return self.record.name or self.run
+
+    @property
+    def attempt(self) -> int:
+        """The last attempt's number."""
+        return max([self._seen_attempt, *(copy.attempt for copy in self.copies)])
+
+    @property
+    def spools(self) -> dict[int, dict[str, str]]:
+        """Each attempt's folder on each of its hosts: attempt → host → spool, in order."""
+        found: dict[int, dict[str, str]] = {}
+        for node in (*self.earlier, *self.nodes):
+            found.setdefault(int(node["attempt"]), {})[node["host"]] = node["spool"]
+        return found
+
+    @property
+    def current(self) -> dict[str, str]:
+        """The last attempt's folder on each host; empty for one that did not answer."""
+        return self.spools.get(self.attempt, {}) | dict.fromkeys(self.silent, "")
+
+    @property
+    def live(self) -> bool:
+        """Whether any node still runs or starts, or the nodes have not agreed yet on how it ended.
+
+        A verdict that stands ends it, whatever a node says that had lost contact with the others.
+        """
+        kept = self.kept
+        if kept and (kept.stands or not self.nodes):
+            return False
+        if any(node["state"] not in ENDED for node in self.nodes) or (self.job and not self.job.over):
+            return True
+        told = kept or any(node["state"] == "lost" for node in self.nodes)
+        return not self.watched and not told and any(node.get("concluding") for node in self.nodes)
+
+    @property
+    def settled(self) -> bool:
+        """Whether its hosts have kept how it ended, and those that they did not hear cannot go on without them."""
+        kept = self.kept
+        if kept is None or kept.stands:
+            return kept is not None
+        missing, least = len(kept.missing), self.record.min_nodes
+        relaunched = self.record.relaunch and missing > len(kept.heard)
+        return not relaunched and (least is None or missing < least)
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When the last node ended, by the operator's clock."""
+        if self.live:
+            return None
+        if self.kept:
+            return self.kept.ended
+        times = [node["exit"]["ended"] - node["clock_offset_ns"] for node in self.nodes if node["exit"]]
+        return max(times, default=None)
+
+    @property
+    def last_output_ns(self) -> int | None:
+        """When any worker of the last attempt printed last, by the operator's clock; None if none ever has."""
+        return max((time_ns for node in self.nodes if (time_ns := _last_output(node)) is not None), default=None)
+
+    def notices(self) -> list[str]:
+        """What the user must know besides of the last attempt: of its output, and of what follows it."""
+        told = [
+            *preload_notices(self.nodes),
+            *carried_notices(self.nodes),
+            *output_notices(self.nodes),
+            *following_notices(self.nodes, live=self.live),
+        ]
+        if self.kept and not self.live:
+            told += copy_notices(self.run, self.kept, self.nodes, self.silent)
+        return told
+
+    def verdict(self) -> Verdict | None:
+        """How it ended, as its hosts have kept it, else by what they tell now; None while it lives."""
+        if self.live:
+            return None
+        verdict = of_record(self.kept, self.nodes) if self.kept else self._judged()
+        notices = (*verdict.notices, *self.notices())
+        return replace(verdict, notices=notices, slow_imports=slow_imports(self.nodes))
+
+    def _judged(self) -> Verdict:
+        """By what the hosts tell now."""
+        return judge(self.nodes, self.silent, watched=self.watched)
+
+    def refined(self) -> RunView:
+        """The same where it was watched to an end that the hosts' verdict knows less of: a lost host tells why by now.
+
+        It changes the line, never state or code.
+        """
+        kept = self.kept
+        if not self.watched or kept is None or len(self.nodes) <= len(kept.heard):
+            return self
+        states = {node["state"] for node in self.nodes}
+        if "lost" not in states or not states <= ENDED:
+            return self
+        own = self._judged()
+        if (own.state, own.exit_code) != (kept.state, kept.exit_code):
+            return self
+        return replace(self, copies=(*self.copies, to_record(own, self.nodes, self.silent)))
+
+    def to_keep(self) -> VerdictRecord | None:
+        """The verdict to be kept in the project; None while there is none."""
+        if self.live or self.kept:
+            return self.kept
+        verdict = self._judged()
+        return None if verdict.state == UNKNOWN else to_record(verdict, self.nodes, self.silent)
+
+    def state(self) -> str:
+        """The contract's word for the run as a whole."""
+        verdict = self.verdict()
+        if verdict:
+            return verdict.state
+        if self.job and (not self.nodes or int(self.nodes[0]["attempt"]) < self.job.attempt):
+            return self.job.state
+        states = {node["state"] for node in self.nodes}
+        if states <= ENDED:
+            return "running"  # they have not agreed on the verdict yet
+        return next((state for state in ("running", "starting") if state in states), "queued")
+
+    def to_json(self, *, hosts: bool = True) -> dict[str, Any]:
+        """The contract's status object; without ``hosts`` the one of ``runs``."""
+        verdict = self.verdict()
+        record = self.record
+        value: dict[str, Any] = {
+            "run": self.run,
+            "name": record.name,
+            "state": self.state(),
+            "attempt": self.attempt,
+            "round": _round(self.nodes),
+            "world_size": _world_size(self.nodes) or record.world_size,
+            "started": _seconds(record.started),
+            "ended": _seconds(self.ended_ns),
+            "exit_code": verdict.exit_code if verdict else None,
+            "verdict": verdict.line if verdict else None,
+            "remedy": (verdict.remedy or None) if verdict else None,
+            "notices": self.notices(),
+            "workdirs": dict(record.workdirs),
+            "own_data": {host: list(paths) for host, paths in record.own_data.items()},
+            "replaced": dict(record.replaced),
+            "job": self.job.number if self.job else None,
+            "waits": self.job.waits or None if self.job else None,
+            "launcher": record.launcher or "ssh",  # runs of earlier versions had no other
+        }
+        value.update(script=record.script, argv=list(record.argv), code=record.code, git=record.git)
+        value["environment"] = record.environment
+        value.update(operator=record.operator, versions=record.versions)
+        if hosts:
+            failures = [*recovered(self.nodes, self.earlier), *(verdict.failures if verdict else ())]
+            value["failures"] = [failure.to_json() for failure in failures]
+            value["last_output"] = _seconds(self.last_output_ns)
+            value["hosts"] = [_host_json(node) for node in self.nodes]
+            value["hosts"] += [self._silent_json(name) for name in self._absent()]
+            for host in value["hosts"]:
+                host["end"] = self._end_json(host["name"])
+            value["spares"] = [_host_json(node) for node in self.spares]
+        return value
+
+    def _end_json(self, name: str) -> dict[str, Any] | None:
+        """How a host's part ended, by the verdict that is kept; None where that does not say."""
+        for end in self.kept.hosts if self.kept else ():
+            if end.host == name:
+                told = {"state": end.state, "reason": end.reason or None, "ended": _seconds(end.ended)}
+                return {**told, "workdir": end.workdir, "exits": dict(end.exits)}
+        return None
+
+    def _absent(self) -> list[str]:
+        """Hosts of the plan that did not answer, or were not asked."""
+        answered = {node["host"] for node in self.nodes}
+        return [name for name in self.record.hosts if name not in answered]
+
+    def _silent_json(self, name: str) -> dict[str, Any]:
+        """A host that did not answer, as the others heard of it last over run control."""
+        host: dict[str, Any] = {"name": name, "state": "unreachable", "ranks": [], "pids": [], "gpus": []}
+        host["last_output"] = None
+        for node in self.nodes:
+            word = ((node.get("peers") or {}).get("nodes") or {}).get(name)
+            if word and word["attempt"] == self.attempt:
+                return {**host, "told": {"by": node["host"], "state": word["state"], "seconds_ago": word["age"]}}
+        return host
+
+
+def run_views(
+    nodes: Iterable[Mapping[str, Any]],
+    unreachable: Sequence[str] = (),
+    kept: Mapping[str, tuple[RunRecord, VerdictRecord]] | None = None,
+    begun: Iterable[RunRecord] = (),
+) -> list[RunView]:
+    """Every run, oldest first.
+
+    Args:
+        nodes: As hosts tell them.
+        unreachable: Hosts of the inventory that did not answer.
+        kept: What the project keeps of runs: by run id their records and verdicts.
+        begun: What it keeps of runs as they began; how they ended is unknown where none of their hosts answers.
+    """
+    by_run: dict[str, Nodes] = {}
+    for node in nodes:
+        by_run.setdefault(node["run"], []).append(dict(node))
+    own = kept or {}
+    found = [_view(run, mine, unreachable, own[run][1] if run in own else None) for run, mine in by_run.items()]
+    for run, (record, copy) in own.items():
+        hosts = tuple(name for name in record.hosts if name in unreachable)
+        if run not in by_run and hosts:
+            found.append(RunView(run=run, nodes=(), silent=hosts, copies=(copy,), about=record))
+    untold = [one for one in begun if one.run not in {*by_run, *own} and set(one.hosts) <= set(unreachable)]
+    found += [RunView(run=one.run, nodes=(), silent=one.hosts, about=one) for one in untold]
+    return sorted(found, key=lambda view: view.record.started or _NEVER)
+
+
+def _view(run: str, mine: Nodes, unreachable: Sequence[str], shown: VerdictRecord | None) -> RunView:
+    """One run by its nodes, by what its workload manager tells of its job, and by what the project keeps of it."""
+    jobs, mine = [one for one in mine if "job" in one], [one for one in mine if "job" not in one]
+    job = jobs[-1]["job"] if jobs else None
+    copies = (*(one["verdict"] for one in (*mine, *jobs) if one.get("verdict")), *((shown,) if shown else ()))
+    if not mine:
+        return RunView(run=run, nodes=(), copies=copies, about=jobs[-1]["record"], job=job)
+    mine.sort(key=lambda node: (int(node["attempt"]), int(node["node_rank"])))
+    taking = [node for node in mine if not node.get("standby")] or mine
+    last = taking[-1]["attempt"]
+    latest = [node for node in taking if node["attempt"] == last]
+    taking_part = {node["host"] for node in latest}
+    return RunView(
+        run=run,
+        nodes=tuple(latest),
+        silent=tuple(name for name in latest[0]["record"].hosts if name in unreachable),
+        earlier=tuple(taking[: -len(latest)]),
+        spares=tuple(node for node in mine if node.get("standby") and node["host"] not in taking_part),
+        copies=copies,
+        job=job,
+        shown=shown,
+    )
+
+
+def _host_json(node: Mapping[str, Any]) -> dict[str, Any]:
+    events = node.get("events", ())
+    starts = [event for event in events if event["event"] == "worker_started"]
+    last = max((event["start"] for event in starts), default=0)
+    ranks = sorted(event["rank"] for event in starts if event["start"] == last)
+    return {
+        "name": node["host"],
+        "state": node["state"],
+        "ranks": ranks,
+        "pids": node.get("pids", []),
+        "gpus": list(node["record"].gpus.get(node["host"], ())),
+        "last_output": _seconds(_last_output(node)),
+    }
+
+
+def _last_output(node: Mapping[str, Any]) -> int | None:
+    told = node.get("last_output")
+    return None if told is None else int(told) - node["clock_offset_ns"]
+
+
+def _round(nodes: Sequence[Mapping[str, Any]]) -> int:
+    """How often the workers were started again in this attempt: as they were told, else by the host that saw most."""
+    events = [event for node in nodes for event in node.get("events", ()) if event["event"] == "worker_started"]
+    told = [event["round"] for event in events if event.get("round") is not None]
+    return max(told or [event["start"] for event in events], default=0)
+
+
+def _world_size(nodes: Sequence[Mapping[str, Any]]) -> int | None:
+    """Of the newest round, which may be smaller or larger than the first; None where its workers are not told of."""
+    events = [event for node in nodes for event in node.get("events", ()) if event["event"] == "worker_started"]
+    newest = max(events, key=lambda event: (event.get("round") or 0, event["start"]), default=None)
+    return newest.get("world_size") if newest else None
+
+
+def _seconds(time_ns: int | None) -> float | None:
+    return None if time_ns is None else round(time_ns / 1e9, 3)

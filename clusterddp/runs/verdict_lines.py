@@ -1,0 +1,147 @@
+"""How a run ended, for its user: the judgement that hosts make too, with what helps. Pure.
+
+Not here: the judgement (remote/shared/verdict/judge.py), which copy of a verdict counts
+(remote/shared/verdict/verdict_record.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import EXIT_NOT_THE_SCRIPT
+from clusterddp.remote.shared.names.host_names import folded_names, in_order
+from clusterddp.remote.shared.verdict import judge as shared
+from clusterddp.remote.shared.verdict.failures import ENDED, OWN, recovered_failures, worker_failures
+from clusterddp.remote.shared.verdict.node_report import end_of
+from clusterddp.remote.shared.verdict.verdict_record import UNKNOWN, made
+from clusterddp.runs import known_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from clusterddp.remote.shared.verdict.failures import FailedWorker
+    from clusterddp.remote.shared.verdict.judge import Failure
+    from clusterddp.remote.shared.verdict.node_report import NodeEnd
+    from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+    from clusterddp.runs.preload_hint import SlowImports
+
+WATCHER = "who watched it"  # in place of a host's name
+NO_PLACE = 1 << 20  # of who writes a verdict without being one of its nodes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """How a run ended: state, exit code (docs/run.md), one line; ``notices`` stand before it, then what helps.
+
+    ``slow_imports``: what its script spent importing installed packages, where that was long.
+    """
+
+    state: str
+    exit_code: int
+    line: str
+    failures: tuple[Failure, ...] = ()
+    notices: tuple[str, ...] = ()
+    remedy: str = ""
+    slow_imports: SlowImports | None = None
+
+    @property
+    def culprits(self) -> tuple[str, ...]:
+        """The host whose own failure came first; nobody where a peer was missed: whose doing that was is not known."""
+        return tuple(failure.host for failure in self.failures[:1] if failure.kind == OWN)
+
+    @property
+    def preface(self) -> tuple[str, ...]:
+        """The lines that stand before ``line``."""
+        return (*self.notices, *([f"remedy: {self.remedy}"] if self.remedy else []))
+
+
+def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = (), *, watched: bool = True) -> Verdict:
+    """The verdict over all nodes of one attempt whose hosts keep none.
+
+    Args:
+        nodes: Each host's node as its ``runs`` operation describes it, with detail; none where no host answers.
+        unreachable: Hosts of the plan that did not answer.
+        watched: They were waited for as the run ended, and are lost; else it may be unknown how it ended.
+    """
+    silent = in_order(unreachable)
+    if not nodes:
+        return _unknown(silent)
+    ends, record = [_end(node) for node in nodes], nodes[0]["record"]
+    found = shared.judge(ends, silent, record.min_nodes, record.max_restarts)
+    if found.by_loss and silent and not watched and not any(end.state == "lost" for end in ends):
+        return _unknown(silent, found.failures)
+    return Verdict(
+        state=found.state,
+        exit_code=found.exit_code,
+        line=found.line,
+        failures=found.failures,
+        notices=(found.notice,) if found.notice else (),
+        remedy=remedy(*found.said),
+    )
+
+
+def _unknown(silent: Sequence[str], failures: tuple[Failure, ...] = ()) -> Verdict:
+    line = f"unknown: {folded_names(silent)} {'do' if silent[1:] else 'does'} not answer now"
+    return Verdict(state=UNKNOWN, exit_code=EXIT_NOT_THE_SCRIPT, line=line, failures=failures)
+
+
+def of_record(record: VerdictRecord, nodes: Sequence[Mapping[str, Any]] = ()) -> Verdict:
+    """The verdict that a run's hosts have kept.
+
+    Args:
+        record: Their copy.
+        nodes: What hosts tell of the run now: the evidence of the first failure is more than the copy has of it.
+    """
+    said = list(record.said)
+    for first in record.failures[:1]:
+        ends = [_end(node) for node in nodes if node["host"] == first.host and node["attempt"] == first.attempt]
+        said += [one.said for end in ends for one in end.failures if one.rank == first.worker.rank]
+    return Verdict(
+        state=record.state,
+        exit_code=record.exit_code,
+        line=record.line,
+        failures=record.failures,
+        notices=(record.notice,) if record.notice else (),
+        remedy=remedy(*said),
+    )
+
+
+def to_record(verdict: Verdict, nodes: Sequence[Mapping[str, Any]], silent: Iterable[str]) -> VerdictRecord:
+    """A verdict that was judged here, as it is kept in the project; hosts' copies by as many nodes count before it."""
+    ends = [_end(node) for node in nodes]
+    judged = shared.Judgement(verdict.state, verdict.exit_code, verdict.line, verdict.failures, len(verdict.failures))
+    notice = verdict.notices[0] if verdict.notices else ""
+    said = [text for first in verdict.failures[:1] for text in (first.worker.text, first.worker.said)]
+    return made(judged._replace(notice=notice, said=tuple(said)), ends, tuple(silent), writer=WATCHER, place=NO_PLACE)
+
+
+def _end(node: Mapping[str, Any]) -> NodeEnd:
+    """A node's end, as its host tells it, else by the evidence that it tells."""
+    end: NodeEnd = node.get("end") or end_of(node)
+    return end
+
+
+def remedy(*texts: str) -> str:
+    """What helps, by the first of these texts that holds a known message; empty if none does."""
+    row = known_messages.find(*texts)
+    return str(row) if row else ""
+
+
+def recovered(nodes: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> list[Failure]:
+    """The failures that were made good, by torchrun's restarts or by a new attempt, by time; nobody is blamed for them.
+
+    Args:
+        nodes: The nodes of the last attempt.
+        earlier: Those of the attempts before.
+    """
+    found = [failure for node in (*earlier, *nodes) for failure in _failures(node, recovered_failures(node))]
+    for node in earlier:
+        found += _failures(node, [one for one in worker_failures(node) if one.kind != ENDED])
+    return sorted(found, key=lambda failure: failure.time_ns)
+
+
+def _failures(node: Mapping[str, Any], workers: Iterable[FailedWorker]) -> list[Failure]:
+    offset = node["clock_offset_ns"]
+    mine = [worker._replace(time_ns=worker.time_ns - offset) for worker in workers]
+    return list(shared.with_host(end_of(node), mine, recovered=True))

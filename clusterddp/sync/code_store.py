@@ -1,0 +1,256 @@
+"""The code of runs, kept in the project: ``.clusterddp/objects``, so that runs can be compared and repeated.
+
+``files/3f/9a2c…`` holds a file's content by its name (chunks.py), ``manifests/DIGEST`` the manifest of a code; its time
+is that of its last use. Codes that no run has used for a month go, and the oldest where all would take more than a
+gigabyte. A manifest may outlive the contents of its files: of a code that alone is larger no file is kept.
+
+What a sync leaves out (files that look like keys above all) is in no manifest, so it never comes here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import shutil
+import stat
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp import project_folder
+from clusterddp.errors import UsageError
+from clusterddp.folders import make_private
+from clusterddp.remote.shared.wire.chunks import content_of, digest_of, hash_file, spans
+from clusterddp.remote.shared.workdir import manifest
+from clusterddp.remote.shared.workdir.manifest import Entry, on_disk
+from clusterddp.text.paths import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from clusterddp.project import Project
+    from clusterddp.sync.project_files import Tree
+
+_log = logging.getLogger("clusterddp")
+FOLDER = "objects"
+MOST_BYTES = 10**9
+MOST_AGE = 30 * 86400.0  # seconds since the last use
+_OFTEN = 86400.0  # seconds after which a code's time is set anew, and what is old is looked for
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_INNER = re.compile(r"[0-9a-f]{2}")
+_FOLDERS = ("files", "manifests")
+_LAST = "last"  # names the code of the run before
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """How one code differs from another: paths, in order."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many files that are."""
+        return len(self.added) + len(self.removed) + len(self.changed)
+
+
+def changes(old: Iterable[Entry], new: Iterable[Entry]) -> Changes:
+    """What tells ``new`` from ``old``; a file that became executable has changed too."""
+    before, after = ({entry.path: entry for entry in entries} for entries in (old, new))
+    return Changes(
+        added=tuple(path for path in after if path not in before),
+        removed=tuple(path for path in before if path not in after),
+        changed=tuple(path for path, entry in after.items() if path in before and before[path] != entry),
+    )
+
+
+def keep(project: Project, tree: Tree) -> Changes | None:
+    """Keep the code of a run that begins; what tells it from that of the run before, or None where that is not kept.
+
+    A project that cannot be written keeps nothing.
+    """
+    folder = project.folder / FOLDER
+    try:
+        for inner in _FOLDERS:
+            project_folder.own(project.folder, FOLDER, inner)
+        project.write(f"{FOLDER}/.lock", b"") if not folder.is_dir() else None
+        with _locked(folder):
+            return _keep(folder, tree)
+    except (OSError, UsageError) as error:
+        _log.debug("the code of this run is not kept in %s: %s", folder, error)
+        return None
+
+
+def load(project: Project, digest: str) -> list[Entry] | None:
+    """The manifest of a code by its digest; None where it is not kept, or damaged."""
+    return _load(project.folder / FOLDER, digest)
+
+
+def content(project: Project, entry: Entry) -> bytes | None:
+    """A file's content; None where it is not kept, or damaged."""
+    try:
+        data = project_folder.read(_place(project.folder / FOLDER, entry.content))
+    except OSError:
+        return None
+    digests = [digest_of(data[start : start + size]) for start, size in spans(len(data))]
+    return data if content_of(digests) == entry.content else None
+
+
+def lay_out(project: Project, entries: Sequence[Entry], into: Path) -> dict[str, tuple[str, ...]] | None:
+    """Put the files of a code below an empty folder, whole and checked; the chunks of those that have several.
+
+    None: not all are kept. Links are left out: a manifest says all about them.
+    """
+    chunks = {}
+    for entry in entries:
+        if entry.kind != manifest.FILE:
+            continue
+        target = os.path.join(os.fsencode(into), on_disk(entry.path))  # noqa: PTH118 - bytes
+        os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120 - bytes
+        try:
+            _copy(_place(project.folder / FOLDER, entry.content), target)
+        except OSError:
+            return None
+        _, digests = hash_file(target)
+        if content_of(digests) != entry.content:
+            return None
+        if len(digests) > 1:
+            chunks[entry.content] = tuple(digests)
+    return chunks
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One at a time: whoever keeps a code must not lose its files to whoever clears away."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(folder / ".lock", flags, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _keep(folder: Path, tree: Tree) -> Changes | None:
+    last = folder / _LAST
+    before = project_folder.read(last, 100).decode(errors="replace") if last.exists() else ""
+    known = folder / "manifests" / tree.digest
+    old = _load(folder, before) if before else None
+    if not known.exists() or time.time() - known.stat().st_mtime > _OFTEN:
+        encoded = manifest.encode(tree.entries)
+        wanted = tree.entries if sum(entry.size for entry in tree.entries) <= MOST_BYTES else ()
+        size = len(encoded) + sum(_store(folder, tree.root, entry) for entry in wanted if entry.kind == manifest.FILE)
+        _write(folder, known, [encoded])
+        _clear_now_and_then(folder, size)
+    _write(folder, last, [tree.digest.encode()])
+    return None if old is None else changes(old, tree.entries)
+
+
+def _store(folder: Path, root: Path, entry: Entry) -> int:
+    """Keep a file's content; how many bytes were written."""
+    target = _place(folder, entry.content)
+    if target.parent.is_symlink():
+        raise OSError(f"{target.parent} is a link")
+    if target.exists():
+        return 0
+    _write(folder, target, _as_hashed(root, entry))
+    return entry.size
+
+
+def _as_hashed(root: Path, entry: Entry) -> Iterator[bytes]:
+    """The bytes of a file that were hashed.
+
+    Raises:
+        OSError: it has others by now.
+    """
+    digests = []
+    with open(os.path.join(os.fsencode(root), on_disk(entry.path)), "rb") as stream:  # noqa: PTH118, PTH123 - bytes
+        for _, size in spans(entry.size):
+            data = stream.read(size)
+            digests.append(digest_of(data))
+            yield data
+    if content_of(digests) != entry.content:
+        raise OSError(f"{shown(entry.path)} changed meanwhile")
+
+
+def _write(folder: Path, target: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file whole, 0600, under a temporary name first."""
+    make_private(target.parent)
+    with project_folder.unfinished(folder.parent, pieces, durable=False) as new:
+        new.replace(target)
+
+
+def _place(folder: Path, digest: str) -> Path:
+    return folder / "files" / digest[:2] / digest[2:]
+
+
+def _load(folder: Path, digest: str) -> list[Entry] | None:
+    if not _DIGEST.fullmatch(digest):  # a host may have said it
+        return None
+    try:
+        entries = manifest.decode(project_folder.read(folder / "manifests" / digest))
+    except (OSError, manifest.BadManifest):  # it is kept no longer, or damaged
+        return None
+    return entries if manifest.digest(entries) == digest else None
+
+
+def _clear_now_and_then(folder: Path, written: int) -> None:
+    """Clear away once a day, and when all that was written since may be too much."""
+    path, now = folder / "cleared", time.time()
+    with contextlib.suppress(OSError, ValueError):
+        kept, when = map(int, project_folder.read(path, 100).split())
+        if kept + written <= MOST_BYTES and 0 <= now - when < _OFTEN:
+            _write(folder, path, [f"{kept + written} {when}".encode()])
+            return
+    _write(folder, path, [f"{_clear(folder, now)} {int(now)}".encode()])
+
+
+def _clear(folder: Path, now: float) -> int:
+    """Remove codes that are too old or too many, and the contents that no other has; how many bytes stay.
+
+    The newest stays whatever its size.
+    """
+    used: set[str] = set()
+    total = 0
+    manifests = sorted((folder / "manifests").iterdir(), key=lambda path: -path.stat().st_mtime)
+    for path in manifests:
+        contents = {entry.content for entry in _load(folder, path.name) or () if entry.kind == manifest.FILE} - used
+        more = path.stat().st_size + sum(_size(_place(folder, name)) for name in contents)
+        if path is manifests[0] or (total + more <= MOST_BYTES and now - path.stat().st_mtime <= MOST_AGE):
+            total += more
+            used |= contents
+        else:
+            path.unlink()
+    for path in _kept(folder):
+        if path.parent.name + path.name not in used:
+            path.unlink()
+    return total
+
+
+def _kept(folder: Path) -> Iterator[Path]:
+    """The contents that are kept: what is no file of ours, or lies behind a link, is left alone."""
+    for inner in (folder / "files").iterdir():
+        if _INNER.fullmatch(inner.name) and inner.is_dir() and not inner.is_symlink():
+            yield from (path for path in inner.iterdir() if _DIGEST.fullmatch(inner.name + path.name))
+
+
+def _copy(source: Path, target: bytes) -> None:
+    """Copy a content; only from a plain file, which ends."""
+    with os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise FileNotFoundError(source)
+        with open(target, "wb") as out:  # noqa: PTH123 - bytes
+            shutil.copyfileobj(file, out)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # of a code too large to be kept
+        return 0

@@ -1,0 +1,99 @@
+"""What a host has that holds an earlier manifest, and what it lacks of the new one; found once for all such hosts."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.remote.shared.workdir import manifest
+from clusterddp.remote.shared.workdir.manifest_difference import difference
+from clusterddp.sync.result import Changes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clusterddp.remote.shared.workdir.manifest import Entry
+    from clusterddp.sync.project_files import Tree
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Base:
+    """A manifest that hosts hold, seen from a tree that they are to hold.
+
+    Attributes:
+        digest: The manifest's; empty: none.
+        told: The tree's manifest as it differs from this one.
+        entries: By path; ``contents``: of its files.
+        changes: What a sync would do.
+        needs: The files whose content is not at their path.
+    """
+
+    digest: str
+    told: bytes
+    entries: Mapping[str, Entry]
+    contents: frozenset[str]
+    changes: Changes
+    needs: tuple[Entry, ...]
+
+
+class Bases:
+    """The manifests that hosts may hold, for one tree."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.known = tree.earlier.digests()
+        self._found: dict[str, Base] = {}
+        self._lock = threading.Lock()
+
+    def of(self, digest: str) -> Base:
+        """The manifest of ``digest``, which a host has named as one of ``known``; made by the first thread that asks.
+
+        Raises:
+            ValueError: it is not here.
+        """
+        with self._lock:
+            if digest not in self._found:
+                self._found[digest] = self._made(digest)
+            return self._found[digest]
+
+    def data(self, digest: str) -> tuple[str, bytes]:
+        """The project's data as a host is sent it that has the data of ``digest``: of that it is told what differs.
+
+        Returns: the digest of what it is compared with, empty for nothing, and the bytes.
+        """
+        earlier = self._tree.earlier.read(digest) if digest else None
+        if earlier is None:
+            return "", self._tree.data_manifest
+        return digest, difference(earlier, self._tree.data_manifest)
+
+    def _made(self, digest: str) -> Base:
+        same = digest == self._tree.digest
+        data = self._tree.manifest if same else self._tree.earlier.read(digest) if digest else b""
+        if data is None:
+            raise ValueError(f"no manifest {digest!r:.80}")
+        there = {entry.path: entry for entry in manifest.decode(data)}
+        told = difference(data, self._tree.manifest)
+        changes, needs = compared(there, self._tree.entries)
+        contents = contents_of(there)
+        return Base(digest=digest, told=told, entries=there, contents=contents, changes=changes, needs=needs)
+
+
+def contents_of(there: Mapping[str, Entry]) -> frozenset[str]:
+    """The contents of these files."""
+    return frozenset(entry.content for entry in there.values() if entry.kind == manifest.FILE)
+
+
+def compared(there: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[Changes, tuple[Entry, ...]]:
+    """What a sync of ``entries`` changes where these are, and the files whose content is not at their path."""
+    differing = [entry for entry in entries if there.get(entry.path) != entry]
+    changes = Changes(
+        new=tuple(entry.path for entry in differing if entry.path not in there),
+        changed=tuple(entry.path for entry in differing if entry.path in there),
+        gone=tuple(sorted(there.keys() - {entry.path for entry in entries})),
+    )
+    return changes, tuple(entry for entry in differing if _lacks(there.get(entry.path), entry))
+
+
+def _lacks(there: Entry | None, entry: Entry) -> bool:
+    return entry.kind == manifest.FILE and (there is None or (there.kind, there.content) != (entry.kind, entry.content))

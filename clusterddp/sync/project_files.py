@@ -1,0 +1,310 @@
+"""The project's files as a manifest: which of them are synced, which are not and why, within limits.
+
+In a git project these are the files git knows and the untracked ones it does not ignore, as they are now;
+elsewhere all that no .gitignore names (sync/gitignore.py). Everything left out that a user might miss is named in
+``Tree.skipped``.
+
+Code is what git tracks, and files of a program by their names: it is the same on all hosts. All else is data, of which
+hosts may have versions of their own (remote/workdir/data.py).
+
+Not here: bringing them to hosts (sync/send_code.py).
+"""
+
+# Names are bytes here, because a file name may be no text; pathlib has none such.
+# ruff: noqa: PTH115, PTH118, PTH120, PTH123
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import SyncError, UsageError
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.remote.shared.wire.chunks import content_of, digest_of
+from clusterddp.remote.shared.workdir import manifest
+from clusterddp.remote.shared.workdir.manifest import Entry, as_text, on_disk
+from clusterddp.sync import git
+from clusterddp.sync.earlier import FOLDER, Earlier
+from clusterddp.sync.gitignore import unreadable, walk
+from clusterddp.sync.hash_cache import FILE_NAME, HashCache
+from clusterddp.sync.ignored import IgnoredData, ignored_data
+from clusterddp.sync.ignored import notice as ignored_notice
+from clusterddp.text.folding import few
+from clusterddp.text.paths import shown
+from clusterddp.text.units import human_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from clusterddp.project import Project
+
+MAX_BYTES = 500 * 10**6
+MAX_FILES = 20_000
+_GIVE_UP = 10 * MAX_FILES  # listed before a folder is refused unseen
+_REMEDY = "keep them out with .gitignore, or allow more with --sync-limit SIZE"
+_NEVER = frozenset((b".git", b".clusterddp", b"__pycache__"))
+_KEY_NAME = re.compile(
+    rb"\.env(\..*)?|.*\.(pem|key|p12|pfx|ppk)|id_(rsa|dsa|ecdsa|ed25519|ecdsa_sk|ed25519_sk)"
+    rb"|\.netrc|\.pypirc|\.git-credentials",
+    re.IGNORECASE,
+)
+_CODE_NAME = re.compile(r".*\.(py|pyx|sh|toml|yaml|yml|cfg|ini)", re.IGNORECASE | re.DOTALL)
+_EXAMPLE = re.compile(rb"\.env\.(example|sample|template|dist)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """A file of the project that is not synced, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tree:
+    """What is synced, as it was when scanned.
+
+    Attributes:
+        root: The project's folder.
+        entries: The code, in the manifest's order.
+        digest: The manifest's digest: the code of a run.
+        size: Bytes in all, data too.
+        skipped: What is left out.
+        git: ``{commit, dirty}``, None outside git.
+        ignored: Data that git ignores.
+        chunks: The digests of the chunks of each content that has several.
+        manifest: The code's manifest.
+        data: The data, in order.
+        data_manifest: The data's manifest.
+        data_digest: Its digest; empty where the project has no data; None where that of hosts is left alone.
+        earlier: The manifests of earlier syncs.
+    """
+
+    root: Path
+    entries: tuple[Entry, ...]
+    manifest: bytes
+    digest: str
+    size: int
+    skipped: tuple[Skipped, ...]
+    git: dict[str, str | bool | None] | None
+    ignored: tuple[IgnoredData, ...] = ()
+    chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    data: tuple[Entry, ...] = ()
+    data_manifest: bytes = b""
+    data_digest: str | None = None
+    earlier: Earlier = field(default_factory=Earlier)
+
+    def keep_manifests(self) -> None:
+        """Keep the manifests: hosts that are sent them are told next time only what differs."""
+        self.earlier.keep(self.digest, self.manifest)
+        if self.data_digest:
+            self.earlier.keep(self.data_digest, self.data_manifest)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """One line for each reason why something is not synced."""
+        reasons: dict[str, list[str]] = {}
+        for item in self.skipped:
+            reasons.setdefault(item.reason, []).append(shown(item.path))
+        lines = [f"not synced, {reason}: {few(paths, 5)}" for reason, paths in reasons.items()]
+        return (*lines, *([ignored_notice(self.ignored)] if self.ignored else []))
+
+
+def is_code(path: str) -> bool:
+    """Whether a file is code by its name, whether git tracks it or not."""
+    return bool(_CODE_NAME.fullmatch(path))
+
+
+def new_data(project: Project, folder: Path, paths: Iterable[str]) -> list[str]:
+    """Which of the files ``paths`` below ``folder`` are data that a sync of the project takes, by their paths in it."""
+    inside = os.path.realpath(os.fsencode(folder))
+    root = os.path.realpath(os.fsencode(project.root))
+    if inside != root and not inside.startswith(root + b"/"):
+        return []
+    here = [os.path.join(inside, on_disk(path))[len(root) + 1 :] for path in paths]
+    within_git = os.path.lexists(os.path.join(root, b".git"))
+    synced = set(git.list_untracked(root) if within_git else walk(root, _NEVER))
+    return [as_text(path) for path in here if path in synced and not is_code(as_text(path))]
+
+
+def scan(project: Project, limit: int | None = None) -> Tree:
+    """Look at the project's files and hash those that changed since the last scan.
+
+    Args:
+        project: The project.
+        limit: ``--sync-limit`` in bytes; given, it also lifts the limit on the number of files.
+
+    Raises:
+        SyncError: the folder is a home or ``/``, holds too much, or a file cannot be read.
+    """
+    root = on_disk(as_text(os.fsencode(project.root)))
+    _refuse_home(root)
+    listed = git.list_files(root)
+    names = _without_environments(walk(root, _NEVER) if listed is None else listed.files, root)
+    found = _look(root, names) if listed is None else {name: listed.files[name] for name in names}
+    tracked = {as_text(name) for name in listed.tracked} if listed else frozenset[str]()
+    _refuse_large(found, MAX_BYTES if limit is None else limit, MAX_FILES if limit is None else None)
+    skipped: list[Skipped] = []
+    chunks: dict[str, tuple[str, ...]] = {}
+    every = list(_entries(project, root, dict(sorted(found.items())), skipped, chunks))
+    entries = tuple(entry for entry in every if entry.path in tracked or is_code(entry.path))
+    encoded = manifest.encode(entries)
+    data = tuple(entry for entry in every if not (entry.path in tracked or is_code(entry.path)))
+    data_manifest = manifest.encode(data)
+    return Tree(
+        root=project.root,
+        entries=entries,
+        manifest=encoded,
+        digest=digest_of(encoded),
+        size=sum(entry.size for entry in every),
+        data=data,
+        data_manifest=data_manifest,
+        data_digest=digest_of(data_manifest) if data else "",
+        skipped=tuple(skipped),
+        git=None if listed is None else git.commit_and_dirty(root),
+        ignored=() if listed is None else ignored_data(root),
+        chunks=chunks,
+        earlier=Earlier(folder=project.folder / FOLDER),
+    )
+
+
+def _refuse_home(root: bytes) -> None:
+    home = os.path.realpath(os.fsencode(Path.home()))
+    if (home + b"/").startswith(root.rstrip(b"/") + b"/"):
+        what = "the home folder" if root == home else "a folder above the home folder"
+        raise SyncError(
+            f"the project would be {os.fsdecode(root)}, {what}",
+            remedy="go to the project's own folder, or make one there with: git init",
+        )
+
+
+def _without_environments(names: Iterable[bytes], root: bytes) -> list[bytes]:
+    """Without what is never synced: git's own files, ours, bytecode, virtual environments."""
+    kept: list[bytes] = []
+    for name in names:
+        if not _NEVER.intersection(name.split(b"/")) and not name.endswith(b".pyc"):
+            kept.append(name)
+        if len(kept) > _GIVE_UP:
+            raise SyncError(f"{os.fsdecode(root)} holds more than {_GIVE_UP} files", remedy=_REMEDY)
+    environments = {os.path.dirname(name) for name in kept if name.endswith(b"/pyvenv.cfg")}
+    if not environments:
+        return kept
+    return [name for name in kept if environments.isdisjoint(_above(name))]
+
+
+def _above(name: bytes) -> Iterator[bytes]:
+    while name:
+        name = os.path.dirname(name)
+        yield name
+
+
+def _look(root: bytes, names: list[bytes]) -> dict[bytes, os.stat_result]:
+    """The lstat of every file that is there."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = os.lstat(os.path.join(root, name))
+        except (FileNotFoundError, NotADirectoryError):  # removed since it was listed
+            continue
+        except OSError as error:
+            raise unreadable(name, error) from error
+    return found
+
+
+def _refuse_large(found: dict[bytes, os.stat_result], most_bytes: int, most_files: int | None) -> None:
+    total = sum(info.st_size for info in found.values())
+    if total > most_bytes:
+        sizes = _by_folder({name: info.st_size for name, info in found.items()}, total)
+        largest = ", ".join(f"{path} ({human_size(size)})" for path, size in sizes)
+        raise SyncError(
+            f"the project holds {human_size(total)}, more than {human_size(most_bytes)}; largest: {largest}",
+            remedy=_REMEDY,
+        )
+    if most_files is not None and len(found) > most_files:
+        counts = _by_folder(dict.fromkeys(found, 1), len(found))
+        largest = ", ".join(f"{path} ({counted(count, 'file')})" for path, count in counts)
+        raise SyncError(
+            f"the project holds {len(found)} files, more than {most_files}; largest: {largest}", remedy=_REMEDY
+        )
+
+
+def _by_folder(weights: dict[bytes, int], total: int) -> list[tuple[str, int]]:
+    """The three heaviest entries, looking into a folder that holds nearly everything."""
+    prefix = b""
+    while True:
+        sums: Counter[bytes] = Counter()
+        for name, weight in weights.items():
+            if name.startswith(prefix):
+                head, slash, _ = name[len(prefix) :].partition(b"/")
+                sums[prefix + head + slash] += weight
+        (first, weight), *_ = top = sums.most_common(3)
+        if weight < 0.9 * total or not first.endswith(b"/"):
+            return [(shown(as_text(name)), weight) for name, weight in top]
+        prefix = first
+
+
+def _entries(
+    project: Project,
+    root: bytes,
+    found: dict[bytes, os.stat_result],
+    skipped: list[Skipped],
+    chunks: dict[str, tuple[str, ...]],
+) -> Iterator[Entry]:
+    known = HashCache(project.folder)
+    real_root = os.path.realpath(root)
+    for name, info in found.items():
+        path = as_text(name)
+        reason = ""
+        if stat.S_ISLNK(info.st_mode):
+            target = _link_target(root, real_root, name)
+            reason = "" if target else "links that lead out of the project"
+            if target:
+                yield manifest.link_entry(path, target)
+        elif not stat.S_ISREG(info.st_mode):
+            reason = "neither files nor links"
+        elif _looks_like_key(root, name):
+            reason = "they look like keys"
+        else:
+            try:
+                size, digests = known.get(root, name, info)
+            except OSError as error:
+                raise unreadable(name, error) from error
+            content = content_of(digests)
+            if len(digests) > 1:
+                chunks[content] = tuple(digests)
+            yield Entry(path, manifest.FILE, bool(info.st_mode & stat.S_IXUSR), size, content)
+        if reason:
+            skipped.append(Skipped(path=path, reason=reason))
+    if project.folder.is_dir() and known.changed:
+        with contextlib.suppress(UsageError):  # a project that cannot be written is hashed anew each time
+            project.write(FILE_NAME, known.encoded())
+
+
+def _link_target(root: bytes, real_root: bytes, name: bytes) -> str | None:
+    """The relative target of a link that stays inside the project, else None."""
+    full = os.path.join(root, name)
+    target = os.readlink(full)
+    place = os.path.realpath(full)
+    if place != real_root and not place.startswith(real_root + b"/"):
+        return None
+    if target.startswith(b"/"):
+        target = os.path.relpath(place, os.path.realpath(os.path.dirname(full)))
+    return as_text(target) if manifest.stays_inside(as_text(name), as_text(target)) else None
+
+
+def _looks_like_key(root: bytes, name: bytes) -> bool:
+    base = name[name.rfind(b"/") + 1 :]
+    if _KEY_NAME.fullmatch(base):
+        return not _EXAMPLE.fullmatch(base)
+    if not base.startswith(b"id_") or base.endswith(b".pub"):
+        return False
+    try:
+        with open(os.path.join(root, name), "rb") as stream:
+            return b"PRIVATE KEY" in stream.read(200)
+    except OSError as error:
+        raise unreadable(name, error) from error

@@ -1,0 +1,326 @@
+"""Syncing the project's files to hosts: the same manifest on each, proved by its digest.
+
+Two round trips at most: ask every host whether it has the digest already; send the others the manifest and
+the chunks they have nowhere, each read and compressed once for all. `unchanged` costs the first one only. A host that
+has other data of the project is asked once more, which of it would be put there: a conflict on one host is told before
+any host is changed.
+
+Which files: sync/project_files.py. What a host replaces, keeps and refuses: remote/workdir/sync_operations.py and
+data.py.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from clusterddp.errors import HostError, SyncError
+from clusterddp.hosts import fanout
+from clusterddp.hosts.answers import PATHS, Limit
+from clusterddp.hosts.fanout import reading_answer
+from clusterddp.remote.shared.wire.chunk_stream import bundles_of
+from clusterddp.remote.shared.workdir.manifest import FILE, Entry
+from clusterddp.sync.earlier_manifest import Bases, compared, contents_of
+from clusterddp.sync.result import Changes, HostSync, KeptFile, StandingData, SyncResult, refuse_conflicts
+from clusterddp.sync.transfer.between_hosts import AUTO
+from clusterddp.sync.transfer.progress_rate import Transfer
+from clusterddp.sync.transfer.send import send
+from clusterddp.sync.transfer.upload import Files, Uploads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.remote.shared.wire.chunks import Chunk
+    from clusterddp.sync.project_files import Tree
+    from clusterddp.sync.transfer.between_hosts import Spread
+
+_NO_LISTS = b"{}"  # a manifest alone is sent without its files' chunks
+_TRIES = 3  # a host may change between being asked and being sent
+_ASKING = 600.0  # seconds; another sync may hold the folder
+
+
+def sync(
+    hosts: Sequence[Host],
+    tree: Tree,
+    *,
+    workdir: str,
+    name: str = "",
+    subfolder: str = "",
+    progress: Callable[[str], None] = lambda _: None,
+    spread: Spread = AUTO,
+    take: str = "",
+) -> SyncResult:
+    """Make every host hold the code of ``tree``, and no earlier code, in its workdir; and its data, as data.py says.
+
+    Args:
+        hosts: The hosts.
+        tree: What ``files.scan`` gave.
+        workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
+        name: Of the folder beside the workdir that is meant; empty for the workdir itself.
+        subfolder: A folder of the workdir that is to be there, for a worker's cwd.
+        progress: Takes how far it has come, once it has taken some seconds.
+        spread: Whether hosts pass chunks on.
+        take: Whose version of data counts where project and host changed it: ``project`` or ``host``; empty: neither.
+
+    Raises:
+        HostError: one host failed, or a run is live there with other code; HostsError: several did.
+        SyncError: a file changed while it was sent, or a host's digest is not the tree's, or data was changed in the
+            project and on a host.
+    """
+    began = time.monotonic()
+    bases = Bases(tree)
+    wanted = {"folders": [subfolder] * bool(subfolder), "name": name, "made": True, "take": take}
+    jobs = [_Job(host, tree, bases, host.entry.workdir or workdir, **wanted) for host in hosts]
+    waiting = jobs
+    for _ in range(_TRIES):
+        waiting = _lacking(waiting, subfolder, name)
+        if not waiting:
+            break
+        tree.keep_manifests()
+        every = (*tree.entries, *tree.data)
+        uploads = Uploads(every, tree.chunks, Files.below(tree.root, every, tree.chunks), tree.manifest)
+        for turn in turns(waiting):
+            send(turn, uploads, Transfer("syncing", progress, rate=spread.rate), spread)
+        waiting = [job for job in waiting if job.result is None]
+    for job in waiting:
+        raise HostError(job.name, "its files change while they are synced", remedy="see what writes to the workdir")
+    proved = tuple(_proved(job.result, tree) for job in jobs if job.result)
+    return SyncResult(digest=tree.digest, hosts=proved, seconds=time.monotonic() - began, subfolder=subfolder)
+
+
+def _lacking(jobs: Sequence[_Job], subfolder: str, name: str) -> list[_Job]:
+    """Ask every host what it has: those that lack something.
+
+    Raises:
+        SyncError: data was changed in the project and on a host.
+    """
+    fanout.values(fanout.each(jobs, _Job.ask))
+    fanout.values(fanout.each(_at_odds(jobs), _Job.ask))
+    lacking = [job for job in jobs if job.result is None]
+    fanout.values(fanout.each([job for job in lacking if job.undecided], _Job.ask_data))
+    refuse_conflicts({job.name: job.conflicts for job in lacking}, subfolder=subfolder, name=name)
+    return lacking
+
+
+def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str, take: str = "") -> tuple[HostSync, ...]:
+    """What ``sync`` would send and remove; ``digest`` is empty where something would change.
+
+    Raises:
+        HostError: one host failed; HostsError: several did.
+    """
+    bases = Bases(tree)
+    jobs = [_Job(host, tree, bases, host.entry.workdir or workdir, prove=True, take=take) for host in hosts]
+    return tuple(fanout.values(fanout.each(jobs, _Job.preview)))
+
+
+def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "") -> tuple[HostSync, ...]:
+    """Each host's workdir and the digest of the code in it, for a run without sync.
+
+    ``digest`` is empty where no sync put the code, or somebody changed it since.
+
+    Raises:
+        HostError: one host failed; HostsError: several did.
+    """
+
+    def ask(host: Host) -> HostSync:
+        args = {"workdir": host.entry.workdir or workdir, "digest": "", "name": name}
+        answer = host.call("workdir_state", args, timeout=_ASKING, limit=PATHS)
+        with reading_answer(host.name):
+            told = _lines(answer["notice"], answer["links"])
+            return HostSync(name=host.name, workdir=str(answer["workdir"]), digest=str(answer["digest"]), told=told)
+
+    return tuple(fanout.values(fanout.each(hosts, ask)))
+
+
+class Sharing(Protocol):
+    """One host's part, and a name for its folder, the same on all hosts that may share it."""
+
+    shared: str | None
+
+
+S = TypeVar("S", bound=Sharing)
+
+
+class _Job:
+    """The sync of one host."""
+
+    operation = "sync_apply"
+
+    def __init__(self, host: Host, tree: Tree, bases: Bases, workdir: str, **wanted: Any) -> None:
+        self.name = host.name
+        self.result: HostSync | None = None
+        self.live: tuple[str, ...] = ()
+        self.shared: str | None = None
+        self.needs: tuple[Entry, ...] = ()
+        self.changes = Changes()
+        self._first_changes = Changes()  # a host that changes meanwhile is asked several times
+        self.told: bytes | None = None
+        self.undecided = False  # what of the data is to be put is the host's to judge, by a question of its own
+        self.conflicts: tuple[str, ...] = ()
+        self._standing: dict[str, str] = {}
+        self._news: list[str] = []
+        self._have: frozenset[str] = frozenset()  # contents and chunks
+        chunks = sum(map(len, tree.chunks.values()))  # it may have all of them, and an edit of each file
+        self._limit = Limit.of_files(len(tree.entries) + len(tree.data) + chunks)
+        self.host, self._tree, self._bases = host, tree, bases
+        self._data_paths = {entry.path for entry in tree.data}  # what was code once may be data by now
+        self._data_told = b""
+        self.args: dict[str, Any] = {
+            "workdir": workdir,
+            "digest": tree.digest,
+            "links": dict(host.entry.links),
+            "known": bases.known,
+            "data": tree.data_digest,
+            **wanted,
+        }
+
+    def ask(self) -> None:
+        """Ask which files the host has; sets ``result`` if it has all."""
+        answer = self.host.call("workdir_state", self.args, timeout=_ASKING, limit=self._limit)
+        self._first_changes = self._first_changes or self.changes
+        self.result, self._standing, self.conflicts, self.undecided = None, {}, (), False
+        with reading_answer(self.name):
+            self._take(answer)
+
+    def _take(self, answer: Any) -> None:
+        self.live, self.shared = tuple(map(str, answer["live"])), answer["shared"] and str(answer["shared"])
+        self._take_standing(answer["data"])
+        if answer["ready"]:
+            workdir, told = str(answer["workdir"]), _lines(answer["notice"], answer["links"])
+            self.result = HostSync(
+                name=self.name, workdir=workdir, digest=self._tree.digest, told=told, data=self._data()
+            )
+            return
+        self.workdir = str(answer["workdir"])
+        base = self._bases.of(str(answer["base"]))
+        self.told, changes, self.needs, contents = base.told, base.changes, base.needs, base.contents
+        edited = bool(base.digest and (answer["have"] or answer["gone"]))
+        if answer["have"] or answer["gone"]:
+            removed = set(map(str, answer["gone"]))
+            there = {path: entry for path, entry in base.entries.items() if path not in removed}
+            for path, kind, executable, size, content in answer["have"]:
+                there[str(path)] = Entry(str(path), str(kind), executable, size, str(content))
+            (changes, self.needs), contents = compared(there, self._tree.entries), contents_of(there)
+        gone = tuple(path for path in changes.gone if path not in self._data_paths)
+        self.changes = replace(changes, gone=gone)
+        self._have = contents.union(map(str, answer["chunks"]))
+        # A host that is asked once more has changed meanwhile.
+        self.args.update(base=base.digest, edited=edited, prove=True, data_base="", data_size=0)
+        self.undecided = not (answer["data"]["settled"] or answer["data"]["empty"])
+        if not answer["data"]["settled"]:
+            self._send_data(str(answer["data"]["digest"]))
+        if answer["data"]["empty"]:
+            self._put_data([entry.path for entry in self._tree.data], self._tree.data)
+
+    def _send_data(self, digest: str) -> None:
+        """Have the project's data sent, to a host that has that of ``digest``."""
+        base, self._data_told = self._bases.data(digest)
+        self.args.update(data_base=base, data_size=len(self._data_told))
+        self.told = (self.told or b"") + self._data_told
+
+    def _put_data(self, new: Sequence[str], put: Sequence[Entry]) -> None:
+        """Plan to send these data files; ``new``: the paths at which the host has no file."""
+        self.needs = (*self.needs, *(entry for entry in put if entry.kind == FILE))
+        changed = tuple(entry.path for entry in put if entry.path not in set(new))
+        before = self.changes
+        self.changes = replace(before, new=(*before.new, *new), changed=(*before.changed, *changed))
+
+    def ask_data(self) -> None:
+        """Ask what of the project's data would be put on the host, and what is in conflict with the host's own."""
+        told = self._data_told
+        args = {**self.args, "manifest": len(told), "lists": len(_NO_LISTS)}
+        compress = self.host.entry.connection != "local"
+        pieces = bundles_of(told + _NO_LISTS, compress=compress)
+        answer = self.host.upload("data_state", args, pieces, timeout=_ASKING, limit=self._limit)
+        with reading_answer(self.name):
+            if "missing" in answer:  # another sync came in between: it is asked once more
+                return
+            put, new = set(map(str, answer["put"])), [str(path) for path in answer["new"]]
+            self._have = self._have.union(map(str, answer["chunks"]))
+            self.conflicts = tuple(str(path) for path in answer["conflicts"])
+            self._put_data(new, [entry for entry in self._tree.data if entry.path in put])
+
+    def _take_standing(self, answer: Any) -> None:
+        self._standing.update((str(path), str(content)) for path, content in answer["standing"])
+        self._news += [path for path in map(str, answer["news"]) if path not in self._news]
+
+    def _data(self) -> StandingData:
+        return StandingData(versions=self._standing, news=tuple(self._news))
+
+    def preview(self) -> HostSync:
+        """Ask, and say what sending would do."""
+        self.ask()
+        if self.undecided and not self.result:
+            self.ask_data()
+        size = sum(entry.size for entry in self.needs)
+        return self.result or HostSync(
+            name=self.name,
+            workdir=self.workdir,
+            digest="",
+            sent=len(self.needs),
+            sent_bytes=size,
+            removed=len(self.changes.gone),
+            changes=self.changes,
+            conflicts=self.conflicts,
+        )
+
+    def lacking(self, uploads: Uploads) -> tuple[Chunk, ...]:
+        """The chunks that lie nowhere on the host, each once, in the tree's order."""
+        contents = [entry for entry in self.needs if entry.content not in self._have]
+        chunks = dict.fromkeys(chunk for entry in contents for chunk in uploads.chunks(entry))
+        found = tuple(chunk for chunk in chunks if chunk.digest not in self._have)
+        self.args["reuse"] = len(contents) < len(self.needs) or len(found) < len(chunks)
+        return found
+
+    def take(self, answer: Any) -> None:
+        """Take the answer to what was sent."""
+        with reading_answer(self.name):
+            self.result = None if "missing" in answer else self._synced(answer)
+
+    def _synced(self, answer: Any) -> HostSync:
+        self._take_standing(answer)
+        return HostSync(
+            name=self.name,
+            workdir=str(answer["workdir"]),
+            digest=str(answer["digest"]),
+            sent=int(answer["sent"]),
+            sent_bytes=sum(entry.size for entry in self.needs),
+            removed=int(answer["removed"]),
+            kept=tuple(KeptFile(path=str(path), kept_as=str(kept_as)) for path, kept_as in answer["kept"]),
+            told=_lines(answer["notice"], answer["links"]),
+            changes=self._first_changes or self.changes,
+            data=self._data(),
+        )
+
+
+def _lines(notice: Any, links: Sequence[Any]) -> tuple[str, ...]:
+    """A host's lines on its folder."""
+    return tuple(str(line) for line in (notice, *links) if line)
+
+
+def _at_odds(jobs: Sequence[_Job]) -> list[_Job]:
+    """Hosts that take a run for live which others that share the folder do not: its own host has said by now."""
+    live: dict[str, list[tuple[str, ...]]] = {}
+    for job in jobs:
+        if job.shared:
+            live.setdefault(job.shared, []).append(job.live)
+    return [job for job in jobs if job.shared and set(job.live) != set.intersection(*map(set, live[job.shared]))]
+
+
+def turns(jobs: Sequence[S]) -> Iterator[list[S]]:
+    """All at once, but one host first where several share a folder: the others then find its files in place."""
+    leaders: dict[object, S] = {}
+    for job in jobs:
+        leaders.setdefault(job.shared or job, job)
+    first = set(leaders.values())
+    yield [job for job in jobs if job in first]
+    yield [job for job in jobs if job not in first]
+
+
+def _proved(host: HostSync, tree: Tree) -> HostSync:
+    if host.digest != tree.digest:
+        message = f"{host.name}: the code in {host.workdir} is not the project's"
+        raise SyncError(message, remedy="sync again")
+    return host

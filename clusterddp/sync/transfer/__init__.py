@@ -1,0 +1,1 @@
+"""How chunks of files travel between this machine and the hosts."""

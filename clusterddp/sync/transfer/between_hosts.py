@@ -1,0 +1,313 @@
+"""A transfer in which hosts pass chunks on: each is sent once from here, where that saves time.
+
+It begins as any other, with different chunks for each host. As soon as it is measured that the rest would take longer
+from here alone, the hosts listen, each on its address between the hosts, and take from each other what the schedule
+says. Each operation stays open until all have everything.
+
+Not here: who gets what from whom (schedule.py); the hosts' side (remote/transfer/host_to_host.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clusterddp.errors import ClusterddpError, HostError, PlanError
+from clusterddp.facts import network
+from clusterddp.facts.host import Addresses
+from clusterddp.hosts.answers import PATHS
+from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.hosts.outgoing import Outgoing
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.wire.frames import parse_json
+from clusterddp.sync.transfer.chunk_units import units_of
+from clusterddp.sync.transfer.schedule import OPERATOR, Order, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.remote.shared.wire.chunks import Chunk
+    from clusterddp.sync.transfer.certificates import Authority
+    from clusterddp.sync.transfer.progress_rate import Transfer
+    from clusterddp.sync.transfer.upload import Uploads
+
+_TICK = 0.25  # seconds between two looks at what is late
+_ALL_READY = 10.0  # seconds after which hosts that are not ready yet are not waited for
+_MOST_PORT = 65535
+_STEP = 1 << 18
+_log = logging.getLogger("clusterddp")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spread:
+    """How a transfer may be spread.
+
+    Attributes:
+        mode: ``auto``: where it saves time; ``on``: always, and hosts with a live run pass on too; ``off``: never.
+        rate: Bytes a second that each host sends at most; None: no limit.
+        notify: Takes a line for the user.
+    """
+
+    mode: str = "auto"
+    rate: int | None = None
+    notify: Callable[[str], None] = lambda _line: None
+
+
+AUTO = Spread()
+
+
+class Job(Protocol):
+    """One host's part of a transfer."""
+
+    name: str
+    host: Host
+    operation: str
+    args: dict[str, Any]
+    told: bytes | None  # what is sent of the manifest; None: all
+
+    def lacking(self, uploads: Uploads) -> Sequence[Chunk]:
+        """The chunks that lie nowhere on the host."""
+
+    def take(self, answer: Any) -> None:
+        """Take the operation's result.
+
+        Raises:
+            HelperError: it is damaged.
+        """
+
+
+@dataclass(kw_only=True, slots=True)
+class _Member:
+    """One host.
+
+    Attributes:
+        name: Of the host; ``label`` is its name in certificates.
+        todo: What its writing thread is to do: orders, frames; None: the end.
+        where: Its addresses, as it told them.
+        live: A run is live there.
+        place: Address and port at which it passes on.
+    """
+
+    name: str
+    job: Job
+    label: str
+    outgoing: Outgoing = field(default_factory=Outgoing)
+    todo: queue.SimpleQueue[Order | dict[str, Any] | None] = field(default_factory=queue.SimpleQueue)
+    where: Addresses | None = None
+    live: bool = False
+    place: tuple[str, int] | None = None
+    asked: str = ""  # the address it is to listen on
+    told: bool = False
+    ended: bool = False
+
+
+class PassedOn:
+    """One transfer to several hosts; a thread a host reads, one writes, one looks after what is late."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        uploads: Uploads,
+        transfer: Transfer,
+        spread: Spread,
+        lacking: Mapping[str, Mapping[Chunk, None]],
+    ) -> None:
+        self._uploads, self._transfer, self._spread = uploads, transfer, spread
+        self._units, wants = units_of(uploads.every, lacking)
+        self._schedule = Schedule(self._units, wants)
+        self._schedule.spreading = spread.mode == "on"
+        self._members = {
+            job.name: _Member(name=job.name, job=job, label=f"h{number}") for number, job in enumerate(jobs)
+        }
+        self._labels = {member.label: member.name for member in self._members.values()}
+        self._awaited = set(self._members)  # neither ready nor gone
+        self._began = time.monotonic()
+        self._authority: Authority | None = None
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._error: Exception | None = None  # what has ended all of it
+
+    def run(self) -> list[Outcome[None]]:
+        """Each host's outcome."""
+        looking = threading.Thread(target=self._look, name="spread", daemon=True)
+        looking.start()
+        try:
+            outcomes = each(self._members.values(), self._follow, at_once=len(self._members))
+        finally:
+            self._over.set()
+        if self._error:
+            raise self._error
+        return outcomes
+
+    def _follow(self, member: _Member) -> None:
+        """One host's operation, from its request to its answer."""
+        job = member.job
+        args = {**job.args, **self._uploads.sizes(job.told), "spread": True}
+        writing = threading.Thread(target=self._write, args=(member,), name=f"spread {member.name}", daemon=True)
+        writing.start()
+        try:
+            with contextlib.closing(job.host.stream(job.operation, args, member.outgoing, limit=PATHS)) as frames:
+                for frame in frames:
+                    if frame.header["kind"] == "end":
+                        with reading_answer(member.name):
+                            answer = parse_json(frame.body)
+                        job.take(answer)
+                        return
+                    with reading_answer(member.name):
+                        self._hear(member, Fields(frame.header))
+        finally:
+            with self._lock:
+                self._awaited.discard(member.name)
+                self._schedule.gone(member.name)
+                self._go_on()
+            member.outgoing.detach()  # it may never have been attached
+            member.todo.put(None)
+
+    def _hear(self, member: _Member, told: Fields) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if told.there("here"):
+                here = told.part("here")
+                member.where, member.live = Addresses.from_json(member.name, told.raw("here")), here.flag("live")
+                self._awaited.discard(member.name)
+                self._schedule.come(member.name)
+                if self._authority:
+                    self._join()
+                self._begin()
+            elif told.there("have"):
+                unit = told.number("have", len(self._units) - 1)
+                self._transfer.add(self._schedule.arrived(member.name, unit, now))
+            elif told.there("failed"):
+                self._failed(member, told)
+            elif told.there("port"):
+                self._listens(member, told.part("port"))
+            self._go_on()
+
+    def _failed(self, member: _Member, told: Fields) -> None:
+        source, why = self._labels[told.text("source")], told.text("why")
+        _log.debug("%s: nothing from %s: %s", member.name, source, why)
+        unit = told.number("failed", len(self._units) - 1)
+        self._schedule.failed(member.name, unit, source, reached=told.flag("reached"))
+
+    def _listens(self, member: _Member, told: Fields) -> None:
+        if told.given("port"):
+            member.place = (member.asked, told.number("port", _MOST_PORT))
+        elif told.text("why"):
+            _log.debug("%s: takes part in no spreading: %s", member.name, told.text("why"))
+        self._schedule.joined(member.name, gives=member.place is not None, takes=not told.text("why"))
+
+    def _look(self) -> None:
+        """Look after what is late, and whether spreading would save time."""
+        try:
+            while not self._over.wait(_TICK):
+                with self._lock:
+                    self._schedule.look(time.monotonic())
+                    self._begin()
+                    self._go_on()
+        except Exception as bug:  # noqa: BLE001 - raised by run(); without it the hosts would wait for ever
+            self._give_up(bug)
+
+    @property
+    def _all_there(self) -> bool:
+        """Whether every host is ready, gone, or not waited for any more: another sync may hold its folder."""
+        return not self._awaited or time.monotonic() - self._began > _ALL_READY
+
+    def _begin(self) -> None:
+        """Let hosts pass on, if that is wanted by now."""
+        if self._authority or not self._all_there:
+            return
+        if self._spread.mode == "on" or self._schedule.worth(time.monotonic()):
+            from clusterddp.sync.transfer.certificates import Authority  # noqa: PLC0415 - start-up
+
+            self._authority = Authority()
+            self._schedule.spreading = True
+            self._join()
+
+    def _join(self) -> None:
+        """Have those that are ready listen at their addresses between the hosts."""
+        ready = [member for member in self._members.values() if member.where]
+        nodes = [(member.job.host.entry, member.where) for member in ready if member.where]
+        try:
+            where = network.loopback(nodes)
+            if where is None:
+                where = dict(network.nearest(network.candidates(nodes), ())[0].where)
+        except PlanError as error:
+            _log.debug("hosts cannot pass on: %s", error)
+            for member in ready:
+                if not member.asked:
+                    self._schedule.joined(member.name, gives=False, takes=False)
+            return
+        for member in ready:
+            address = where[member.name].address
+            if not member.asked and self._authority:
+                member.asked = address
+                own = asdict(self._authority.identity(member.label))
+                gives = not member.live or self._spread.mode == "on"
+                ports = list(member.job.host.entry.ports) if gives else []
+                more = {"name": member.label, "address": address, "ports": ports, "rate": self._spread.rate}
+                member.todo.put({"join": {**own, **more}})
+
+    def _go_on(self) -> None:
+        """Give out orders; let hosts end that nobody needs any more."""
+        for order in self._schedule.orders(time.monotonic()):
+            self._members[order.host].todo.put(order)
+        for member in self._members.values():
+            if not member.told and self._schedule.unreached(member.name):
+                member.told = True
+                self._spread.notify(f"{member.name}: reaches no other host from {member.asked}: it gets all from here")
+            if not member.ended and self._schedule.free(member.name, all_there=self._all_there):
+                member.ended = True
+                member.todo.put(None)
+
+    def _write(self, member: _Member) -> None:
+        """Send one host what it is to have, in order; a thread of its own."""
+        compress = member.job.host.entry.connection != "local"
+        try:
+            for piece, _ in self._uploads.pieces((), compress=compress, told=member.job.told):
+                member.outgoing.send(piece)
+            while (todo := member.todo.get()) is not None:
+                if isinstance(todo, dict):
+                    member.outgoing.order(**todo)
+                elif todo.source is OPERATOR:
+                    self._send_unit(member, todo.unit, compress=compress)
+                else:
+                    self._send_order(member, todo.unit, todo.source)
+            member.outgoing.end()
+        except HostError:  # whoever reads its answers hears of it
+            pass
+        except Exception as bug:  # noqa: BLE001 - the same
+            self._give_up(bug)
+
+    def _give_up(self, error: Exception) -> None:
+        """What is to be sent cannot be read, the same for every host; or a thread of ours has ended by a bug."""
+        self._error = error
+        for member in self._members.values():
+            member.outgoing.leave()
+
+    def _send_unit(self, member: _Member, number: int, *, compress: bool) -> None:
+        unit = self._units[number]
+        try:
+            body = self._uploads.bundle(unit.chunks, compress=compress)
+        except ClusterddpError as error:
+            self._give_up(error)
+            return
+        member.outgoing.order(unit=number, bytes=len(body))
+        for start in range(0, len(body), _STEP):
+            for piece in self._transfer.counted([(body[start : start + _STEP], 0)]):
+                member.outgoing.send(piece)
+                with self._lock:
+                    self._schedule.moved(len(piece) * unit.size // len(body))
+
+    def _send_order(self, member: _Member, unit: int, source: str) -> None:
+        giver = self._members[source]
+        if giver.place:
+            ranges = [list(one) for one in self._units[unit].ranges]
+            address, port = giver.place
+            member.outgoing.order(get=unit, ranges=ranges, name=giver.label, address=address, port=port)

@@ -1,0 +1,84 @@
+"""The chunks that hosts lack as units, of at most 4 MiB, in which they go from host to host.
+
+A unit holds chunks that the same hosts lack, so that who has it can give it to all others that want it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from clusterddp.remote.shared.wire.chunk_stream import MOST_CHUNKS
+from clusterddp.remote.shared.wire.chunks import CHUNK
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping, Sequence
+
+    from clusterddp.remote.shared.wire.chunks import Chunk
+
+_MOST_RANGES = 256
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """Chunks that go together, and where they stand in the list of all chunks: first, behind the last."""
+
+    ranges: tuple[tuple[int, int], ...]
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return sum(chunk.size for chunk in self.chunks)
+
+
+def units_of(
+    chunks: Sequence[Chunk], lacking: Mapping[str, Container[Chunk]]
+) -> tuple[list[Unit], dict[str, list[int]]]:
+    """The units of a transfer, and the numbers of those that each host lacks.
+
+    Args:
+        chunks: All of the transfer, each once, in the order that every host knows.
+        lacking: Host → its own.
+    """
+    open_groups: dict[tuple[str, ...], _Group] = {}
+    units: list[Unit] = []
+    wants: dict[str, list[int]] = {name: [] for name in lacking}
+
+    def close(hosts: tuple[str, ...], group: _Group) -> None:
+        for name in hosts:
+            wants[name].append(len(units))
+        units.append(Unit(ranges=tuple(group.ranges), chunks=tuple(group.chunks)))
+
+    for number, chunk in enumerate(chunks):
+        hosts = tuple(name for name, own in lacking.items() if chunk in own)
+        if not hosts:
+            continue
+        group = open_groups.setdefault(hosts, _Group())
+        if not group.takes(number, chunk):
+            close(hosts, group)
+            group = open_groups[hosts] = _Group()
+        group.add(number, chunk)
+    for hosts, group in open_groups.items():
+        close(hosts, group)
+    return units, wants
+
+
+@dataclass(kw_only=True, slots=True)
+class _Group:
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
+    size: int = 0
+
+    def takes(self, number: int, chunk: Chunk) -> bool:
+        full = self.chunks and self.size + chunk.size > CHUNK
+        more = len(self.ranges) < _MOST_RANGES or self.ranges[-1][1] == number
+        return not full and len(self.chunks) < MOST_CHUNKS and more
+
+    def add(self, number: int, chunk: Chunk) -> None:
+        if self.ranges and self.ranges[-1][1] == number:
+            self.ranges[-1] = (self.ranges[-1][0], number + 1)
+        else:
+            self.ranges.append((number, number + 1))
+        self.chunks.append(chunk)
+        self.size += chunk.size

@@ -1,0 +1,280 @@
+"""Files of several hosts brought together below one folder here: what is equal once, what differs in a folder a host.
+
+Not here: what a host says and sends (fetch.py); how it is written (landing.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from clusterddp.errors import ClusterddpError, RunError, SyncError
+from clusterddp.hosts import fanout
+from clusterddp.remote.shared.workdir.manifest import FILE, parents
+from clusterddp.sync.transfer.fetch import Listing, Place, fetched, listing, places
+from clusterddp.sync.transfer.local_files import OTHER, SAME, Landing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.remote.shared.wire.chunks import Chunk
+    from clusterddp.remote.shared.workdir.manifest import Entry
+    from clusterddp.sync.transfer.progress_rate import Transfer
+
+_TRIES = 3  # a job may write a file while it is read
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Where a host's files are: below its ``path``, or what is new in ``workdir`` since the start of ``run``."""
+
+    host: Host
+    workdir: str
+    path: str = ""
+    run: str = ""
+
+    @property
+    def name(self) -> str:
+        """The host's name."""
+        return self.host.name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pulled:
+    """What a pull did.
+
+    Attributes:
+        folder: Where the files are now.
+        hosts: Who had any.
+        files: How many came.
+        paths: Theirs, below ``folder``.
+        bytes: Of files, that came.
+        same: How many were here already.
+        kept: Paths here that hold something else, and stay.
+        differing: Paths that differ between hosts, so that each host's lies in a folder of its name.
+        changing: Paths that changed each time they were read.
+        skipped: Paths that are left out, with their host, and why.
+        others: Runs that wrote in the same folder.
+        errors: Of hosts that failed.
+    """
+
+    folder: Path
+    hosts: tuple[str, ...] = ()
+    files: int = 0
+    paths: tuple[str, ...] = ()
+    bytes: int = 0
+    same: int = 0
+    kept: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
+    changing: tuple[str, ...] = ()
+    skipped: tuple[tuple[str, str, str], ...] = ()
+    others: tuple[str, ...] = ()
+    errors: tuple[ClusterddpError, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that hosts have lies at its own path here."""
+        return not (self.kept or self.differing or self.changing or self.errors)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was done so far, by paths here."""
+
+    done: set[str] = field(default_factory=set)
+    same: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+    differing: set[str] = field(default_factory=set)
+    changing: set[str] = field(default_factory=set)
+    bytes: int = 0
+    errors: dict[str, ClusterddpError] = field(default_factory=dict)
+
+    @property
+    def settled(self) -> set[str]:
+        """The paths that are not looked at again."""
+        return self.done | self.same | self.kept
+
+
+def collect(
+    origins: Sequence[Origin],
+    place: Callable[[bool], tuple[Path, str]],
+    transfer: Transfer,
+    *,
+    overwrite: bool = False,
+) -> Pulled:
+    """Bring the files of hosts here.
+
+    Args:
+        origins: Where they are.
+        place: The folder here, and the name of a single file (empty: its own), by whether it is a folder there.
+        transfer: Counts what comes.
+        overwrite: Replace files here that differ.
+
+    Raises:
+        RunError: no host has anything there.
+        SyncError: it cannot be written here, or is a file on one host and a folder on another.
+        HostError, HostsError: no host could tell.
+    """
+    tally, waiting = _Tally(), list(origins)
+    found = _listed(waiting, tally)
+    if all(one.name in tally.errors for one in origins):
+        raise next(iter(tally.errors.values()))
+    there = {name: one for name, one in found.items() if one.there}
+    if not there:
+        what = f"run {origins[0].run} has" if origins[0].run else f"{origins[0].path}:"
+        raise RunError(f"{what} nothing on these hosts")
+    kinds = {one.folder for one in there.values()}
+    if len(kinds) > 1:
+        raise SyncError(f"{origins[0].path} is a file on one host and a folder on another", remedy="--host chooses")
+    folder, name = place(kinds.pop())
+    with Landing(folder) as landing:
+        for number in range(_TRIES):
+            if number:
+                found = _listed([one for one in waiting if one.name not in tally.errors], tally)
+            named, disputed = _each_once({host: _renamed(one, name) for host, one in found.items()})
+            _bring(landing, waiting, found, _arranged(named, tally), tally, transfer, overwrite=overwrite)
+            tally.changing |= disputed
+            if not tally.changing:
+                break
+    return Pulled(
+        folder=folder,
+        hosts=tuple(there),
+        files=len(tally.done),
+        paths=tuple(sorted(tally.done)),
+        bytes=tally.bytes,
+        same=len(tally.same),
+        kept=tuple(sorted(tally.kept)),
+        differing=tuple(sorted(tally.differing)),
+        changing=tuple(sorted(tally.changing)),
+        skipped=tuple((host, *item) for host, one in there.items() for item in one.skipped),
+        others=tuple(sorted({run for one in there.values() for run in one.others})),
+        errors=tuple(tally.errors.values()),
+    )
+
+
+def _listed(origins: Sequence[Origin], tally: _Tally) -> dict[str, Listing]:
+    """What the hosts have; who fails is noted."""
+    outcomes = fanout.each(origins, lambda one: listing(one.host, one.workdir, one.path, one.run))
+    tally.errors.update({outcome.name: outcome.error for outcome in outcomes if outcome.error})
+    return {outcome.name: outcome.value for outcome in outcomes if outcome.value}
+
+
+def _each_once(found: Mapping[str, Listing]) -> tuple[dict[str, Listing], set[str]]:
+    """Each file of a folder that several hosts share once, and the paths on which these do not agree.
+
+    That they share it is each host's own word, so none hides another's file, or stands in for it: a path on which they
+    differ changed between two looks, or one of them lies.
+    """
+    told: dict[tuple[str, str], dict[Entry, str]] = {}  # folder and path → what is said to be there, by whom first
+    for host, one in found.items():
+        for entry in one.entries if one.shared else ():
+            told.setdefault((one.shared or "", entry.path), {}).setdefault(entry, host)
+    disputed = {path for (_, path), entries in told.items() if len(entries) > 1}
+
+    def once(host: str, one: Listing) -> Listing:
+        versions = [(entry, told[one.shared or "", entry.path]) for entry in one.entries]
+        return replace(one, entries=tuple(entry for entry, said in versions if len(said) == 1 and said[entry] == host))
+
+    return {host: once(host, one) if one.shared else one for host, one in found.items()}, disputed
+
+
+def _renamed(found: Listing, name: str) -> Listing:
+    """The listing of a single file under the name that it is to have here."""
+    return found if not name else replace(found, entries=tuple(one._replace(path=name) for one in found.entries))
+
+
+def _arranged(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[Entry, Sequence[Chunk]]]:
+    """Path here → what is to be there: what is equal on all hosts that have it at its own path."""
+    versions: dict[str, dict[Entry, list[str]]] = {}
+    for host, one in found.items():
+        for entry in one.entries:
+            versions.setdefault(entry.path, {}).setdefault(entry, []).append(host)
+    folders = {folder for path in versions for folder in parents(path)}
+    plan: dict[str, tuple[Entry, Sequence[Chunk]]] = {}
+    for path, by_entry in versions.items():
+        apart = len(by_entry) > 1 or path in folders
+        if apart:
+            tally.differing.add(path)
+        for entry, hosts in by_entry.items():
+            for host in hosts if apart else hosts[:1]:
+                target = f"{quote(host, safe='')}/{path}" if apart else path
+                chunks = found[host].chunks.get(entry.content, ()) if entry.kind == FILE else ()
+                if target in plan:
+                    raise SyncError(f"{target} would be two files", remedy="--host chooses")
+                plan[target] = (entry._replace(path=target), chunks)
+    return plan
+
+
+def _bring(
+    landing: Landing,
+    origins: Sequence[Origin],
+    found: Mapping[str, Listing],
+    plan: Mapping[str, tuple[Entry, Sequence[Chunk]]],
+    tally: _Tally,
+    transfer: Transfer,
+    *,
+    overwrite: bool,
+) -> None:
+    """Fetch and place what is not settled; what changed meanwhile is noted."""
+    wanted: list[tuple[Entry, Sequence[Chunk]]] = []
+    for path, (entry, chunks) in plan.items():
+        if path in tally.settled:
+            continue
+        state = landing.state(entry)
+        if state == SAME:
+            tally.same.add(path)
+        elif state == OTHER and not overwrite:
+            tally.kept.add(path)
+        else:
+            wanted.append((entry, chunks))
+    lacking = landing.want({entry.content: chunks for entry, chunks in wanted if entry.kind == FILE})
+    transfer.expect(sum(lacking.values()))
+    tally.bytes += _fetch(landing, origins, found, lacking, tally, transfer)
+    uses = Counter(entry.content for entry, _ in wanted)
+    tally.changing.clear()
+    for entry, _ in wanted:
+        uses[entry.content] -= 1
+        if entry.kind == FILE and not landing.whole(entry.content):
+            tally.changing.add(entry.path)
+        elif landing.place(entry, last=not uses[entry.content], overwrite=overwrite):
+            tally.done.add(entry.path)
+        else:
+            tally.kept.add(entry.path)
+
+
+def _fetch(
+    landing: Landing,
+    origins: Sequence[Origin],
+    found: Mapping[str, Listing],
+    lacking: Mapping[str, int],
+    tally: _Tally,
+    transfer: Transfer,
+) -> int:
+    """Fetch each chunk from one host that has it, from all hosts at once; the bytes that came."""
+    there = {host: places(one.entries, one.chunks) for host, one in found.items()}
+    loads = dict.fromkeys(there, 0)
+    shares: dict[str, list[Place]] = {host: [] for host in there}
+    for digest, size in lacking.items():
+        having = [host for host in there if digest in there[host]]
+        host = min(having, key=lambda one: loads[one])
+        loads[host] += size
+        shares[host].append(there[host][digest])
+
+    def fetch(origin: Origin) -> int:
+        came = 0
+        for digest, data in fetched(origin.host, found[origin.name].root, shares[origin.name], transfer.add):
+            landing.put(digest, data)
+            came += len(data)
+        return came
+
+    outcomes = fanout.each([origin for origin in origins if shares.get(origin.name)], fetch)
+    for outcome in outcomes:
+        if isinstance(outcome.error, SyncError):  # of this machine
+            raise outcome.error
+        if outcome.error:
+            tally.errors[outcome.name] = outcome.error
+    return sum(outcome.value or 0 for outcome in outcomes)

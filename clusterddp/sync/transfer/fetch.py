@@ -1,0 +1,189 @@
+"""Files of one host on their way here: what it lists, and its chunks. A host may say anything: all is checked here.
+
+Not here: where they are put (landing.py), and what of several hosts (collect.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import HelperError, SyncError
+from clusterddp.hosts.answers import PATHS, Limit
+from clusterddp.hosts.fanout import reading_answer
+from clusterddp.remote.shared.wire.chunk_stream import MOST_CHUNKS, BadStream, Incoming
+from clusterddp.remote.shared.wire.chunks import Chunk, chunks_of, is_content, spans
+from clusterddp.remote.shared.workdir.manifest import FILE, LINK, Entry, checked_entry, checked_together, leads_down
+from clusterddp.text.paths import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+
+# Some 75,000 files, or chunks of large ones.
+_LISTED = Limit(paths=True, remedy="pull its folders one by one")
+_LISTING = 3600.0  # seconds; all that was not hashed before is
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """What a host has at a place.
+
+    Attributes:
+        there: Whether there is anything.
+        folder: Whether it is a folder; else one file.
+        root: The folder that the entries are below, absolute.
+        shared: A name for that, the same on all hosts that may share it; None where nothing says that they might.
+        entries: Files and links.
+        chunks: Content → its chunks.
+        skipped: Paths that are left out, and why.
+        others: Runs that wrote there too.
+    """
+
+    there: bool
+    folder: bool
+    root: str
+    shared: str | None
+    entries: tuple[Entry, ...]
+    chunks: Mapping[str, Sequence[Chunk]] = field(repr=False)
+    skipped: tuple[tuple[str, str], ...]
+    others: tuple[str, ...]
+
+
+def listing(host: Host, workdir: str, path: str, run: str = "") -> Listing:
+    """Ask what a host has at a path, or what is new in a workdir since a run's start.
+
+    Raises:
+        HelperError: it refuses, or lists what may not come: other places, git's files, ours.
+        UnreachableError: the connection broke.
+    """
+    answer = host.call("pull_list", {"workdir": workdir, "path": path, "run": run}, timeout=_LISTING, limit=_LISTED)
+    with reading_answer(host.name):
+        entries = checked_together([_checked(values) for values in answer["entries"]])
+        lists = dict(answer["chunks"])
+        return Listing(
+            there=answer["there"] is True,
+            folder=answer["folder"] is True,
+            root=str(answer["root"]),
+            shared=None if answer["shared"] is None else str(answer["shared"]),
+            entries=tuple(entries),
+            chunks={one.content: _chunks(one, lists) for one in entries if one.kind == FILE},
+            skipped=tuple((str(path), str(why)) for path, why in answer["skipped"]),
+            others=tuple(str(one) for one in answer["others"]),
+        )
+
+
+def is_there(host: Host, workdir: str, path: str) -> bool:
+    """Whether a host has anything at a path.
+
+    Raises:
+        HostError: it refuses, or was lost.
+    """
+    answer = host.call("pull_list", {"workdir": workdir, "path": path, "run": "", "look": True}, limit=PATHS)
+    with reading_answer(host.name):
+        return answer["there"] is True
+
+
+def _checked(values: Any) -> Entry:
+    """An entry that may come.
+
+    Raises:
+        ValueError: it may not.
+    """
+    entry = checked_entry(values)
+    for part in entry.path.split("/"):
+        if part.lower() == ".git" or part.lower().startswith(".clusterddp"):
+            raise ValueError(f"{shown(entry.path)} may not be pulled")
+    if entry.kind == LINK and not leads_down(entry.path, entry.content):
+        raise ValueError(f"the link {shown(entry.path)} leads out")
+    if entry.kind == FILE and (type(entry.size) is not int or entry.size < 0 or not is_content(entry.content)):
+        raise ValueError(f"{shown(entry.path)} has no size, or no content")
+    return entry
+
+
+def _chunks(entry: Entry, lists: Mapping[Any, Any]) -> list[Chunk]:
+    several = "-" in entry.content
+    return chunks_of(entry.content, entry.size, list(lists[entry.content]) if several else [entry.content])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a host has a chunk."""
+
+    chunk: Chunk
+    path: str
+    offset: int
+
+
+def places(entries: Sequence[Entry], chunks: Mapping[str, Sequence[Chunk]]) -> dict[str, Place]:
+    """Digest → a place that has it."""
+    found: dict[str, Place] = {}
+    for entry in entries:
+        if entry.kind == FILE:
+            for chunk, (offset, _) in zip(chunks[entry.content], spans(entry.size), strict=True):
+                found.setdefault(chunk.digest, Place(chunk=chunk, path=entry.path, offset=offset))
+    return found
+
+
+def fetched(
+    host: Host, root: str, wanted: Sequence[Place], counted: Callable[[int], None] = lambda _: None
+) -> Iterator[tuple[str, bytes]]:
+    """Digest and bytes of the chunks, in order; of those whose file has changed meanwhile nothing.
+
+    Args:
+        host: The host.
+        root: The folder there that the paths are below.
+        wanted: The chunks.
+        counted: Takes the size of each that has come, or is passed over.
+
+    Raises:
+        HelperError: it sends something else.
+        UnreachableError: the connection broke.
+    """
+    compress = host.entry.connection != "local"
+    for start in range(0, len(wanted), MOST_CHUNKS):
+        part = wanted[start : start + MOST_CHUNKS]
+        asked = [[place.path, place.offset, place.chunk.size] for place in part]
+        frames = host.stream("pull_read", {"root": root, "chunks": asked, "compress": compress})
+        try:
+            pieces = (frame.body for frame in frames if frame.header["kind"] == "data")
+            incoming = Incoming(lambda pieces=pieces: next(pieces, b""))  # type: ignore[misc]
+            expected = iter(part)
+            for bundle in iter(incoming.bundle, None):
+                for digest, data in bundle or ():
+                    place = next(expected, None)
+                    if place is None:
+                        raise BadStream("it sends more than was asked for")
+                    if digest == place.chunk.digest:
+                        yield digest, data
+                    counted(place.chunk.size)
+            if next(expected, None) is not None:
+                raise BadStream("it sends less than was asked for")
+        except BadStream as error:
+            raise HelperError(host.name, f"what it sends is damaged: {error}") from error
+        finally:
+            frames.close()
+
+
+class HostFiles:
+    """The files of a host as a source of chunks for others (upload.Source)."""
+
+    def __init__(self, host: Host, found: Listing) -> None:
+        self._host, self._root = host, found.root
+        self._places = places(found.entries, found.chunks)
+
+    def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
+        """Digest and bytes of each.
+
+        Raises:
+            SyncError: one has changed meanwhile.
+            HostError: the host failed.
+        """
+        wanted = [self._places[chunk.digest] for chunk in chunks]
+        found = list(fetched(self._host, self._root, wanted))
+        if len(found) != len(wanted):
+            there = {digest for digest, _ in found}
+            path = next(place.path for place in wanted if place.chunk.digest not in there)
+            raise SyncError(f"{self._host.name}: {shown(path)} changed while it was sent", remedy="run again")
+        return found

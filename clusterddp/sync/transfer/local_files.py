@@ -1,0 +1,221 @@
+"""Writing files of others below a folder of this machine: by directory descriptors, following no link at any step.
+
+No file that is there is replaced unasked: a file gets its name by a link, which fails where the name is taken. What was
+put together of a transfer that broke off lies in ``.clusterddp-parts`` there, and the next one goes on from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import SyncError
+from clusterddp.folders import StrangersLinkError, open_folder
+from clusterddp.remote.shared.wire.chunks import content_of, hash_handle
+from clusterddp.remote.shared.wire.partial_files import Parts, open_parts
+from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text, on_disk
+from clusterddp.text.paths import shown
+from clusterddp.text.units import human_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from clusterddp.remote.shared.wire.chunks import Chunk
+
+_PARTS = ".clusterddp-parts"
+_SPARE = "copy"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR)  # a link or a file where a folder is needed
+ABSENT, SAME, OTHER = "absent", "same", "other"
+
+
+class Landing:
+    """A folder that files come to; made, with those above it, when it is entered.
+
+    Raises:
+        SyncError: it cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Landing:  # noqa: PYI034 - typing.Self is Python 3.11
+        try:
+            self._open()
+        except BaseException:
+            self._stack.close()
+            raise
+        self._parts = Parts(self._parts_folder)
+        return self
+
+    def _open(self) -> None:
+        with self._told(str(self.folder)):
+            try:
+                self._root = self._kept_open(open_folder(self.folder, make=0o777))
+            except StrangersLinkError as error:
+                remedy = "give another destination"
+                raise SyncError(f"{shown(str(self.folder))}: {error}, and is not followed", remedy=remedy) from None
+            self._lock_folder()
+        with self._told(str(self.folder / _PARTS)):
+            self._parts_folder = self._kept_open(open_parts(self._root, _PARTS))
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):  # not empty: it broke off
+            os.rmdir(_PARTS, dir_fd=self._root)
+        self._stack.close()
+
+    def _lock_folder(self) -> None:
+        """Two at once would mix up the parts; nothing is locked where the file system has no locks.
+
+        Raises:
+            SyncError: another one comes there now.
+        """
+        try:
+            fcntl.flock(self._root, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            remedy = "wait for it, or give another destination"
+            raise SyncError(f"another pull is writing to {self.folder}", remedy=remedy) from None
+        except OSError:  # the file system has no locks
+            pass
+
+    def _kept_open(self, handle: int) -> int:
+        self._stack.callback(os.close, handle)
+        return handle
+
+    @contextlib.contextmanager
+    def _told(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = "a file or link is in the way" if error.errno in _IN_THE_WAY else error.strerror
+            raise SyncError(f"{shown(path)}: cannot be written ({why})", remedy="give another destination") from error
+
+    def state(self, entry: Entry) -> str:
+        """What stands at an entry's path: nothing (``absent``), the ``same``, or something ``other``."""
+        try:
+            with self._parent(entry.path, make=False) as (folder, name):
+                return self._state(entry, folder, name)
+        except FileNotFoundError:
+            return ABSENT
+        except OSError as error:
+            if error.errno in _IN_THE_WAY:
+                return OTHER
+            raise SyncError(f"{shown(entry.path)}: cannot be read ({error.strerror})") from error
+
+    def _state(self, entry: Entry, folder: int, name: bytes) -> str:
+        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(info.st_mode) and entry.kind != FILE:
+            return SAME if as_text(os.readlink(name, dir_fd=folder)) == entry.content else OTHER
+        if not stat.S_ISREG(info.st_mode) or info.st_size != entry.size or entry.kind != FILE:
+            return OTHER
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            return SAME if content_of(hash_handle(handle)[1]) == entry.content else OTHER
+        finally:
+            os.close(handle)
+
+    def want(self, contents: Mapping[str, Sequence[Chunk]]) -> dict[str, int]:
+        """Have contents put together; the digests and sizes of the chunks that are lacking.
+
+        Raises:
+            SyncError: there is no room for them.
+        """
+        with self._told(str(self.folder / _PARTS)):
+            self._parts = Parts(self._parts_folder)
+            self._parts.want({content: list(chunks) for content, chunks in contents.items()})
+            self._parts.remove_old(time.time())
+        disk = os.fstatvfs(self._root)
+        free, needed = disk.f_bavail * disk.f_frsize, self._parts.lacking_bytes
+        if needed > free:
+            sizes = f"{human_size(needed)} are to come to {self.folder}, where {human_size(free)} are free"
+            raise SyncError(sizes, remedy="make room there, or give another destination")
+        sizes_of = {chunk.digest: chunk.size for chunks in contents.values() for chunk in chunks}
+        return {digest: sizes_of[digest] for digest in self._parts.lacking}
+
+    def put(self, digest: str, data: bytes) -> None:
+        """Take a chunk that was proved by its digest; from any thread."""
+        with self._lock, self._told(str(self.folder / _PARTS)):
+            self._parts.put(digest, data)
+
+    def whole(self, content: str) -> bool:
+        """Whether a wanted content is complete."""
+        return self._parts.whole(content)
+
+    def place(self, entry: Entry, *, last: bool, overwrite: bool) -> bool:
+        """Give an entry its name; False where that is taken and may not be replaced.
+
+        Args:
+            entry: Its content is whole.
+            last: Whether no other entry needs the content.
+            overwrite: Replace what is there.
+        """
+        with self._told(str(self.folder / entry.path)), self._parent(entry.path, make=True) as (folder, name):
+            spare = self._spare(entry, last=last)
+            try:
+                if overwrite:
+                    os.rename(spare, name, src_dir_fd=self._parts_folder, dst_dir_fd=folder)
+                    return True
+                os.link(spare, name, src_dir_fd=self._parts_folder, dst_dir_fd=folder, follow_symlinks=False)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK) or self._taken(name, folder):
+                    raise
+                os.rename(spare, name, src_dir_fd=self._parts_folder, dst_dir_fd=folder)
+                return True
+            os.unlink(spare, dir_fd=self._parts_folder)
+            return True
+
+    def _taken(self, name: bytes, folder: int) -> bool:
+        try:
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _spare(self, entry: Entry, *, last: bool) -> str:
+        """The name among the parts of what an entry is to be."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_SPARE, dir_fd=self._parts_folder)
+        if entry.kind != FILE:
+            os.symlink(on_disk(entry.content), _SPARE, dir_fd=self._parts_folder)
+            return _SPARE
+        name = entry.content
+        if not last:
+            flags = os.O_NOFOLLOW | os.O_CLOEXEC
+            source = os.open(name, os.O_RDONLY | flags, dir_fd=self._parts_folder)
+            target = os.open(_SPARE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags, 0o666, dir_fd=self._parts_folder)
+            with os.fdopen(source, "rb") as old, os.fdopen(target, "wb") as new:
+                shutil.copyfileobj(old, new, 1 << 20)
+            name = _SPARE
+        if entry.executable:
+            mode = stat.S_IMODE(os.stat(name, dir_fd=self._parts_folder).st_mode)
+            os.chmod(name, mode | (mode & 0o444) >> 2, dir_fd=self._parts_folder)
+        return name
+
+    @contextlib.contextmanager
+    def _parent(self, path: str, *, make: bool) -> Iterator[tuple[int, bytes]]:
+        """The folder of a path, opened step by step, and its last name."""
+        *folders, name = on_disk(path).split(b"/")
+        handle = os.dup(self._root)
+        try:
+            for folder in folders:
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(folder, dir_fd=handle)
+                inner = os.open(folder, _FOLDER, dir_fd=handle)
+                os.close(handle)
+                handle = inner
+            yield handle, name
+        finally:
+            os.close(handle)

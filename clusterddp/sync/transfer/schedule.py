@@ -1,0 +1,326 @@
+"""Who gets which piece of a transfer from whom: values in, orders out.
+
+The operator gives every unit to one host, and from there it goes on to the others: a host takes it from whichever that
+has it is least busy. What no other host can give, the operator does.
+
+Not here: moving anything (spread.py), TLS and listeners (remote/transfer/peers.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from clusterddp.sync.transfer.chunk_units import Unit
+
+OPERATOR = None  # as a source
+FIRST_COPIES = 6  # under way at once from the operator while others wait for them
+FROM_OPERATOR = 2  # under way at once to one host
+DOWNLOADS = 4  # under way at once to one host from others
+UPLOADS = 4  # under way at once from one host
+UPLOADS_EACH = 2  # of them to the same host
+GAIN = 2.0  # seconds that spreading must save
+_LOOKED_AT = 32  # units a turn, for a host that could take one
+_MEASURED = 0.5  # seconds
+_TRIED = 2  # hosts that cannot be reached, after which it is taken for this host's own trouble
+_SAMPLES = 3
+_SLOW, _SLOWEST = 5.0, 15.0  # seconds after which a unit is late: at least, and while nothing is known
+_TIMES = 5  # the usual time after which it is
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """Let a host take a unit from another one, or from the operator."""
+
+    host: str
+    unit: int
+    source: str | None
+
+
+@dataclass(kw_only=True, slots=True)
+class _Member:
+    """A host in a transfer.
+
+    Attributes:
+        wants: Units that it has not.
+        taking: Of these the ones under way: their sources, and since when.
+        near: Those that others can give.
+        owed: Those that only the operator can give.
+        gives: It passes on; None: that is not known yet.
+        alone: It takes nothing from others.
+        sending: How many it sends to whom.
+        refused: Hosts that did not give it one.
+        unreached: Of these the ones that it could not even connect to.
+        holds: How many it has by this transfer.
+        took: It has had something from another host.
+        silent: It took too long over what the operator sent; it gets nothing more until it is heard of.
+    """
+
+    wants: set[int]
+    taking: dict[int, tuple[str | None, float]] = field(default_factory=dict)
+    near: dict[int, None] = field(default_factory=dict)
+    owed: dict[int, None] = field(default_factory=dict)
+    gives: bool | None = None
+    alone: bool = False
+    sending: Counter[str] = field(default_factory=Counter)
+    refused: set[str] = field(default_factory=set)
+    unreached: set[str] = field(default_factory=set)
+    holds: int = 0
+    took: bool = False
+    silent: bool = False
+
+    @property
+    def loading(self) -> int:
+        """How many units are under way from the operator."""
+        return sum(source is OPERATOR for source, _ in self.taking.values())
+
+
+class Schedule:
+    """The state of a transfer; ``orders`` after every event.
+
+    Args:
+        units: What goes.
+        wants: Host → numbers of units; a host takes part from ``come`` on.
+    """
+
+    def __init__(self, units: Sequence[Unit], wants: Mapping[str, Iterable[int]]) -> None:
+        self.spreading = False
+        self._units = units
+        self._wants = {name: set(own) for name, own in wants.items()}
+        self._members: dict[str, _Member] = {}
+        self._holders: list[set[str]] = [set() for _ in units]
+        self._fresh: dict[int, None] = dict.fromkeys(range(len(units)))  # nobody has them, nobody is sent them
+        self._began: float | None = None
+        self._moved = 0  # bytes from the operator
+        self._times = {True: [0.0, 0.0], False: [0.0, 0.0]}  # from the operator → seconds, units
+
+    @property
+    def done(self) -> bool:
+        """Whether all that take part have everything, but for those that are silent."""
+        return not any(one.wants and not one.silent for one in self._members.values())
+
+    def free(self, name: str, *, all_there: bool) -> bool:
+        """Whether a host has everything, and nobody can need anything from it (``all_there``: nobody else comes)."""
+        member = self._members.get(name)
+        return member is not None and not member.wants and (not member.holds or (self.done and all_there))
+
+    def come(self, name: str) -> None:
+        """A host is ready."""
+        member = self._members[name] = _Member(wants=self._wants.pop(name, set()))
+        for unit in member.wants:
+            self._offer(member, unit)
+
+    def gone(self, name: str) -> None:
+        """A host takes no part any more."""
+        self._wants.pop(name, None)
+        member = self._members.pop(name, None)
+        if member is None:
+            return
+        for source, _ in member.taking.values():
+            if source in self._members:
+                self._members[source].sending[name] -= 1
+        for holders in self._holders:
+            holders.discard(name)
+        lost = {}
+        for other in self._members.values():
+            lost[id(other)] = [unit for unit, (source, _) in other.taking.items() if source == name]
+            for unit in lost[id(other)]:
+                del other.taking[unit]
+        coming = {unit for other in self._members.values() for unit in other.taking}
+        self._fresh.update(
+            dict.fromkeys(unit for unit, own in enumerate(self._holders) if not own and unit not in coming)
+        )
+        for other in self._members.values():
+            for unit in [*lost[id(other)], *other.near]:
+                self._offer(other, unit)
+
+    def joined(self, name: str, *, gives: bool, takes: bool) -> None:
+        """Whether a host passes on from now on, and takes what others pass on."""
+        member = self._members.get(name)
+        if member is None:
+            return
+        member.gives, member.alone = gives, not takes
+        for unit in member.wants if member.alone else ():
+            self._offer(member, unit)
+        for unit, holders in enumerate(self._holders):
+            for other in self._members.values() if name in holders else ():
+                self._offer(other, unit)
+
+    def moved(self, size: int) -> None:
+        """So many bytes have left the operator."""
+        self._moved += size
+
+    def arrived(self, name: str, unit: int, now: float) -> int:
+        """A host has a unit; the bytes that are new there."""
+        member = self._members.get(name)
+        if member is None or unit not in member.wants:
+            return 0
+        member.silent = False
+        if unit in member.taking:
+            source, since = member.taking[unit]
+            time = self._times[source is OPERATOR]
+            time[:] = time[0] + now - since, time[1] + 1
+            member.took = member.took or source is not OPERATOR
+        self._stop(name, unit)
+        member.wants.discard(unit)
+        member.holds += 1
+        self._holders[unit].add(name)
+        self._offer(member, unit)
+        for other in self._members.values():
+            if unit in other.wants and unit not in other.taking and unit not in other.near:
+                self._offer(other, unit)
+        return self._units[unit].size
+
+    def unreached(self, name: str) -> bool:
+        """Whether a host reaches none of the others, as far as it has tried and needs no more."""
+        member = self._members.get(name)
+        tried = member is not None and member.unreached and not member.took
+        return bool(member and tried and (self._cut(member) or not member.wants))
+
+    def failed(self, name: str, unit: int, source: str, *, reached: bool) -> None:
+        """A host did not get a unit from another; ``reached``: it could at least connect."""
+        member = self._members.get(name)
+        if member is None:
+            return
+        member.refused.add(source)
+        if not reached:
+            member.unreached.add(source)
+        if unit in member.taking and member.taking[unit][0] == source:
+            self._stop(name, unit)
+        for other in [unit, *member.near]:
+            self._offer(member, other)
+
+    def worth(self, now: float) -> bool:
+        """Whether spreading would save time, by what has gone from here so far."""
+        if self._began is None or now - self._began < _MEASURED or not self._moved:
+            return False
+        wanted = [*self._wants.values(), *(member.wants for member in self._members.values())]
+        everything = sum(self._units[unit].size for one in wanted for unit in one)
+        once = sum(self._units[unit].size for unit in set[int]().union(*wanted) if not self._holders[unit])
+        return (everything - once) * (now - self._began) / self._moved > GAIN
+
+    def orders(self, now: float) -> list[Order]:
+        """What is to be done now; it counts as under way."""
+        found = [*(self._between_hosts() if self.spreading else ()), *self._first_copies(), *self._from_operator()]
+        if not found and not any(one.taking or one.gives is None for one in self._members.values()):  # nobody else will
+            for member in self._members.values():
+                member.near, member.owed = {}, dict.fromkeys(member.wants)
+            found = [*self._from_operator()]
+        for order in found:
+            self._members[order.host].taking[order.unit] = (order.source, now)
+        if found and self._began is None:
+            self._began = now
+        return found
+
+    def look(self, now: float) -> None:
+        """Take what is late from another source, where there is one."""
+        for name, member in self._members.items():
+            for unit, (source, since) in list(member.taking.items()):
+                if now - since <= self._patience(source):
+                    continue
+                if source is OPERATOR:
+                    self._stop(name, unit)
+                    member.silent = True
+                    member.owed[unit] = None
+                    if not self._holders[unit]:
+                        self._fresh[unit] = None
+                elif self._sources(member, unit) - {source}:
+                    member.refused.add(source)
+                    self._stop(name, unit)
+                    for other in [unit, *member.near]:
+                        self._offer(member, other)
+
+    def _patience(self, source: str | None) -> float:
+        total, count = self._times[source is OPERATOR]
+        if count < _SAMPLES:
+            return float("inf") if source is OPERATOR else _SLOWEST
+        return max(_SLOWEST if source is OPERATOR else _SLOW, _TIMES * total / count)
+
+    def _stop(self, name: str, unit: int) -> None:
+        """A unit is under way to a host no more."""
+        source, _ = self._members[name].taking.pop(unit, (OPERATOR, 0.0))
+        if source in self._members:
+            self._members[source].sending[name] -= 1
+
+    def _cut(self, member: _Member) -> bool:
+        """Whether a host takes nothing from others: it cannot, or reaches none of them, as far as can be seen."""
+        tried = [other in member.unreached for other, one in self._members.items() if one.gives and one is not member]
+        unreached = not member.took and (sum(tried) >= _TRIED or (bool(tried) and all(tried)))
+        return member.alone or unreached
+
+    def _sources(self, member: _Member, unit: int) -> set[str]:
+        """The hosts that can give a unit to another."""
+        if self._cut(member):
+            return set()
+        return {name for name in self._holders[unit] if self._members[name].gives} - member.refused
+
+    def _offer(self, member: _Member, unit: int) -> None:
+        """Put a unit where it will be found for a host that wants it."""
+        member.near.pop(unit, None)
+        member.owed.pop(unit, None)
+        if unit not in member.wants or unit in member.taking:
+            return
+        if self._sources(member, unit):
+            member.near[unit] = None
+        elif self._holders[unit] and (
+            self._cut(member) or all(self._members[name].gives is not None for name in self._holders[unit])
+        ):
+            member.owed[unit] = None
+
+    def _between_hosts(self) -> Iterator[Order]:
+        free = {name for name, one in self._members.items() if one.gives and one.sending.total() < UPLOADS}
+        for name, member in self._members.items():
+            room = DOWNLOADS - (len(member.taking) - member.loading) if member.near and free else 0
+            for unit in list(islice(member.near, _LOOKED_AT)) if room > 0 else ():
+                able = [
+                    source
+                    for source in (self._holders[unit] & free) - member.refused
+                    if self._members[source].sending[name] < UPLOADS_EACH
+                ]
+                if not able:
+                    continue
+                source = min(able, key=lambda one: (self._members[one].sending.total(), one))
+                sending = self._members[source].sending
+                sending[name] += 1
+                if sending.total() >= UPLOADS:
+                    free.discard(source)
+                del member.near[unit]
+                room -= 1
+                yield Order(host=name, unit=unit, source=source)
+                if room <= 0:
+                    break
+
+    def _first_copies(self) -> Iterator[Order]:
+        loads = {name: one.loading for name, one in self._members.items() if not one.silent}
+        room = FIRST_COPIES - sum(loads.values())
+        for unit in list(self._fresh):
+            if room <= 0 or all(load >= FROM_OPERATOR for load in loads.values()):
+                return
+            wanting = [name for name in loads if unit in self._members[name].wants]
+            passing_on = [name for name in wanting if self._members[name].gives]
+            able = [name for name in passing_on or wanting if loads[name] < FROM_OPERATOR]
+            if not able:  # their hosts are busy, or not there yet
+                continue
+            name = min(able, key=lambda one: (loads[one], -len(self._members[one].wants)))
+            loads[name] += 1
+            room -= 1
+            del self._fresh[unit]
+            self._members[name].taking[unit] = (OPERATOR, 0.0)
+            yield Order(host=name, unit=unit, source=OPERATOR)
+
+    def _from_operator(self) -> Iterator[Order]:
+        """What only the operator can give; all that is wanted where nothing is spread and every unit is somewhere."""
+        for name, member in self._members.items():
+            room = FROM_OPERATOR - member.loading
+            wanted = member.owed if self.spreading else sorted(member.wants)
+            if room <= 0 or member.silent or not wanted or any(unit in member.wants for unit in self._fresh):
+                continue
+            for unit in [unit for unit in wanted if unit not in member.taking][:room]:
+                member.owed.pop(unit, None)
+                member.taking[unit] = (OPERATOR, 0.0)
+                yield Order(host=name, unit=unit, source=OPERATOR)

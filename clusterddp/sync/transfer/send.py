@@ -1,0 +1,47 @@
+"""Files to several hosts at once: each from here, or passed on from host to host where that saves time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import SyncError
+from clusterddp.hosts.answers import PATHS
+from clusterddp.hosts.fanout import each, values
+from clusterddp.sync.transfer.between_hosts import PassedOn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.remote.shared.wire.chunks import Chunk
+    from clusterddp.sync.transfer.between_hosts import Job, Spread
+    from clusterddp.sync.transfer.progress_rate import Transfer
+    from clusterddp.sync.transfer.upload import Uploads
+
+WORTH = 16 << 20  # bytes sent more than once below which nothing is passed on
+
+
+def send(jobs: Sequence[Job], uploads: Uploads, transfer: Transfer, spread: Spread) -> None:
+    """Send every host what it lacks, all at once, and let each job take its host's answer.
+
+    Raises:
+        HostError: one host failed; HostsError: several did.
+        SyncError: a file changed while it was sent.
+    """
+    lacking = {job.name: dict.fromkeys(job.lacking(uploads)) for job in jobs}
+    sizes = [sum(chunk.size for chunk in own) for own in lacking.values()]
+    transfer.expect(sum(sizes))
+    once = sum(chunk.size for chunk in {chunk for own in lacking.values() for chunk in own})
+    if spread.mode == "off" or len(jobs) < 2 or (spread.mode == "auto" and sum(sizes) - once < WORTH):
+        outcomes = each(jobs, lambda job: _send_plainly(job, uploads, transfer, tuple(lacking[job.name])))
+    else:
+        outcomes = PassedOn(jobs, uploads, transfer, spread, lacking).run()
+    for outcome in outcomes:
+        if isinstance(outcome.error, SyncError):  # of this machine: the same for every host
+            raise outcome.error
+    values(outcomes)
+
+
+def _send_plainly(job: Job, uploads: Uploads, transfer: Transfer, lacking: Sequence[Chunk]) -> None:
+    pieces = uploads.pieces(lacking, compress=job.host.entry.connection != "local", told=job.told)
+    args = {**job.args, **uploads.sizes(job.told)}
+    job.take(job.host.upload(job.operation, args, transfer.counted(pieces), limit=PATHS))

@@ -1,0 +1,164 @@
+"""What hosts are sent: the manifest, the lists of chunks, and the chunks that some of them lack.
+
+A chunk is read and compressed once for all hosts that take it at about the same time; only so many are kept in memory.
+
+Not here: who lacks what (sync/send_code.py); how a host reads it (remote/shared/wire/chunk_stream.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Protocol
+
+from clusterddp.errors import SyncError
+from clusterddp.remote.shared.wire.chunk_stream import bundle, bundles_of, grouped
+from clusterddp.remote.shared.wire.chunks import Chunk, chunks_of, digest_of, read_at, spans
+from clusterddp.remote.shared.workdir import manifest
+from clusterddp.remote.shared.workdir.manifest import FILE, on_disk
+from clusterddp.text.paths import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from clusterddp.remote.shared.workdir.manifest import Entry
+
+_KEPT = 16  # bundles in memory
+
+
+class Source(Protocol):
+    """Where the chunks of a tree's contents are read."""
+
+    def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
+        """Digest and bytes of each.
+
+        Raises:
+            ClusterddpError: one cannot be read, or is not what it was.
+        """
+
+
+class Files:
+    """Files on this machine, as they were when their chunks were hashed.
+
+    Args:
+        entries: What they are to be elsewhere.
+        lists: The digests of the chunks of each content that has several.
+        place: Where an entry's file lies here.
+    """
+
+    def __init__(
+        self, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]], place: Callable[[Entry], bytes]
+    ) -> None:
+        self._places: dict[str, tuple[Entry, int]] = {}  # digest → an entry, and where in it
+        self._place = place
+        for entry in entries:
+            if entry.kind == FILE:
+                digests = lists.get(entry.content) or (entry.content,)
+                for digest, (offset, _) in zip(digests, spans(entry.size), strict=True):
+                    self._places.setdefault(digest, (entry, offset))
+
+    @classmethod
+    def below(cls, root: Path, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]]) -> Files:
+        """Those of a folder, at their own paths."""
+        return cls(entries, lists, lambda entry: os.path.join(os.fsencode(root), on_disk(entry.path)))  # noqa: PTH118
+
+    def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
+        """Digest and bytes of each; what was appended since is the next sync's."""
+        return [(chunk.digest, self._chunk(chunk)) for chunk in chunks]
+
+    def _chunk(self, chunk: Chunk) -> bytes:
+        entry, offset = self._places[chunk.digest]
+        path = entry.path
+        try:
+            handle = os.open(self._place(entry), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                data = read_at(handle, offset, chunk.size)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise SyncError(f"{shown(path)}: cannot be read ({error.strerror})", remedy="run again") from error
+        if digest_of(data) != chunk.digest:
+            raise SyncError(f"{shown(path)} changed while it was sent", remedy="run again")
+        return data
+
+
+class Uploads:
+    """A tree on its way to several hosts.
+
+    Args:
+        entries: Its manifest.
+        lists: The digests of the chunks of each content that has several.
+        source: Where they are read.
+        encoded: The manifest's bytes, where they are known.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        lists: Mapping[str, Sequence[str]],
+        source: Source,
+        encoded: bytes | None = None,
+    ) -> None:
+        self._lists, self._source, self._entries = lists, source, entries
+        self._manifest = manifest.encode(entries) if encoded is None else encoded
+        self._encoded = json.dumps({content: list(digests) for content, digests in lists.items()}).encode()
+        self._made: OrderedDict[object, Future[bytes]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def sizes(self, told: bytes | None = None) -> dict[str, int]:
+        """The arguments that tell the length of what comes first; ``told`` as of ``pieces``."""
+        return {"manifest": len(self._manifest if told is None else told), "lists": len(self._encoded)}
+
+    @property
+    def every(self) -> list[Chunk]:
+        """All chunks, each once, in the order of the manifest."""
+        files = (entry for entry in self._entries if entry.kind == FILE)
+        return list(dict.fromkeys(chunk for entry in files for chunk in self.chunks(entry)))
+
+    def chunks(self, entry: Entry) -> Iterable[Chunk]:
+        """The chunks of a file's content."""
+        digests = self._lists.get(entry.content)
+        return chunks_of(entry.content, entry.size, list(digests)) if digests else (Chunk(entry.content, entry.size),)
+
+    def pieces(
+        self, needs: Iterable[Chunk], *, compress: bool, told: bytes | None = None
+    ) -> Iterator[tuple[bytes, int]]:
+        """What a host that lacks ``needs`` is sent, and how many bytes of files each piece carries.
+
+        ``told``: what it is sent of the manifest; None: all.
+        """
+        head = self._manifest if told is None else told
+        yield self._once((head, compress), lambda: self._head(head, compress=compress)), 0
+        for group in grouped(needs):
+            yield self.bundle(group, compress=compress), sum(chunk.size for chunk in group)
+
+    def bundle(self, group: tuple[Chunk, ...], *, compress: bool) -> bytes:
+        """One bundle of these chunks."""
+        return self._once((group, compress), functools.partial(self._bundle, group, compress=compress))
+
+    def _head(self, told: bytes, *, compress: bool) -> bytes:
+        return b"".join(bundles_of(told + self._encoded, compress=compress))
+
+    def _bundle(self, group: Sequence[Chunk], *, compress: bool) -> bytes:
+        return bundle(self._source.read(group), compress=compress)
+
+    def _once(self, key: object, make: Callable[[], bytes]) -> bytes:
+        """What ``make`` makes, made by one thread for all that ask at about the same time."""
+        with self._lock:
+            future = self._made.get(key)
+            mine = future is None
+            future = future or self._made.setdefault(key, Future())
+            self._made.move_to_end(key)
+            while len(self._made) > _KEPT:
+                self._made.popitem(last=False)
+        if mine:
+            try:
+                future.set_result(make())
+            except BaseException as error:  # noqa: BLE001 - raised in every thread that waits for it
+                future.set_exception(error)
+        return future.result()

@@ -1,0 +1,227 @@
+"""What a lock asks for on a kind of host, and what is refused by name."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterddp.environments.lock_file import Lock, Wanted, content, lock_of, wanted
+from clusterddp.errors import LockError
+from tests.remedies import Remedy, remedy
+from tests.wheels_made import KIND, make_wheel
+
+HEAD = 'lock-version = "1.0"\ncreated-by = "test"\n'
+SHA = "a" * 64
+ARM = replace(KIND, machine="aarch64", libc_version=(2, 28))
+
+
+def package(name: str, *wheels: str, more: str = "") -> str:
+    listed = ", ".join(f'{{url = "https://x/{file}", hashes = {{sha256 = "{SHA}"}}}}' for file in wheels)
+    return f'[[packages]]\nname = "{name}"\nversion = "1.0"\n{more}' + (f"wheels = [{listed}]\n" if wheels else "")
+
+
+def pylock(folder: Path, *packages: str, head: str = HEAD, extras: str = "") -> Lock:
+    (folder / "pylock.toml").write_text(head + "".join(packages))
+    return lock_of(f"pylock.toml{extras}", folder)
+
+
+def test_each_kind_of_host_takes_its_own_wheel(tmp_path: Path) -> None:
+    lock = pylock(
+        tmp_path,
+        package(
+            "fast", "fast-1.0-cp311-cp311-manylinux_2_28_x86_64.whl", "fast-1.0-cp311-cp311-manylinux_2_28_aarch64.whl"
+        ),
+        package("pure", "pure-1.0-py3-none-any.whl"),
+        package("windows", "windows-1.0-py3-none-any.whl", more="marker = \"sys_platform == 'win32'\"\n"),
+    )
+    assert [one.file for one in wanted(lock, KIND)] == [
+        "fast-1.0-cp311-cp311-manylinux_2_28_x86_64.whl", "pure-1.0-py3-none-any.whl",
+    ]  # fmt: skip
+    assert wanted(lock, ARM)[0] == Wanted(
+        name="fast",
+        version="1.0",
+        file="fast-1.0-cp311-cp311-manylinux_2_28_aarch64.whl",
+        url="https://x/fast-1.0-cp311-cp311-manylinux_2_28_aarch64.whl",
+        sha256=SHA,
+    )
+    with pytest.raises(LockError, match=r"environment pylock.toml: No wheel .*'fast'.* \(for Python 3.12.1 on x86_64"):
+        wanted(lock, replace(KIND, python="3.12.1"))
+
+
+def test_a_wheel_that_is_locked_by_other_digests_alone_is_refused(tmp_path: Path) -> None:
+    small = package("small", "small-1.0-py3-none-any.whl")
+    (one,) = wanted(pylock(tmp_path, small.replace(SHA, SHA.upper())), KIND)
+    assert one.sha256 == SHA
+    for hashes in (f'{{sha512 = "{SHA}"}}', '{sha256 = "../../x"}'):
+        with pytest.raises(LockError, match=r"small 1\.0: small-1\.0-py3-none-any\.whl has no sha256, only sha"):
+            wanted(pylock(tmp_path, small.replace(f'{{sha256 = "{SHA}"}}', hashes)), KIND)
+
+
+def test_extras_are_those_in_brackets(tmp_path: Path) -> None:
+    more = package("small", "small-1.0-py3-none-any.whl", more="marker = \"'gpu' in extras\"\n")
+    head = HEAD + 'extras = ["gpu"]\n'
+    assert wanted(pylock(tmp_path, more, head=head), KIND) == []
+    assert [one.name for one in wanted(pylock(tmp_path, more, head=head, extras="[gpu]"), KIND)] == ["small"]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            '[packages.sdist]\nurl = "https://x/a-1.0.tar.gz"\nhashes = {sha256 = "b"}\n',
+            "a 1.0 has no wheel for Python",
+        ),
+        ('[packages.vcs]\ntype = "git"\nurl = "https://x/a"\ncommit-id = "c"\n', "a 1.0 comes from a version control"),
+        ('[packages.directory]\npath = "../a"\n', "a 1.0 is a folder of this machine"),
+        ('[packages.archive]\nurl = "https://x/a.zip"\nhashes = {sha256 = "b"}\n', "a 1.0 is an archive"),
+        (
+            '[[packages.wheels]]\nurl = "https://x/a-1.0-cp311-cp311-win_amd64.whl"\nhashes = {sha256 = "b"}\n',
+            r"environment pylock.toml: .*a.* \(for Python 3.11.7 on x86_64",
+        ),
+        ("[packages.nonsense]\n", "environment pylock.toml: "),
+        ("[[", "environment pylock.toml: "),
+    ],
+)
+def test_what_is_no_wheel_is_refused_by_name(tmp_path: Path, source: str, said: str) -> None:
+    with pytest.raises(LockError, match=said):
+        wanted(pylock(tmp_path, package("a", more=source)), KIND)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("numpy", "is not pinned to one version"),
+        ("numpy>=1.0", "is not pinned to one version"),
+        ("numpy==1.*", "is not pinned to one version"),
+        ("-e ./pkg", "a folder or a repository cannot be locked"),
+        ("./pkg", "a folder or a repository cannot be locked"),
+        ("git+https://x/a.git", "a folder or a repository cannot be locked"),
+        ("a @ git+https://x/a.git", "is no wheel"),
+        ("a @ https://x/a-1.0.tar.gz", "is no wheel"),
+        ("what is this", "cannot be understood"),
+    ],
+)
+def test_a_requirement_that_is_no_lock_is_refused_with_its_line(tmp_path: Path, line: str, said: str) -> None:
+    (tmp_path / "requirements.txt").write_text("-r more.txt\n")
+    (tmp_path / "more.txt").write_text(f"# a comment\nsmall==1.0 \\\n  --hash=sha256:{SHA}\n{line}\n")
+    with pytest.raises(LockError) as refused:
+        wanted(lock_of("requirements.txt", tmp_path), KIND)
+    assert refused.value.message == f"environment requirements.txt: more.txt:4: {line}: {said}"
+
+
+def test_requirements_are_resolved_by_uv_alone(tmp_path: Path) -> None:
+    pytest.importorskip("uv", reason="uv resolves them")
+    wheel = make_wheel(tmp_path / "store", "small", "2.0", {"small.py": ""})
+    (tmp_path / "more.txt").write_text("small==2.0\nold==1.0 ; python_version < '3'\n")
+    (tmp_path / "requirements.txt").write_text(f"--no-index\n--find-links {tmp_path}/store\n-r more.txt\n")
+    (found,) = wanted(lock_of("requirements.txt", tmp_path), KIND)
+    assert (found.name, found.version, found.url) == ("small", "2.0", wheel.as_uri())
+    (tmp_path / "more.txt").write_text("gone==2.0\n")
+    with pytest.raises(LockError, match="gone"):
+        wanted(lock_of("requirements.txt", tmp_path), KIND)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("uv.lock", "there is no .*/uv.lock; make it with `uv init --bare && uv lock`"),
+        ("uv.lock[a", "cannot be understood"),
+        ("r.txt[gpu]", "requirements have no extras"),
+    ],
+)
+def test_a_lock_that_is_not_there_or_cannot_be_meant_is_refused(tmp_path: Path, written: str, said: str) -> None:
+    (tmp_path / "r.txt").write_text("")
+    with pytest.raises(LockError, match=said):
+        lock_of(written, tmp_path)
+
+
+def test_without_uv_its_installation_is_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clusterddp.environments.lock_file.find_uv", lambda: None)
+    (tmp_path / "uv.lock").write_text("version = 1\n")
+    with pytest.raises(LockError, match=r"needs uv on this machine; `pip install 'clusterddp"):
+        wanted(lock_of("uv.lock", tmp_path), KIND)
+
+
+def test_a_change_of_an_included_file_is_a_change_of_the_lock(tmp_path: Path) -> None:
+    (tmp_path / "r.txt").write_text("-r a.txt\n")
+    (tmp_path / "a.txt").write_text("-r r.txt\n")
+    digests = set[Any]()
+    for text in ("", "x==1\n"):
+        (tmp_path / "a.txt").write_text(f"-r r.txt\n{text}")
+        digests.add(content(lock_of("r.txt", tmp_path)))
+    assert len(digests) == 2
+
+
+PINNED = remedy("environments/lock_file.py", "write NAME==VERSION for each package: `{}uv pip compile {} -o {}`")
+TO_WRITE = remedy("environments/lock_file.py", "`uv pip compile {} -o {}`, of a {} that you write")
+COMPILE = remedy("environments/lock_file.py", "`uv pip compile {}{} -o {}`")
+EXPORT = remedy("environments/lock_file.py", "`uv export --no-emit-project -o {}`")
+MISSING = remedy("environments/lock_file.py", "make it with {}; or name another")
+PROJECT = '[project]\nname = "x"\nversion = "0"\nrequires-python = ">=3.10"\ndependencies = []\n'
+
+
+def made_by(line: str, folder: Path) -> None:
+    """Type the command that a message told, in the lock's folder."""
+    beside = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "UV_OFFLINE": "1"}
+    (command,) = re.findall(r"`([^`]+)`", line)
+    subprocess.run(["bash", "-c", command], check=True, cwd=folder, env={**os.environ, **beside}, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("written", "there", "told"),
+    [
+        ("uv.lock", {"pyproject.toml": PROJECT}, remedy("environments/lock_file.py", "`uv lock`")),
+        ("uv.lock", {}, remedy("environments/lock_file.py", "`uv init --bare && uv lock`")),
+        ("requirements.txt", {"requirements.in": ""}, COMPILE),
+        ("requirements.txt", {"pyproject.toml": PROJECT}, EXPORT),
+        ("pylock.toml", {"pyproject.toml": PROJECT}, EXPORT),
+        ("pylock.toml", {"requirements.in": ""}, COMPILE),
+        ("gpu.txt", {"gpu.in": "", "pyproject.toml": PROJECT}, COMPILE),
+    ],
+)
+def test_the_command_told_for_a_missing_lock_makes_that_lock(
+    tmp_path: Path, written: str, there: dict[str, str], told: Remedy
+) -> None:
+    pytest.importorskip("uv", reason="uv makes them")
+    for name, text in there.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(LockError) as refused:
+        lock_of(written, tmp_path)
+    (command,) = MISSING.printed(str(refused.value))
+    assert told.found(command)
+    made_by(command, tmp_path)
+    assert wanted(lock_of(written, tmp_path), KIND) == []
+
+
+def test_without_anything_to_lock_the_command_says_what_to_write_first(tmp_path: Path) -> None:
+    pytest.importorskip("uv", reason="uv makes them")
+    with pytest.raises(LockError) as refused:
+        lock_of("requirements.txt", tmp_path)
+    said = TO_WRITE.found(str(refused.value))
+    (tmp_path / said[3].partition(" ")[0]).write_text("")
+    made_by(said[0], tmp_path)
+    assert wanted(lock_of("requirements.txt", tmp_path), KIND) == []
+
+
+@pytest.mark.parametrize("source", ["", "old==1.0\n"])
+def test_the_command_told_for_loose_requirements_pins_them(tmp_path: Path, source: str) -> None:
+    pytest.importorskip("uv", reason="uv pins them")
+    make_wheel(tmp_path / "store", "small", "2.0", {"small.py": ""})
+    loose = f"--no-index\n--find-links {tmp_path}/store\nsmall>=1\n"
+    (tmp_path / "requirements.txt").write_text(loose)
+    if source:
+        (tmp_path / "requirements.in").write_text(loose)
+    with pytest.raises(LockError) as refused:
+        wanted(lock_of("requirements.txt", tmp_path), KIND)
+    made_by(PINNED.found(str(refused.value))[0], tmp_path)
+    text = (tmp_path / "requirements.txt").read_text()
+    (tmp_path / "requirements.txt").write_text(f"--no-index\n--find-links {tmp_path}/store\n{text}")
+    (found,) = wanted(lock_of("requirements.txt", tmp_path), KIND)
+    assert (found.name, found.version) == ("small", "2.0")

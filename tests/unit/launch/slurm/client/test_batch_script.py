@@ -1,0 +1,136 @@
+"""A run as a script for sbatch: the whole text, and what must never be in it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterddp.errors import UsageError
+from clusterddp.launch.slurm.client.batch_script import END, Request, extra_line, nodelist, script, slurm_time
+from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.schema.record import parsed
+from clusterddp.remote.shared.slurm.job_record import SentCode, SlurmJob, in_array, index_of, read_slurm_job
+from tests.unit.plan_made import PLAN
+
+GOLDEN = Path(__file__).parents[4] / "data" / "slurm" / "script.sh"
+
+
+def job(**changes: Any) -> SlurmJob:
+    plan = PLAN._replace(
+        run="k3xa8w2mnp",
+        env={},
+        peers=(),
+        places=(),
+        store=None,
+        host="node",
+        node="0-node",
+        record=RunRecord(hosts=(), run="k3xa8w2mnp", script="train.py", argv=("--lr", "3e-4"), name="night run"),
+    )
+    return SlurmJob(state="/home/u/.clusterddp", plan=plan, python="python3")._replace(**changes)
+
+
+OPTIONS = {"partition": "a100", "time": "90", "no-requeue": ""}
+ASKED = Request(nodes=(2, 2), options=OPTIONS, lines=("--exclusive",))
+
+
+APART = SentCode(workdir="~/work", digest="ab12", manifest=10, lists=2)
+
+
+def text(request: Request | None = None) -> str:
+    return script(job(), request or ASKED, code="/home/u/.clusterddp/helper/0123.pyz", python="/usr/bin/python3")
+
+
+def test_the_whole_script() -> None:
+    assert text() == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_whole_script_where_no_folder_is_shared() -> None:
+    said = script(job(apart=APART), ASKED, python="python3", packed="aGVsbG8=\n")
+    assert said == GOLDEN.with_name("apart.sh").read_text(encoding="utf-8")
+    assert subprocess.run(["bash", "-n"], input=said, text=True, check=False).returncode == 0
+
+
+def test_a_shell_takes_it_and_the_job_in_it_is_the_one_that_was_written() -> None:
+    assert subprocess.run(["bash", "-n"], input=text(), text=True, check=False).returncode == 0
+    _, _, after = text().partition(f"<<'{END}'\n")
+    body = after.partition(f"\n{END}\n")[0]
+    assert parsed(body.encode(), read_slurm_job) == job()
+
+
+def test_a_job_of_a_range_of_nodes_has_as_many_as_there_are() -> None:
+    elastic = script(job(plan=job().plan._replace(elastic=True)), ASKED, code="/c.pyz", python="python3")
+    assert "--ntasks-per-node" not in elastic.partition("\n\n")[2].partition("\nstate=")[0]  # else it had the least
+    assert "srun --kill-on-bad-exit=1 --ntasks-per-node=1 " in elastic
+
+
+def test_a_job_with_whole_nodes_gives_its_step_all_their_gpus_unless_it_says_how_many() -> None:
+    assert "${gpus:+--gpus=$gpus} " in text()
+    for more in (
+        Request(nodes=(2, 2), options={"gpus-per-node": "4"}, lines=("--exclusive",)),
+        Request(nodes=(2, 2), options={}, lines=("--exclusive", "--gres=gpu:2")),
+        Request(nodes=(2, 2), options={}),
+    ):
+        assert "$gpus" not in text(more)
+
+
+def test_nodes_may_be_a_range_and_named() -> None:
+    said = text(Request(nodes=(2, 4), nodelist=nodelist(["gpu01", "gpu02"]), options={}))
+    assert "#SBATCH --nodes=2-4\n#SBATCH --nodelist=gpu01,gpu02\n" in said
+    with pytest.raises(UsageError, match="'gpu 01' is no name of a node"):
+        nodelist(["gpu 01"])
+
+
+@pytest.mark.parametrize(
+    ("line", "option"), [("--exclusive", "--exclusive"), ("#SBATCH --reservation=night", "--reservation=night")]
+)
+def test_a_line_of_the_inventory_is_an_option_of_sbatch(line: str, option: str) -> None:
+    assert extra_line(line) == option
+
+
+@pytest.mark.parametrize("line", ["rm -rf ~", "-N 3", "--export=ALL", "#SBATCH --chdir=/tmp", "--x\n#SBATCH -N9"])
+def test_any_other_line_is_refused(line: str) -> None:
+    with pytest.raises(UsageError, match=r"^clusterddp_slurm_lines: "):
+        extra_line(line)
+
+
+def test_a_time_limit_is_whole_minutes_and_no_less_than_asked_for() -> None:
+    assert [slurm_time(seconds) for seconds in (1, 60, 61, 5400)] == ["1", "1", "2", "90"]
+
+
+def test_a_job_too_short_for_a_notice_before_its_end_asks_for_none() -> None:
+    def told(time: str) -> bool:
+        return "--signal=" in text(Request(nodes=(1, 1), options={"time": time} if time else {}))
+
+    assert [told(time) for time in ("", "90", "1:30:00", "5", "4", "1")] == [True, True, True, True, False, False]
+
+
+def test_an_arrays_script_gives_each_run_its_own_id_and_folder() -> None:
+    base = job()
+    array = job(plan=base.plan._replace(record=base.plan.record._replace(name=f"night run.{index_of('k3xa8w2mnp')}")))
+    request = Request(nodes=(2, 2), options={}, array="0-1%1", runs={0: "aaaaaaaaaa", 1: "bbbbbbbbbb"})
+    said = script(array, request, code="/c.pyz", python="python3")
+    assert "#SBATCH --job-name='night run'\n" in said
+    assert "#SBATCH --array=0-1%1\n" in said
+    assert "--output=/home/u/.clusterddp/slurm/%A_%a.out\n" in said
+    shown = said.partition("# Code is run from")[0].partition("\n\nstate=")[2]
+    chosen = subprocess.run(
+        ["bash"],
+        input=f"SLURM_ARRAY_TASK_ID=1\nstate={shown}\necho $folder",
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    assert chosen.stdout == "/home/u/.clusterddp/slurm/bbbbbbbbbb\n"
+    _, _, after = said.partition(f"<<'{END}'\n")
+    one = in_array(after.partition(f"\n{END}\n")[0], "k3xa8w2mnp", "1", "bbbbbbbbbb")
+    record = parsed(one.encode(), read_slurm_job).plan.record
+    assert (record.run, record.name) == ("bbbbbbbbbb", "night run.1")
+
+
+def test_a_script_for_a_job_that_is_there_asks_slurm_for_nothing() -> None:
+    said = text(Request(nodes=(2, 2), options={"partition": "a100"}, inside="77"))
+    assert "#SBATCH" not in said
+    assert "--overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 " in said

@@ -1,0 +1,83 @@
+"""Which variables a project's code is seen to set, and what counts as any of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.remote.fork_server import environ_writes
+from clusterddp.remote.fork_server.environ_writes import UnknownError, mattering_write, writes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETS = {
+    "os.environ['A'] = '1'": {"A"},
+    "os.environ['A'] += '1'": {"A"},
+    "del os.environ['A']": {"A"},
+    "environ['A'] = environ['B']": {"A"},
+    "os.environb[b'A'] = b'1'": {"A"},
+    "os.environ.setdefault('A', '1')": {"A"},
+    "os.environ.pop('A', None)": {"A"},
+    "os.environ.update(A='1', B='2')": {"A", "B"},
+    "os.environ.update({'A': '1'}, B='2')": {"A", "B"},
+    "os.putenv('A', '1'); os.unsetenv('B')": {"A", "B"},
+    "rank = int(os.environ['RANK'])": set(),
+    "os.environ.get('A'), 'A' in os.environ, dict(os.environ), {**os.environ}": set(),
+    "for name in os.environ: pass": set(),
+    "[name for name in os.environ if name]": set(),
+    "subprocess.run(['ls'], env=os.environ)": set(),
+    "from os import environ": set(),
+}
+MAY_SET_ANY = [
+    "os.environ[name] = '1'",
+    "os.environ.update(settings)",
+    "os.environ.update(**settings)",
+    "os.environ |= settings",
+    "os.environ.clear()",
+    "env = os.environ",
+    "change(os.environ)",
+    "os.putenv(name, '1')",
+    "from dotenv import load_dotenv\nload_dotenv()",
+]
+
+
+@pytest.mark.parametrize("source", SETS)
+def test_what_is_set_by_name_is_found(source: str) -> None:
+    assert set(writes(source.encode())) == SETS[source]
+
+
+@pytest.mark.parametrize("source", MAY_SET_ANY)
+def test_what_the_text_does_not_name_counts_as_any(source: str) -> None:
+    with pytest.raises(UnknownError):
+        writes(source.encode())
+
+
+def test_a_write_that_may_matter_is_told_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "early.py").write_text("import os\n\nos.environ['OMP_NUM_THREADS'] = '4'\nimport torch\n")
+    assert mattering_write([str(tmp_path)]) == f"{tmp_path}/pkg/early.py:3 sets OMP_NUM_THREADS"
+    (tmp_path / "pkg" / "early.py").write_text("def f(env): pass\nimport os\nf(os.environ)\n")
+    assert mattering_write([str(tmp_path)]) == f"{tmp_path}/pkg/early.py:3 may set any variable"
+
+
+def test_writes_that_torch_does_not_read_at_import_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os\nos.environ['NCCL_DEBUG'] = 'INFO'\nos.environ['RANK'] = '0'\n")
+    assert mattering_write([str(tmp_path)]) is None
+
+
+def test_environments_and_hidden_folders_are_not_the_projects_code(tmp_path: Path) -> None:
+    for folder in (".tox", "env/lib", "__pycache__"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "other.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '4'\n")
+    (tmp_path / "env" / "pyvenv.cfg").write_text("")
+    (tmp_path / "broken.py").write_text("print 'environ'\n")
+    assert mattering_write([str(tmp_path)]) is None
+
+
+def test_more_files_than_can_be_looked_at_may_set_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environ_writes, "MOST_FILES", 1)
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).write_text("")
+    assert "too many Python files" in str(mattering_write([str(tmp_path)]))

@@ -1,0 +1,139 @@
+"""A node's plan: read whole or refused with one line; what makes other plans of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterddp.remote.shared.run.node_env import Node, Policy
+from clusterddp.remote.shared.run.plan import NodePlan, Peer, joined_plan, next_plan, read_plan
+from clusterddp.remote.shared.schema.fields import DamagedError
+from clusterddp.remote.shared.schema.record import parsed, written
+from tests.unit.json_values import VALUES
+from tests.unit.plan_made import PLAN
+
+WHOLE = json.loads(json.dumps(written(PLAN)))
+DEFAULTS: dict[str, Any] = NodePlan._field_defaults
+REQUIRED = sorted(set(WHOLE) - set(DEFAULTS))
+
+
+def test_what_is_written_is_read_again() -> None:
+    assert read_plan(WHOLE) == PLAN
+    assert set(WHOLE) == set(NodePlan._fields) - {"more"}
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_missing_field_is_named(name: str) -> None:
+    with pytest.raises(DamagedError, match=rf"^plan\.{name} is not there; it must be "):
+        read_plan({key: value for key, value in WHOLE.items() if key != name})
+
+
+@pytest.mark.parametrize("name", sorted(set(DEFAULTS) - {"more", "peers"}))
+def test_a_field_that_came_later_has_its_default_in_an_older_plan(name: str) -> None:
+    found = read_plan({key: value for key, value in WHOLE.items() if key != name})
+    assert getattr(found, name) == DEFAULTS[name]
+
+
+def test_the_first_versions_plan_can_be_read() -> None:
+    assert read_plan({name: WHOLE[name] for name in REQUIRED}).run == "run1"
+
+
+@pytest.mark.parametrize("name", sorted(WHOLE))
+def test_a_field_of_another_kind_is_named_with_its_value(name: str) -> None:
+    wrong: object = {"neither": "this"} if not isinstance(WHOLE[name], dict) else "nor this"
+    if name == "record":
+        wrong = 3
+    with pytest.raises(DamagedError, match=rf"^plan\.{name}(\.\w+)? is not .*"):
+        read_plan({**WHOLE, name: wrong})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"attempt": -1}, "plan.attempt is not a whole number up to 9223372036854775807: '-1'"),
+        ({"attempt": True}, "plan.attempt is not a whole number up to 9223372036854775807: 'True'"),
+        ({"nproc": 1 << 63}, f"plan.nproc is not a whole number up to {(1 << 63) - 1}: '{1 << 63}'"),
+        ({"node": "../0-h"}, "plan.node is not a file's name: '../0-h'"),
+        ({"run": ".."}, "plan.run is not a file's name: '..'"),
+        ({"python": "a\0b"}, "plan.python is not a text: 'a\\x00b'"),
+        ({"ports": [1]}, "plan.ports is not two whole numbers: '(1,)'"),
+        ({"lease": float("nan")}, "plan.lease is not a number from 0: 'nan'"),
+        ({"time_limit": float("inf")}, "plan.time_limit is not a number from 0: 'inf'"),
+        ({"place": 1}, "plan.place is 1; the run has 1 nodes"),
+        ({"places": [0, 7]}, "plan.places is 7; the run has 1 nodes"),
+        ({"env": {"A": 1}}, "plan.env.A is not a text: '1'"),
+        ({"peers": [{"host": "h", "nproc": 1}]}, "plan.peers.item.address is not there; it must be a text"),
+        ({"store": {}}, "plan.store.address is not there; it must be a text"),
+    ],
+)
+def test_a_value_out_of_range_is_named(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(DamagedError) as error:
+        read_plan({**WHOLE, **changes})
+    assert str(error.value) == said
+
+
+def test_fields_of_a_newer_version_are_kept_at_every_depth() -> None:
+    newer = {**WHOLE, "colour": {"deep": [1]}, "store": {"address": "a", "tls": True}}
+    newer["peers"] = [{**WHOLE["peers"][0], "rack": "r7"}]
+    newer["policy"] = {**WHOLE["policy"], "numa": "strict"}
+    assert written(read_plan(newer)) == newer
+
+
+@given(st.dictionaries(st.sampled_from([*WHOLE, "other"]), VALUES, max_size=3))
+def test_any_object_is_a_plan_or_one_error(changes: dict[str, Any]) -> None:
+    try:
+        plan = read_plan({**WHOLE, **changes})
+    except DamagedError:
+        return
+    assert repr(read_plan(json.loads(json.dumps(written(plan))))) == repr(plan)  # NaN is not equal to itself
+
+
+@given(VALUES)
+def test_what_is_no_object_is_one_error(value: object) -> None:
+    with pytest.raises(DamagedError):
+        read_plan(value)
+
+
+@pytest.mark.parametrize("data", [b"[" * 200_000, b"9" * 10_000, b"\xff\xfe", b""])
+def test_what_breaks_a_json_reader_is_one_error(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parsed(data, read_plan)
+
+
+def joining() -> Node:
+    return Node(
+        host="late",
+        nproc=4,
+        address="10.0.0.9",
+        interface="eth1",
+        python="/usr/bin/python3",
+        setup=(),
+        env={"B": "2"},
+        secrets=(),
+        ports=(1, 2),
+        workdir="/w",
+        cwd="/w/sub",
+        run_dir="/r",
+        clock_offset_ns=5,
+    )
+
+
+def test_a_host_that_joins_has_the_next_place_and_its_own_facts() -> None:
+    guide = PLAN._replace(policy=Policy(run="run1", env={"C": "3"}, elastic=True), standby=True)
+    plan = joined_plan(guide, joining())
+    assert (plan.node, plan.place, plan.node_rank, plan.places) == ("1-late", 1, 1, (0, 1))
+    assert plan.peers == (*PLAN.peers, Peer(host="late", address="10.0.0.9", nproc=4))
+    assert (plan.joined, plan.standby, plan.store, plan.cwd, plan.clock_offset_ns) == (True, False, None, "/w/sub", 5)
+    assert (plan.env["B"], plan.env["C"], plan.env["CLUSTERDDP_HOST"]) == ("2", "3", "late")
+    assert plan.record.hosts == ("h", "late")
+    assert repr(read_plan(json.loads(json.dumps(written(plan))))) == repr(plan)  # NaN is not equal to itself
+
+
+def test_the_next_attempt_keeps_what_a_newer_version_has_said() -> None:
+    old = read_plan({**WHOLE, "colour": "red"})
+    new = next_plan(old, 2, [0], 0)
+    assert (new.attempt, new.more) == (2, {"colour": "red"})

@@ -1,0 +1,237 @@
+"""What one node's evidence says: classes, what a new attempt may cure, earlier failures, a node as a whole."""
+
+from __future__ import annotations
+
+from signal import SIGABRT, SIGKILL, SIGSEGV, SIGTERM
+from typing import Any
+
+import pytest
+
+from clusterddp.remote.shared.verdict.failures import (
+    ENDED,
+    EXCEPTION,
+    EXIT,
+    LONGEST,
+    LOST_PEER,
+    OUT_OF_MEMORY,
+    OWN,
+    SIGNAL,
+    node_cause,
+    recovered_failures,
+    worker_failures,
+    worth_another,
+)
+from tests.unit.runs_told import Told, at
+
+RESET = "RuntimeError: [pair.cc:547] Connection closed by peer [10.0.0.2]:4242"
+CHILD_FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
+
+
+@pytest.mark.parametrize(
+    ("ended", "kind", "cause", "curable"),
+    [
+        (Told().died(5, raised="ValueError: x"), OWN, EXCEPTION, False),
+        (Told().died(5, code=3), OWN, EXIT, False),
+        (Told().died(5, signal=SIGSEGV), OWN, SIGNAL, False),
+        (Told().died(5, signal=SIGKILL), OWN, SIGNAL, True),
+        (Told().died(5, signal=SIGKILL, oom_kills=0), OWN, SIGNAL, True),
+        (Told().died(5, signal=SIGKILL, oom_kills=1), OWN, OUT_OF_MEMORY, False),
+        (Told().died(5, raised="torch.OutOfMemoryError: CUDA out of memory. Tried …"), OWN, OUT_OF_MEMORY, False),
+        (Told().died(5, raised="MemoryError: "), OWN, OUT_OF_MEMORY, False),
+        (Told().died(5, code=1, stderr="MemoryError\n"), OWN, OUT_OF_MEMORY, False),
+        (Told().died(5, raised=RESET), LOST_PEER, EXCEPTION, True),
+        (Told().died(5, code=1, stderr=f"Traceback\n{RESET}\n"), LOST_PEER, EXIT, True),
+        (
+            Told().died(5, signal=SIGABRT, stderr="Watchdog caught collective operation timeout"),
+            LOST_PEER,
+            SIGNAL,
+            True,
+        ),
+        (Told().died(5, signal=SIGTERM), ENDED, SIGNAL, True),
+        (Told().died(5, raised="torch.distributed.DistNetworkError: … EADDRINUSE …"), OWN, EXCEPTION, False),
+        (Told().died(5, raised="requests.exceptions.ConnectionError: Connection refused"), OWN, EXCEPTION, False),
+        (
+            Told().died(5, raised="torch.distributed.DistBackendError: NCCL, unhandled cuda error"),
+            OWN,
+            EXCEPTION,
+            False,
+        ),
+        (
+            Told().died(5, raised="torch.distributed.DistBackendError: remote process exited"),
+            LOST_PEER,
+            EXCEPTION,
+            True,
+        ),
+    ],
+)
+def test_a_failure_has_a_class_a_cause_and_a_hope(ended: Told, kind: int, cause: str, curable: bool) -> None:  # noqa: FBT001
+    (failure,) = worker_failures(ended.node)
+    assert (failure.kind, failure.cause, failure.curable) == (kind, cause, curable)
+
+
+def test_who_was_killed_for_want_of_memory_and_who_was_not_is_said() -> None:
+    known = (Told().died(5, signal=SIGKILL, oom_kills=kills) for kills in (1, 0))
+    told = [*known, Told().died(5, signal=SIGKILL)]
+    assert [worker_failures(one.node)[0].text for one in told] == [
+        "killed by the kernel's out-of-memory killer (SIGKILL)",
+        "killed by SIGKILL",
+        "killed by SIGKILL, often the out-of-memory killer",
+    ]
+
+
+def test_a_worker_whose_parent_was_killed_is_to_blame_and_its_peers_are_not() -> None:
+    node = Told(workers=2).died(5, raised=RESET).died(5.5, local=1, signal=SIGKILL, orphan=True).node
+    first, second = worker_failures(node)
+    assert (first.rank, first.kind, first.curable) == (1, OWN, True)
+    assert first.text == "its parent process (clusterddp's) was killed by SIGKILL"
+    assert (second.rank, second.kind) == (0, LOST_PEER)
+
+
+def test_a_printed_traceback_gives_the_users_own_frame() -> None:
+    said = """Traceback (most recent call last):
+  File "/home/u/work/train.py", line 12, in <module>
+    main()
+  File "/home/u/env/lib/python3.11/site-packages/torch/nn/module.py", line 99, in __call__
+    raise ValueError
+ValueError: bad shape
+"""
+    (failure,) = worker_failures(Told().died(5, code=9, stderr=said).node)
+    assert (failure.text, failure.place) == ("exit code 9: ValueError: bad shape (train.py:12)", "train.py:12")
+
+
+@pytest.mark.parametrize(
+    ("signal", "stderr", "text"),
+    [
+        (SIGABRT, "terminate called\n  what():  bad_alloc\nframe #0\n", "killed by SIGABRT: bad_alloc"),
+        (SIGABRT, "python: x.cc:3: f(): Assertion `n > 0' failed.\n", "killed by SIGABRT: python: x.cc:3: f(): Assert"),
+        (SIGSEGV, "", "killed by SIGSEGV"),
+        (SIGKILL, "what():  of before", "killed by SIGKILL, often the out-of-memory killer"),
+    ],
+)
+def test_a_crash_is_told_with_its_last_words(signal: int, stderr: str, text: str) -> None:
+    (failure,) = worker_failures(Told().died(5, signal=signal, stderr=stderr).node)
+    assert failure.text.startswith(text)
+
+
+@pytest.mark.parametrize("length", [10, 280, 400, 9000])
+def test_of_a_long_message_the_middle_is_cut_never_its_end_nor_the_place(length: int) -> None:
+    said = f"expected {'x' * length} on all ranks. GLHF!"
+    (raised,) = worker_failures(Told().died(5, raised=f"RuntimeError: {said}").node)
+    (printed,) = worker_failures(Told().died(5, code=7, stderr=f"RuntimeError: {said}\n").node)
+    whole = f"RuntimeError: {said} (train.py:81)"
+    if len(whole) <= LONGEST:
+        assert raised.text == whole
+    else:
+        assert len(raised.text) == LONGEST
+        assert raised.text.startswith("RuntimeError: expected xxx")
+        assert raised.text.endswith("xxx on all ranks. GLHF! (train.py:81)")
+        assert raised.text.count("…") == printed.text.count("…") == 1
+    assert printed.text.startswith("exit code 7: RuntimeError: expected xxx")
+    assert printed.text.endswith(" on all ranks. GLHF!")
+
+
+def test_a_peer_that_went_away_is_known_by_the_middle_of_a_long_message() -> None:
+    (failure,) = worker_failures(Told().died(5, raised=f"RuntimeError: {'x' * 200} recvBytes {'y' * 200}").node)
+    assert ("recvBytes" in failure.text, failure.kind) == (False, LOST_PEER)
+
+
+def test_a_crash_has_a_place_where_the_script_has_faulthandler_on() -> None:
+    said = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f3a (most recent call first):
+  File "/opt/env/lib/python3.11/site-packages/ext/__init__.py", line 3 in call
+  File "/home/u/work/train.py", line 81 in step
+  File "/home/u/work/train.py", line 90 in <module>
+"""
+    (failure,) = worker_failures(Told().died(5, signal=SIGSEGV, stderr=said).node)
+    assert failure.text == "killed by SIGSEGV: Segmentation fault (train.py:81)"
+
+
+def test_class_comes_before_time() -> None:
+    node = Told(workers=2).died(5, raised=RESET).died(5.5, local=1, code=3).node
+    assert [failure.rank for failure in worker_failures(node)] == [1, 0]
+
+
+class TestToldToEnd:
+    """The shim says which signals it passed on and when: evidence in place of guesses."""
+
+    @pytest.mark.parametrize("ended", [{"signal": SIGTERM}, {"code": 9}, {"raised": "SystemExit: told"}])
+    def test_what_came_after_is_no_cause(self, ended: dict[str, Any]) -> None:
+        (failure,) = worker_failures(Told().died(5, told=[[SIGTERM, at(4.9)]], **ended).node)
+        assert failure.kind == ENDED
+
+    def test_an_exception_before_it_is(self) -> None:
+        (failure,) = worker_failures(
+            Told().died(5, raised="ValueError: x", raised_at=4.8, told=[[SIGTERM, at(4.9)]], signal=SIGTERM).node
+        )
+        assert (failure.kind, failure.exit_code) == (OWN, 1)
+
+    def test_another_signal_than_was_sent_is_somebody_elses(self) -> None:
+        (failure,) = worker_failures(Told().died(5, signal=SIGKILL, told=[[SIGTERM, at(4.9)]]).node)
+        assert (failure.kind, failure.curable) == (OWN, True)
+
+    def test_a_signal_from_outside_is_a_cause(self) -> None:
+        (failure,) = worker_failures(Told().died(5, signal=SIGTERM, told=[]).node)
+        assert (failure.kind, failure.curable) == (OWN, True)
+
+    def test_the_end_of_an_agent_that_was_stopped_later_explains_nothing(self) -> None:
+        told = Told().died(5, signal=SIGKILL, told=[]).stopped(5.4, "another host failed", ordered=5.3)
+        assert worker_failures(told.node)[0].kind == OWN
+
+    def test_what_our_supervisor_ends_after_an_agents_death_was_ended_though_the_shim_had_not_heard(self) -> None:
+        told = Told().died(5.01, signal=SIGTERM, told=[]).failed(5.0, agent=137)
+        assert worker_failures(told.node)[0].kind == ENDED
+
+    def test_a_worker_that_went_with_its_agent_was_ended(self) -> None:
+        told = Told().died(5.01, signal=SIGKILL, told=[[SIGKILL, at(5)]]).failed(5.0, agent=137)
+        assert worker_failures(told.node)[0].kind == ENDED
+
+
+def test_earlier_failures_are_told_apart_and_what_torchrun_ended_then_is_left_out() -> None:
+    told = Told(workers=2).died(2, raised="ValueError: early").died(2.2, local=1, signal=SIGTERM)
+    told.start(2, number=1, seconds=3)
+    told.died(9, start=1, local=1, code=4)
+    assert [failure.text for failure in recovered_failures(told.node)] == ["ValueError: early (train.py:81)"]
+    assert [failure.text for failure in worker_failures(told.node)] == ["exit code 4"]
+
+
+class TestNode:
+    def test_one_that_lives_or_ended_well_has_no_cause(self) -> None:
+        assert node_cause(Told().died(5, code=1).node) is None
+        assert node_cause(Told().succeeded(5).node) is None
+
+    def test_one_ended_by_an_order_has_none(self) -> None:
+        assert node_cause(Told().died(5, signal=SIGTERM).stopped(6, "by a user", ordered=4).node) is None
+
+    def test_what_failed_before_the_order_counts(self) -> None:
+        cause = node_cause(Told().died(3, raised="ValueError: x").stopped(6, "another host failed", ordered=4).node)
+        assert cause == (OWN, False, "rank 0: ValueError: x (train.py:81)")
+
+    def test_a_fault_that_would_come_again_outweighs_an_earlier_kill(self) -> None:
+        told = Told(workers=2).died(5, signal=SIGKILL).died(5.1, local=1, raised="ValueError: x").failed(6)
+        cause = node_cause(told.node)
+        assert cause is not None
+        assert not cause.curable
+
+    @pytest.mark.parametrize(
+        ("told", "kind", "curable"),
+        [
+            (Told().died(5, raised=RESET).failed(6), LOST_PEER, True),
+            (Told().died(5.1, signal=SIGKILL).failed(5, agent=137), OWN, True),
+            (Told().died(5, signal=SIGTERM).failed(6, log=CHILD_FAILED), OWN, True),
+            (Told(workers=0).failed(6, log="ModuleNotFoundError: No module named 'torch'"), OWN, False),
+            (Told(workers=0).failed(6, log="torch.distributed.DistNetworkError: timed out"), LOST_PEER, True),
+            (Told(workers=0).failed(6), OWN, False),
+        ],
+    )
+    def test_its_agents_end_is_judged_too(self, told: Told, kind: int, curable: bool) -> None:  # noqa: FBT001
+        cause = node_cause(told.node)
+        assert cause is not None
+        assert (cause.kind, cause.curable) == (kind, curable)
+
+    def test_a_run_is_worth_another_attempt_when_nothing_would_come_again(self) -> None:
+        killed = node_cause(Told().died(5, signal=SIGKILL).failed(6).node)
+        victim = node_cause(Told().died(5, raised=RESET).failed(6).node)
+        buggy = node_cause(Told().died(5, raised="ValueError: x").failed(6).node)
+        assert worth_another([killed, victim, None])
+        assert not worth_another([victim, buggy])

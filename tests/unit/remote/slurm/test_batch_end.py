@@ -1,0 +1,89 @@
+"""What a job's script says in the end: how the run ended, or that another attempt follows."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.slurm.job_record import SlurmJob
+from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+from clusterddp.remote.slurm.batch_end import goes_on, verdict_of
+from clusterddp.remote.slurm.job_folder import JobFolder
+from tests.unit.plan_made import PLAN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+START = "start.7.0"
+
+
+def begun(tmp_path: Path, relaunch: int = 1) -> JobFolder:
+    folder = JobFolder.of(str(tmp_path), "r1")
+    (tmp_path / "slurm" / "r1" / START).mkdir(parents=True)
+    job = SlurmJob(state=str(tmp_path), plan=PLAN._replace(relaunch=relaunch, manager="Slurm"))
+    (tmp_path / "slurm" / "r1" / "job.json").write_text(json.dumps(written(job)))
+    return folder
+
+
+def ended(**changes: Any) -> VerdictRecord:
+    return VerdictRecord(1, "failed", 1, "rank 1 failed first", "gpu01", 0, ("gpu01",))._replace(**changes)
+
+
+def follows(folder: JobFolder, found: VerdictRecord, *, by_manager: bool = False) -> bool:
+    return goes_on(folder, START, found, by_manager=by_manager)
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed"])
+def test_workers_that_heeded_the_notice_and_ended_have_another_attempt(tmp_path: Path, state: str) -> None:
+    folder = begun(tmp_path)
+    assert not follows(folder, ended(state=state))
+    folder.write_notice(START)
+    assert not follows(folder, ended(state=state))
+    folder.write_heeded(START, 0)
+    assert follows(folder, ended(state=state))
+
+
+def test_those_that_were_ended_after_the_notice_have_too_but_not_by_a_signal_without_one(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    assert not follows(folder, ended(), by_manager=True)
+    folder.write_notice(START)
+    assert follows(folder, ended(), by_manager=True)
+
+
+def test_a_lost_node_is_worth_another_attempt_while_one_is_left_and_nobody_wants_an_end(tmp_path: Path) -> None:
+    folder, lost = begun(tmp_path, relaunch=2), ended(missing=("gpu02",))
+    assert follows(folder, lost)
+    assert follows(folder, lost._replace(attempt=2))
+    assert not follows(folder, lost._replace(attempt=3))
+    assert not follows(folder, lost._replace(state="succeeded"))
+    folder.order_stop("by another command", 1.0)
+    assert not follows(folder, lost)
+
+
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        ("clusterddp: gpu02: no folder /h/.clusterddp/slurm/r1 here", "/h/.clusterddp/slurm/r1"),
+        ("/usr/bin/python3: can't open file '/h/0123.pyz': [Errno 2] No such file or directory", "/h/0123.pyz"),
+    ],
+)
+@pytest.mark.usefixtures("capfd")
+def test_a_node_that_does_not_share_the_folder_of_the_others_is_why_none_began(
+    tmp_path: Path, said: str, path: str
+) -> None:
+    folder = begun(tmp_path)
+    os.write(1, f"slurmstepd: begins\n{said}\n".encode())  # the job's output
+    found = verdict_of(folder, START, 2)
+    assert found.line == f"not all of the job's nodes have {path}: they share no folder"
+
+
+def test_where_no_node_told_why_the_order_does_else_the_step(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    assert verdict_of(folder, START, 9).line == "the job's step ended with 9 before any node told why"
+    folder.order_end(START, "by Slurm (SIGTERM)", 1.0)
+    found = verdict_of(folder, START, 9)
+    assert (found.state, found.exit_code, found.line) == ("stopped", 143, "stopped: by Slurm (SIGTERM)")

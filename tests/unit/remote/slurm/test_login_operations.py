@@ -1,0 +1,35 @@
+"""What a login host gives Slurm's commands; with a real Slurm: tests/slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.remote.slurm.login_operations import run_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TELLS = """#!/usr/bin/env python3
+import json, os
+print(json.dumps(dict(os.environ)))
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["EXPORT", "OUTPUT", "ERROR", "GET_USER_ENV", "WAIT", "SIGNAL", "ARRAY_INX", "REQUEUE"]
+)
+def test_a_variable_of_the_login_does_not_win_over_what_a_script_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "sbatch").write_text(TELLS)
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv(f"SBATCH_{name}", "ALL")
+    monkeypatch.setenv("SBATCH_ACCOUNT", "vision")
+    seen = json.loads(run_command(["sbatch", "script"])["out"])
+    assert f"SBATCH_{name}" not in seen
+    assert seen["SBATCH_ACCOUNT"] == "vision"  # what a script says nothing of is the user's

@@ -1,0 +1,71 @@
+"""What the nodes of a job make of each other's facts."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusterddp.remote.shared.schema.fields import DamagedError
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.slurm.node_facts import Address, NodeFacts, choose_addresses, read_facts, workers
+from clusterddp.remote.system.bootstrap import Refused
+
+
+def node(host: str, *addresses: Address) -> NodeFacts:
+    return NodeFacts(
+        host=host,
+        python="/usr/bin/python3",
+        torch="2.13.0",
+        python_version="3.11.2",
+        nccl=None,
+        nproc=1,
+        threads=4,
+        gpus=(),
+        addresses=addresses,
+    )
+
+
+def ethernet(last: int) -> Address:
+    return Address(f"10.0.0.{last}", "eth0", "10.0.0.0/24", 10_000)
+
+
+def infiniband(last: int) -> Address:
+    return Address(f"10.1.0.{last}", "ib0", "10.1.0.0/24", 200_000)
+
+
+def test_the_fastest_network_that_holds_all_nodes_is_taken() -> None:
+    both = [node(name, ethernet(place), infiniband(place)) for place, name in enumerate("ab", 1)]
+    assert [one.address for one in choose_addresses(both)] == ["10.1.0.1", "10.1.0.2"]
+    one_without = [both[0], node("c", ethernet(3))]
+    assert [one.address for one in choose_addresses(one_without)] == ["10.0.0.1", "10.0.0.3"]
+
+
+def test_among_equals_it_is_the_one_that_slurm_itself_uses() -> None:
+    def cards(last: int) -> tuple[Address, Address]:
+        return ethernet(last), Address(f"10.9.0.{last}", "eth1", "10.9.0.0/24", 10_000)
+
+    nodes = [node(name, *cards(place)) for place, name in enumerate("ab", 1)]
+    assert [one.interface for one in choose_addresses(nodes, "10.0.0.7")] == ["eth0", "eth0"]
+    assert [one.interface for one in choose_addresses(nodes, "10.9.0.7")] == ["eth1", "eth1"]
+
+
+def test_nodes_without_a_common_network_are_named() -> None:
+    with pytest.raises(Refused, match=r"no network holds all nodes \(a: 10.0.0.0/24; b: 10.1.0.0/24\)"):
+        choose_addresses([node("a", ethernet(1)), node("b", infiniband(1))])
+
+
+def test_one_node_alone_needs_no_network() -> None:
+    assert choose_addresses([node("a")])[0].address == "127.0.0.1"
+
+
+def test_gpus_that_slurm_gives_and_torch_does_not_see_are_an_error() -> None:
+    assert workers(0, {}) == 1
+    assert workers(4, {"SLURM_GPUS_ON_NODE": "4"}) == 4
+    with pytest.raises(Refused, match="Slurm gives it 2 GPUs and torch sees none"):
+        workers(0, {"SLURM_GPUS_ON_NODE": "2"})
+
+
+def test_facts_are_read_as_they_were_written_and_checked() -> None:
+    known = node("a", ethernet(1))._replace(key="ab", attempts=3)
+    assert read_facts(written(known)) == known
+    with pytest.raises(DamagedError, match=r"facts\.host"):
+        read_facts({**written(known), "host": "../a"})

@@ -1,0 +1,65 @@
+"""How long a node keeps the rendezvous store when its own agent has ended. Not covered: ending processes (pairs)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clusterddp.remote.shared.run.spool_records import Ready
+from clusterddp.remote.supervisor import attempt_end
+from clusterddp.remote.supervisor.attempt_end import Clearing
+from clusterddp.remote.supervisor.shutdown import Shutdown
+from tests.unit.plan_made import PLAN
+
+PLACES = (0, 1, 2)
+
+
+class Node:
+    """The first of three nodes: its agent has ended, the others have said nothing yet.
+
+    Attributes:
+        over: Places whose part is over.
+    """
+
+    def __init__(self, *, agent_exit: int, elastic: bool = True) -> None:
+        self.plan = PLAN._replace(elastic=elastic, places=PLACES, min_nodes=2, relaunch=2)
+        self.spool: Any = None
+        self.shutdown = Shutdown()
+        self.work: Any = None
+        self.inbox: Any = SimpleNamespace(ready=Ready())
+        self.over: set[int] = {0}
+        self.membership: Any = SimpleNamespace(over=lambda _attempt: self.over, lost=lambda _now, _limit: [])
+        self.children: Any = SimpleNamespace(
+            agent_exit=agent_exit,
+            store=17,
+            end=lambda _grace: None,
+            end_fork_server=lambda **_: None,
+        )
+        self.elastic = elastic
+
+    def goes_on(self) -> bool:
+        return self.elastic
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is connected to the store, which is noticed at once."""
+    monkeypatch.setattr(attempt_end, "clients", lambda _port: 0)
+    monkeypatch.setattr(attempt_end, "STORE_QUIET", 0.0)
+
+
+def test_the_store_outlives_a_failed_agent_while_the_others_of_an_elastic_job_are_not_connected_yet() -> None:
+    node = Node(agent_exit=137)
+    over = Clearing(node)
+    assert [over.store_needed(None) for _ in range(3)] == [True] * 3
+    node.over = set(PLACES)
+    assert not over.store_needed(None)
+
+
+@pytest.mark.parametrize(("code", "elastic"), [(0, True), (137, False)])
+def test_a_store_that_nobody_uses_is_not_kept_where_the_job_is_over(code: int, *, elastic: bool) -> None:
+    node = Node(agent_exit=code, elastic=elastic)
+    over = Clearing(node)
+    assert not over.store_needed(None)

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from clusterddp.errors import SyncError, UsageError
+from clusterddp.project import find
+from clusterddp.sync import project_files as tree_module
+from clusterddp.sync.project_files import scan
+from clusterddp.text.units import parse_size
+from tests.unit.sync_help import project_at, tree_of, write
+
+
+def git(root: Path, *words: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
+    identity += ["-c", "protocol.file.allow=always"]
+    subprocess.run(["git", *identity, *words], cwd=root, check=True, capture_output=True)
+
+
+def names(root: Path) -> list[str]:
+    return [entry.path for entry in tree_of(root).entries]
+
+
+def reasons(root: Path) -> dict[str, str]:
+    return {item.path: item.reason for item in tree_of(root).skipped}
+
+
+def test_outside_git_all_files_but_bytecode_and_environments(tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    write(root, **{"train.py": "", "data/x.bin": "", "__pycache__/a.pyc": "", "b.pyc": ""})
+    write(
+        root, **{".venv/pyvenv.cfg": "", ".venv/lib/x.py": "", "myenv/pyvenv.cfg": "", ".clusterddp/project.json": ""}
+    )
+    assert names(root) == ["data/x.bin", "train.py"]
+
+
+def test_in_git_tracked_changed_and_untracked_files_but_not_ignored_or_deleted_ones(tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    write(root, **{"a.py": "1", "gone.py": "", "data/big": "", ".gitignore": "data/\n", "venv/pyvenv.cfg": ""})
+    write(root, **{"venv/lib/b.py": ""})
+    git(root, "init")
+    git(root, "add", "a.py", "gone.py")
+    git(root, "commit", "-m", "x")
+    clean = tree_of(root)
+    (root / "gone.py").unlink()
+    write(root, **{"a.py": "2", "new.py": ""})
+    assert names(root) == [".gitignore", "a.py", "new.py"]
+    assert clean.git is not None
+    assert len(str(clean.git["commit"])) == 40
+    assert tree_of(root).digest != clean.digest
+    assert tree_of(root).git == {"commit": clean.git["commit"], "dirty": True}
+
+
+def test_a_project_below_a_repository_follows_its_ignore_rules_unless_ignored_as_a_whole(tmp_path: Path) -> None:
+    write(tmp_path, **{".gitignore": "*.log\nscratch/\n", "exp/a.py": "", "exp/a.log": "", "scratch/b.py": ""})
+    git(tmp_path, "init")
+    assert names(tmp_path / "exp") == ["a.py"]
+    assert names(tmp_path / "scratch") == ["b.py"]
+
+
+def test_submodules_and_repositories_inside_are_walked(tmp_path: Path) -> None:
+    other, root = tmp_path / "other", tmp_path / "p"
+    write(other, **{"lib.py": "", ".gitignore": "*.tmp"})
+    git(other, "init")
+    git(other, "add", ".")
+    git(other, "commit", "-m", "x")
+    write(root, **{"a.py": "", "nested/n.py": ""})
+    git(root, "init")
+    git(root, "submodule", "add", str(other), "sub")
+    git(root / "nested", "init")
+    write(root, **{"sub/x.tmp": "", "sub/untracked.py": ""})
+    assert names(root) == [
+        ".gitmodules", "a.py", "nested/n.py", "sub/.gitignore", "sub/lib.py", "sub/untracked.py"
+    ]  # fmt: skip
+
+
+def test_a_hooks_git_variables_do_not_lead_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "p", **{"a.py": ""})
+    git(tmp_path / "p", "init")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    assert names(tmp_path / "p") == ["a.py"]
+
+
+def test_key_like_files_are_left_out_and_named(tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    keys = {".env", "prod/.env.local", "c.PEM", "x.key", "id_ed25519", "id_work"}
+    write(root, **dict.fromkeys(keys, "-----BEGIN OPENSSH PRIVATE KEY-----"))
+    write(root, **{"id_map.py": "ids = {}", "id_rsa.pub": "ssh-rsa", ".env.example": "A=", "environment.py": ""})
+    assert set(reasons(root)) == keys
+    assert names(root) == [".env.example", "environment.py", "id_map.py", "id_rsa.pub"]
+    assert "they look like keys" in tree_of(root).notices[0]
+
+
+def test_links_inside_stay_links_and_links_outside_are_named(tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    write(root, **{"real/a.txt": "x"})
+    (root / "near").symlink_to("real/a.txt")
+    (root / "absolute").symlink_to(root / "real")
+    (root / "dangling").symlink_to("not/yet")
+    (root / "etc").symlink_to("/etc")
+    (root / "up").symlink_to("../q")
+    links = {entry.path: entry.content for entry in tree_of(root).entries if entry.kind == "link"}
+    assert links == {"near": "real/a.txt", "absolute": "real", "dangling": "not/yet"}
+    assert set(reasons(root)) == {"etc", "up"}
+
+
+def test_sockets_and_fifos_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "p"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    os.mkfifo("pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("sock")
+        assert set(reasons(root)) == {"pipe", "sock"}
+
+
+def test_a_file_that_cannot_be_read_is_an_error_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "p"
+    write(root, **{"locked.bin": "x"})
+
+    def deny(path: bytes) -> tuple[int, str]:
+        raise PermissionError(13, "Permission denied", path)
+
+    # root may read everything: only the system call's answer can be simulated
+    monkeypatch.setattr("clusterddp.sync.hash_cache.hash_file", deny)
+    with pytest.raises(SyncError, match=r"locked\.bin: cannot be read \(Permission denied\)"):
+        tree_of(root)
+
+
+@pytest.mark.parametrize("where", ["/", "home", "parent"])
+def test_home_root_and_what_is_above_home_are_refused_unseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    home = tmp_path / "users" / "me"
+    home.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    root = {"/": Path("/"), "home": home, "parent": home.parent}[where]
+    with pytest.raises(SyncError, match="home folder"):
+        scan(find(root, {"CLUSTERDDP_PROJECT": "x"}))
+
+
+def test_too_many_bytes_are_refused_with_the_largest_entries_and_the_remedy(tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    write(root, **{"ckpt/run1/a.bin": "x" * 6000, "ckpt/run2/b.bin": "x" * 4000, "train.py": "x" * 10})
+    with pytest.raises(SyncError, match=r"10 kB, more than 1 kB; largest: ckpt/run1/ .*--sync-limit") as caught:
+        scan(project_at(root), 1000)
+    assert "ckpt/run2/ (4 kB)" in str(caught.value)
+    assert scan(project_at(root), 20_000).size == 10_010
+
+
+def test_too_many_files_are_refused_unless_a_limit_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "p"
+    monkeypatch.setattr(tree_module, "MAX_FILES", 3)
+    write(root, **{f"many/{number}": "" for number in range(5)})
+    with pytest.raises(SyncError, match=r"5 files, more than 3; largest: many/0 \(1 file\)"):
+        scan(project_at(root))
+    assert len(scan(project_at(root), 10**6).data) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("500MB", 500 * 10**6), ("2G", 2 * 10**9), ("1.5 kb", 1500), ("7", 7), ("3TB", 3 * 10**12)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "0", "5X", "1e9", "nan"])
+def test_what_is_no_size_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size"):
+        parse_size(text)
+
+
+def test_the_digest_tells_content_mode_name_and_target(tmp_path: Path) -> None:
+    root, seen = tmp_path / "p", set()
+    write(root, a="1", b="2")
+    (root / "l").symlink_to("a")
+
+    def changed() -> bool:
+        digest = tree_of(root).digest
+        fresh = digest not in seen
+        seen.add(digest)
+        return fresh
+
+    assert changed()
+    assert not changed()
+    (root / "a").chmod(0o755)
+    assert changed()
+    write(root, a="3")
+    assert changed()
+    (root / "b").rename(root / "c")
+    assert changed()
+    (root / "l").unlink()
+    (root / "l").symlink_to("c")
+    assert changed()
+
+
+def test_unchanged_files_are_not_read_again_and_a_change_that_keeps_size_is_seen(tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    write(root, **{"a.py": "one", "b.py": "x"})
+    project = project_at(root)
+    _ = project.write("made", b"")
+    first = scan(project).digest
+    for name in ("a.py", "b.py"):
+        os.utime(root / name, (1, 1))
+    assert scan(project).digest == first
+    write(root, **{"a.py": "two"})
+    os.utime(root / "a.py", (1, 1))
+    assert scan(project).digest != first
+
+
+def test_names_that_are_no_text_and_odd_ones_come_through(tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    root.mkdir()
+    odd = [b"caf\xe9", b"new\nline", b"\xe2\x82\xac.py", b"-rf", b"quo'te\"s", b" "]
+    for name in odd:
+        Path(os.fsdecode(os.fsencode(root) + b"/" + name)).write_text("x")
+    git(root, "init")
+    assert {os.fsencode(name) for name in names(root)} == set(odd)
+
+
+@pytest.mark.parametrize("lies_in", ["config", "an include", "a worktree"])
+def test_a_repository_from_an_archive_starts_none_of_its_programs(tmp_path: Path, lies_in: str) -> None:
+    root, mark = tmp_path / "repository", tmp_path / "ran"
+    write(root, **{"a.py": "1", ".gitattributes": "*.py filter=evil\n"})
+    git(root, "init")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "x")
+    program = f"touch {mark}; cat"
+    if lies_in == "a worktree":
+        git(root, "worktree", "add", str(tmp_path / "tree"))
+    keys = ("core.fsmonitor", "filter.evil.clean")
+    if lies_in == "an include":
+        included = root / ".git" / "more"
+        for key in keys:
+            git(root, "config", "--file", str(included), key, program)
+        git(root, "config", "include.path", str(included))
+    else:
+        for key in keys:
+            git(root, "config", key, program)
+    scanned = tmp_path / "tree" if lies_in == "a worktree" else root
+    write(scanned, **{"a.py": "2"})
+    assert tree_of(scanned).git["dirty"] is True  # type: ignore[index]
+    assert not mark.exists()
+    git(scanned, "status")
+    assert mark.exists()
+
+
+def test_filters_of_the_user_still_tell_what_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    root = tmp_path / "repository"
+    write(root, **{"a.txt": "one", ".gitattributes": "*.txt filter=upper\n"})
+    git(root, "init")
+    git(root, "config", "--global", "filter.upper.clean", "tr a-z A-Z")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "x")
+    write(root, **{"a.txt": "ONE"})
+    assert tree_of(root).git["dirty"] is False  # type: ignore[index]

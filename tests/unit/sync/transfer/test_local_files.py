@@ -1,0 +1,28 @@
+"""The folder here that files of hosts come to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.errors import SyncError
+from clusterddp.remote.shared.wire.chunks import Chunk, digest_of
+from clusterddp.remote.shared.workdir.manifest import Entry
+from clusterddp.sync.transfer.local_files import Landing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_two_pulls_into_one_folder_never_mix_up_their_parts(tmp_path: Path) -> None:
+    x = digest_of(b"x")
+    with Landing(tmp_path) as first:
+        with pytest.raises(SyncError, match=f"another pull is writing to {tmp_path}"):
+            Landing(tmp_path).__enter__()
+        first.want({x: [Chunk(x, 1)]})
+        first.put(x, b"x")
+        assert first.place(Entry("a", "file", False, 1, x), last=True, overwrite=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    with Landing(tmp_path):
+        pass
