@@ -102,9 +102,9 @@ class BesideRuns:
             self.progress("looking at the project")
             tree = scanning.result()
         from clusterddp.launch import code_on_hosts  # noqa: PLC0415 - start-up
-        from clusterddp.sync.transfer.between_hosts import Spread  # noqa: PLC0415
+        from clusterddp.sync.transfer.between_hosts import TransferOptions  # noqa: PLC0415
 
-        how = Spread(mode=mode, rate=rate, notify=self.notify)
+        how = TransferOptions(mode=mode, rate=rate, notify=self.notify)
         return code_on_hosts.synced_or_previewed(
             hosts, self.project, self.notify, self.progress, tree, how, take=take, dry=dry
         )

@@ -18,7 +18,7 @@ from clusterddp.runs.node_answers import Wanted
 from clusterddp.sync import chosen_files
 from clusterddp.sync.deliver import Delivered, deliver
 from clusterddp.sync.project_files import Skipped
-from clusterddp.sync.transfer.between_hosts import Spread
+from clusterddp.sync.transfer.between_hosts import TransferOptions
 from clusterddp.sync.transfer.collect import Origin, Pulled, collect
 from clusterddp.sync.transfer.fetch import HostFiles, is_there, listing
 from clusterddp.sync.transfer.progress_rate import Transfer
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
     from clusterddp.project import Project
     from clusterddp.runs.run_view import RunView
-    from clusterddp.sync.transfer.upload import Source
+    from clusterddp.sync.transfer.upload import ContentSource
 
 SLURM = "slurm"  # of the launchers
 _AWAY = re.compile(r"[^/:]+:[^:].*", re.DOTALL)  # HOST:PATH
@@ -83,13 +83,13 @@ def push(
         workdir=project.workdir,
         transfer=Transfer("pushing", progress, rate=wanted.rate),
         overwrite=wanted.overwrite,
-        spread=Spread(mode=wanted.spread, rate=wanted.rate, notify=notify),
+        spread=TransferOptions(mode=wanted.spread, rate=wanted.rate, notify=notify),
     )
 
 
 def _of_host(
     word: str, dest: str | None, hosts: Sequence[Host], project: Project, progress: Callable[[str], None]
-) -> tuple[str, chosen_files.Chosen, Source]:
+) -> tuple[str, chosen_files.Chosen, ContentSource]:
     """The folder on the hosts, and the files of ``HOST:PATH`` for it."""
     name, _, path = word.partition(":")
     host = next((host for host in hosts if host.name == name), None)
@@ -188,7 +188,7 @@ def _origins(
         if about is None and (wanted.hosts or run_files.is_apart(cluster)):
             about = cluster.find_view()
         path = "" if view else str(wanted.what)
-        place = run_files.Place(path=path, view=about, pattern=wanted.hosts, names=ranked)
+        place = run_files.FileQuery(path=path, view=about, pattern=wanted.hosts, names=ranked)
         with run_files.origins(cluster, place) as found:
             yield found
         return

@@ -80,7 +80,7 @@ class Number(click.ParamType[Any]):
         return found
 
 
-class Attempt(click.ParamType[Any]):
+class AttemptType(click.ParamType[Any]):
     """``2`` → 2; ``last`` and ``all`` are themselves."""
 
     name = "attempt"

@@ -21,7 +21,7 @@ REMOVED, STAYS, FAILED, GOES = "removed", "stays", "failed", "will go"
 _ORDER = (FAILED, GOES, REMOVED, STAYS)
 
 
-class Row(NamedTuple):
+class DownRow(NamedTuple):
     """One row of the table: an item on one host, and whether it was removed."""
 
     host: str
@@ -30,9 +30,9 @@ class Row(NamedTuple):
     what: str
 
 
-def print_rows(rows: Iterable[Row]) -> None:
+def print_rows(rows: Iterable[DownRow]) -> None:
     """Print the rows as one table; hosts with equal rows share a line, with the largest size among them."""
-    alike: dict[tuple[str, str], list[Row]] = {}
+    alike: dict[tuple[str, str], list[DownRow]] = {}
     for row in rows:
         alike.setdefault((row.outcome, row.what), []).append(row)
     table = Table("hosts", "outcome", "size", "what")
@@ -43,35 +43,35 @@ def print_rows(rows: Iterable[Row]) -> None:
     show(table, stderr=True)
 
 
-def rows_of(cleaned: Sequence[Cleaned], again: str) -> list[Row]:
+def rows_of(cleaned: Sequence[Cleaned], again: str) -> list[DownRow]:
     """What ``down`` has removed, and what it could not; ``again``: the command that was typed."""
     return [row for host in cleaned for row in _rows_of(host, f"`{again}` again finishes the work")]
 
 
-def _rows_of(host: Cleaned, finish: str) -> list[Row]:
+def _rows_of(host: Cleaned, finish: str) -> list[DownRow]:
     if host.error:
         error = host.error.removeprefix(f"{host.host}: ")
-        return [Row(host.host, FAILED, None, f"{error}; {finish}")]
+        return [DownRow(host.host, FAILED, None, f"{error}; {finish}")]
     counts = ((host.spools, "spool"), (host.run_dirs, "run dir"), (host.helpers, "helper"), (host.warm, "warm server"))
     removed = ", ".join(counted(int(count), what) for count, what in counts if count)
     gone = "; nothing of clusterddp is left" if host.gone else ""
-    rows = [Row(host.host, REMOVED, host.bytes or None, f"{removed}{gone}")] if removed else []
+    rows = [DownRow(host.host, REMOVED, host.bytes or None, f"{removed}{gone}")] if removed else []
     if host.beside:
         folders = ", ".join(host.beside.removed)
-        rows += [Row(host.host, REMOVED, host.beside.bytes, folders)] if folders else []
-        rows += [Row(host.host, FAILED, None, f"{path}: {why}") for path, why in host.beside.kept]
+        rows += [DownRow(host.host, REMOVED, host.beside.bytes, folders)] if folders else []
+        rows += [DownRow(host.host, FAILED, None, f"{path}: {why}") for path, why in host.beside.kept]
         rows += (
-            [Row(host.host, FAILED, None, f"{host.beside.error}; its folders stay; {finish}")]
+            [DownRow(host.host, FAILED, None, f"{host.beside.error}; its folders stay; {finish}")]
             if host.beside.error
             else []
         )
     if host.environments and host.environments.error:
-        rows.append(Row(host.host, FAILED, None, f"{host.environments.error}; its environments stay; {finish}"))
+        rows.append(DownRow(host.host, FAILED, None, f"{host.environments.error}; its environments stay; {finish}"))
     elif host.environments:
         what = counted(host.environments.removed, "environment")
-        rows.append(Row(host.host, REMOVED, host.environments.bytes, what))
+        rows.append(DownRow(host.host, REMOVED, host.environments.bytes, what))
     why = "it has processes here; `clusterddp stop {}` ends them"
-    return rows + [Row(host.host, STAYS, None, f"run {run}: {why.format(run)}") for run in host.kept]
+    return rows + [DownRow(host.host, STAYS, None, f"run {run}: {why.format(run)}") for run in host.kept]
 
 
 def rows_that_stay(
@@ -81,7 +81,7 @@ def rows_that_stay(
     *,
     workdir: str,
     stopped: Container[str] = (),
-) -> list[Row]:
+) -> list[DownRow]:
     """What ``down`` leaves on hosts, and why.
 
     Args:
@@ -97,17 +97,17 @@ def rows_that_stay(
         now = after[host.host]
         going = now.beside.removed if now.beside else ()
         rows += [
-            Row(host.host, STAYS, folder.bytes, f"{folder.path}: {_why(folder, workdir, stopped)}")
+            DownRow(host.host, STAYS, folder.bytes, f"{folder.path}: {_why(folder, workdir, stopped)}")
             for folder in host.workdirs
             if folder.path not in going
         ]
         left = 0 if now.gone else host.runs - now.spools
         if left > 0:
-            rows.append(Row(host.host, STAYS, None, f"{counted(left, 'run')} on record: 30 days, or with --purge"))
+            rows.append(DownRow(host.host, STAYS, None, f"{counted(left, 'run')} on record: 30 days, or with --purge"))
         rows += _pushed(host)
     for one in environments:
         of = f" of {one.lock}" if one.lock else ""
-        rows.append(Row(one.host, STAYS, one.bytes, f"environment {one.ident[:4]}{of}: {one.stays}"))
+        rows.append(DownRow(one.host, STAYS, one.bytes, f"environment {one.ident[:4]}{of}: {one.stays}"))
     return rows
 
 
@@ -119,22 +119,22 @@ def _why(folder: WorkdirHeld, workdir: str, stopped: Container[str]) -> str:
     return f"{whose}; --everything removes it"
 
 
-def _pushed(host: Holdings) -> list[Row]:
+def _pushed(host: Holdings) -> list[DownRow]:
     return [
-        Row(host.host, STAYS, None, f"{counted(count, 'file')} that you have pushed to {path}")
+        DownRow(host.host, STAYS, None, f"{counted(count, 'file')} that you have pushed to {path}")
         for path, count in host.pushed
     ]
 
 
-def rows_of_holdings(held: Sequence[Holdings]) -> list[Row]:
+def rows_of_holdings(held: Sequence[Holdings]) -> list[DownRow]:
     """What ``down --everything`` is about to remove, and the files that exist nowhere else."""
     rows = []
     for host in held:
         if host.error:
-            rows.append(Row(host.host, FAILED, None, host.error.removeprefix(f"{host.host}: ")))
+            rows.append(DownRow(host.host, FAILED, None, host.error.removeprefix(f"{host.host}: ")))
         ours = f"{counted(host.runs, 'run')} on record, helpers, environments"
-        rows += [Row(host.host, GOES, size, f"{path}: {ours}") for path, size in host.states]
-        rows += [Row(host.host, GOES, one.bytes, f"{one.path}: {_at_stake(one)}") for one in host.workdirs]
+        rows += [DownRow(host.host, GOES, size, f"{path}: {ours}") for path, size in host.states]
+        rows += [DownRow(host.host, GOES, one.bytes, f"{one.path}: {_at_stake(one)}") for one in host.workdirs]
         rows += _pushed(host)
     return rows
 
@@ -147,18 +147,18 @@ def _at_stake(folder: WorkdirHeld) -> str:
     return f"with {files} that no sync has put there: {', '.join(folder.largest)}{more}"
 
 
-def rows_of_everything(gone: Sequence[EverythingRemoved], held: Sequence[Holdings], again: str) -> list[Row]:
+def rows_of_everything(gone: Sequence[EverythingRemoved], held: Sequence[Holdings], again: str) -> list[DownRow]:
     """What ``down --everything`` has removed, and what stays; ``again``: the command that was typed."""
     shown = {host.host: host for host in held}
     rows = []
     for host in gone:
         if host.error:
             error = host.error.removeprefix(f"{host.host}: ")
-            rows.append(Row(host.host, FAILED, None, f"{error}; `{again}` again goes on"))
+            rows.append(DownRow(host.host, FAILED, None, f"{error}; `{again}` again goes on"))
             continue
         folders = ", ".join(host.removed) or "nothing was there"
         end = "" if host.left or shown[host.host].pushed else "; nothing of clusterddp is left"
-        rows.append(Row(host.host, REMOVED, host.bytes, f"{folders}{end}"))
-        rows += [Row(host.host, STAYS, None, f"{path}: {why}") for path, why in host.left]
+        rows.append(DownRow(host.host, REMOVED, host.bytes, f"{folders}{end}"))
+        rows += [DownRow(host.host, STAYS, None, f"{path}: {why}") for path, why in host.left]
         rows += _pushed(shown[host.host])
     return rows

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from clusterddp.cli.output import say
 from clusterddp.errors import ClusterddpError, UsageError
 from clusterddp.hosts.spans import LOGGER
-from clusterddp.runs.timeline import HERE, Span, as_page, as_text, of_events
+from clusterddp.runs.timeline import HERE, TimedSpan, as_page, as_text, of_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,20 +29,20 @@ class _Recorder(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.spans: list[Span] = []
+        self.spans: list[TimedSpan] = []
         now = time.time()
         self._step, self._since = "start-up", now - _age()
 
     def emit(self, record: logging.LogRecord) -> None:
         host, name, seconds = getattr(record, "span")  # noqa: B009 - a LogRecord has any attributes
-        self.spans.append(Span(host=host, name=name, began=record.created - seconds, ended=record.created))
+        self.spans.append(TimedSpan(host=host, name=name, began=record.created - seconds, ended=record.created))
 
     def step(self, text: str) -> None:
         """This machine begins what ``text`` says by its first word."""
         name, now = (text.split() or [""])[0], time.time()
         if name != self._step:
             if self._step:
-                self.spans.append(Span(host=HERE, name=self._step, began=self._since, ended=now))
+                self.spans.append(TimedSpan(host=HERE, name=self._step, began=self._since, ended=now))
             self._step, self._since = name, now
 
     def told(self, show: Callable[[str], None]) -> Callable[[str], None]:
@@ -88,7 +88,7 @@ def recording(path: Path | None, cluster: Cluster) -> Iterator[_Recorder | None]
             _write(path, recorder.spans, cluster)
 
 
-def _write(path: Path, spans: list[Span], cluster: Cluster) -> None:
+def _write(path: Path, spans: list[TimedSpan], cluster: Cluster) -> None:
     run = cluster.launched
     if run is None:
         return

@@ -27,7 +27,7 @@ from clusterddp.errors import DiscoverError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterddp.discover.segment import Place
+    from clusterddp.discover.segment import NetworkSegment
 
 __all__ = ["DiscoverOptions", "Found", "discover", "torchrun_env"]
 
@@ -126,7 +126,7 @@ def torchrun_env(options: DiscoverOptions, found: Found) -> dict[str, str]:
     }
 
 
-def _part(options: DiscoverOptions, where: Place, port: int) -> Announcer | Seeker:
+def _part(options: DiscoverOptions, where: NetworkSegment, port: int) -> Announcer | Seeker:
     nonce, now = secrets.token_hex(8), time.monotonic()
     size, timeout = options.world_size, options.timeout
     if options.rank == 0:
@@ -145,7 +145,9 @@ def _part(options: DiscoverOptions, where: Place, port: int) -> Announcer | Seek
 class _Conversation:
     """One part played on a segment."""
 
-    def __init__(self, options: DiscoverOptions, where: Place, segment: Segment, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self, options: DiscoverOptions, where: NetworkSegment, segment: Segment, notify: Callable[[str], None]
+    ) -> None:
         self._options, self._where, self._segment, self._notify = options, where, segment, notify
         self._codec = Codec(id=options.id, key=options.key)
         self._unbelieved: dict[str, str] = {}  # sender's address → why

@@ -31,7 +31,7 @@ _MULTICAST_ALL = {4: 49, 6: 29}  # Linux: only what this socket itself has joine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class NetworkSegment:
     """Where this machine is on the segment.
 
     Attributes:
@@ -45,7 +45,7 @@ class Place:
     family: int
 
 
-def place(wanted: str | None) -> Place:
+def place(wanted: str | None) -> NetworkSegment:
     """The interface by name or address; without: the only one, else the one the kernel sends multicast to.
 
     Raises:
@@ -72,12 +72,12 @@ def place(wanted: str | None) -> Place:
     raise DiscoverError(f"several network interfaces are up: {names}", remedy="choose one with --interface")
 
 
-def _places() -> list[Place]:
+def _places() -> list[NetworkSegment]:
     """Interfaces that are up, IPv4 before IPv6."""
     if sys.platform != "linux":
         raise DiscoverError("discover runs on Linux only", remedy="give MASTER_ADDR by hand")
     found = [one for one in interfaces.addresses() if one["up"]]
-    places = [Place(interface=one["interface"], address=one["address"], family=one["family"]) for one in found]
+    places = [NetworkSegment(interface=one["interface"], address=one["address"], family=one["family"]) for one in found]
     return sorted(places, key=lambda one: one.family)
 
 
@@ -102,7 +102,7 @@ class Segment:
         DiscoverError: the port is taken by another program, or the interface cannot do multicast.
     """
 
-    def __init__(self, where: Place) -> None:
+    def __init__(self, where: NetworkSegment) -> None:
         self.where, self.trouble = where, ""
         self._group = (GROUPS[where.family], UDP_PORT)
         with contextlib.ExitStack() as stack:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.collectives import slow_all_reduce
-from clusterddp.doctor.rehearsal import Part, play
+from clusterddp.doctor.rehearsal import RehearsalPart, play
 from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts import Measured, Together, always_bad, assign_gpus, at_once, neighbours, second_round, workers
 from clusterddp.remote.shared.text.counted import counted
@@ -47,7 +47,11 @@ def parts_for(checks: Iterable[Check]) -> tuple[str, ...]:
 
 
 def measure_together(
-    cluster: RunHosts, taking: Sequence[Part], measured: Sequence[str], bench: Bench, progress: Callable[[str], None]
+    cluster: RunHosts,
+    taking: Sequence[RehearsalPart],
+    measured: Sequence[str],
+    bench: Bench,
+    progress: Callable[[str], None],
 ) -> Bench:
     """The bench with what these hosts have told together, and where that was bad with who is at fault.
 
@@ -72,7 +76,7 @@ def measure_together(
     return replace(bench, together=replace(together, apart=_apart(cluster, ready, backend, progress)))
 
 
-def _ready(taking: Sequence[Part]) -> tuple[str, list[Part]]:
+def _ready(taking: Sequence[RehearsalPart]) -> tuple[str, list[RehearsalPart]]:
     """NCCL with a worker for each GPU; gloo where a host has none."""
     devices = assign_gpus([(part.host.entry, part.facts) for part in taking])
     ready = []
@@ -83,7 +87,7 @@ def _ready(taking: Sequence[Part]) -> tuple[str, list[Part]]:
     return "nccl" if nccl else "gloo", ready
 
 
-def _together(cluster: RunHosts, ready: Sequence[Part], backend: str, measured: Sequence[str]) -> Together:
+def _together(cluster: RunHosts, ready: Sequence[RehearsalPart], backend: str, measured: Sequence[str]) -> Together:
     options = {"backend": backend, "timeout": STEP, "parts": measured, "most": MOST[backend]}
     played = play(cluster, ready, PROGRAM, options, limit=LIMIT, start=START)
     names = tuple(part.host.name for part in ready)
@@ -114,7 +118,7 @@ def _ended(played: Played) -> tuple[str, _Group, str]:
     return verdict.line, verdict.culprits, verdict.remedy
 
 
-def _apart(cluster: RunHosts, ready: Sequence[Part], backend: str, progress: Callable[[str], None]) -> _Group:
+def _apart(cluster: RunHosts, ready: Sequence[RehearsalPart], backend: str, progress: Callable[[str], None]) -> _Group:
     """The hosts of which every group is bad, while others are good."""
     by_name = {part.host.name: part for part in ready}
     first = neighbours(list(by_name))
@@ -135,7 +139,11 @@ def _bad(speeds: Mapping[_Group, float]) -> set[_Group]:
 
 
 def _try(
-    cluster: RunHosts, by_name: Mapping[str, Part], backend: str, groups: Sequence[_Group], speeds: dict[_Group, float]
+    cluster: RunHosts,
+    by_name: Mapping[str, RehearsalPart],
+    backend: str,
+    groups: Sequence[_Group],
+    speeds: dict[_Group, float],
 ) -> None:
     """Each group's bus bandwidth, 0 where it failed; groups without a common host side by side."""
     options = {"backend": backend, "timeout": GROUP_STEP, "parts": ["allreduce"], "most": GROUP_MOST}

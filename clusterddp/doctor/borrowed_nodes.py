@@ -20,7 +20,7 @@ from clusterddp.hosts.fanout import Outcome, each, values
 from clusterddp.launch import launcher as base
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.slurm.client.held_nodes import held_nodes, job_minutes
-from clusterddp.launch.slurm.client.login_host import Login, login_entry, step_words
+from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry, step_words
 from clusterddp.launch.slurm.client.survey import survey
 from clusterddp.launch.slurm.shared_folder import job_words, unshared
 from clusterddp.launch.slurm.submission import NAME, settings_of, slurm_request
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.connections import Connections
     from clusterddp.inventory import HostEntry, Inventory
-    from clusterddp.launch.slurm.client.batch_script import Request
+    from clusterddp.launch.slurm.client.batch_script import JobRequest
     from clusterddp.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
 
@@ -43,7 +43,7 @@ PATIENCE = 120.0  # seconds for the job to begin
 JOB = "clusterddp-doctor"
 
 
-class JobNodes:
+class BorrowedNodes:
     """A job's nodes as hosts: the part of a Cluster that the doctor uses. They are reached through the login host.
 
     Args:
@@ -152,7 +152,7 @@ def _of_nodes(
     opened = each([entry], cluster.connections.open)[0]
     if opened.value is None:
         raise opened.error or UsageError("no login host")
-    login = Login(opened.value)
+    login = LoginHost(opened.value)
     asked = {name: request.options.get(name, "") for name in ("partition", "account", "qos", "gpus-per-node")}
     cluster.progress("asking Slurm")
     seen = survey(login, {**asked, "nodes": str(request.nodes[0])})
@@ -176,20 +176,20 @@ def _of_nodes(
     return replace(nodes, results=(*results, *nodes.results))
 
 
-def _request(inventory: Inventory, nnodes: int | None, partition: str | None) -> Request:
+def _request(inventory: Inventory, nnodes: int | None, partition: str | None) -> JobRequest:
     size = nnodes or max(1, sum(1 for node in inventory.nodes if inventory.path and node.connection != "local"))
     request = slurm_request(inventory, RunOptions(script=JOB, nnodes=(size, size)))
     return replace(request, options={**request.options, "partition": partition}) if partition else request
 
 
-def _site(cluster: Patient, entry: HostEntry, login: Login, job: str, names: Sequence[str]) -> JobNodes:
+def _site(cluster: Patient, entry: HostEntry, login: LoginHost, job: str, names: Sequence[str]) -> BorrowedNodes:
     settings = settings_of(cluster.inventory)
     shared = replace(settings, state=login.state, role="node", launcher=base.DEFAULT, connection="ssh", gpus=None)
     hosts = tuple(replace(shared, name=name, address=name) for name in names)
-    return JobNodes(cluster, entry, job, hosts)
+    return BorrowedNodes(cluster, entry, job, hosts)
 
 
-def _apart(login: Login, site: JobNodes) -> dict[str, dict[str, str]]:
+def _apart(login: LoginHost, site: BorrowedNodes) -> dict[str, dict[str, str]]:
     """Each node that answers, with those of a run's folders that it and the login host do not share, and how."""
     nodes = [outcome.value for outcome in site.connect() if outcome.value]
     usual = site.project.workdir if site.project.known_id else WORKDIRS

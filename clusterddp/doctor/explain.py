@@ -11,14 +11,14 @@ from clusterddp.runs.known_messages import find
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterddp.runs.known_messages import Known
+    from clusterddp.runs.known_messages import KnownMessage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explained:
     """A known message in a log: how often it is there, and its first line (number from 1, text)."""
 
-    known: Known
+    known: KnownMessage
     count: int
     line: int
     text: str

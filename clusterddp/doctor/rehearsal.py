@@ -55,7 +55,7 @@ REHEARSAL = "rehearse.py"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class RehearsalPart:
     """One host's part: where it meets the others, how many workers it has, on which GPUs (None: all it sees)."""
 
     host: Host
@@ -106,7 +106,7 @@ class Played:
 
 def play(
     cluster: RunHosts,
-    parts: Sequence[Part],
+    parts: Sequence[RehearsalPart],
     program: str,
     options: Mapping[str, Any],
     *,
@@ -198,7 +198,7 @@ def _object(text: str) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _plan(parts: Sequence[Part], program: str, options: Mapping[str, Any], limit: float) -> LaunchPlan:
+def _plan(parts: Sequence[RehearsalPart], program: str, options: Mapping[str, Any], limit: float) -> LaunchPlan:
     run = new_run_id()
     nodes = []
     for part in parts:
@@ -240,7 +240,7 @@ def _forget(hosts: Sequence[Host], run: str) -> dict[str, str]:
 
 def parts(
     evidence: Evidence, outcomes: Sequence[Outcome[Host]], chosen: Sequence[Check], need: Need[Any] = needs.REHEARSAL
-) -> list[Part]:
+) -> list[RehearsalPart]:
     """The hosts that can take part: those for which no check that was made has found why they could not."""
     before = [check for check in chosen if need not in check.needs]
     causes = {name for check in chosen if need in check.needs for name in check.after}
@@ -252,17 +252,18 @@ def parts(
     }
     where = evidence.network.where if evidence.network else {}
     return [
-        Part(host=outcome.value, facts=seen.facts, place=where[seen.name])
+        RehearsalPart(host=outcome.value, facts=seen.facts, place=where[seen.name])
         for seen, outcome in zip(evidence.hosts, outcomes, strict=True)
         if outcome.value and seen.facts and seen.name in where and seen.name not in bad
     ]
 
 
-def rehearse(cluster: RunHosts, parts: Sequence[Part], *, limit: float = LIMIT) -> RehearsalSeen:
+def rehearse(cluster: RunHosts, parts: Sequence[RehearsalPart], *, limit: float = LIMIT) -> RehearsalSeen:
     """A process group of one worker a host, an all-reduce, a barrier: how far each host came."""
     backend, why, devices = _backend(parts)
     parts = [
-        Part(host=part.host, facts=part.facts, place=part.place, devices=devices.get(part.host.name)) for part in parts
+        RehearsalPart(host=part.host, facts=part.facts, place=part.place, devices=devices.get(part.host.name))
+        for part in parts
     ]
     try:
         played = play(cluster, parts, REHEARSAL, {"backend": backend, "timeout": STEP}, limit=limit)
@@ -288,7 +289,7 @@ def _failure(error: ClusterddpError) -> dict[str, Any]:
     return {"blamed": blamed, "words": error.message, "remedy": error.remedy}
 
 
-def _backend(parts: Sequence[Part]) -> tuple[str, str, dict[str, tuple[str, ...]]]:
+def _backend(parts: Sequence[RehearsalPart]) -> tuple[str, str, dict[str, tuple[str, ...]]]:
     """NCCL with one free GPU a host; else gloo, why, and no GPU at all."""
     none: dict[str, tuple[str, ...]] = {part.host.name: () for part in parts}
     if not any(part.facts.devices for part in parts):

@@ -18,7 +18,7 @@ from clusterddp.errors import HelperError, HostsError, LockError, PlanError
 from clusterddp.hosts.fanout import each, reading_answer, values
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.sync.transfer.between_hosts import Spread
+from clusterddp.sync.transfer.between_hosts import TransferOptions
 from clusterddp.sync.transfer.progress_rate import Transfer
 from clusterddp.text.folding import folded_names
 
@@ -38,7 +38,7 @@ _SWOLLEN = 5  # times its wheels' size that an environment takes, with what is n
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Base:
+class BaseInterpreter:
     """What a host is before: its interpreter, its kind, the variables its setup lines leave, what it has."""
 
     python: str
@@ -179,7 +179,7 @@ class _Plan:
 
     host: Host
     lock: Lock
-    base: Base
+    base: BaseInterpreter
     wheels: tuple[Wheel, ...]
     project: str
     digest: str = ""
@@ -206,7 +206,7 @@ class _Plan:
         )
 
 
-def _base(host: Host) -> Base:
+def _base(host: Host) -> BaseInterpreter:
     entry = host.entry
     args = {"setup": list(entry.setup), "python": entry.python, "workdir": entry.workdir}
     answer = host.call("environment_base", args, timeout=_ASKING)
@@ -216,7 +216,7 @@ def _base(host: Host) -> Base:
         if python is None:
             raise fields.wrong("python", None, "an absolute path")
         ready = fields.mapping("ready", Fields.text)
-        return Base(python=python, kind=kind_of(fields), left=fields.texts("left"), ready=ready)
+        return BaseInterpreter(python=python, kind=kind_of(fields), left=fields.texts("left"), ready=ready)
 
 
 def told(plans: Sequence[_Plan]) -> str:
@@ -252,7 +252,7 @@ def _bring(
             [wheel for wheel in wheels if wheel.sha256 in lacking],
             project.workdir,
             transfer,
-            Spread(mode=mode, notify=notify),
+            TransferOptions(mode=mode, notify=notify),
         )
 
 

@@ -67,7 +67,7 @@ class Lock:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class LockedPackages:
     """A wheel that a host takes: its file's name, where it is to be had, its sha256 (empty: nobody says)."""
 
     name: str
@@ -119,7 +119,7 @@ def _pin(lock: Lock) -> str:
     return f"write NAME==VERSION for each package: `{keep}uv pip compile {shlex.quote(source)} -o {shlex.quote(name)}`"
 
 
-def wanted(lock: Lock, kind: Kind) -> list[Wanted]:
+def wanted(lock: Lock, kind: Kind) -> list[LockedPackages]:
     """The wheels that a kind of host takes of a lock.
 
     Raises:
@@ -143,7 +143,7 @@ def wanted(lock: Lock, kind: Kind) -> list[Wanted]:
     return [_wanted(lock, kind, package, source) for package, source in selected]
 
 
-def _wanted(lock: Lock, kind: Kind, package: Package, source: Any) -> Wanted:
+def _wanted(lock: Lock, kind: Kind, package: Package, source: Any) -> LockedPackages:
     from packaging.pylock import PackageWheel  # noqa: PLC0415 - start-up
 
     what = f"{package.name} {package.version or ''}".strip()
@@ -164,7 +164,7 @@ def _wanted(lock: Lock, kind: Kind, package: Package, source: Any) -> Wanted:
     if source.hashes.keys() - _PROVE_NOTHING and not _SHA256.fullmatch(sha256):
         remedy = f"make the lock again with one: {_make(lock)}"
         raise LockError(lock.written, f"{what}: {file} has no sha256, only {', '.join(source.hashes)}", remedy=remedy)
-    return Wanted(
+    return LockedPackages(
         name=str(package.name),
         version=str(package.version or ""),
         file=file,

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
     from clusterddp.environments.wheels import Wheel
     from clusterddp.hosts.client import Host
-    from clusterddp.sync.transfer.between_hosts import Spread
+    from clusterddp.sync.transfer.between_hosts import TransferOptions
     from clusterddp.sync.transfer.progress_rate import Transfer
 
 
-def bring(hosts: Sequence[Host], wheels: Sequence[Wheel], workdir: str, transfer: Transfer, spread: Spread) -> None:
+def bring(
+    hosts: Sequence[Host], wheels: Sequence[Wheel], workdir: str, transfer: Transfer, spread: TransferOptions
+) -> None:
     """Let every host have these wheels.
 
     Raises:

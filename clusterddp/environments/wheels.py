@@ -29,7 +29,7 @@ from clusterddp.text.printable import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from clusterddp.environments.lock_file import Lock, Wanted
+    from clusterddp.environments.lock_file import Lock, LockedPackages
     from clusterddp.environments.platform_tags import Kind
 
 UV = "0.13.9"
@@ -112,7 +112,9 @@ def drop_damaged(wheels: Iterable[Wheel]) -> bool:
     return bool(damaged)
 
 
-def _fetched(lock: Lock, kind: Kind, wanted: Sequence[Wanted], progress: Callable[[str], None]) -> Iterable[Wheel]:
+def _fetched(
+    lock: Lock, kind: Kind, wanted: Sequence[LockedPackages], progress: Callable[[str], None]
+) -> Iterable[Wheel]:
     """The wanted wheels, those that are not here downloaded first."""
     missing = [one for one in wanted if not one.sha256 or not (_cache() / "wheels" / one.sha256 / one.file).is_file()]
     digests = {one.file: one.sha256 for one in wanted}
@@ -128,7 +130,7 @@ def _fetched(lock: Lock, kind: Kind, wanted: Sequence[Wanted], progress: Callabl
         yield Wheel(name=one.name, version=one.version, file=one.file, sha256=digests[one.file], size=size)
 
 
-def _download(lock: Lock, kind: Kind, missing: Sequence[Wanted], place: Path) -> None:
+def _download(lock: Lock, kind: Kind, missing: Sequence[LockedPackages], place: Path) -> None:
     remote = []
     for one in missing:
         split = urlsplit(one.url)

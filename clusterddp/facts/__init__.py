@@ -25,8 +25,8 @@ from clusterddp.facts.bench_schedule import (
 )
 from clusterddp.facts.dials import BLACK_HOLE, Dialled, Pair, lost_not_dropped, matrix
 from clusterddp.facts.gpu_assignment import GpuPolicy, assign_gpus, check_gpus, spare_gpus, workers
-from clusterddp.facts.gpu_health import Card, GpuHealth, Peers, Start, Trial, Xid
-from clusterddp.facts.health import Cgroup, Folder, Hca, Health, LoginPython, Lookup, Owner, Write
+from clusterddp.facts.gpu_health import Card, GpuCopies, GpuHealth, GpuStart, Trial, Xid
+from clusterddp.facts.health import Cgroup, FolderDisk, Hca, Health, LoginPython, Lookup, PortOwner, Write
 from clusterddp.facts.host import Facts, Gpu, Interface, TorchFacts, facts_request
 from clusterddp.facts.job_paths import job_paths
 from clusterddp.facts.library_defaults import GLOO, NCCL, elected, fits, gloo_cards, nccl_cards
@@ -55,11 +55,13 @@ __all__ = [
     "DialFailure",
     "Dialled",
     "Facts",
-    "Folder",
+    "FolderDisk",
     "Gemm",
     "Gpu",
+    "GpuCopies",
     "GpuHealth",
     "GpuPolicy",
+    "GpuStart",
     "Hca",
     "Health",
     "Interface",
@@ -67,13 +69,11 @@ __all__ = [
     "LoginPython",
     "Lookup",
     "Measured",
-    "Owner",
     "Pair",
-    "Peers",
+    "PortOwner",
     "SlowHost",
     "Slowness",
     "Speed",
-    "Start",
     "Together",
     "TorchFacts",
     "Trial",

@@ -49,7 +49,7 @@ class Xid:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
+class GpuStart:
     """How one of torch's GPUs started; ``arches`` are those torch is built for."""
 
     index: int
@@ -59,7 +59,7 @@ class Start:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Peers:
+class GpuCopies:
     """Copies between pairs of torch's GPUs that reach each other directly."""
 
     error: str | None = None
@@ -73,8 +73,8 @@ class Trial:
     """Torch's GPUs tried; ``peers`` is None where fewer than two start. With an ``error`` nothing else is valid."""
 
     error: str | None = None
-    starts: tuple[Start, ...] = ()
-    peers: Peers | None = None
+    starts: tuple[GpuStart, ...] = ()
+    peers: GpuCopies | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

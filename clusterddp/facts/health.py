@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Folder:
+class FolderDisk:
     """The file system that holds a folder; with an ``error`` only the path is valid."""
 
     path: str
@@ -38,7 +38,7 @@ class Lookup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Owner:
+class PortOwner:
     """The owner and the command of a process."""
 
     user: str
@@ -96,9 +96,11 @@ class Health:
     infiniband: bool
     hcas: tuple[Hca, ...]
     taken: tuple[int, ...]  # ports of clusterddp_ports on which somebody listens
-    folders: Mapping[str, Folder]
+    folders: Mapping[str, FolderDisk]
     names: Mapping[str, Lookup]
-    owners: Annotated[Mapping[int, Owner], _owners]  # of the processes that were asked about, those that can be seen
+    owners: Annotated[
+        Mapping[int, PortOwner], _owners
+    ]  # of the processes that were asked about, those that can be seen
     writes: Mapping[str, Write] = field(default_factory=dict)  # in ``state``, ``workdir``
     paths: Mapping[str, bool] = field(default_factory=dict)  # whether what the job's environment names is there
     locks: Annotated[Mapping[str, int], _locks] = field(
@@ -122,8 +124,8 @@ def _unsigned(fields: Fields, name: str) -> int:
     return fields.number(name, (1 << 64) - 1)
 
 
-def _owners(fields: Fields, name: str) -> dict[int, Owner]:
-    told = fields.mapping(name, lambda one, pid: read_as(Owner, one.part(pid)))
+def _owners(fields: Fields, name: str) -> dict[int, PortOwner]:
+    told = fields.mapping(name, lambda one, pid: read_as(PortOwner, one.part(pid)))
     return {int(pid): one for pid, one in told.items() if pid.isdecimal()}
 
 

@@ -59,7 +59,7 @@ class TooLargeError(ValueError):
     """An answer would take more than its limit."""
 
 
-class Collected:
+class PiecedAnswer:
     """An answer whose pieces come one by one.
 
     Args:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.crash import crash_of_host
 from clusterddp.errors import ClusterddpError, HelperError, HostError, UnreachableError
 from clusterddp.hosts import spans
-from clusterddp.hosts.answers import FRAME, ORDINARY, Collected, Limit
+from clusterddp.hosts.answers import FRAME, ORDINARY, Limit, PiecedAnswer
 from clusterddp.hosts.conversation import Exchange, Strays
 from clusterddp.hosts.large_packets import late_helper
 from clusterddp.hosts.outgoing import pieces
@@ -163,7 +163,7 @@ class Host:
     ) -> Any:
         """``call`` with a stream of data for the operation; sends no more than the host has granted."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        result = Collected(self.name, limit)
+        result = PiecedAnswer(self.name, limit)
         credit = CREDIT
         with self._request(op, args) as exchange:
             for piece in pieces(chunks):
@@ -180,7 +180,7 @@ class Host:
                 pass
             return result.value()
 
-    def _took(self, exchange: Exchange, frame: Frame, result: Collected) -> bool:
+    def _took(self, exchange: Exchange, frame: Frame, result: PiecedAnswer) -> bool:
         """Add a frame's part of the result; whether it was the last."""
         if frame.header["kind"] in ("data", "end"):
             result.add(frame.body)
@@ -204,7 +204,7 @@ class Host:
             HelperError: the operation failed.
             UnreachableError: the connection broke.
         """
-        result = Collected(self.name, limit)
+        result = PiecedAnswer(self.name, limit)
         with self._request(op, args) as exchange, self._sending(exchange, outgoing):
             while True:
                 frame = self._next(exchange, None)

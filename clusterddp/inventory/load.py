@@ -25,7 +25,7 @@ from clusterddp.inventory.yamlfile import Marked, decoded, parse
 
 if TYPE_CHECKING:
     from clusterddp.consent import Writers
-    from clusterddp.inventory.trusted import Source
+    from clusterddp.inventory.trusted import InventorySource
 
 _YAML = frozenset({".yaml", ".yml", ".json", ""})
 _OF_ANSIBLE = frozenset({".ini", ".cfg", ".toml", ".hosts", ".inventory"})
@@ -56,7 +56,7 @@ def load(path: str | Path, kept: Writers | None = None) -> Inventory:
         raise InventoryError("there is no such inventory file", where=str(path), remedy="check the path") from None
 
 
-def _loaded(source: Source) -> Inventory:
+def _loaded(source: InventorySource) -> Inventory:
     path = source.path
     _refuse_other_kinds(source)
     try:
@@ -89,7 +89,11 @@ def with_own_python(inventory: Inventory) -> Inventory:
 
 
 def _inventory(
-    data: Any, shown: str, source: Source | None, *, duplicate_notices_of: tuple[tuple[str, object, int], ...] = ()
+    data: Any,
+    shown: str,
+    source: InventorySource | None,
+    *,
+    duplicate_notices_of: tuple[tuple[str, object, int], ...] = (),
 ) -> Inventory:
     if data is None or data == {}:
         raise InventoryError("is empty", where=f"{shown}:1", remedy="begin with 'all:', 'hosts:' and a host")
@@ -122,7 +126,7 @@ def _no_hosts(shown: str, notices: list[str]) -> InventoryError:
     return InventoryError(f"holds no host{hint}", where=f"{shown}:1", remedy="write hosts under 'all:', 'hosts:'")
 
 
-def _refuse_other_kinds(source: Source) -> None:
+def _refuse_other_kinds(source: InventorySource) -> None:
     path = source.path
     if stat.S_ISDIR(source.info.st_mode):
         remedy = f"`clusterddp up {shlex.quote(str(path))}` has Ansible read it; or give one of the files in it"
@@ -140,7 +144,7 @@ def _refuse_other_kinds(source: Source) -> None:
         raise InventoryError(f"is a {path.suffix} file, no inventory", where=str(path), remedy=remedy)
 
 
-def _is_ini(source: Source) -> bool:
+def _is_ini(source: InventorySource) -> bool:
     return bool(_INI_SECTION.search(source.data.decode(errors="replace")))
 
 

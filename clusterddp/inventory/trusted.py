@@ -29,7 +29,7 @@ _PERMISSIONS = "check the path and its permissions"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class InventorySource:
     """An inventory's bytes, and who may write what is read beside it; see ``opened``."""
 
     path: Path
@@ -64,7 +64,7 @@ class Source:
 
 
 @contextlib.contextmanager
-def opened(path: Path, kept: Writers | None = None) -> Iterator[Source]:
+def opened(path: Path, kept: Writers | None = None) -> Iterator[InventorySource]:
     """An inventory file, read from a descriptor, and its folder.
 
     Args:
@@ -87,7 +87,7 @@ def opened(path: Path, kept: Writers | None = None) -> Iterator[Source]:
             raise InventoryError(f"{objection}, unlike when `up` was given it", where=str(path), remedy=remedy)
         with _told(path):
             data = _bytes(file, path) if stat.S_ISREG(info.st_mode) else b""
-        yield Source(path=path, info=info, data=data, writers=kept or Writers.of(info), folder=folder)
+        yield InventorySource(path=path, info=info, data=data, writers=kept or Writers.of(info), folder=folder)
 
 
 def refuse_beside(path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from clusterddp.inventory.trusted import Source
+    from clusterddp.inventory.trusted import InventorySource
     from clusterddp.inventory.yamlfile import Setting
 
 _EXTENSIONS = (".yml", ".yaml", ".json")
@@ -29,7 +29,7 @@ class VarsFiles:
         source: The inventory file, or None when there is none (the built-in inventory).
     """
 
-    def __init__(self, source: Source | None) -> None:
+    def __init__(self, source: InventorySource | None) -> None:
         self._source = source
         self.notices: list[str] = []
 

@@ -10,7 +10,7 @@ from clusterddp.runs.difference import CODE
 from clusterddp.sync import code_store, send_code
 from clusterddp.sync.project_files import scan
 from clusterddp.sync.result import SyncResult
-from clusterddp.sync.transfer.between_hosts import Spread
+from clusterddp.sync.transfer.between_hosts import TransferOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +56,7 @@ def code_of(
         return CodeOnHosts(
             workdirs={host.name: host.workdir for host in found}, digest=digests.pop() if len(digests) == 1 else ""
         )
-    how = Spread(mode=options.spread, notify=notify)
+    how = TransferOptions(mode=options.spread, notify=notify)
     result = synced(hosts, project, notify, progress, tree, name, spread=how, take=options.take)
     return CodeOnHosts(workdirs=result.workdirs, digest=result.digest, standing=result.standing)
 
@@ -69,7 +69,7 @@ def synced(
     tree: Tree | None = None,
     name: str = "",
     *,
-    spread: Spread | None = None,
+    spread: TransferOptions | None = None,
     take: str | None = None,
 ) -> SyncResult:
     """The project's code brought to the hosts.
@@ -89,7 +89,7 @@ def synced(
     """
     tree = tree or scan(project)
     inside, place = project.subfolder, project.workdir
-    how = spread or Spread(notify=notify)
+    how = spread or TransferOptions(notify=notify)
     more: Any = {"name": name, "subfolder": inside, "progress": progress, "spread": how, "take": take or ""}
     result = send_code.sync(hosts, tree, workdir=place, **more)
     for notice in (*tree.notices, *result.notices):
@@ -119,7 +119,7 @@ def synced_or_previewed(
     notify: Callable[[str], None],
     progress: Callable[[str], None],
     tree: Tree,
-    spread: Spread,
+    spread: TransferOptions,
     *,
     take: str | None,
     dry: bool,

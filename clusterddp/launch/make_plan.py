@@ -23,7 +23,7 @@ from clusterddp.remote.shared.run.node_env import (
     yielding,
 )
 from clusterddp.remote.shared.run.plan import BACKEND as PLUGIN
-from clusterddp.remote.shared.run.plan import PORT_TO_COME, NodePlan, Peer, Store
+from clusterddp.remote.shared.run.plan import PORT_TO_COME, NodePlan, Peer, StorePlan
 from clusterddp.remote.shared.run.unplaced_plan import release
 from clusterddp.text.folding import folded_names
 
@@ -129,7 +129,7 @@ class LaunchPlan:
             run_dir=node.run_dir,
             nproc=node.nproc,
             world_size=self.world_size,
-            store=Store(node.address) if place == 0 else None,
+            store=StorePlan(node.address) if place == 0 else None,
             secrets=tuple(sorted({*self.options.secrets, *node.secrets})),
             clock_offset_ns=node.clock_offset_ns,
             clock_error_ns=node.clock_error_ns,

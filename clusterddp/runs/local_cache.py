@@ -31,7 +31,7 @@ _MOST_BYTES = 4 << 20  # of a file
 MOST = 1000  # runs that are kept; the oldest go
 
 
-class Kept(NamedTuple):
+class CachedRun(NamedTuple):
     """What a run wrote down of itself, and how it ended."""
 
     record: RunRecord
@@ -70,13 +70,13 @@ def knows(project: Project, run: str) -> bool:
     return bool(kept(project, run) or (not run and begun(project)))
 
 
-def kept(project: Project, run: str = "") -> dict[str, Kept]:
+def kept(project: Project, run: str = "") -> dict[str, CachedRun]:
     """What is kept of the runs whose ids begin so, by run id; a damaged file tells of none."""
     found = {}
     for path in project_folder.own(project.folder, FOLDER).glob(f"{run}*.json"):
         with contextlib.suppress(OSError, ValueError):
             fields = Fields(parse_json(project_folder.read(path, _MOST_BYTES)), most=1 << 20)
-            found[path.stem] = Kept(READER(fields, "record"), read_verdict(fields.raw("verdict")))
+            found[path.stem] = CachedRun(READER(fields, "record"), read_verdict(fields.raw("verdict")))
     return found
 
 

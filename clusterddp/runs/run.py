@@ -66,7 +66,7 @@ class Carrier(Protocol):
         """A helper on a host of a live run itself: it sees the workers."""
 
 
-class Part(NamedTuple):
+class RunPart(NamedTuple):
     """A run's part on one host."""
 
     name: str
@@ -218,7 +218,7 @@ class Run:
         It takes a few seconds at most, and does not disturb the workers.
         """
 
-        def ask(part: Part) -> list[WorkerStack]:
+        def ask(part: RunPart) -> list[WorkerStack]:
             told = self._host(part.name).call("stacks", {"spool": part.spool})
             with reading_answer(part.name):
                 return stacks.parse_stacks(part.name, told)
@@ -241,7 +241,7 @@ class Run:
         """
         number = signals.signal_name(name)
 
-        def send(part: Part) -> list[Signalled]:
+        def send(part: RunPart) -> list[Signalled]:
             order = {"spool": part.spool, "signal": number}
             told = self._host(part.name).call("signal", order)
             with reading_answer(part.name):
@@ -250,9 +250,9 @@ class Run:
         told = values(self._each_spool(send))
         return sorted((worker for workers in told for worker in workers), key=lambda worker: worker.rank)
 
-    def _each_spool(self, work: Callable[[Part], T]) -> list[Outcome[T]]:
+    def _each_spool(self, work: Callable[[RunPart], T]) -> list[Outcome[T]]:
         """Do something on every host that has a part in this attempt."""
-        return each([Part(name, spool) for name, spool in self.spools.items() if spool], work)
+        return each([RunPart(name, spool) for name, spool in self.spools.items() if spool], work)
 
     def _host(self, name: str) -> Host:
         return self.cluster.carrier(self.record).host(self.cluster, self.id, name)

@@ -19,7 +19,7 @@ COLUMNS = 50  # of a bar in the text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Span:
+class TimedSpan:
     """What was done from when to when, on one host.
 
     Attributes:
@@ -35,7 +35,7 @@ class Span:
     ended: float
 
 
-def of_events(nodes: Iterable[Mapping[str, Any]]) -> list[Span]:
+def of_events(nodes: Iterable[Mapping[str, Any]]) -> list[TimedSpan]:
     """Spans of a run's first start on each host, from its nodes' events; times of their clocks are made ours."""
     found = []
     for node in nodes:
@@ -50,16 +50,16 @@ def of_events(nodes: Iterable[Mapping[str, Any]]) -> list[Span]:
         begun, warm = times.get("supervisor_started", []), times.get("from_warm_server", [])
         host = node["host"]
         if agent and workers:
-            found.append(Span(host=host, name="agent: imports, rendezvous", began=agent[0], ended=min(workers)))
+            found.append(TimedSpan(host=host, name="agent: imports, rendezvous", began=agent[0], ended=min(workers)))
         if begun and server and not warm:
-            found.append(Span(host=host, name="fork server: imports", began=begun[0], ended=server[0]))
+            found.append(TimedSpan(host=host, name="fork server: imports", began=begun[0], ended=server[0]))
         if workers:
             end = max(left, default=max(workers) + GOES_ON)
-            found.append(Span(host=host, name=f"workers ({len(workers)})", began=min(workers), ended=end))
+            found.append(TimedSpan(host=host, name=f"workers ({len(workers)})", began=min(workers), ended=end))
     return found
 
 
-def _placed(spans: Sequence[Span]) -> tuple[list[Span], float, float]:
+def _placed(spans: Sequence[TimedSpan]) -> tuple[list[TimedSpan], float, float]:
     """The spans in order, this machine's first; and the times of the left and of the right edge."""
     first = min(one.began for one in spans)
     starts = [one.began for one in spans if one.name.startswith("workers")]
@@ -69,11 +69,11 @@ def _placed(spans: Sequence[Span]) -> tuple[list[Span], float, float]:
     return sorted(drawn, key=lambda one: (one.host != HERE, one.host, one.began)), first, last
 
 
-def _took(span: Span, last: float) -> str:
+def _took(span: TimedSpan, last: float) -> str:
     return f"{span.ended - span.began:.2f}{' …' if span.ended > last else ''}"
 
 
-def as_text(spans: Sequence[Span]) -> str:
+def as_text(spans: Sequence[TimedSpan]) -> str:
     """A line for each span: host, what, when it began and how long it took in seconds, and a bar."""
     ordered, first, last = _placed(spans)
     wide = max(len(one.host) for one in ordered)
@@ -88,7 +88,7 @@ def as_text(spans: Sequence[Span]) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def as_page(spans: Sequence[Span], title: str) -> str:
+def as_page(spans: Sequence[TimedSpan], title: str) -> str:
     """One self-contained HTML page: nothing to load, no script."""
     ordered, first, last = _placed(spans)
     rows, host = [], ""

@@ -55,7 +55,7 @@ class Execution:
         self.results: dict[str, Executed] = {}
         self._entries = {entry.name: entry for entry in entries}
         self._open_host, self._workdirs, self._subfolder = open_host, workdirs, subfolder
-        self._given = Given(given) if given else None
+        self._given = SharedInput(given) if given else None
         self._outgoing = {name: Outgoing() for name in self._entries}
         self._connecting = threading.Semaphore(POOL)
         self._stopping = threading.Event()
@@ -85,7 +85,7 @@ class Execution:
 
     def collected(self) -> list[Executed]:
         """Wait for the end; how it ended on each host, in order, with its output."""
-        output = Collected()
+        output = CommandOutput()
         for events in self.events():
             output.take(events)
         return output.of(self)
@@ -146,7 +146,7 @@ class Execution:
             outgoing.end()
 
 
-class Collected:
+class CommandOutput:
     """The output of each host, both streams as they came; at most ``MOST_COLLECTED`` bytes of each."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class Collected:
         return [replace(end, output=bytes(self._output.get(end.host, b""))) for end in ends]
 
 
-class Given:
+class SharedInput:
     """One input read once, for many readers, each from its beginning and at its own pace."""
 
     def __init__(self, source: IO[bytes]) -> None:

@@ -47,7 +47,7 @@ _LAST = "last"  # names the code of the run before
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Changes:
+class CodeChanges:
     """How one code differs from another: paths, in order."""
 
     added: tuple[str, ...] = ()
@@ -60,17 +60,17 @@ class Changes:
         return len(self.added) + len(self.removed) + len(self.changed)
 
 
-def changes(old: Iterable[Entry], new: Iterable[Entry]) -> Changes:
+def changes(old: Iterable[Entry], new: Iterable[Entry]) -> CodeChanges:
     """What tells ``new`` from ``old``; a file that became executable has changed too."""
     before, after = ({entry.path: entry for entry in entries} for entries in (old, new))
-    return Changes(
+    return CodeChanges(
         added=tuple(path for path in after if path not in before),
         removed=tuple(path for path in before if path not in after),
         changed=tuple(path for path, entry in after.items() if path in before and before[path] != entry),
     )
 
 
-def keep(project: Project, tree: Tree) -> Changes | None:
+def keep(project: Project, tree: Tree) -> CodeChanges | None:
     """Keep the code of a run that begins; what tells it from that of the run before, or None where that is not kept.
 
     A project that cannot be written keeps nothing.
@@ -137,7 +137,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _keep(folder: Path, tree: Tree) -> Changes | None:
+def _keep(folder: Path, tree: Tree) -> CodeChanges | None:
     last = folder / _LAST
     before = project_folder.read(last, 100).decode(errors="replace") if last.exists() else ""
     known = folder / "manifests" / tree.digest

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.remote.shared.wire.chunks import Chunk
     from clusterddp.remote.shared.workdir.manifest import Entry
-    from clusterddp.sync.transfer.between_hosts import Spread
+    from clusterddp.sync.transfer.between_hosts import TransferOptions
     from clusterddp.sync.transfer.progress_rate import Transfer
     from clusterddp.sync.transfer.upload import Uploads
 
@@ -51,7 +51,7 @@ def deliver(
     workdir: str,
     transfer: Transfer,
     overwrite: bool = False,
-    spread: Spread = AUTO,
+    spread: TransferOptions = AUTO,
 ) -> tuple[Delivered, ...]:
     """Make every host hold the files of ``entries`` in a folder; each chunk goes to a host once, if it lacks it.
 
@@ -72,7 +72,7 @@ def deliver(
     digest = manifest.digest(entries)
     args = {"digest": digest, "overwrite": overwrite, **uploads.sizes()}
     jobs = [
-        _Job(
+        _HostPush(
             host,
             uploads,
             entries,
@@ -87,13 +87,13 @@ def deliver(
     ]
     for _ in range(_TRIES):
         waiting = [job for job in jobs if not job.done]
-        fanout.values(fanout.each(waiting, _Job.ask))
+        fanout.values(fanout.each(waiting, _HostPush.ask))
         waiting = [job for job in jobs if not job.done]
         if not waiting:
             break
         for number, turn in enumerate(turns(waiting)):
             if number:  # who shares a folder with one before finds all there
-                fanout.values(fanout.each(turn, _Job.ask))
+                fanout.values(fanout.each(turn, _HostPush.ask))
             send([job for job in turn if not job.done], uploads, transfer, spread)
     for job in jobs:
         if not job.done:
@@ -103,7 +103,7 @@ def deliver(
     )
 
 
-class _Job:
+class _HostPush:
     """The push to one host."""
 
     operation = "push_apply"

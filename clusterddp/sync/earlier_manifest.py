@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Base:
+class EarlierManifest:
     """A manifest that hosts hold, seen from a tree that they are to hold.
 
     Attributes:
@@ -43,10 +43,10 @@ class Bases:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self.known = tree.earlier.digests()
-        self._found: dict[str, Base] = {}
+        self._found: dict[str, EarlierManifest] = {}
         self._lock = threading.Lock()
 
-    def of(self, digest: str) -> Base:
+    def of(self, digest: str) -> EarlierManifest:
         """The manifest of ``digest``, which a host has named as one of ``known``; made by the first thread that asks.
 
         Raises:
@@ -67,7 +67,7 @@ class Bases:
             return "", self._tree.data_manifest
         return digest, difference(earlier, self._tree.data_manifest)
 
-    def _made(self, digest: str) -> Base:
+    def _made(self, digest: str) -> EarlierManifest:
         same = digest == self._tree.digest
         data = self._tree.manifest if same else self._tree.earlier.read(digest) if digest else b""
         if data is None:
@@ -76,7 +76,7 @@ class Bases:
         told = difference(data, self._tree.manifest)
         changes, needs = compared(there, self._tree.entries)
         contents = contents_of(there)
-        return Base(digest=digest, told=told, entries=there, contents=contents, changes=changes, needs=needs)
+        return EarlierManifest(digest=digest, told=told, entries=there, contents=contents, changes=changes, needs=needs)
 
 
 def contents_of(there: Mapping[str, Entry]) -> frozenset[str]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.remote.shared.wire.chunks import Chunk
     from clusterddp.sync.project_files import Tree
-    from clusterddp.sync.transfer.between_hosts import Spread
+    from clusterddp.sync.transfer.between_hosts import TransferOptions
 
 _NO_LISTS = b"{}"  # a manifest alone is sent without its files' chunks
 _TRIES = 3  # a host may change between being asked and being sent
@@ -49,7 +49,7 @@ def sync(
     name: str = "",
     subfolder: str = "",
     progress: Callable[[str], None] = lambda _: None,
-    spread: Spread = AUTO,
+    spread: TransferOptions = AUTO,
     take: str = "",
 ) -> SyncResult:
     """Make every host hold the code of ``tree``, and no earlier code, in its workdir; and its data, as data.py says.
@@ -72,7 +72,7 @@ def sync(
     began = time.monotonic()
     bases = Bases(tree)
     wanted = {"folders": [subfolder] * bool(subfolder), "name": name, "made": True, "take": take}
-    jobs = [_Job(host, tree, bases, host.entry.workdir or workdir, **wanted) for host in hosts]
+    jobs = [_HostSync(host, tree, bases, host.entry.workdir or workdir, **wanted) for host in hosts]
     waiting = jobs
     for _ in range(_TRIES):
         waiting = _lacking(waiting, subfolder, name)
@@ -90,16 +90,16 @@ def sync(
     return SyncResult(digest=tree.digest, hosts=proved, seconds=time.monotonic() - began, subfolder=subfolder)
 
 
-def _lacking(jobs: Sequence[_Job], subfolder: str, name: str) -> list[_Job]:
+def _lacking(jobs: Sequence[_HostSync], subfolder: str, name: str) -> list[_HostSync]:
     """Ask every host what it has: those that lack something.
 
     Raises:
         SyncError: data was changed in the project and on a host.
     """
-    fanout.values(fanout.each(jobs, _Job.ask))
-    fanout.values(fanout.each(_at_odds(jobs), _Job.ask))
+    fanout.values(fanout.each(jobs, _HostSync.ask))
+    fanout.values(fanout.each(_at_odds(jobs), _HostSync.ask))
     lacking = [job for job in jobs if job.result is None]
-    fanout.values(fanout.each([job for job in lacking if job.undecided], _Job.ask_data))
+    fanout.values(fanout.each([job for job in lacking if job.undecided], _HostSync.ask_data))
     refuse_conflicts({job.name: job.conflicts for job in lacking}, subfolder=subfolder, name=name)
     return lacking
 
@@ -111,8 +111,8 @@ def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str, take: str = "") 
         HostError: one host failed; HostsError: several did.
     """
     bases = Bases(tree)
-    jobs = [_Job(host, tree, bases, host.entry.workdir or workdir, prove=True, take=take) for host in hosts]
-    return tuple(fanout.values(fanout.each(jobs, _Job.preview)))
+    jobs = [_HostSync(host, tree, bases, host.entry.workdir or workdir, prove=True, take=take) for host in hosts]
+    return tuple(fanout.values(fanout.each(jobs, _HostSync.preview)))
 
 
 def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "") -> tuple[HostSync, ...]:
@@ -143,7 +143,7 @@ class Sharing(Protocol):
 S = TypeVar("S", bound=Sharing)
 
 
-class _Job:
+class _HostSync:
     """The sync of one host."""
 
     operation = "sync_apply"
@@ -300,7 +300,7 @@ def _lines(notice: Any, links: Sequence[Any]) -> tuple[str, ...]:
     return tuple(str(line) for line in (notice, *links) if line)
 
 
-def _at_odds(jobs: Sequence[_Job]) -> list[_Job]:
+def _at_odds(jobs: Sequence[_HostSync]) -> list[_HostSync]:
     """Hosts that take a run for live which others that share the folder do not: its own host has said by now."""
     live: dict[str, list[tuple[str, ...]]] = {}
     for job in jobs:

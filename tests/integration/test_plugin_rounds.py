@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.rendezvous.participants import EVERYONE, Participants
-from clusterddp.remote.rendezvous.rounds import Job, NoRound, Rounds, World
+from clusterddp.remote.rendezvous.rounds import NoRound, Rounds, RoundSpec, World
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def distributed() -> Any:
     return importlib.import_module("torch.distributed")
 
 
-class Quick(Job):
+class Quick(RoundSpec):
     """A job whose nodes are not waited for long."""
 
     pause = 0.05
@@ -43,7 +43,7 @@ class Quick(Job):
 class Node:
     """One node: its rounds, and what run control tells it."""
 
-    def __init__(self, server: Any, job: Job, port: int = 0) -> None:
+    def __init__(self, server: Any, job: RoundSpec, port: int = 0) -> None:
         store = distributed().TCPStore("127.0.0.1", server.port, is_master=False, timeout=timedelta(seconds=PATIENCE))
         self.job, self.store = job, distributed().PrefixStore("job", store)
         self.told: list[str] = []
@@ -344,7 +344,7 @@ def test_a_first_node_without_a_free_port_says_so(cluster: Cluster) -> None:
 
 
 def test_many_nodes_ask_the_store_less_often() -> None:
-    few, many = (Job(node=0, names=NAMES, least=count, most=count, join_timeout=1.0) for count in (2, 4000))
+    few, many = (RoundSpec(node=0, names=NAMES, least=count, most=count, join_timeout=1.0) for count in (2, 4000))
     assert few.poll <= 0.05
     assert many.poll == pytest.approx(1.0)
     assert many.pause > few.pause

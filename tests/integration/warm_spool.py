@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.remote.fork_server.fork_checks import FORK_SOCKET
 from clusterddp.remote.preload.server_folder import SCRIPT, WISHES
 from clusterddp.remote.supervisor.fork_server_process import LOG
-from clusterddp.remote.worker.fork_client import Connection, connect, decoded, send
+from clusterddp.remote.worker.fork_client import ForkServerConnection, connect, decoded, send
 from clusterddp.remote.worker.worker_env import fork_server_environment, script_environment
 from tests.integration.fork_spool import OF_ONE_WORKER, torch_environment
 from tests.integration.shim_spool import ShimSpool, shim_environment, wait_for
@@ -92,7 +92,7 @@ def ask(
         sock.settimeout(30)
         connect(sock, str(warm.folder))
         send(sock, request, [null.fileno(), null.fileno()])
-        answer = decoded(Connection(sock).line())
+        answer = decoded(ForkServerConnection(sock).line())
         if "ready" in answer:
             sock.sendall(b"g")
         return answer

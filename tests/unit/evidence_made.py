@@ -13,14 +13,14 @@ from clusterddp.facts import (
     Card,
     Cgroup,
     DialFailure,
-    Folder,
+    FolderDisk,
+    GpuCopies,
     GpuHealth,
+    GpuStart,
     Health,
     LoginPython,
     Lookup,
     Pair,
-    Peers,
-    Start,
     TorchFacts,
     Trial,
     Write,
@@ -56,10 +56,10 @@ def gpu_health(*uuids: str, **fields: Any) -> GpuHealth:
     """A host whose GPUs are well; without any it has nothing to tell of them."""
     if not uuids and not fields:
         return GpuHealth(reason="no NVIDIA GPU there")
-    starts = tuple(Start(index=index, capability=(9, 0), arches=("sm_80", "sm_90")) for index in range(len(uuids)))
+    starts = tuple(GpuStart(index=index, capability=(9, 0), arches=("sm_80", "sm_90")) for index in range(len(uuids)))
     values: dict[str, Any] = {
         "cards": tuple(card(index, uuid) for index, uuid in enumerate(uuids)),
-        "trial": Trial(starts=starts, peers=Peers(tried=2)),
+        "trial": Trial(starts=starts, peers=GpuCopies(tried=2)),
         **fields,
     }
     return GpuHealth(**values)
@@ -71,9 +71,9 @@ def card(index: int, uuid: str = "", **fields: Any) -> Card:
     return Card(index=index, uuid=uuid or f"GPU-{index}", **values)
 
 
-def folder(path: str, **fields: Any) -> Folder:
+def folder(path: str, **fields: Any) -> FolderDisk:
     free = {"total_bytes": 1 << 40, "free_bytes": 1 << 39, "inodes": 1 << 24, "free_inodes": 1 << 23}
-    return Folder(path=path, **{"filesystem": "ext4", **free, **fields})
+    return FolderDisk(path=path, **{"filesystem": "ext4", **free, **fields})
 
 
 def address(name: str) -> str:

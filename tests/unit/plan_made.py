@@ -8,7 +8,7 @@ from typing import Any
 
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.remote.shared.run.node_env import Policy
-from clusterddp.remote.shared.run.plan import NodePlan, Peer, Store
+from clusterddp.remote.shared.run.plan import NodePlan, Peer, StorePlan
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.spool.layout import Spool, create_spool
@@ -29,7 +29,7 @@ PLAN = NodePlan(
     run_dir="/home/u/.clusterddp/rundirs/run1-h",
     nproc=2,
     world_size=2,
-    store=Store("10.0.0.1"),
+    store=StorePlan("10.0.0.1"),
     secrets=("TOKEN",),
     clock_offset_ns=-7,
     clock_error_ns=2_000_000,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts import Facts, Gpu, Owner
+    from clusterddp.facts import Facts, Gpu, PortOwner
     from clusterddp.inventory import HostEntry
 
 CATEGORY = "GPUs"
@@ -71,7 +71,7 @@ def held(evidence: Evidence) -> Iterable[Finding]:
                 yield warn(seen.name, f"GPU {gpu.index}: {gpu.used_mib} MiB used by processes that cannot be seen")
 
 
-def _held(seen: Seen, gpu: Gpu, known: Mapping[int, Owner], *, shared: bool) -> Finding:
+def _held(seen: Seen, gpu: Gpu, known: Mapping[int, PortOwner], *, shared: bool) -> Finding:
     words = [
         f"{known[pid].user}'s {known[pid].command} (pid {pid})" if pid in known else f"pid {pid}"
         for pid in gpu.processes

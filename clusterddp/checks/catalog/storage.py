@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clusterddp.checks.evidence import Evidence
-    from clusterddp.facts import Folder, Health
+    from clusterddp.facts import FolderDisk, Health
     from clusterddp.inventory import HostEntry
 
 CATEGORY = "Storage"
@@ -26,7 +26,7 @@ _SLOW = 1000  # ms; a disk takes less than 30 of them, a file server in need sec
 _FOLDERS = ("state", "workdir", "tmp")
 
 
-def _folders(health: Health) -> list[tuple[str, Folder]]:
+def _folders(health: Health) -> list[tuple[str, FolderDisk]]:
     """The folders that answered."""
     return [(key, one) for key in _FOLDERS if (one := health.folders.get(key)) and not one.error]
 

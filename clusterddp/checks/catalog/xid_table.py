@@ -16,7 +16,7 @@ REBOOT = "reboot the host; if this comes back, have the card, its slot and its p
 WATCH = "run on; reset the GPU when nothing runs on it, and replace it if this comes back often"
 
 
-class Meaning(NamedTuple):
+class XidMeaning(NamedTuple):
     """One number's: what happened, what to do, and what a recent one says of the next job."""
 
     text: str
@@ -25,26 +25,26 @@ class Meaning(NamedTuple):
 
 
 MEANINGS = {
-    48: Meaning("an uncorrectable memory error", RESET, "fail"),
-    61: Meaning("the GPU's micro-controller met an error", RESET, "warn"),
-    62: Meaning("the GPU's micro-controller has halted", RESET, "fail"),
-    63: Meaning("bad memory is marked to be replaced by spare rows", WATCH, "warn"),
-    64: Meaning("bad memory could not be replaced by spare rows", RESET, "fail"),
-    74: Meaning("an NVLink broke", RESET, "fail"),
-    79: Meaning("the GPU has fallen off the bus", REBOOT, "fail"),
-    92: Meaning("many correctable memory errors", WATCH, "warn"),
-    94: Meaning("an uncorrectable memory error that ended one program", WATCH, "warn"),
-    95: Meaning("an uncorrectable memory error that could not be contained", RESET, "fail"),
-    109: Meaning("a program could not be switched off the GPU in time", RESET, "warn"),
-    110: Meaning("a security fault", REBOOT, "fail"),
-    119: Meaning("the GPU's system processor does not answer", RESET, "fail"),
-    120: Meaning("the GPU's system processor met an error", RESET, "fail"),
-    121: Meaning("an error on the link between processor and GPU was corrected", WATCH, "warn"),
-    140: Meaning("a memory error that was not recovered", RESET, "fail"),
-    143: Meaning("the GPU could not be started", REBOOT, "fail"),
-    154: Meaning("the driver asks for another way of recovery", RESET, "warn"),
-    **{xid: Meaning("an NVLink reported an error", RESET, "warn") for xid in range(144, 151)},
+    48: XidMeaning("an uncorrectable memory error", RESET, "fail"),
+    61: XidMeaning("the GPU's micro-controller met an error", RESET, "warn"),
+    62: XidMeaning("the GPU's micro-controller has halted", RESET, "fail"),
+    63: XidMeaning("bad memory is marked to be replaced by spare rows", WATCH, "warn"),
+    64: XidMeaning("bad memory could not be replaced by spare rows", RESET, "fail"),
+    74: XidMeaning("an NVLink broke", RESET, "fail"),
+    79: XidMeaning("the GPU has fallen off the bus", REBOOT, "fail"),
+    92: XidMeaning("many correctable memory errors", WATCH, "warn"),
+    94: XidMeaning("an uncorrectable memory error that ended one program", WATCH, "warn"),
+    95: XidMeaning("an uncorrectable memory error that could not be contained", RESET, "fail"),
+    109: XidMeaning("a program could not be switched off the GPU in time", RESET, "warn"),
+    110: XidMeaning("a security fault", REBOOT, "fail"),
+    119: XidMeaning("the GPU's system processor does not answer", RESET, "fail"),
+    120: XidMeaning("the GPU's system processor met an error", RESET, "fail"),
+    121: XidMeaning("an error on the link between processor and GPU was corrected", WATCH, "warn"),
+    140: XidMeaning("a memory error that was not recovered", RESET, "fail"),
+    143: XidMeaning("the GPU could not be started", REBOOT, "fail"),
+    154: XidMeaning("the driver asks for another way of recovery", RESET, "warn"),
+    **{xid: XidMeaning("an NVLink reported an error", RESET, "warn") for xid in range(144, 151)},
 }
 # A program that reads where it may not, or is killed, leaves these: they say nothing of the next job.
 OF_PROGRAMS = frozenset((8, 11, 13, 31, 32, 43, 45, 68, 69))
-OTHER = Meaning("an error of the driver", f"look it up in {CATALOGUE}", "warn")
+OTHER = XidMeaning("an error of the driver", f"look it up in {CATALOGUE}", "warn")

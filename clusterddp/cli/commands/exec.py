@@ -89,9 +89,9 @@ def gathered(execution: Execution) -> int:
     """Show equal outputs once: the largest group first, then as the inventory has the hosts."""
     from clusterddp.logs import BOLD, RESET, coloured  # noqa: PLC0415 - start-up
     from clusterddp.logs.clean import clean  # noqa: PLC0415
-    from clusterddp.shell.execution import Collected  # noqa: PLC0415
+    from clusterddp.shell.execution import CommandOutput  # noqa: PLC0415
 
-    output = Collected()
+    output = CommandOutput()
     code = _followed(execution, output.take)
     groups: dict[bytes, list[str]] = {}
     for end in output.of(execution):

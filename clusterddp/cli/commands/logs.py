@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clusterddp.cli import completion
-from clusterddp.cli.click_options import MOMENT, RANKS, Attempt, Number, cluster_options, watching_options
+from clusterddp.cli.click_options import MOMENT, RANKS, AttemptType, Number, cluster_options, watching_options
 from clusterddp.cli.interrupts import saying_that_it_goes_on
 from clusterddp.cli.output import fold_if_wanted, say, say_event, say_reasons, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
@@ -39,7 +39,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--grep", metavar="REGEX", help="Only lines that match.")
 @click.option(
     "--attempt",
-    type=Attempt(),
+    type=AttemptType(),
     default="last",
     metavar="N|last|all",
     help="Which attempt of a run that was relaunched (last).",

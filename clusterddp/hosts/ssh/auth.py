@@ -70,7 +70,7 @@ class _Tried:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Login:
+class Authentication:
     """Authentication of one connection, in the shape of a paramiko auth strategy.
 
     Args:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import paramiko
 
 from clusterddp.errors import AuthenticationError, HostError, UnreachableError
-from clusterddp.hosts.ssh.auth import HostKeyPolicy, Login
+from clusterddp.hosts.ssh.auth import Authentication, HostKeyPolicy
 from clusterddp.hosts.ssh.pipes import EXIT_STATUS_WAIT, DroppedError, Tail
 from clusterddp.hosts.ssh.proxy import carry
 
@@ -209,7 +209,9 @@ def connect(
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(HostKeyPolicy(target, known))
     link = Link(client, sock, proxy)
-    login: Any = Login(target=target, credentials=credentials)  # in the shape of an AuthStrategy, without being one
+    login: Any = Authentication(
+        target=target, credentials=credentials
+    )  # in the shape of an AuthStrategy, without being one
     try:
         client.connect(
             target.host,

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from clusterddp.launch.launcher import Site
     from clusterddp.launch.options import RunOptions
-    from clusterddp.launch.slurm.client.login_host import Login
+    from clusterddp.launch.slurm.client.login_host import LoginHost
 
 ALLOCATION = "SLURM_JOB_ID"
 
 
-def allocated(log_in: Callable[[], Login], site: Site, options: RunOptions) -> tuple[str, RunOptions]:
+def allocated(log_in: Callable[[], LoginHost], site: Site, options: RunOptions) -> tuple[str, RunOptions]:
     """The job that this shell is in, and the options with the number of its nodes; no job, and they as they are.
 
     Raises:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from clusterddp.launch.options import RunOptions
-    from clusterddp.launch.slurm.client.login_host import Login
+    from clusterddp.launch.slurm.client.login_host import LoginHost
     from clusterddp.project import Project
     from clusterddp.remote.shared.slurm.job_record import SlurmJob
     from clusterddp.sync.project_files import Tree
@@ -84,7 +84,7 @@ def refuse_detached(job: SlurmJob, secrets: Mapping[str, str]) -> None:
 
 
 def carried_code(
-    login: Login,
+    login: LoginHost,
     project: Project,
     tree: Tree,
     options: RunOptions,
@@ -148,7 +148,7 @@ def _up_to(size: int, pieces: Iterator[bytes]) -> bytes:
     return bytes(held)
 
 
-def _script_size(login: Login) -> int:
+def _script_size(login: LoginHost) -> int:
     """How many bytes of a script Slurm takes."""
     _, out, _ = login.command("scontrol", "show", "config")
     said = re.search(r"max_script_size=([0-9]{1,12})", read_config(out).get("SchedulerParameters", ""))

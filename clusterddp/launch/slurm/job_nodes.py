@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.connections import Connected
-    from clusterddp.launch.slurm.client.answers import Job
-    from clusterddp.launch.slurm.client.login_host import Login
+    from clusterddp.launch.slurm.client.answers import QueuedJob
+    from clusterddp.launch.slurm.client.login_host import LoginHost
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
     from clusterddp.runs.run import Run, RunHosts
 
@@ -42,7 +42,7 @@ class JobNodes:
         job: The job, as Slurm tells of it.
     """
 
-    def __init__(self, cluster: Connected, login: Login, job: Job) -> None:
+    def __init__(self, cluster: Connected, login: LoginHost, job: QueuedJob) -> None:
         self._cluster, self._login, self._job = cluster, login, job
 
     @property
@@ -154,7 +154,7 @@ class JobNodes:
             _log.debug("run %s: %s", run, error)
 
 
-def bring_secrets(cluster: RunHosts, login: Login, run: Run) -> bool:
+def bring_secrets(cluster: RunHosts, login: LoginHost, run: Run) -> bool:
     """Bring a run's secrets to nodes that share no folder; False where that has to be tried again."""
     nodes = nodes_of_run(cluster, login, run.id)
     try:
@@ -168,7 +168,7 @@ def bring_secrets(cluster: RunHosts, login: Login, run: Run) -> bool:
 _NODE = HostEntry(name="", address="")
 
 
-def nodes_of_run(cluster: RunHosts, login: Login, run: str) -> JobNodes | None:
+def nodes_of_run(cluster: RunHosts, login: LoginHost, run: str) -> JobNodes | None:
     """The nodes of a run's job, where they share no folder with the login host and can be asked; else None.
 
     Raises:
@@ -180,7 +180,7 @@ def nodes_of_run(cluster: RunHosts, login: Login, run: str) -> JobNodes | None:
     return running(cluster, login, one, login.jobs([one.job]).get(one.job)) if one.apart else None
 
 
-def running(cluster: RunHosts, login: Login, one: SubmittedRun, job: Job | None) -> JobNodes | None:
+def running(cluster: RunHosts, login: LoginHost, one: SubmittedRun, job: QueuedJob | None) -> JobNodes | None:
     """The nodes of a job that runs and whose nodes share no folder; else None."""
     there = one.apart and job is not None and job.state == "RUNNING" and job.nodes
     return JobNodes(cluster, login, job) if there and job else None

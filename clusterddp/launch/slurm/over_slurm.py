@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import EXIT_INTERRUPTED, HelperError, PlanError, RunError, UnreachableError
 from clusterddp.hosts.fanout import Outcome, each
-from clusterddp.launch.slurm.client.answers import Job, last_error, read_partitions
+from clusterddp.launch.slurm.client.answers import QueuedJob, last_error, read_partitions
 from clusterddp.launch.slurm.client.exit_status import by_exit_status
-from clusterddp.launch.slurm.client.login_host import Login, login_entry
+from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
 from clusterddp.launch.slurm.client.never_starts import told_reason, why_never
-from clusterddp.launch.slurm.client.states import MANAGER, Meaning, meaning
+from clusterddp.launch.slurm.client.states import MANAGER, StateMeaning, meaning
 from clusterddp.launch.slurm.job_nodes import JobNodes, bring_secrets, nodes_of_run, running
 from clusterddp.remote.shared.slurm.job_record import in_array
 from clusterddp.remote.shared.verdict.failures import ended_by_manager
@@ -90,7 +90,7 @@ class Slurm:
         self._refuse_hopeless(login, ready, number)
         return run
 
-    def _refuse_hopeless(self, login: Login, ready: Submission, number: str) -> None:
+    def _refuse_hopeless(self, login: LoginHost, ready: Submission, number: str) -> None:
         """Refuse what Slurm takes and would never start.
 
         Raises:
@@ -142,7 +142,7 @@ class Slurm:
         """See ``Launcher``: the login host tells of all."""
         return each([login_entry(site.inventory)], lambda _: self._nodes(_login(site), site, run, wanted))
 
-    def _nodes(self, login: Login, site: RunHosts, run: str, wanted: Wanted) -> list[dict[str, Any]]:
+    def _nodes(self, login: LoginHost, site: RunHosts, run: str, wanted: Wanted) -> list[dict[str, Any]]:
         submitted = [one for one in login.runs(run) if _is_wanted(one, wanted)]
         if not submitted:
             return []
@@ -170,10 +170,10 @@ class Slurm:
 
     def _by_its_nodes(
         self,
-        login: Login,
+        login: LoginHost,
         site: RunHosts,
         one: SubmittedRun,
-        job: Job | None,
+        job: QueuedJob | None,
         parts: dict[str, list[dict[str, Any]]],
         wanted: Wanted,
     ) -> SubmittedRun:
@@ -265,14 +265,14 @@ class Slurm:
         number = next((one.job for one in login.runs(run) if one.run == run), None)
         if number is None:
             raise RunError(f"run {run} has no job of Slurm's that is known")
-        return JobNodes(cluster, login, Job(job=number, state="RUNNING", nodes=(host,))).open(host)
+        return JobNodes(cluster, login, QueuedJob(job=number, state="RUNNING", nodes=(host,))).open(host)
 
 
 LAUNCHER = Slurm()
 
 
-def _login(cluster: RunHosts) -> Login:
-    return Login(cluster.connections.open(login_entry(cluster.inventory)))
+def _login(cluster: RunHosts) -> LoginHost:
+    return LoginHost(cluster.connections.open(login_entry(cluster.inventory)))
 
 
 def _in_array(record: RunRecord, index: int, run: str) -> RunRecord:
@@ -294,7 +294,7 @@ def _is_settled(one: SubmittedRun) -> bool:
 
 
 def _job_told(
-    one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: Job | None, login: str, code: str
+    one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: QueuedJob | None, login: str, code: str
 ) -> dict[str, Any]:
     """A run's job beside its nodes: its state, and its verdict where the nodes have none.
 
@@ -339,7 +339,7 @@ def _by_manager(copies: Sequence[VerdictRecord]) -> bool:
 
 
 def _by_slurm(
-    one: SubmittedRun, status: JobStatus, means: Meaning, nodes: Sequence[Mapping[str, Any]], job: Job | None
+    one: SubmittedRun, status: JobStatus, means: StateMeaning, nodes: Sequence[Mapping[str, Any]], job: QueuedJob | None
 ) -> VerdictRecord:
     """How a run ended whose nodes did not tell: by Slurm's word."""
     by = f" by {job.by}" if job and job.by else ""

@@ -17,9 +17,9 @@ from clusterddp.hosts.connections import Connected
 from clusterddp.hosts.fanout import each
 from clusterddp.inventory import HostEntry
 from clusterddp.inventory.patterns import select
-from clusterddp.launch.slurm.client.answers import Job
+from clusterddp.launch.slurm.client.answers import QueuedJob
 from clusterddp.launch.slurm.client.held_nodes import Held, held_nodes, job_minutes
-from clusterddp.launch.slurm.client.login_host import Login, login_entry
+from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
 from clusterddp.launch.slurm.client.survey import survey
 from clusterddp.launch.slurm.job_nodes import JobNodes
 from clusterddp.launch.slurm.submission import settings_of
@@ -57,7 +57,7 @@ class Asking(Connected, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class FileQuery:
     """What is meant: a path, or what is new since a run's start.
 
     Attributes:
@@ -84,7 +84,7 @@ def is_apart(cluster: Asking) -> bool:
 
 
 @contextlib.contextmanager
-def origins(cluster: Asking, place: Place) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
+def origins(cluster: Asking, place: FileQuery) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
     """Where the files are while the block runs, and the errors of nodes that cannot be reached.
 
     Raises:
@@ -92,7 +92,7 @@ def origins(cluster: Asking, place: Place) -> Iterator[tuple[list[Origin], list[
         RunError: nobody knows the run's nodes any more.
         HostError: the login host, or Slurm, does not answer.
     """
-    login = Login(cluster.connections.open(login_entry(cluster.inventory)))
+    login = LoginHost(cluster.connections.open(login_entry(cluster.inventory)))
     nodes = (*place.view.earlier, *place.view.nodes) if place.view else ()
     workdirs = {name: path for node in nodes for name, path in node["record"].workdirs.items()}
     usual = login.host.entry.workdir or cluster.project.workdir
@@ -116,7 +116,7 @@ def origins(cluster: Asking, place: Place) -> Iterator[tuple[list[Origin], list[
         yield found, [one.error for one in outcomes if one.error]
 
 
-def _meant(cluster: Asking, place: Place, names: Sequence[str], others: Iterable[str]) -> list[str]:
+def _meant(cluster: Asking, place: FileQuery, names: Sequence[str], others: Iterable[str]) -> list[str]:
     """The nodes that are meant: of the last attempt, unless a pattern says others.
 
     Raises:
@@ -137,14 +137,16 @@ def _meant(cluster: Asking, place: Place, names: Sequence[str], others: Iterable
     return list(names)
 
 
-def _job(login: Login, view: RunView | None) -> Job | None:
+def _job(login: LoginHost, view: RunView | None) -> QueuedJob | None:
     """The job of a run, if Slurm knows it still."""
     number = next((one.job for one in login.runs(view.run) if one.run == view.run), None) if view else None
     return login.jobs([number]).get(number) if number else None
 
 
 @contextlib.contextmanager
-def _reached(cluster: Asking, login: Login, job: Job | None, names: Sequence[str]) -> Iterator[list[Outcome[Host]]]:
+def _reached(
+    cluster: Asking, login: LoginHost, job: QueuedJob | None, names: Sequence[str]
+) -> Iterator[list[Outcome[Host]]]:
     """A helper on each node while the block runs, or why there is none: in the run's job, else in one of its own."""
     live = job.nodes if job and job.state == "RUNNING" else ()
     jobs = {name: Held(job=job.job if job else "") for name in names if name in live}
@@ -172,7 +174,7 @@ def _reached(cluster: Asking, login: Login, job: Job | None, names: Sequence[str
             one = jobs[entry.name]
             if not one.job:
                 raise HelperError(entry.name, one.refused[0], remedy=one.refused[1])
-            own = Job(job=one.job, state="RUNNING", nodes=(entry.name,))
+            own = QueuedJob(job=one.job, state="RUNNING", nodes=(entry.name,))
             return JobNodes(cluster, login, own).open(entry.name)
 
         yield each([HostEntry(name=name, address=name) for name in names], reach)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import HostError, PlanError
 from clusterddp.launch.options import RunOptions
-from clusterddp.launch.slurm.client.answers import Job
+from clusterddp.launch.slurm.client.answers import QueuedJob
 from clusterddp.launch.slurm.client.batch_script import OWNED
 from clusterddp.launch.slurm.client.held_nodes import held_nodes
 from clusterddp.launch.slurm.job_nodes import JobNodes
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.launch.launcher import Site
-    from clusterddp.launch.slurm.client.batch_script import Request
-    from clusterddp.launch.slurm.client.login_host import Login
+    from clusterddp.launch.slurm.client.batch_script import JobRequest
+    from clusterddp.launch.slurm.client.login_host import LoginHost
     from clusterddp.runs.run import Run, RunHosts
 
 REMEDY = "set clusterddp_slurm_shared: false, or clusterddp_state to a folder that nodes and login host share"
@@ -60,7 +60,7 @@ def unshared(login: Host, nodes: Sequence[Host], folders: Mapping[str, str]) -> 
     return found
 
 
-def unshared_by_run(cluster: RunHosts, login: Login, run: Run) -> str:
+def unshared_by_run(cluster: RunHosts, login: LoginHost, run: Run) -> str:
     """Why the login host will never hear of a run whose job runs; empty where it will, or that cannot be told yet."""
     one = next((one for one in login.runs(run.id) if one.run == run.id), None)
     if one is None or one.apart or not one.job or (one.starts and not one.inside):
@@ -76,7 +76,7 @@ def unshared_by_run(cluster: RunHosts, login: Login, run: Run) -> str:
     return "".join(f"{name}: {path}: {words}" for name, wrong in found.items() for path, words in wrong.items())
 
 
-def refuse_unshared(site: Site, login: Login) -> None:
+def refuse_unshared(site: Site, login: LoginHost) -> None:
     """For `up`: ask a node of a short job, unless the inventory says how it is, or the queue is long.
 
     Raises:
@@ -95,14 +95,14 @@ def refuse_unshared(site: Site, login: Login) -> None:
             why = re.sub("; .*", "", held.refused[0])
             site.notify(f"not known whether Slurm's nodes and {login.host.name} share {login.state}: {why}")
             return
-        node = JobNodes(site, login, Job(job=held.job, state="RUNNING", nodes=held.nodes)).first()
+        node = JobNodes(site, login, QueuedJob(job=held.job, state="RUNNING", nodes=held.nodes)).first()
         found = unshared(login.host, [node], {"state": login.state})
     for name, wrong in found.items():
         for path, words_of in wrong.items():
             raise PlanError(f"{name}: {path}: {words_of}", remedy=REMEDY)
 
 
-def job_words(request: Request) -> list[str]:
+def job_words(request: JobRequest) -> list[str]:
     """What is asked of Slurm for a job that only holds nodes, as options of sbatch."""
     least, most = request.nodes
     words = [f"--{name}={value}" if value else f"--{name}" for name, value in request.options.items()]

@@ -18,7 +18,7 @@ from clusterddp.launch.code_on_hosts import code_of, kept_code
 from clusterddp.launch.make_plan import make_plan
 from clusterddp.launch.make_record import record_without_hosts, variables_of
 from clusterddp.launch.script import check_script, check_synced
-from clusterddp.launch.slurm.client.batch_script import Request, extra_line, nodelist, script, slurm_time
+from clusterddp.launch.slurm.client.batch_script import JobRequest, extra_line, nodelist, script, slurm_time
 from clusterddp.launch.slurm.client.login_host import login_entry
 from clusterddp.launch.slurm.client.states import MANAGER
 from clusterddp.launch.slurm.embedded_code import CarriedCode, carried_code, refuse_together
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.launcher import Site
     from clusterddp.launch.options import RunOptions
-    from clusterddp.launch.slurm.client.login_host import Login
+    from clusterddp.launch.slurm.client.login_host import LoginHost
     from clusterddp.project import Project
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.run.run_record import RunRecord
@@ -66,7 +66,7 @@ class Submission:
 
 
 def submission(
-    log_in: Callable[[], Login], site: Site, options: RunOptions, *, dry: bool, inside: str = ""
+    log_in: Callable[[], LoginHost], site: Site, options: RunOptions, *, dry: bool, inside: str = ""
 ) -> Submission:
     """All that comes before a run is submitted: its code is on the login host then, unless ``dry``.
 
@@ -82,7 +82,7 @@ def submission(
 
 
 def _submission(
-    log_in: Callable[[], Login],
+    log_in: Callable[[], LoginHost],
     site: Site,
     inventory: Inventory,
     project: Project,
@@ -139,7 +139,9 @@ def _submission(
     return Submission(job=job, script=text, runs=runs, hidden=hidden, code=carried.code if carried else ())
 
 
-def _script(job: SlurmJob, request: Request, login: Login, python: str | None, carried: CarriedCode | None) -> str:
+def _script(
+    job: SlurmJob, request: JobRequest, login: LoginHost, python: str | None, carried: CarriedCode | None
+) -> str:
     """The job's script, which runs our code by ``python``, else the login host's, or any where no folder is shared."""
     if carried is None:
         path = f"{login.state}/helper/{bundle().digest}.pyz"
@@ -148,7 +150,7 @@ def _script(job: SlurmJob, request: Request, login: Login, python: str | None, c
 
 
 def _synced(
-    login: Login, site: Site, project: Project, tree: Tree, options: RunOptions, name: str, *, dry: bool
+    login: LoginHost, site: Site, project: Project, tree: Tree, options: RunOptions, name: str, *, dry: bool
 ) -> tuple[str, str]:
     """The folder that the login host and the nodes share, with the project's code, and that code's digest."""
     site.progress("looking at the code there" if options.no_sync else "syncing")
@@ -215,7 +217,7 @@ def _named(inventory: Inventory) -> list[HostEntry]:
     return [entry for entry in inventory.nodes if inventory.path and entry.connection != "local"]
 
 
-def slurm_request(inventory: Inventory, options: RunOptions) -> Request:
+def slurm_request(inventory: Inventory, options: RunOptions) -> JobRequest:
     """What is asked of Slurm.
 
     Raises:
@@ -233,7 +235,7 @@ def slurm_request(inventory: Inventory, options: RunOptions) -> Request:
     entry = settings_of(inventory)
     if entry.environment:
         raise UsageError("clusterddp_environment is not there under Slurm yet", remedy="set clusterddp_python")
-    return Request(
+    return JobRequest(
         nodes=(least, most),
         nodelist=nodelist(named[:least]),
         options=_options(entry, options),

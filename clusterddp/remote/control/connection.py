@@ -55,7 +55,7 @@ class Secret(NamedTuple):
     place: int
 
 
-class Connection:
+class PeerConnection:
     """One connection.
 
     Args:
@@ -90,7 +90,7 @@ class Connection:
         self._sent = self._received = 0  # frames with an HMAC
 
     @classmethod
-    def to(cls, address: Address, secret: Secret, target: int) -> "Connection":
+    def to(cls, address: Address, secret: Secret, target: int) -> "PeerConnection":
         """Call an address; whether somebody answers is seen by reading.
 
         Raises:

@@ -5,7 +5,7 @@ from typing import NamedTuple, Union
 from .messages import Message
 
 
-class Joined(NamedTuple):
+class MemberJoined(NamedTuple):
     """The connection to a node is proved."""
 
     place: int
@@ -25,10 +25,10 @@ class Said(NamedTuple):
     message: Message
 
 
-class Ended(NamedTuple):
+class NodeDone(NamedTuple):
     """A node's part has ended for good: it said so, though its supervisor is no more."""
 
     place: int
 
 
-Event = Union[Joined, Lost, Said, Ended]
+Event = Union[MemberJoined, Lost, Said, NodeDone]

@@ -13,7 +13,7 @@ import socket
 import struct
 from typing import Callable, List, Optional, Tuple
 
-from .connection import Address, Connection
+from .connection import Address, PeerConnection
 from .messages import Beat
 
 _BEAT = struct.Struct(">HQQd?")
@@ -37,7 +37,7 @@ class Datagrams:
         except OSError:
             self.close()
 
-    def send(self, link: Connection, beat: Beat, address: Address) -> None:
+    def send(self, link: PeerConnection, beat: Beat, address: Address) -> None:
         """Send a beat to the other end of a connection; a full socket or a dead way loses it, as the network may."""
         if self.socket is None or not link.beat_keys:
             return
@@ -47,7 +47,7 @@ class Datagrams:
         except OSError:  # TCP says so, or the next one comes through
             pass
 
-    def receive(self, known: Callable[[int], Optional[Connection]]) -> List[Tuple[Connection, Beat]]:
+    def receive(self, known: Callable[[int], Optional[PeerConnection]]) -> List[Tuple[PeerConnection, Beat]]:
         """The beats that have come, each with its connection; whatever else came is thrown away.
 
         Args:
@@ -65,7 +65,9 @@ class Datagrams:
         return found
 
     @staticmethod
-    def _read(data: bytes, known: Callable[[int], Optional[Connection]]) -> Tuple[Optional[Connection], Optional[Beat]]:
+    def _read(
+        data: bytes, known: Callable[[int], Optional[PeerConnection]]
+    ) -> Tuple[Optional[PeerConnection], Optional[Beat]]:
         if len(data) != _BEAT.size + _TAG:
             return None, None
         text, tag = data[: _BEAT.size], data[_BEAT.size :]

@@ -8,7 +8,7 @@ import socket
 from typing import Callable, List, Optional
 
 from ..system.clock import boot_clock
-from .connection import Address, Connection
+from .connection import Address, PeerConnection
 from .contact import NEVER, Contact, age
 from .datagrams import Datagrams
 from .messages import Beat
@@ -35,8 +35,8 @@ class Beats:
 
     def __init__(
         self,
-        links: List[Connection],
-        send: Callable[[Connection, Beat], None],
+        links: List[PeerConnection],
+        send: Callable[[PeerConnection, Beat], None],
         selector: selectors.BaseSelector,
         listener: Optional[socket.socket],
     ) -> None:
@@ -49,7 +49,7 @@ class Beats:
         if self.datagrams and self.datagrams.socket:
             selector.register(self.datagrams.socket, selectors.EVENT_READ, self._receive)
 
-    def turn(self, now: float, lead: Optional[Connection], *, settled: bool) -> None:
+    def turn(self, now: float, lead: Optional[PeerConnection], *, settled: bool) -> None:
         """Beat, if it is time; where nobody leads us, count who is in contact.
 
         Args:
@@ -63,7 +63,7 @@ class Beats:
             self._count(now)
         self.majority = settled
 
-    def hear(self, link: Connection, beat: Beat) -> None:
+    def hear(self, link: PeerConnection, beat: Beat) -> None:
         """A beat came over TCP."""
         answer = self._take(link, beat)
         if answer:
@@ -75,7 +75,7 @@ class Beats:
             self.selector.unregister(self.datagrams.socket)
             self.datagrams.close()
 
-    def _beat(self, lead: Connection, now: float, *, settled: bool) -> None:
+    def _beat(self, lead: PeerConnection, now: float, *, settled: bool) -> None:
         """To our lead; more often while nothing comes back."""
         if now - lead.beat < (BEAT if now - self.contact.proved < 2 * BEAT else HURRY):
             return
@@ -92,7 +92,7 @@ class Beats:
         self.contact.lead(proved, len(self.addresses), now)
         self.counted = now
 
-    def _take(self, link: Connection, beat: Beat) -> Optional[Beat]:
+    def _take(self, link: PeerConnection, beat: Beat) -> Optional[Beat]:
         """A beat of who follows us, whose answer is returned, or an answer of our lead."""
         now = boot_clock()
         new = link.echoes.take(beat.number, beat.echo)
@@ -107,7 +107,7 @@ class Beats:
             link.beat = link.beat_tcp = NEVER
         return None
 
-    def _send_datagram(self, link: Connection, beat: Beat) -> None:
+    def _send_datagram(self, link: PeerConnection, beat: Beat) -> None:
         if self.datagrams and link.place is not None and link.place < len(self.addresses):
             self.datagrams.send(link, beat, self.addresses[link.place])
 

@@ -12,7 +12,7 @@ from typing import Dict
 
 from ..shared.schema.fields import DamagedError
 from ..system.clock import boot_clock
-from .connection import Broken, Connection, Secret
+from .connection import Broken, PeerConnection, Secret
 from .messages import Ask, Call
 
 LIMIT = 2.0  # seconds from a connection to its proof
@@ -25,7 +25,7 @@ def answer(listener: socket.socket, secret: Secret, seconds: float) -> None:
     selector = selectors.DefaultSelector()
     listener.setblocking(False)
     selector.register(listener, selectors.EVENT_READ)
-    open_links: Dict[socket.socket, Connection] = {}
+    open_links: Dict[socket.socket, PeerConnection] = {}
     deadline = boot_clock() + seconds
     while boot_clock() < deadline:
         for key, _ in selector.select(0.25):
@@ -46,7 +46,7 @@ def _accept(
     listener: socket.socket,
     secret: Secret,
     selector: selectors.BaseSelector,
-    open_links: Dict[socket.socket, Connection],
+    open_links: Dict[socket.socket, PeerConnection],
 ) -> None:
     try:
         connection, address = listener.accept()
@@ -54,13 +54,13 @@ def _accept(
         return
     if len(open_links) >= MOST:
         _end(next(iter(open_links.values())), selector, open_links)
-    link = Connection(connection, secret, address=str(address[0]))
+    link = PeerConnection(connection, secret, address=str(address[0]))
     open_links[connection] = link
     selector.register(connection, selectors.EVENT_READ, connection)
     link.greet()
 
 
-def _hear(link: Connection) -> "tuple[bool, bool]":
+def _hear(link: PeerConnection) -> "tuple[bool, bool]":
     """Whether the connection is over, and whether somebody who knows the key was answered."""
     alive = link.receive()
     try:
@@ -75,7 +75,9 @@ def _hear(link: Connection) -> "tuple[bool, bool]":
     return True, True
 
 
-def _end(link: Connection, selector: selectors.BaseSelector, open_links: Dict[socket.socket, Connection]) -> None:
+def _end(
+    link: PeerConnection, selector: selectors.BaseSelector, open_links: Dict[socket.socket, PeerConnection]
+) -> None:
     selector.unregister(link.socket)
     del open_links[link.socket]
     link.socket.close()

@@ -20,26 +20,26 @@ from typing import Callable, List, Optional, Sequence, Set
 
 from ..shared.schema.fields import DamagedError
 from ..system.clock import boot_clock
-from .connection import Address, Broken, Connection, Secret
-from .control_events import Ended, Event, Joined, Lost, Said
+from .connection import Address, Broken, PeerConnection, Secret
+from .control_events import Event, Lost, MemberJoined, NodeDone, Said
 from .heartbeats import Beats
 from .messages import (
+    AttemptDecision,
     Beat,
     Call,
-    Decision,
     Elsewhere,
+    EndOrder,
     EndSaid,
     Gone,
     Hello,
     Lead,
     Message,
-    Order,
-    Table,
+    StatusTable,
     VerdictPart,
     WordSaid,
 )  # fmt: skip
 
-FROM_LEAD, TO_LEAD = (Table, VerdictPart), (WordSaid, EndSaid)
+FROM_LEAD, TO_LEAD = (StatusTable, VerdictPart), (WordSaid, EndSaid)
 SILENCE = 2.5  # seconds without a word after which a connection is given up
 SILENCE_TCP = 5.0  # the same where no datagram gets through: a lost segment holds up what follows
 HOLD = 3.0  # seconds since the last contact with a majority in which a lead decides anything
@@ -75,7 +75,7 @@ class Control:
         self.listening = False
         self.addresses: List[Address] = []
         self.lead = 0
-        self.links: List[Connection] = []
+        self.links: List[PeerConnection] = []
         self.called = 0.0  # when we last tried to reach somebody
         self.asked = secret.place  # the place that was tried last when looking for others
         self.since = self.began = boot_clock()  # since when this way to find a lead is tried; when all were known
@@ -178,7 +178,7 @@ class Control:
         if missing and not self._calls() and now - self.called >= ASK:
             self._call_next(missing, now, asks=True)
 
-    def _upstream(self) -> Optional[Connection]:
+    def _upstream(self) -> Optional[PeerConnection]:
         """The connection to our lead."""
         return next((link for link in self.links if link.target is not None and link.place is not None), None)
 
@@ -199,7 +199,7 @@ class Control:
             there = {self.place, *self.connected, *(link.target for link in self._calls())}
             self._call_next([place for place in range(len(self.addresses)) if place not in there], now)
 
-    def _calls(self) -> List[Connection]:
+    def _calls(self) -> List[PeerConnection]:
         """Our own that are not proved yet."""
         return [link for link in self.links if link.target is not None and link.place is None]
 
@@ -218,12 +218,12 @@ class Control:
     def _call(self, place: int, now: float, *, asks: bool = False) -> None:
         self.called = now
         try:
-            link = self._add(Connection.to(self.addresses[place], self.secret, place))
+            link = self._add(PeerConnection.to(self.addresses[place], self.secret, place))
         except OSError:
             return  # tried again by a later turn
         link.asks = asks
 
-    def _answered(self, link: Connection, message: Message) -> None:
+    def _answered(self, link: PeerConnection, message: Message) -> None:
         """The answer of whom we called; too late if we lead a majority by now."""
         if self.settled and not link.asks:
             self._drop(link)
@@ -247,22 +247,22 @@ class Control:
         else:
             raise Broken("a stranger")
 
-    def _is_gone(self, link: Connection, place: int) -> None:
+    def _is_gone(self, link: PeerConnection, place: int) -> None:
         self._drop(link)
         self.missed.discard(place)
         if place == self.lead and place != self.place:
             self._follow((place + 1) % len(self.addresses))
-        self.handle(Ended(place))
+        self.handle(NodeDone(place))
 
-    def _is_led(self, link: Connection) -> None:
+    def _is_led(self, link: PeerConnection) -> None:
         self.contact.leave(self.contact.proved)  # of our own, if we led
         for follower in [other for other in self.links if other is not link]:
             self._drop(follower)  # they call again, and are sent on
         self.lead = link.target or 0
         self.lead_has_majority = True
-        self.handle(Joined(self.lead))
+        self.handle(MemberJoined(self.lead))
 
-    def _is_called(self, link: Connection, message: Message) -> None:
+    def _is_called(self, link: PeerConnection, message: Message) -> None:
         """Somebody calls us: take him in, send him on, or let him lead."""
         if not isinstance(message, Call):  # who asks may know by this that our part goes on
             raise Broken("a stranger")
@@ -280,7 +280,7 @@ class Control:
             return
         self.lead = self.place
         link.welcome(place)
-        self.handle(Joined(place))
+        self.handle(MemberJoined(place))
 
     # Bytes
 
@@ -306,7 +306,7 @@ class Control:
                 self._make_room(0)
                 self._pause()
                 return
-            link = Connection(connection, self.secret, address=str(address[0]))
+            link = PeerConnection(connection, self.secret, address=str(address[0]))
             self._make_room(MOST_OF_ADDRESS - 1, link.address)
             self._make_room(MOST_STRANGERS + len(self.addresses) - 1)
             if not self._add(link).greet():
@@ -319,12 +319,12 @@ class Control:
         for link in told[: max(0, len(told) - most)]:
             self._drop(link)
 
-    def _add(self, link: Connection) -> Connection:
+    def _add(self, link: PeerConnection) -> PeerConnection:
         self.links.append(link)
         self.selector.register(link.socket, selectors.EVENT_READ, lambda: self._ready(link))
         return link
 
-    def _ready(self, link: Connection) -> None:
+    def _ready(self, link: PeerConnection) -> None:
         """There is something to read, or room for what waits to be sent."""
         if link not in self.links:
             return
@@ -344,7 +344,7 @@ class Control:
             self._drop(link)
         self._watch(link)
 
-    def _take(self, link: Connection, message: Message) -> None:
+    def _take(self, link: PeerConnection, message: Message) -> None:
         led = link.target is not None
         if link.place is None:
             (self._answered if led else self._is_called)(link, message)
@@ -352,17 +352,17 @@ class Control:
             self.beats.hear(link, message)
             if led:
                 self.lead_has_majority = message.majority
-        elif isinstance(message, (Order, Decision, *(FROM_LEAD if led else TO_LEAD))):
+        elif isinstance(message, (EndOrder, AttemptDecision, *(FROM_LEAD if led else TO_LEAD))):
             self.handle(Said(link.place, message))
         else:
             raise Broken("a %s is not for us" % type(message).__name__)
 
-    def _send(self, link: Connection, message: Message) -> None:
+    def _send(self, link: PeerConnection, message: Message) -> None:
         if not link.send(message):
             self._drop(link)
         self._watch(link)
 
-    def _watch(self, link: Connection) -> None:
+    def _watch(self, link: PeerConnection) -> None:
         """Wake the loop when there is something to read, and while something waits to be sent when there is room."""
         if link in self.links:
             wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.unsent else 0)
@@ -370,7 +370,7 @@ class Control:
             if key.events != wanted:
                 self.selector.modify(link.socket, wanted, key.data)
 
-    def _drop(self, link: Connection, *, quiet: bool = False) -> None:
+    def _drop(self, link: PeerConnection, *, quiet: bool = False) -> None:
         if link not in self.links:
             return
         if link.target is not None and link.place is not None:

@@ -12,9 +12,19 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from ..system.clock import boot_clock
-from .control_events import Ended, Event, Joined, Lost
+from .control_events import Event, Lost, MemberJoined, NodeDone
 from .leader import Control
-from .messages import Decision, NodeState, Order, Row, Table, TakingPart, Word, WordSaid, in_parts
+from .messages import (
+    AttemptDecision,
+    EndOrder,
+    NodeState,
+    NodeStatusRow,
+    StatusTable,
+    TakingPart,
+    Word,
+    WordSaid,
+    in_parts,
+)
 from .messages import Joined as Newcomer
 
 TELL = 5.0  # seconds after which the lead tells all again what holds, and each other node tells the lead
@@ -49,8 +59,8 @@ class Membership:
         self.left: Set[int] = set()  # places that are done for good
         self.ended: Set[int] = set()  # places whose supervisor is gone, and nothing else is there any more
         self.operator = boot_clock()  # when an operator was last heard by any node
-        self.decision: Optional[Decision] = None  # the newest: what follows an attempt
-        self.order: Optional[Order] = None  # what ends the attempt or the run; who connects later hears it too
+        self.decision: Optional[AttemptDecision] = None  # the newest: what follows an attempt
+        self.order: Optional[EndOrder] = None  # what ends the attempt or the run; who connects later hears it too
         self.part: Optional[TakingPart] = None  # who takes part in the attempt, as its leader says
         self.epoch = 0  # the newest that is known, of whatever attempt
         self.carry = 0  # the port where new nodes get what is carried from here, or 0
@@ -125,13 +135,13 @@ class Membership:
         self.unheard = True
         self._say_word()
 
-    def pass_on(self, order: Order) -> None:
+    def pass_on(self, order: EndOrder) -> None:
         """Let an order reach all nodes: the lead tells everyone, the others tell the lead."""
         if self.order is None or self.order.attempt is not None:  # what ends the run stands
             self.order = order
         self.control.say(order)
 
-    def decide(self, decision: Decision) -> None:
+    def decide(self, decision: AttemptDecision) -> None:
         """What follows the attempt; we lead."""
         self.decision = decision
         self.control.say(decision)
@@ -167,27 +177,27 @@ class Membership:
 
     def take(self, event: Event) -> None:
         """An event of run control, but orders, which are for the supervisor."""
-        if isinstance(event, Joined):
+        if isinstance(event, MemberJoined):
             self.met.add(event.place)
             self.missing.pop(event.place, None)
             self._tell_one(event.place)
         elif isinstance(event, Lost):
             self.met.add(event.place)
             self.missing[event.place] = event.heard
-        elif isinstance(event, Ended):
+        elif isinstance(event, NodeDone):
             self.ended.add(event.place)
         elif isinstance(event.message, WordSaid):
             self._hear(event.place, event.message.word)
             self._operator_heard(event.message.operator)
             self.epoch = max(self.epoch, event.message.epoch)
-        elif isinstance(event.message, Table):
+        elif isinstance(event.message, StatusTable):
             for row in event.message.rows:
                 if row.place != self.place:  # of ourselves we know better
                     self._hear(row.place, row.word, row.age)
             self._operator_heard(event.message.operator)
             self._take_part(event.message.part)
             self.save()
-        elif isinstance(event.message, Decision):
+        elif isinstance(event.message, AttemptDecision):
             self._take_decision(event.message)
 
     def save(self) -> None:
@@ -218,7 +228,7 @@ class Membership:
             if word.left:
                 self.left.add(place)
 
-    def _take_decision(self, decision: Decision) -> None:
+    def _take_decision(self, decision: AttemptDecision) -> None:
         """The newer stands; of two for the same attempt that of who leads, which has the majority."""
         known = self.decision.attempt if self.decision else 0
         if decision.attempt > known or (decision.attempt == known and not self.control.leading):
@@ -263,9 +273,9 @@ class Membership:
         self._new.clear()
         self.save()
 
-    def _table(self, places: Set[int]) -> List[Table]:
+    def _table(self, places: Set[int]) -> List[StatusTable]:
         now = boot_clock()
-        rows = [Row(place, now - self.heard[place], self.words[place]) for place in sorted(places)]
+        rows = [NodeStatusRow(place, now - self.heard[place], self.words[place]) for place in sorted(places)]
         return in_parts(rows, self.operator_age, self.part)
 
     # Who takes part

@@ -153,7 +153,7 @@ class WordSaid(NamedTuple):
     epoch: int = 0
 
 
-class Row(NamedTuple):
+class NodeStatusRow(NamedTuple):
     """One node's word in a table; ``age``: seconds since it was said."""
 
     place: int
@@ -174,15 +174,15 @@ class TakingPart(NamedTuple):
     ended: Tuple[int, ...] = ()
 
 
-class Table(NamedTuple):
+class StatusTable(NamedTuple):
     """A part of what the lead knows: the words that are new to the receiver, and who takes part in the attempt."""
 
-    rows: Tuple[Row, ...]
+    rows: Tuple[NodeStatusRow, ...]
     operator: float
     part: Optional[TakingPart] = None
 
 
-class Order(NamedTuple):
+class EndOrder(NamedTuple):
     """The run is to end; with ``attempt`` that attempt only, and another may follow.
 
     ``grace``: seconds until SIGKILL. ``ours``: the reason is ours (a lost host, a signal), not the job's or the user's.
@@ -194,7 +194,7 @@ class Order(NamedTuple):
     attempt: Optional[int] = None
 
 
-class Decision(NamedTuple):
+class AttemptDecision(NamedTuple):
     """``attempt`` begins on ``places``, its store on ``store`` at ``port``; without places the run is over."""
 
     attempt: int
@@ -218,7 +218,21 @@ class VerdictPart(NamedTuple):
     text: str
 
 
-Message = Union[Hello, Call, Ask, Lead, Elsewhere, Gone, Beat, WordSaid, Table, Order, Decision, EndSaid, VerdictPart]
+Message = Union[
+    Hello,
+    Call,
+    Ask,
+    Lead,
+    Elsewhere,
+    Gone,
+    Beat,
+    WordSaid,
+    StatusTable,
+    EndOrder,
+    AttemptDecision,
+    EndSaid,
+    VerdictPart,
+]
 
 
 def cut(text: str, most: int) -> str:
@@ -230,7 +244,7 @@ def cut(text: str, most: int) -> str:
 def encode(message: Message) -> bytes:
     """A message's bytes."""
     fields: Dict[str, Any] = message._asdict()
-    if isinstance(message, Table):
+    if isinstance(message, StatusTable):
         fields["rows"] = [
             {"place": place, "age": round(age, 3), "word": word.to_json()} for place, age, word in message.rows
         ]
@@ -239,14 +253,14 @@ def encode(message: Message) -> bytes:
         fields["word"] = message.word.to_json()
     if isinstance(message, EndSaid):
         fields["end"] = written(message.end)
-    if isinstance(message, (Order, Decision)):
+    if isinstance(message, (EndOrder, AttemptDecision)):
         fields["reason"] = cut(message.reason, REASON)
     return _dump(dict(fields, kind=type(message).__name__))
 
 
-def in_parts(rows: List[Row], operator: float, part: Optional[TakingPart] = None) -> List[Table]:
+def in_parts(rows: List[NodeStatusRow], operator: float, part: Optional[TakingPart] = None) -> List[StatusTable]:
     """Tables that hold the rows, each small enough for a frame; one even without rows."""
-    parts: List[List[Row]] = [[]]
+    parts: List[List[NodeStatusRow]] = [[]]
     size = head = len(_dump({"part": part}))
     for row in rows:
         length = len(_dump(row.word.to_json())) + 60
@@ -255,7 +269,7 @@ def in_parts(rows: List[Row], operator: float, part: Optional[TakingPart] = None
             size = head
         parts[-1].append(row)
         size += length
-    return [Table(tuple(rows), operator, part) for rows in parts]
+    return [StatusTable(tuple(rows), operator, part) for rows in parts]
 
 
 def verdict_parts(verdict: Dict[str, Any]) -> List[VerdictPart]:
@@ -363,9 +377,13 @@ _READERS: Dict[Type[Any], Readers] = {
     Gone: {"proof": _digits(PROOF)},
     Beat: {"majority": Fields.flag, "number": _COUNT, "echo": _COUNT, "age": Fields.real},
     WordSaid: {"word": record(Word, _WORD), "operator": Fields.real, "epoch": _COUNT},
-    Table: {"rows": records(Row, _ROW), "operator": Fields.real, "part": maybe(record(TakingPart, _PART))},
-    Order: {"reason": _short(REASON), "grace": Fields.real, "ours": Fields.flag, "attempt": maybe(_ATTEMPT)},
-    Decision: {"attempt": _ATTEMPT, "places": _places, "store": _PLACE, "port": _PORT, "reason": _short(REASON)},
+    StatusTable: {
+        "rows": records(NodeStatusRow, _ROW),
+        "operator": Fields.real,
+        "part": maybe(record(TakingPart, _PART)),
+    },
+    EndOrder: {"reason": _short(REASON), "grace": Fields.real, "ours": Fields.flag, "attempt": maybe(_ATTEMPT)},
+    AttemptDecision: {"attempt": _ATTEMPT, "places": _places, "store": _PLACE, "port": _PORT, "reason": _short(REASON)},
     EndSaid: {"end": node_end},
     VerdictPart: {
         "number": _number(0, MOST_PARTS - 1),

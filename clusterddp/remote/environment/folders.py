@@ -21,7 +21,7 @@ IDENT = re.compile(r"[0-9a-f]{64}")
 _OWN = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json")  # of an installer, on this host
 
 
-class Store:
+class EnvironmentStore:
     """The environments of one state folder."""
 
     def __init__(self, state: str) -> None:

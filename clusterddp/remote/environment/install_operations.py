@@ -16,7 +16,7 @@ from ..probes.torch import find_interpreter
 from ..system.bootstrap import Refused, private
 from ..system.bounded_child import Child
 from ..system.setup_env import setup_environment
-from .folders import Store, checked, installed_digest
+from .folders import EnvironmentStore, checked, installed_digest
 
 LIMIT = 3600.0  # seconds that uv may take on a slow disk
 _QUICK = 60.0
@@ -54,7 +54,7 @@ def environment_base(request: Request) -> Dict[str, Any]:
         raise Refused("%s does not tell what it is: %s" % (interpreter.python, answer.last_line()))
     from ..shared.wire.frames import parse_json
 
-    store = Store(args["state"])
+    store = EnvironmentStore(args["state"])
     whole = {ident: told["digest"] for ident in store.all() for told in [store.ready(ident)] if told}
     return dict(parse_json(answer.payload), python=interpreter.python, left=left, ready=whole)
 
@@ -65,7 +65,7 @@ def environment_lacks(request: Request) -> List[str]:
     Raises:
         Refused: the disk has no room for them and for what they become (``room``, bytes).
     """
-    store = Store(request.args["state"])
+    store = EnvironmentStore(request.args["state"])
     store.make()
     lacking = []
     for sha256, size in request.args["wheels"].items():
@@ -94,7 +94,7 @@ def environment_build(request: Request) -> Dict[str, Any]:
         Refused: uv cannot build it; says why.
     """
     args = request.args
-    store = Store(args["state"])
+    store = EnvironmentStore(args["state"])
     ident = checked(args["ident"])
     with store.locked(ident):
         known = store.ready(ident)
@@ -108,7 +108,7 @@ def environment_proof(request: Request) -> Dict[str, Any]:
 
     ``built``: when it was built; ``now``: by its RECORDs as they are.
     """
-    store = Store(request.args["state"])
+    store = EnvironmentStore(request.args["state"])
     path = os.path.dirname(os.path.dirname(request.args["python"]))
     ident = os.path.basename(path)
     told = store.ready(ident) if path == os.path.join(store.folder, ident) else None
@@ -117,7 +117,7 @@ def environment_proof(request: Request) -> Dict[str, Any]:
     return {"path": path, "there": True, "built": told["digest"], "now": installed_digest(path)}
 
 
-def _build(store: Store, ident: str, args: Dict[str, Any]) -> str:
+def _build(store: EnvironmentStore, ident: str, args: Dict[str, Any]) -> str:
     place = store.place(ident)
     work = place + ".work"
     for folder in (place, work):
@@ -153,7 +153,7 @@ def _build(store: Store, ident: str, args: Dict[str, Any]) -> str:
     return digest
 
 
-def _refuse_damaged(store: Store, wheels: Iterable[str]) -> None:
+def _refuse_damaged(store: EnvironmentStore, wheels: Iterable[str]) -> None:
     """Remove the wheels that are not what they were when they came, so that they are sent again.
 
     Raises:

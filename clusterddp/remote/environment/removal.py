@@ -9,7 +9,7 @@ from ..cleanup.retention import disk_usage
 from ..helper.request import Request
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
-from .folders import Store
+from .folders import EnvironmentStore
 
 FRESH = 3600.0  # seconds in which a wheel may be about to be built of
 ABANDONED = 7 * 86400.0  # seconds after which nobody goes on with a wheel's part
@@ -28,7 +28,7 @@ def environments(request: Request) -> List[Dict[str, Any]]:
     ``used`` is in ns; a half one has no ``lock``, and is perhaps being built at this moment.
     """
     state = request.args["state"]
-    store = Store(state)
+    store = EnvironmentStore(state)
     found = []
     for ident in store.all():
         told = store.ready(ident) or {}
@@ -47,7 +47,7 @@ def remove_environments(request: Request) -> Dict[str, int]:
     Returns ``{removed, bytes}``.
     """
     state = request.args["state"]
-    store = Store(state)
+    store = EnvironmentStore(state)
     count = size = 0
     for ident in request.args["idents"]:
         place = store.place(ident)
@@ -64,7 +64,7 @@ def remove_environments(request: Request) -> Dict[str, int]:
     return {"removed": count, "bytes": size + _remove_wheels(store)}
 
 
-def _remove_wheels(store: Store) -> int:
+def _remove_wheels(store: EnvironmentStore) -> int:
     """Remove the wheels that no environment here was made of; how many bytes they took."""
     wanted: Set[str] = set()
     for ident in store.all():

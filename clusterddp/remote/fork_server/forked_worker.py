@@ -25,7 +25,7 @@ OF_A_WORKER_PREFIX = "TORCHELASTIC_"
 KIND = 0o170000  # of a file's mode
 
 
-class Given(NamedTuple):
+class WorkerInputs(NamedTuple):
     """What a worker has from the fork server.
 
     Attributes:
@@ -41,7 +41,7 @@ class Given(NamedTuple):
     left_out: FrozenSet[str] = frozenset()
 
     @classmethod
-    def of_this_process(cls, asked: Set[str]) -> "Given":
+    def of_this_process(cls, asked: Set[str]) -> "WorkerInputs":
         """Of the calling one, before it imports anything."""
         with open("/proc/self/cmdline", "rb") as stream:
             argv = [os.fsdecode(word) for word in stream.read().split(b"\0")[:-1]]
@@ -49,7 +49,7 @@ class Given(NamedTuple):
 
 
 def become(
-    given: Given, request: Dict[str, Any], handles: List[int], parent: int, pipes: Tuple[int, int]
+    given: WorkerInputs, request: Dict[str, Any], handles: List[int], parent: int, pipes: Tuple[int, int]
 ) -> Tuple[str, str]:
     """Get ready, say so by silence, wait for the order to begin, or end here; its spool and ``<start>.<local_rank>``.
 
@@ -77,7 +77,7 @@ def become(
     return spool, key
 
 
-def _check(given: Given, request: Dict[str, Any], handles: Sequence[int]) -> None:
+def _check(given: WorkerInputs, request: Dict[str, Any], handles: Sequence[int]) -> None:
     """Refuse what may come out otherwise than plainly.
 
     Raises:
@@ -104,7 +104,7 @@ def is_of_a_worker(name: str) -> bool:
     return name in OF_A_WORKER or name.startswith(OF_A_WORKER_PREFIX)
 
 
-def _change(given: Given, request: Dict[str, Any], handles: Sequence[int], parent: int) -> None:
+def _change(given: WorkerInputs, request: Dict[str, Any], handles: Sequence[int], parent: int) -> None:
     """Make anew what a fork has from its parent.
 
     Raises:

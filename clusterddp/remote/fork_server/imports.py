@@ -77,7 +77,7 @@ class Imports:
     def _load(self, load: Callable[[], None], what: str, here: str = "") -> None:
         before = process_state()
         gc.disable()
-        finder = Asked(self.asked)
+        finder = LookedUpNames(self.asked)
         sys.meta_path.insert(0, finder)  # type: ignore[arg-type,unused-ignore]
         try:
             load()
@@ -121,7 +121,7 @@ def _load_module(name: str) -> None:
         raise RefusedError("it cannot be imported: %r" % error) from None
 
 
-class Asked:
+class LookedUpNames:
     """A finder that finds nothing, and notes every top-level name that is looked for."""
 
     def __init__(self, names: Set[str]) -> None:

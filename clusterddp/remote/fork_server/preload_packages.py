@@ -22,7 +22,7 @@ from ..system.bootstrap import Refused, private_folder, write_json
 from .environ_writes import mattering_write
 from .fork_checks import RefusedError, import_state, refuse_shadows
 from .imports import Imports
-from .preload_trial import Verdict, reason_against, tried
+from .preload_trial import PreloadVerdict, reason_against, tried
 
 RULES = 2  # of the trial; verdicts by others do not count
 LONGEST = 16 << 20  # bytes of a file of verdicts
@@ -33,7 +33,7 @@ _VERDICT: Readers = {
 }  # fmt: skip
 
 
-class Kept(NamedTuple):
+class KeptVerdicts(NamedTuple):
     """Verdicts with what they hang on.
 
     Attributes:
@@ -42,15 +42,15 @@ class Kept(NamedTuple):
         digest: Of the rules and of the state of all of these.
     """
 
-    verdicts: Tuple[Verdict, ...]
+    verdicts: Tuple[PreloadVerdict, ...]
     paths: Tuple[str, ...]
     digest: str
 
 
-_KEPT: Readers = {"verdicts": records(Verdict, _VERDICT), "paths": Fields.texts, "digest": Fields.text}
+_KEPT: Readers = {"verdicts": records(PreloadVerdict, _VERDICT), "paths": Fields.texts, "digest": Fields.text}
 
 
-def decode(data: bytes) -> Kept:
+def decode(data: bytes) -> KeptVerdicts:
     """What ``Preload`` has kept.
 
     Raises:
@@ -59,8 +59,8 @@ def decode(data: bytes) -> Kept:
     return parsed(data, _read)
 
 
-def _read(data: Any) -> Kept:
-    found: Kept = read_record(Kept, _KEPT, data, "preload")
+def _read(data: Any) -> KeptVerdicts:
+    found: KeptVerdicts = read_record(KeptVerdicts, _KEPT, data, "preload")
     for verdict in found.verdicts:
         for module in verdict.modules:
             if not all(part.isidentifier() for part in module.split(".")):
@@ -81,8 +81,8 @@ class Preload:
         self.folder = folder_of(state)
         key = json.dumps([self.names, sys.executable, sys.path])
         self.path = os.path.join(self.folder, hashlib.sha256(key.encode()).hexdigest()[:32] + ".json")
-        self.verdicts: Tuple[Verdict, ...] = ()
-        self.imported: List[Verdict] = []
+        self.verdicts: Tuple[PreloadVerdict, ...] = ()
+        self.imported: List[PreloadVerdict] = []
 
     def decide(self, meanwhile: Callable[[], None]) -> None:
         """Find the verdicts: those that are kept, else by a trial, while which ``meanwhile`` is called now and then.
@@ -105,9 +105,9 @@ class Preload:
         except (OSError, Refused) as error:
             if not self.verdicts:  # else they are tried again next time
                 reason = "it cannot be tried: %s" % error
-                self.verdicts = tuple(Verdict(name, left_out=reason) for name in self.names)
+                self.verdicts = tuple(PreloadVerdict(name, left_out=reason) for name in self.names)
 
-    def load(self, verdict: Verdict, imports: Imports) -> None:
+    def load(self, verdict: PreloadVerdict, imports: Imports) -> None:
         """Import a package that has passed.
 
         Raises:
@@ -122,17 +122,17 @@ class Preload:
             raise RefusedError("%s: %s" % (verdict.name, reason))
         self.imported.append(verdict)
 
-    def leave_out(self, reason: Callable[[Verdict], str]) -> None:
+    def leave_out(self, reason: Callable[[PreloadVerdict], str]) -> None:
         """Leave out, of those that have passed, each for which there is a reason here."""
         self.verdicts = tuple(one if one.left_out else one._replace(left_out=reason(one)) for one in self.verdicts)
 
     @property
-    def wanted(self) -> List[Verdict]:
+    def wanted(self) -> List[PreloadVerdict]:
         """Those that are to be imported."""
         return [one for one in self.verdicts if not one.left_out]
 
     @property
-    def left_out(self) -> List[Verdict]:
+    def left_out(self) -> List[PreloadVerdict]:
         """The others."""
         return [one for one in self.verdicts if one.left_out]
 
@@ -141,7 +141,7 @@ class Preload:
         """The top-level names of those that are left out."""
         return frozenset(name.partition(".")[0] for one in self.left_out for name in (one.name, *one.modules))
 
-    def _find(self) -> Optional[Kept]:
+    def _find(self) -> Optional[KeptVerdicts]:
         """The verdicts that are kept, if they still hold."""
         try:
             with open(self.path, "rb") as stream:
@@ -152,7 +152,7 @@ class Preload:
         return kept if same and kept.digest == digest(kept.paths, kept.verdicts) else None
 
     def _keep(self, paths: List[str]) -> None:
-        self._write(Kept(self.verdicts, tuple(paths), digest(paths, self.verdicts)))
+        self._write(KeptVerdicts(self.verdicts, tuple(paths), digest(paths, self.verdicts)))
         known = [os.path.join(self.folder, name) for name in os.listdir(self.folder)]
         oldest = sorted((path for path in known if path.endswith(".json")), key=os.path.getmtime)
         for path in oldest[:-MOST_KEPT]:
@@ -163,7 +163,7 @@ class Preload:
                 if not path.endswith(".json") and time.time() - os.path.getmtime(path) > ABANDONED:
                     os.rmdir(path)
 
-    def _write(self, kept: Kept) -> None:
+    def _write(self, kept: KeptVerdicts) -> None:
         write_json(self.path, written(kept), durable=False)
 
 
@@ -172,7 +172,7 @@ def folder_of(state: str) -> str:
     return os.path.join(state, "preload", os.uname().nodename)
 
 
-def digest(paths: Iterable[str], verdicts: Iterable[Verdict]) -> str:
+def digest(paths: Iterable[str], verdicts: Iterable[PreloadVerdict]) -> str:
     """A digest of all that the verdicts hang on: the rules, the interpreter, files, and what folders provide."""
     asked = {name for one in verdicts for name in one.asks}
     there = [[path, import_state(path, asked)] for path in paths]

@@ -37,7 +37,7 @@ SITES = ("site-packages", "dist-packages")  # where installers put things
 NO_SUCH = "no module or distribution of that name is installed"
 
 
-class Verdict(NamedTuple):
+class PreloadVerdict(NamedTuple):
     """What the trial of a package has shown.
 
     Attributes:
@@ -55,15 +55,15 @@ class Verdict(NamedTuple):
     asks: Tuple[str, ...] = ()
 
 
-class Seen(NamedTuple):
+class TrialResult(NamedTuple):
     """What one chain has seen of a package: its verdict, the files that were read, its values' digests by place."""
 
-    verdict: Verdict
+    verdict: PreloadVerdict
     paths: Sequence[str]
     values: Mapping[str, Sequence[int]]
 
 
-def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> Tuple[List[Verdict], Set[str]]:
+def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> Tuple[List[PreloadVerdict], Set[str]]:
     """A verdict on each package, and all paths that these hang on.
 
     Args:
@@ -71,7 +71,7 @@ def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> T
         folder: Where a file and a folder are made for it, and removed.
         meanwhile: Is called again and again while it lasts.
     """
-    left_out: Dict[str, Verdict] = {}
+    left_out: Dict[str, PreloadVerdict] = {}
     paths = read_paths()
     here = os.path.join(
         folder, "cwd-" + os.urandom(8).hex()
@@ -83,7 +83,7 @@ def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> T
             paths.update(seen.paths)
         good = [name for name in wanted if not first[name].verdict.left_out]
         bad = {name: first[name].verdict for name in wanted if name not in good}
-        differing: Dict[str, Verdict] = {}
+        differing: Dict[str, PreloadVerdict] = {}
         if good:
             until = time.monotonic() + APART
             while time.monotonic() < until:
@@ -97,7 +97,7 @@ def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> T
             return [verdicts[name] for name in names], paths
 
 
-def _compared(first: Seen, second: Seen) -> Iterator[Verdict]:
+def _compared(first: TrialResult, second: TrialResult) -> Iterator[PreloadVerdict]:
     """The verdict on a package that is not the same twice."""
     if second.verdict.left_out:
         yield second.verdict
@@ -109,7 +109,7 @@ def _compared(first: Seen, second: Seen) -> Iterator[Verdict]:
             return
 
 
-def _chain(names: Sequence[str], here: str, meanwhile: Callable[[], None]) -> Dict[str, Seen]:
+def _chain(names: Sequence[str], here: str, meanwhile: Callable[[], None]) -> Dict[str, TrialResult]:
     """What a chain of processes has seen of each package."""
     os.mkdir(here, 0o700)
     path = here + ".notes"
@@ -129,14 +129,19 @@ def _chain(names: Sequence[str], here: str, meanwhile: Callable[[], None]) -> Di
     finally:
         os.close(notes)
         os.rmdir(here)
-    return {name: found.get(name, Seen(Verdict(name, left_out="it could not be tried"), (), {})) for name in names}
+    return {
+        name: found.get(name, TrialResult(PreloadVerdict(name, left_out="it could not be tried"), (), {}))
+        for name in names
+    }
 
 
-def _read(data: bytes) -> Dict[str, Seen]:
-    found: Dict[str, Seen] = {}
+def _read(data: bytes) -> Dict[str, TrialResult]:
+    found: Dict[str, TrialResult] = {}
     for line in data.splitlines():
         name, modules, left_out, reads, asks, paths, values = json.loads(line)
-        found[name] = Seen(Verdict(name, tuple(modules), left_out, tuple(reads), tuple(asks)), paths, values)
+        found[name] = TrialResult(
+            PreloadVerdict(name, tuple(modules), left_out, tuple(reads), tuple(asks)), paths, values
+        )
     return found
 
 
@@ -157,7 +162,7 @@ def _try_each(names: Sequence[str], here: str, notes: int) -> NoReturn:
                 if status == ALL_TRIED << 8:  # it went on to the last one
                     break
                 if status != BAD << 8:
-                    _note(notes, Seen(Verdict(name, left_out="importing it ended the process"), (), {}))
+                    _note(notes, TrialResult(PreloadVerdict(name, left_out="importing it ended the process"), (), {}))
                 continue
             _end_with(parent)
             signal.alarm(LIMIT)
@@ -173,7 +178,7 @@ def _try_each(names: Sequence[str], here: str, notes: int) -> NoReturn:
         os._exit(1)
 
 
-def _try(name: str, here: str) -> Seen:
+def _try(name: str, here: str) -> TrialResult:
     """Import a package as a fork server would, and look at what came of it."""
     imports = Imports(sys.modules)
     values: Mapping[str, Sequence[int]] = {}
@@ -202,7 +207,9 @@ def _try(name: str, here: str) -> Seen:
         file = getattr(sys.modules.get(module), "__dict__", {}).get("__file__")
         paths.update([file] if isinstance(file, str) else [])
     asks = sorted({*imports.asked, *(module.partition(".")[0] for module in (name, *modules))})
-    return Seen(Verdict(name, modules, reason[:400], tuple(sorted(imports.reads)), tuple(asks)), sorted(paths), values)
+    return TrialResult(
+        PreloadVerdict(name, modules, reason[:400], tuple(sorted(imports.reads)), tuple(asks)), sorted(paths), values
+    )
 
 
 def _of_generator(one: Any, place: str) -> str:
@@ -281,5 +288,5 @@ def _top_levels(record: str) -> Set[str]:
     return {name for name in packages | modules if name.isidentifier()}
 
 
-def _note(notes: int, seen: Seen) -> None:
+def _note(notes: int, seen: TrialResult) -> None:
     tell(notes, json.dumps([*seen.verdict, seen.paths, seen.values]))

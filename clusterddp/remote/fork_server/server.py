@@ -41,11 +41,11 @@ from .fork_checks import (
     refuse_unknown_python,
     tell,
 )
-from .forked_worker import Given
+from .forked_worker import WorkerInputs
 from .imports import AGENT_MODULES, Imports, worker_modules
 from .preload_packages import Preload, clash_with
 from .script_imports import needs_packages
-from .worker_parent import Keeper
+from .worker_parent import WorkerParent
 
 LONGEST = 65536  # bytes of a request
 MOST_HANDLES = 8  # with a request
@@ -68,7 +68,7 @@ def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
         refuse_unknown_python()
         refuse_start_up_code()
         orders = socket.socket(fileno=int(told))
-        server = Server(spool, orders, Given.of_this_process(imports.asked))
+        server = Server(spool, orders, WorkerInputs.of_this_process(imports.asked))
         listener = server.listen()
         imports.load(AGENT_MODULES)
         server.obey(listener)
@@ -93,7 +93,7 @@ class Server:
         RefusedError: the project sets a variable too late.
     """
 
-    def __init__(self, spool: str, orders: socket.socket, given: Given) -> None:
+    def __init__(self, spool: str, orders: socket.socket, given: WorkerInputs) -> None:
         self.spool, self.orders, self.given = spool, orders, given
         self.orders.setblocking(False)
         self.supervisor = os.getppid()
@@ -197,7 +197,7 @@ class Server:
             if not os.fork():
                 listener.close()
                 self.orders.close()
-                return Keeper(self.given, connection).run()
+                return WorkerParent(self.given, connection).run()
             connection.close()
 
 

@@ -12,13 +12,13 @@ import socket
 import struct
 from typing import Any, Dict, List, Tuple
 
-from .forked_worker import Given, become
+from .forked_worker import WorkerInputs, become
 
 LONGEST = 4 << 20  # bytes of a request
 DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class Keeper:
+class WorkerParent:
     """One worker's.
 
     Args:
@@ -26,7 +26,7 @@ class Keeper:
         connection: To the shim.
     """
 
-    def __init__(self, given: Given, connection: socket.socket) -> None:
+    def __init__(self, given: WorkerInputs, connection: socket.socket) -> None:
         self.given, self.connection = given, connection
 
     def run(self) -> Tuple[str, str]:

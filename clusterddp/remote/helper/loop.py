@@ -30,7 +30,7 @@ GARBAGE = 50_000  # objects between two looks for circles of them: a list of fil
 SIGKILL = 9  # the module signal makes enums of all of them
 
 
-class Job:
+class HelperCall:
     """One running operation: the child, and the pipes to and from it."""
 
     def __init__(self, ident: int, pid: int, source: int, sink: int) -> None:
@@ -50,8 +50,8 @@ class Helper:
     def __init__(self, source: int, sink: int, state: str) -> None:
         self.source, self.sink, self.state = source, sink, state
         self.decoder = Decoder()
-        self.jobs: Dict[int, Job] = {}
-        self.ending: List[Job] = []  # their pipes are closed, the kernel has not let go of them yet
+        self.jobs: Dict[int, HelperCall] = {}
+        self.ending: List[HelperCall] = []  # their pipes are closed, the kernel has not let go of them yet
         self.control: Deque[bytes] = deque()
         self.data: Deque[bytes] = deque()
         self.waiting = 0  # bytes in self.data
@@ -140,7 +140,7 @@ class Helper:
         except Exception as error:  # noqa: BLE001 - no process or descriptor left: the other operations go on
             self._reply(dict(unforeseen(error), id=ident, message="cannot start %s: %s" % (name, error)))
 
-    def _fork(self, ident: int, operation: Any, header: Header) -> Job:
+    def _fork(self, ident: int, operation: Any, header: Header) -> HelperCall:
         args, parts = header.get("args") or {}, int(header.get("parts", 0))
         child_in, sink = os.pipe()
         source, child_out = os.pipe()
@@ -156,9 +156,9 @@ class Helper:
         os.close(child_in)
         os.close(child_out)
         os.set_blocking(sink, False)
-        return Job(ident, pid, source, sink)
+        return HelperCall(ident, pid, source, sink)
 
-    def _write_child(self, job: Job) -> None:
+    def _write_child(self, job: HelperCall) -> None:
         if job.closed:
             return
         data = job.to_child[0]
@@ -174,7 +174,7 @@ class Helper:
         else:
             job.to_child[0] = data[sent:]
 
-    def _read_child(self, job: Job) -> None:
+    def _read_child(self, job: HelperCall) -> None:
         if job.closed:
             return
         data = os.read(job.source, READ)
@@ -193,12 +193,12 @@ class Helper:
             self.waiting += start
             del job.partial[:start]
 
-    def _finish(self, job: Job) -> None:
+    def _finish(self, job: HelperCall) -> None:
         """The child closed its pipe: it ends."""
         self._forget(job)
         self.ending.append(job)
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: HelperCall) -> None:
         os.kill(job.pid, SIGKILL)
         job.cancelled = True
         self._finish(job)
@@ -220,7 +220,7 @@ class Helper:
                 self.data.append(answer)
                 self.waiting += len(answer)
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: HelperCall) -> None:
         for handle in (job.source, job.sink):
             self._watch(handle, 0, None)
             os.close(handle)

@@ -29,7 +29,7 @@ _SHORT = 4 << 10  # bytes in which most lines end
 _NAME = re.compile(r"(\d+)\.(\d+)\.(out|err)$|agent\.out$")
 
 
-class Chunk(NamedTuple):
+class LogChunk(NamedTuple):
     """Contiguous bytes of one file."""
 
     offset: int
@@ -94,7 +94,7 @@ class LogFile:
         data = self._read(limit)
         return data[: data.rfind(b"\n") + 1]
 
-    def chunk(self, limit: int, *, whole: bool) -> Optional[Chunk]:
+    def chunk(self, limit: int, *, whole: bool) -> Optional[LogChunk]:
         """The next chunk before ``limit``; None if there is none yet. ``whole``: an unfinished unit counts too."""
         data = self._read(limit)
         if not data:
@@ -109,7 +109,7 @@ class LogFile:
             cut = len(data)
         return self._take(data[:cut], None)
 
-    def _timed(self, data: bytes, whole: bool) -> Optional[Chunk]:
+    def _timed(self, data: bytes, whole: bool) -> Optional[LogChunk]:
         need = first_unit(data)
         need += data[need - 1 : need] == b"\r"  # what follows tells a redraw from half a newline
         piece = not need and (whole or len(data) == MAX_BODY)
@@ -120,10 +120,10 @@ class LogFile:
         cut = len(data) if piece else last_unit(data[: size - self.pos])
         return self._take(data[:cut], time)
 
-    def _take(self, body: bytes, time: Optional[int]) -> Optional[Chunk]:
+    def _take(self, body: bytes, time: Optional[int]) -> Optional[LogChunk]:
         if not body:
             return None
-        chunk = Chunk(self.pos, body, time)
+        chunk = LogChunk(self.pos, body, time)
         self.pos = chunk.next
         return chunk
 
@@ -229,7 +229,7 @@ class LineFilter:
         self._wanted = wanted
         self._held = b""
 
-    def filter(self, chunk: Chunk, *, final: bool) -> Iterator[Chunk]:
+    def filter(self, chunk: LogChunk, *, final: bool) -> Iterator[LogChunk]:
         """The parts of a chunk, and of what was held, that pass; neighbours in one piece."""
         data, offset = self._held + chunk.body, chunk.offset - len(self._held)
         units = data.splitlines(True)
@@ -238,7 +238,7 @@ class LineFilter:
             self._held = units.pop()
         for start, body in self._matching(units, offset):
             for at in range(0, len(body), MAX_BODY):
-                yield Chunk(start + at, body[at : at + MAX_BODY], chunk.time)
+                yield LogChunk(start + at, body[at : at + MAX_BODY], chunk.time)
 
     def _matching(self, units: "list[bytes]", offset: int) -> "Iterator[tuple[int, bytes]]":
         run = b""

@@ -6,7 +6,7 @@ What a frame holds is said, and checked, in shared/run/log_frames.py. Not here: 
 from typing import Any, Dict, Optional, Union
 
 from ..helper.request import Request
-from .output_files import Chunk, LogFile
+from .output_files import LogChunk, LogFile
 from .weave import Woven
 
 
@@ -21,7 +21,7 @@ class ChunkSender:
     def __init__(self, request: Request, offset_ns: int) -> None:
         self._request, self._offset_ns = request, offset_ns
 
-    def send(self, file: LogFile, chunk: Union[Chunk, Woven]) -> None:
+    def send(self, file: LogFile, chunk: Union[LogChunk, Woven]) -> None:
         """Send a chunk, or pieces of both files of a worker, in a frame."""
         if isinstance(chunk, Woven):
             self._send_woven(chunk)
@@ -39,7 +39,7 @@ class ChunkSender:
             header["beside"]["time"] = header["time"]
         self._request.send(woven.body, **header)
 
-    def dropped(self, file: LogFile, chunk: Chunk, count: int) -> None:
+    def dropped(self, file: LogFile, chunk: LogChunk, count: int) -> None:
         """Report that ``count`` bytes before a chunk were deleted from the log."""
         self._request.send(b"", dropped=count, **self._header(file, chunk.offset, chunk.offset, chunk.time))
 

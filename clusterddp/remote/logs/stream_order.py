@@ -11,7 +11,7 @@ from ..shared.run.log_frames import MOST_PIECES
 from ..shared.wire.frames import MAX_BODY
 from .line_times import Hold, LineTimes
 from .order_marks import BEYOND, ERR, OUT, OrderMarks
-from .output_files import Chunk, LogFile, LogFiles
+from .output_files import LogChunk, LogFile, LogFiles
 from .weave import Woven, weave
 
 READ_AHEAD = 128 << 10  # bytes
@@ -21,7 +21,7 @@ _NEVER = 1 << 63  # ns after all times
 Head = Tuple[int, int, int]  # marks before the next line, its time, its stream
 
 
-Chunks = Iterator[Tuple[LogFile, Union[Chunk, Woven]]]
+Chunks = Iterator[Tuple[LogFile, Union[LogChunk, Woven]]]
 
 
 class OneFile:
@@ -178,7 +178,7 @@ def _lines_of_one_time(file: LogFile, end: int, limit: int) -> Tuple[bytes, Opti
     return (file.whole_lines(min(limit, entry[1])), entry[0]) if entry else (b"", None)
 
 
-def _chunks(file: LogFile, limits: Dict[str, int], whole: Container[str]) -> Iterator[Tuple[LogFile, Chunk]]:
+def _chunks(file: LogFile, limits: Dict[str, int], whole: Container[str]) -> Iterator[Tuple[LogFile, LogChunk]]:
     chunk = file.chunk(limits[file.name], whole=file.name in whole)
     while chunk:
         yield file, chunk

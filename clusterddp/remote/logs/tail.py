@@ -36,7 +36,7 @@ from ..shared.wire.frames import MAX_BODY
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from ..system.inotify import FolderWatch
-from .output_files import Chunk, LineFilter, LogFile, LogFiles, Wanted
+from .output_files import LineFilter, LogChunk, LogFile, LogFiles, Wanted
 from .sending import ChunkSender
 from .stream_order import Group, Groups, Head
 from .teardown import Teardowns
@@ -200,7 +200,7 @@ class LogTail:
 
     def _past_chunks(
         self, group: Group, limits: Dict[str, int], *, whole: bool, hold: bool
-    ) -> Iterator[Tuple[int, LogFile, Union[Chunk, Woven]]]:
+    ) -> Iterator[Tuple[int, LogFile, Union[LogChunk, Woven]]]:
         """(time, file, chunk) of a group."""
         timed = [file.name for file in group.files if file.timed]
         for file in group.files:
@@ -272,9 +272,9 @@ class LogTail:
 
     # Sending
 
-    def send_matching(self, file: LogFile, chunk: Union[Chunk, Woven], *, final: bool) -> None:
+    def send_matching(self, file: LogFile, chunk: Union[LogChunk, Woven], *, final: bool) -> None:
         """Send the parts of a chunk that the filters pass; before it, how many bytes were dropped there."""
-        if file.dropped and isinstance(chunk, Chunk):
+        if file.dropped and isinstance(chunk, LogChunk):
             self.filters.pop(file.name, None)  # what it holds was begun before the gap
             self.sender.dropped(file, chunk, file.dropped)
             file.dropped = 0

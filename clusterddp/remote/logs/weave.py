@@ -7,7 +7,7 @@ from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tup
 
 from ..shared.run.log_frames import MOST_PIECES
 from ..shared.wire.frames import MAX_BODY
-from .output_files import Chunk, LogFile
+from .output_files import LogChunk, LogFile
 
 _NEWLINE = 10
 
@@ -26,12 +26,12 @@ class Woven(NamedTuple):
         """The offsets after it."""
         return self.offsets[0] + sum(self.sizes[::2]), self.offsets[1] + sum(self.sizes[1::2])
 
-    def split(self) -> Iterator[Tuple[LogFile, Chunk]]:
+    def split(self) -> Iterator[Tuple[LogFile, LogChunk]]:
         """Each piece as a chunk of its file."""
         offsets, begin = list(self.offsets), 0
         for number, size in enumerate(self.sizes):
             of = number % 2
-            yield self.files[of], Chunk(offsets[of], self.body[begin : begin + size], self.time)
+            yield self.files[of], LogChunk(offsets[of], self.body[begin : begin + size], self.time)
             offsets[of] += size
             begin += size
 

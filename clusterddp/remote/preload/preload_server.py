@@ -39,14 +39,14 @@ from ..fork_server.fork_checks import (
 )
 from ..fork_server.imports import AGENT_MODULES, Imports, worker_modules
 from ..fork_server.preload_packages import Preload, clash_with
-from ..fork_server.preload_trial import LARGEST, Verdict
+from ..fork_server.preload_trial import LARGEST, PreloadVerdict
 from ..fork_server.server import listen_in
 from ..fork_server.worker_parent import receive
 from ..system import cgroups, prctl, procfs
 from ..system.bootstrap import write_json
 from ..system.clock import boot_clock
 from ..system.rename import rename
-from .run_start import Beginning, Request, be_fence
+from .run_start import Beginning, StartRequest, be_fence
 from .server_folder import BEGUN_WITH, REFUSED, read_wishes, state_of
 
 TITLE = "clusterddp: warm server"  # its command line, for `ps`
@@ -71,7 +71,7 @@ def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
         imports = Imports(loaded)
         refuse_unknown_python()
         refuse_start_up_code()
-        server = WarmServer(folder, float(stays), imports)
+        server = PreloadServer(folder, float(stays), imports)
         server.await_end(int(pid), int(ticks))
         server.load()
         return server.run()
@@ -80,7 +80,7 @@ def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
         os._exit(0)
 
 
-class WarmServer:
+class PreloadServer:
     """The process.
 
     Args:
@@ -96,7 +96,7 @@ class WarmServer:
         self.folder, self.stays, self.imports = folder, stays, imports
         self.here = os.getcwd()  # a name that stands nowhere else: whoever keeps it is found by it
         self.live: List[procfs.ProcStat] = []  # fences of runs that were begun here
-        self.candidates: Tuple[Verdict, ...] = ()  # packages that it may import for some project
+        self.candidates: Tuple[PreloadVerdict, ...] = ()  # packages that it may import for some project
         self.clash = ""  # why it has imported none of them, for the run that it was begun by
         if not rename([TITLE], dict(os.environ).items()):
             raise RefusedError(NO_RENAME)
@@ -152,7 +152,7 @@ class WarmServer:
         """
         wishes = read_wishes(self.folder)
 
-        def against(one: Verdict) -> str:
+        def against(one: PreloadVerdict) -> str:
             secret = next((name for name in one.reads if name in wishes.secrets), "")
             return "it reads %s, a secret, when it is imported" % secret if secret else ""
 
@@ -225,7 +225,7 @@ class WarmServer:
         try:
             connection.settimeout(PATIENCE)
             data, handles = receive(connection, 4)
-            request = Request(**data)
+            request = StartRequest(**data)
             self.refuse_changes()
             self.refuse_project(request)
             connection.sendall(b'{"ready": true}\n')
@@ -259,7 +259,7 @@ class WarmServer:
         if _driver() != self.driver:
             raise RefusedError("the driver has changed since it was started")
 
-    def refuse_project(self, request: Request) -> None:
+    def refuse_project(self, request: StartRequest) -> None:
         """Refuse where a server that this project's run had left would have imported other packages.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Dict, FrozenSet, List, NamedTuple, NoReturn, Optional, Sequen
 
 from ..fork_server.cwd_references import Holders
 from ..fork_server.fork_checks import RefusedError, tell
-from ..fork_server.forked_worker import Given
+from ..fork_server.forked_worker import WorkerInputs
 from ..fork_server.server import Server
 from ..system import prctl
 from ..system.interpreter_argv import NotFoundError, begin_otherwise
@@ -18,7 +18,7 @@ from ..system.rename import set_environment
 from .server_folder import SCRIPT
 
 
-class Request(NamedTuple):
+class StartRequest(NamedTuple):
     """What the helper asks for.
 
     Attributes:
@@ -60,7 +60,7 @@ class Beginning(NamedTuple):
     left_out: FrozenSet[str]
 
 
-def be_fence(beginning: Beginning, request: Request, handles: List[int]) -> Tuple[str, str]:
+def be_fence(beginning: Beginning, request: StartRequest, handles: List[int]) -> Tuple[str, str]:
     """Fork the supervisor, execute the fence; returns in a worker."""
     for handle in handles:
         os.set_inheritable(handle, False)
@@ -83,7 +83,7 @@ def be_fence(beginning: Beginning, request: Request, handles: List[int]) -> Tupl
     return be_fork_server(beginning, request, its)
 
 
-def be_fork_server(beginning: Beginning, request: Request, orders: int) -> Tuple[str, str]:
+def be_fork_server(beginning: Beginning, request: StartRequest, orders: int) -> Tuple[str, str]:
     """Become what the supervisor would have started as `python -u SCRIPT`; returns in a worker."""
     try:
         parent = os.getppid()
@@ -101,7 +101,7 @@ def be_fork_server(beginning: Beginning, request: Request, orders: int) -> Tuple
         set_environment(request.worker_env.items())
         beginning.holders.replace(os.getcwd())
         begin_otherwise(SCRIPT, beginning.here, request.argv, os.getcwd())
-        given = Given(request.argv, request.worker_env, beginning.asked, beginning.left_out)
+        given = WorkerInputs(request.argv, request.worker_env, beginning.asked, beginning.left_out)
         server = Server(request.spool, socket.socket(fileno=orders), given)
         return server.run(server.listen())
     except BaseException as error:  # noqa: BLE001 - workers are started plainly then
@@ -111,7 +111,7 @@ def be_fork_server(beginning: Beginning, request: Request, orders: int) -> Tuple
 
 
 def _execute(
-    request: Request, role: Tuple[str, int], streams: Tuple[int, int, int], handed: Sequence[Optional[int]]
+    request: StartRequest, role: Tuple[str, int], streams: Tuple[int, int, int], handed: Sequence[Optional[int]]
 ) -> NoReturn:
     """Execute a role of the zipapp: with its spool, a pid, and the descriptors it has, or ``-``."""
     for handle in handed:

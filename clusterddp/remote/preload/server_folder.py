@@ -21,7 +21,7 @@ MOST_LOG = 4096  # bytes of the log's end that are looked at
 BEGUN_WITH = "packages.json"  # what it has imported
 
 
-class WarmServer(NamedTuple):
+class LivePreloadServer(NamedTuple):
     """A live one."""
 
     pid: int
@@ -54,7 +54,7 @@ def state_of(folder: str) -> str:
     return os.path.dirname(os.path.dirname(folder))
 
 
-def find(state: str) -> Optional[WarmServer]:
+def find(state: str) -> Optional[LivePreloadServer]:
     """The live warm server of a state folder."""
     folder = folder_of(state)
     record = read_json(os.path.join(folder, RECORD))
@@ -66,7 +66,9 @@ def find(state: str) -> Optional[WarmServer]:
         ):
             return None
         ready = os.path.exists(os.path.join(folder, FORK_SOCKET))
-        found = WarmServer(int(record["pid"]), int(record["ticks"]), str(record["python"]), str(record["code"]), ready)
+        found = LivePreloadServer(
+            int(record["pid"]), int(record["ticks"]), str(record["python"]), str(record["code"]), ready
+        )
         wishes = read_wishes(folder)
         awaited, since = map(int, record.get("awaits", (0, 0)))
         found = found._replace(preload=wishes.preload, secrets=wishes.secrets, awaits=(awaited, since))

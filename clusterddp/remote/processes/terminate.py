@@ -58,8 +58,8 @@ def terminate_all(
     patience: float = 5.0,
     killed: Optional[Set[Tuple[int, int]]] = None,
 ) -> List[Process]:
-    """``Ending`` to its end; returns the survivors."""
-    ending = Ending(look, grace, patience, killed)
+    """``Termination`` to its end; returns the survivors."""
+    ending = Termination(look, grace, patience, killed)
     while True:
         left = ending.step()
         if left is not None:
@@ -67,7 +67,7 @@ def terminate_all(
         time.sleep(POLL)
 
 
-class Ending:
+class Termination:
     """SIGTERM to all that ``look`` finds, SIGKILL to what is left after ``grace`` s, again until nothing is found.
 
     Args:

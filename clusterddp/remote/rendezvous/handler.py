@@ -28,7 +28,7 @@ from torch.distributed.elastic.rendezvous.utils import (  # type: ignore[import-
 
 from ..shared.run.plan import BACKEND, NodePlan, read_plan
 from .participants import Participants, of_supervisor
-from .rounds import Job, NoRound, Rounds
+from .rounds import NoRound, Rounds, RoundSpec
 
 ROUND = "CLUSTERDDP_ROUND"  # in the environment of shims, which record it
 ABSENCE = 60.0  # seconds for which a cable may be out where no other attempt may begin without the host meanwhile
@@ -59,7 +59,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         self.timeout = timedelta(seconds=params.get_as_int("read_timeout", 60))
         self.store = self.asked(self.connect)
         self.workers_store = WorkersStore(plan.ports, params.local_addr)
-        job = Job(
+        job = RoundSpec(
             node=plan.node_rank,
             names=plan.record.hosts,
             least=params.min_nodes,

@@ -13,7 +13,7 @@ Who may take part is not judged here: run control says it (rendezvous/participan
 each change. The first node to come decides a round, by the newest epoch that any node has come with: a node whose
 supervisor has stopped knows an old one, and decides nothing. A node that a newer epoch than its own has left out waits
 until it hears of one that includes it; it never starts the others again. A first node that does not decide for
-``Job.silence`` seconds is not waited for. No clock of one host is ever compared with another's.
+``RoundSpec.silence`` seconds is not waited for. No clock of one host is ever compared with another's.
 """
 
 import json
@@ -25,7 +25,7 @@ from .participants import EVERYONE, Participants
 MOST_PASSED = 3  # nodes that came before and do not decide, beyond those excluded: each who decides polls the store
 
 
-class Store(Protocol):
+class TCPStoreLike(Protocol):
     """What is used of torch's TCPStore."""
 
     def get(self, key: str, /) -> bytes: ...  # noqa: D102
@@ -40,7 +40,7 @@ class NoRound(Exception):
     """No round can come about; says why."""
 
 
-class Job(NamedTuple):
+class RoundSpec(NamedTuple):
     """One node's view of the job.
 
     Attributes:
@@ -111,8 +111,8 @@ class Rounds:
 
     def __init__(
         self,
-        store: Store,
-        job: Job,
+        store: TCPStoreLike,
+        job: RoundSpec,
         place: Callable[[], Tuple[str, int]],
         *,
         tell: Callable[[str], object],
@@ -206,8 +206,8 @@ class Rounds:
     def goes_on_without(self) -> bool:
         """Whether a node whose workers have ended need not wait for the others: they will not all end in this round.
 
-        That is so once run control has excluded one for ``Job.absence`` seconds, or the others begin another round. In
-        a job of a fixed size it never is: run control ends that.
+        That is so once run control has excluded one for ``RoundSpec.absence`` seconds, or the others begin another
+        round. In a job of a fixed size it never is: run control ends that.
         """
         if self.world is None or not self.job.elastic:
             return False

@@ -20,7 +20,7 @@ from ..shared.run.node_env import without_other_launchers
 from ..system.bootstrap import Refused, home_folder
 from ..system.setup_env import setup_environment
 from ..worker.worker_env import original_environment
-from .guard import Command, Streams, guard
+from .guard import GuardedCommand, GuardPipes, guard
 
 PIECE = 1 << 15
 LINGER = 1.0  # seconds of silence after which the output of a command that has ended is taken for complete
@@ -46,8 +46,8 @@ def execute(request: Request) -> Dict[str, Any]:
     environment["PWD"] = cwd
     shell = shutil.which("bash", path=environment.get("PATH", os.defpath)) or "/bin/sh"
     argv = args["argv"] if args["shell"] is None else [shell, "-c", args["shell"]]
-    command = Command(argv, cwd, environment, args["timeout"], args["grace"])
-    answer = Exchange(request, command).run()
+    command = GuardedCommand(argv, cwd, environment, args["timeout"], args["grace"])
+    answer = CommandStreams(request, command).run()
     return dict(answer, cwd=cwd, home=cwd == home and not args["bare"])
 
 
@@ -69,10 +69,10 @@ def worker_like(args: Dict[str, Any], session: Dict[str, str]) -> Dict[str, str]
     return environment
 
 
-class Exchange:
+class CommandStreams:
     """One command's streams between the guard and the operator."""
 
-    def __init__(self, request: Request, command: Command) -> None:
+    def __init__(self, request: Request, command: GuardedCommand) -> None:
         self.request = request
         self.input: Deque[bytes] = deque()  # for the command; granted anew as it takes it
         self.input_ended = False
@@ -81,7 +81,7 @@ class Exchange:
         self.after_end = 0  # bytes of output since
         self.selector = selectors.DefaultSelector()
         stdin, stdout, stderr, orders, answer = (os.pipe() for _ in range(5))
-        parts = Streams(stdin[0], stdout[1], stderr[1], orders[0], answer[1])
+        parts = GuardPipes(stdin[0], stdout[1], stderr[1], orders[0], answer[1])
         if not os.fork():
             guard(command, parts)
         for handle in parts:

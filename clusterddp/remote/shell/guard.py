@@ -23,7 +23,7 @@ NOT_STARTED = 127  # a shell's own code for a command that is not there
 TIMED_OUT = 124
 
 
-class Command(NamedTuple):
+class GuardedCommand(NamedTuple):
     """What is to be run, and for how long at most (seconds; None: no limit)."""
 
     argv: List[str]
@@ -33,7 +33,7 @@ class Command(NamedTuple):
     grace: float  # seconds between SIGTERM and SIGKILL
 
 
-class Streams(NamedTuple):
+class GuardPipes(NamedTuple):
     """The guard's ends of its pipes."""
 
     stdin: int
@@ -43,7 +43,7 @@ class Streams(NamedTuple):
     answer: int  # takes the JSON ``{code, error, stopped, left}``
 
 
-def guard(command: Command, streams: Streams) -> NoReturn:
+def guard(command: GuardedCommand, streams: GuardPipes) -> NoReturn:
     """The whole life of the forked process: start, wait, end what is to be ended, answer."""
     status = 1
     try:
@@ -60,7 +60,7 @@ def guard(command: Command, streams: Streams) -> NoReturn:
         os._exit(status)
 
 
-def _run(command: Command, streams: Streams) -> Dict[str, Any]:
+def _run(command: GuardedCommand, streams: GuardPipes) -> Dict[str, Any]:
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(woken, False)
@@ -117,7 +117,7 @@ def _wait(pid: int, orders: int, woken: int, timeout: Optional[float]) -> Tuple[
                 os.read(woken, 4096)
 
 
-def _why(command: Command, error: Exception) -> str:
+def _why(command: GuardedCommand, error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and os.path.isdir(command.cwd):
         return "%s: command not found" % command.argv[0]
     return "%s cannot be started: %s" % (command.argv[0], getattr(error, "strerror", None) or error)

@@ -37,7 +37,7 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
     report: Dict[str, Any] = {"spools": 0, "bytes": 0, "run_dirs": 0, "kept": []}
     if args["purge"] and project:
         _await_stopped(state, project)
-    ended = Ended(state)
+    ended = EndedRuns(state)
     for folder in ended.folders():
         purged = args["purge"] and project and _project(folder) == project
         if purged or ended.is_old(folder):
@@ -56,7 +56,7 @@ def _await_stopped(state: str, project: str) -> None:
     """Wait for the project's runs that were told to stop: a script says its last words when its nodes have ended."""
     stopped = [one for one in _folders(state) if one.stop_order() and _project(one) == project]
     deadline = time.monotonic() + LAST_WORDS
-    while not all(map(Ended(state).has, stopped)) and time.monotonic() < deadline:
+    while not all(map(EndedRuns(state).has, stopped)) and time.monotonic() < deadline:
         time.sleep(LOOK)
 
 
@@ -64,7 +64,7 @@ def prune_at_submit(state: str) -> None:
     """Remove what is old, at most once an hour; errors are ignored, for the run can be submitted without it."""
     try:
         if retention.take_turn(os.path.join(state, STAMP)):
-            ended = Ended(state)
+            ended = EndedRuns(state)
             for folder in ended.folders():
                 folder.remove_secrets()
                 if ended.is_old(folder):
@@ -73,7 +73,7 @@ def prune_at_submit(state: str) -> None:
         pass
 
 
-class Ended:
+class EndedRuns:
     """The runs of a state folder that are over; Slurm is asked once, and only where a script has not spoken."""
 
     def __init__(self, state: str) -> None:

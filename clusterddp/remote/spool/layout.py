@@ -20,7 +20,7 @@ from ..shared.run.event_schema import Event
 from ..shared.run.plan import NodePlan, read_plan
 from ..shared.run.spool_records import (
     ExitRecord,
-    Peers,
+    PeersRecord,
     Ready,
     StopOrder,
     read_exit,
@@ -149,7 +149,7 @@ class Spool:
         """Every node is ready."""
         write_json(self.path("committed"), written(ready))
 
-    def peers(self) -> Optional[Peers]:
+    def peers(self) -> Optional[PeersRecord]:
         """What the node knows of the others, or None."""
         return self._record("peers.json", read_peers)
 

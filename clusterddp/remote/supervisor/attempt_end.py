@@ -11,7 +11,7 @@ from ..rendezvous.store import clients
 from ..shared.run.spool_records import Ready
 from ..shared.verdict import failures
 from ..system.clock import boot_clock
-from .file_work import Answer
+from .file_work import FileResult
 from .relaunch import may_follow
 from .shutdown import NEVER
 from .status_operation import evidence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from ..control.membership import Membership
-    from ..control.messages import Order
+    from ..control.messages import EndOrder
     from ..shared.run.plan import NodePlan
     from ..spool.layout import Spool
     from .children import Children
@@ -72,7 +72,7 @@ class Clearing:
                 self.node.work.do(self.node.children.roster.update)
         return self.survivors is None
 
-    def store_needed(self, order: "Optional[Order]") -> bool:
+    def store_needed(self, order: "Optional[EndOrder]") -> bool:
         """Whether an agent may still need our store.
 
         Not after an order to end (``order``, or one that is carried out), nor when our own agent has failed: a job of
@@ -99,7 +99,7 @@ class Clearing:
 
 def recorded(
     node: "Node", survivors: List[terminate.Process], finish: Callable[[], None] = lambda: None
-) -> Optional[Answer[Tuple[bool, str]]]:
+) -> Optional[FileResult[Tuple[bool, str]]]:
     """Write the exit record, behind ``finish``.
 
     Returns:

@@ -315,10 +315,10 @@ class Children:
         for process in self.leftovers():
             terminate.kill(process, self.killed)
 
-    def end(self, grace: float) -> terminate.Ending:
+    def end(self, grace: float) -> terminate.Termination:
         """What ends all processes of this node but the store, step by step: run control must not wait for it."""
         self.end_fork_server()
-        return terminate.Ending(self.leftovers, grace, killed=self.killed)
+        return terminate.Termination(self.leftovers, grace, killed=self.killed)
 
     def unseen(self) -> List[int]:
         """The children that /proc does not show: another user's, where those are hidden.

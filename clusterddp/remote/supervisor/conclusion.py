@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 from ..control.contact import NEVER
-from ..control.control_events import Event, Joined, Said
+from ..control.control_events import Event, MemberJoined, Said
 from ..control.leader import Control
 from ..control.membership import TELL, Membership
 from ..control.messages import EndSaid, NodeState, VerdictPart, verdict_parts
@@ -66,7 +66,7 @@ class Conclusion:
 
     def take(self, event: Event) -> None:
         """An event of run control."""
-        if isinstance(event, Joined):
+        if isinstance(event, MemberJoined):
             for part in self._parts:
                 self.control.say(part, to=event.place)
             if self.end and not self.control.leading:

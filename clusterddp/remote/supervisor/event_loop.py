@@ -18,7 +18,7 @@ MOST_TRACEBACK = 2000  # characters, the last ones
 T = TypeVar("T")
 
 
-class Failure(NamedTuple):
+class HandlerFailure(NamedTuple):
     """A handler that fails: how often in a row, since when, when it is called again (monotonic), the last error."""
 
     times: int
@@ -40,7 +40,7 @@ class Loop:
     def __init__(self, record: Callable[..., Any]) -> None:
         self.selector = selectors.DefaultSelector()
         self.handlers: Dict[str, Callable[[], object]] = {}
-        self.failures: Dict[str, Failure] = {}
+        self.failures: Dict[str, HandlerFailure] = {}
         self.record = record
         self._waker: Optional[int] = None
 
@@ -94,6 +94,6 @@ class Loop:
         now = time.monotonic()
         times, since = (failed.times + 1, failed.since) if failed else (1, now)
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(times - 1, 30))
-        self.failures[name] = Failure(times, since, now + pause, error)
+        self.failures[name] = HandlerFailure(times, since, now + pause, error)
         lines = traceback.format_exc()[-MOST_TRACEBACK:]
         self.record("handler_failed", handler=name, error=repr(error)[:300], times=times, traceback=lines)

@@ -32,7 +32,7 @@ from ..spool.layout import Spool
 from ..system import prctl, procfs
 from ..system.clock import boot_clock
 from ..system.procfs import ProcStat
-from .fence_pipe import ACTED, ENDLESS, OVER, SIZE, Fence, Lease
+from .fence_pipe import ACTED, ENDLESS, OVER, SIZE, FencePipe, Lease
 
 TURN = 0.25  # seconds between looks at the clock
 AGAIN = 0.02  # seconds between looks while processes end
@@ -43,7 +43,7 @@ DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.
 
 def fork_fence(
     marks: Tuple[str, str], secret: Optional[Secret], listener: Optional[int], others: Sequence[int]
-) -> Fence:
+) -> FencePipe:
     """Fork: this process becomes the fence and does not return; its child, the supervisor, gets the pipes' other ends.
 
     Args:
@@ -58,7 +58,7 @@ def fork_fence(
     if not child:
         os.close(feed[0])
         os.close(told[1])
-        return Fence(parent, feed[1], told[0])
+        return FencePipe(parent, feed[1], told[0])
     try:
         for handle in (feed[1], told[0], *others):
             os.close(handle)
@@ -80,7 +80,7 @@ def _be_fence(
         prctl.lock_memory()
         own = socket.socket(fileno=listener) if listener is not None else None
         speak = (lambda: answer(own, secret, TOLD)) if own and secret else None
-        Keeper(supervisor, marks, *pipes, speak).run()
+        Fence(supervisor, marks, *pipes, speak).run()
     finally:
         os._exit(0)
 
@@ -99,7 +99,7 @@ def main(argv: List[str]) -> int:
     _be_fence(supervisor or 0, (spool.run, spool.host), secret, listener, (feed or 0, told or 0))
 
 
-class Keeper:
+class Fence:
     """The fence's work.
 
     Args:

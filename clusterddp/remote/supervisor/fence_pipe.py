@@ -43,7 +43,7 @@ class Lease(NamedTuple):
 ENDLESS, OVER = Lease(FOREVER, FOREVER), Lease(0.0, 0.0)
 
 
-class Fence:
+class FencePipe:
     """The supervisor's end of the pipes.
 
     Args:

@@ -18,14 +18,14 @@ HELD_UP = 60.0  # seconds after which what is asked for counts as failed, and is
 T = TypeVar("T")
 
 
-class Answer(Generic[T]):
+class FileResult(Generic[T]):
     """What a job has returned."""
 
     def __init__(self, value: T) -> None:
         self.value = value
 
 
-class _Job:
+class _FileTask:
     """``name``: of one that a newer one may replace while it waits; ``asked``: somebody waits for its end."""
 
     def __init__(self, work: Callable[[], Any], *, name: str = "", asked: bool = False) -> None:
@@ -45,16 +45,16 @@ class FileWork:
 
     def __init__(self, wake: Callable[[], object]) -> None:
         self._wake = wake
-        self._jobs: "queue.SimpleQueue[Optional[_Job]]" = queue.SimpleQueue()
+        self._jobs: "queue.SimpleQueue[Optional[_FileTask]]" = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._waiting: Dict[str, _Job] = {}
-        self._asked: Dict[str, _Job] = {}
+        self._waiting: Dict[str, _FileTask] = {}
+        self._asked: Dict[str, _FileTask] = {}
         self._thread = threading.Thread(target=self._run, name="file work", daemon=True)
         self._thread.start()
 
     def do(self, work: Callable[[], object]) -> None:
         """Have it done once, behind all that was given before; it raises nothing."""
-        self._jobs.put(_Job(work))
+        self._jobs.put(_FileTask(work))
 
     def later(self, name: str, work: Callable[[], object]) -> None:
         """The same, in place of one of this name that still waits: where a disk stalls, one of each waits."""
@@ -63,7 +63,7 @@ class FileWork:
             if job:
                 job.work = work
                 return
-            job = self._waiting[name] = _Job(work, name=name)
+            job = self._waiting[name] = _FileTask(work, name=name)
         self._jobs.put(job)
 
     def event(self, spool: Spool, name: str, **fields: Any) -> None:
@@ -74,11 +74,11 @@ class FileWork:
     def noted(self, spool: Spool, name: str, **fields: Any) -> Callable[[], bool]:
         """Append an event, of now or ``time``; returns what tells whether it is on record. The loop is woken then."""
         now = time.time_ns()
-        job = _Job(lambda: spool.event(name, **{"time": now, **fields}), asked=True)
+        job = _FileTask(lambda: spool.event(name, **{"time": now, **fields}), asked=True)
         self._jobs.put(job)
         return lambda: job.done
 
-    def ask(self, name: str, work: Callable[[], T]) -> Optional[Answer[T]]:
+    def ask(self, name: str, work: Callable[[], T]) -> Optional[FileResult[T]]:
         """What the work has returned, once; None until it is done. It is begun by the first call of this name.
 
         Raises:
@@ -87,7 +87,7 @@ class FileWork:
         """
         job = self._asked.get(name)
         if job is None:
-            job = self._asked[name] = _Job(work, asked=True)
+            job = self._asked[name] = _FileTask(work, asked=True)
             self._jobs.put(job)
         if not job.done:
             if time.monotonic() - job.since > HELD_UP:
@@ -96,7 +96,7 @@ class FileWork:
         del self._asked[name]
         if job.error:
             raise job.error
-        return Answer(job.value)
+        return FileResult(job.value)
 
     def is_asked(self, name: str) -> bool:
         """Whether that was begun, and its answer was not taken yet."""

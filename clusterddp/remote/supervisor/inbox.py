@@ -8,7 +8,7 @@ Not here: what follows from it (supervisor/node.py), who writes it (supervisor/s
 
 from typing import Callable, Dict, Optional
 
-from ..control.messages import Order
+from ..control.messages import EndOrder
 from ..shared.run.spool_records import Ready
 from ..spool.layout import Spool
 from ..system.bootstrap import read_json
@@ -32,7 +32,7 @@ class Inbox:
 
     def __init__(self, spool: Spool, *, leased: bool, ready: Optional[Ready] = None) -> None:
         self.spool, self.leased = spool, leased
-        self.stop: Optional[Order] = None
+        self.stop: Optional[EndOrder] = None
         self.ready = ready
         self.lease = 0.0
 
@@ -56,7 +56,7 @@ class Inbox:
 
     def _read_stop(self) -> None:
         order = self.spool.stop_order()
-        self.stop = Order(order.reason, order.grace, ours=False) if order else None
+        self.stop = EndOrder(order.reason, order.grace, ours=False) if order else None
 
     def _read_ready(self) -> None:
         self.ready = self.ready or self.spool.committed()

@@ -24,7 +24,7 @@ from ..control.connection import Secret
 from ..control.control_events import Event, Said
 from ..control.leader import Control
 from ..control.membership import Membership
-from ..control.messages import Decision, Joined, NodeState, Order, Word, WordSaid
+from ..control.messages import AttemptDecision, EndOrder, Joined, NodeState, Word, WordSaid
 from ..shared.run.plan import NodePlan, Peer, with_peer
 from ..shared.run.spool_records import Ready
 from ..shared.verdict.failures import FAIL_FAST_REASON
@@ -35,7 +35,7 @@ from .attempt import Attempt, Making
 from .attempt_end import Clearing, recorded
 from .conclusion import Conclusion
 from .event_loop import Loop
-from .fence_pipe import Fence
+from .fence_pipe import FencePipe
 from .file_work import FileWork
 from .inbox import STOP_RECORD
 from .relaunch import Relaunching
@@ -77,7 +77,7 @@ class Supervisor:
     """
 
     def __init__(
-        self, spool: Spool, environment: Dict[str, str], store: Optional[int], listener: Optional[int], fence: Fence
+        self, spool: Spool, environment: Dict[str, str], store: Optional[int], listener: Optional[int], fence: FencePipe
     ) -> None:
         plan = spool.plan()
         self.loop = Loop(self._record)
@@ -91,7 +91,7 @@ class Supervisor:
         self.conditions = StopConditions(self.control, self.membership, fence, plan)
         self.relaunching = Relaunching(self.control, self.membership, self.conditions, self.work)
         self.conclusion = Conclusion(self.control, self.membership, self.work)
-        self.stop: Optional[Order] = None  # ordered by run control, to be written down
+        self.stop: Optional[EndOrder] = None  # ordered by run control, to be written down
         umask = os.umask(0o077)  # once: in a later attempt it would be our own
         files = resource.getrlimit(resource.RLIMIT_NOFILE)
         # A lead has a connection to every node of the run.
@@ -285,7 +285,7 @@ class Supervisor:
 
     # Orders
 
-    def _ordered(self, conditions: Conditions) -> Optional[Order]:
+    def _ordered(self, conditions: Conditions) -> Optional[EndOrder]:
         """The first order there is: given from outside, or by one of the conditions, each asked on its own."""
         order = self.inbox.stop or self._mistake(STOP_RECORD)
         sources: Conditions = {"stop": lambda: self.stop, **conditions}
@@ -293,7 +293,7 @@ class Supervisor:
             order = order or self.loop.guard(name, source) or self._mistake(name)
         return order
 
-    def _mistake(self, name: str) -> Optional[Order]:
+    def _mistake(self, name: str) -> Optional[EndOrder]:
         """The order that follows where a source of orders fails by a mistake of ours; what a disk says may pass."""
         failed = self.loop.failures.get(name)
         if failed is None or isinstance(failed.error, OSError):
@@ -342,7 +342,7 @@ class Supervisor:
         self.loop.guard(type(event).__name__, lambda: self._take_event(event), pauses=False)
 
     def _take_event(self, event: Event) -> None:
-        if isinstance(event, Said) and isinstance(event.message, Order):
+        if isinstance(event, Said) and isinstance(event.message, EndOrder):
             self._hear_order(event.message)
         else:
             self.membership.take(event)
@@ -350,7 +350,7 @@ class Supervisor:
             if isinstance(event, Said) and isinstance(event.message, WordSaid):
                 self._fail_fast()
 
-    def _hear_order(self, order: Order) -> None:
+    def _hear_order(self, order: EndOrder) -> None:
         """An order to end the run, or the attempt; the lead passes it on."""
         if order.attempt is None:
             new = self.stop is None
@@ -372,7 +372,7 @@ class Supervisor:
         failed = [word for word in self.membership.over(self.plan.attempt).values() if word.code]
         return self.plan.elastic and len(self.plan.places) - len(failed) >= self.plan.min_nodes
 
-    def stand_by(self, decision: Decision) -> None:
+    def stand_by(self, decision: AttemptDecision) -> None:
         """An attempt begins without this node."""
         self.shutdown = Shutdown()
         self._plan(self.plan._replace(attempt=decision.attempt, places=decision.places))

@@ -19,13 +19,13 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..fork_server.environ_reads import is_free, own_to_one
 from ..preload.server_folder import LOG as WARM_LOG
-from ..preload.server_folder import RECORD, SCRIPT, WISHES, WarmServer, end, find, folder_of, why_refused
+from ..preload.server_folder import RECORD, SCRIPT, WISHES, LivePreloadServer, end, find, folder_of, why_refused
 from ..shared.run.plan import NodePlan
 from ..spool.layout import Spool, place_hook
 from ..system import procfs
 from ..system.bootstrap import private, private_folder, write_json
 from ..system.descriptors import OpenedCode, keep_file
-from ..worker.fork_client import Connection, NotForkedError, connect, decoded, differences, send
+from ..worker.fork_client import ForkServerConnection, NotForkedError, connect, decoded, differences, send
 from ..worker.worker_env import fork_server_environment, script_environment
 from .fork_server_process import LOG, secrets_of
 
@@ -48,7 +48,7 @@ class NotReadyError(DiffersError):
     """A suitable warm server exists, but is not ready yet."""
 
 
-class Start(NamedTuple):
+class PreloadedStart(NamedTuple):
     """A node that is about to be started.
 
     Attributes:
@@ -111,7 +111,7 @@ class Start(NamedTuple):
                 if connect(sock, self.folder) != server.pid:
                     raise DiffersError("another process has its socket")
                 send(sock, request, handles)
-                answer = decoded(Connection(sock).line())
+                answer = decoded(ForkServerConnection(sock).line())
                 if "refused" in answer:
                     raise DiffersError(str(answer["refused"]))
                 if "ready" not in answer:
@@ -126,7 +126,7 @@ class Start(NamedTuple):
             self.spool.event("not_preloaded", reason=reason)
         return True
 
-    def compare(self, server: WarmServer) -> None:
+    def compare(self, server: LivePreloadServer) -> None:
         """Whether a plain start would come out as one from the warm server.
 
         Raises:

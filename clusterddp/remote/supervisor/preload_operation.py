@@ -8,7 +8,7 @@ from ..shared.run.plan import read_plan
 from ..shared.schema.fields import DamagedError
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
-from .preload_client import Start, wants
+from .preload_client import PreloadedStart, wants
 from .start import agent_environment
 
 
@@ -25,5 +25,5 @@ def warm_ahead(request: Request) -> Dict[str, Any]:
     if not wants(plan):
         return {"begun": False}
     spool = Spool.of(state, plan.run, plan.attempt, plan.node)  # never made: a run's own is like it
-    Start(state, spool, plan, agent_environment(plan, spool)).leave_one(0, anew=True)
+    PreloadedStart(state, spool, plan, agent_environment(plan, spool)).leave_one(0, anew=True)
     return {"begun": find(state) is not None}

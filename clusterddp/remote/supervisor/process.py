@@ -15,7 +15,7 @@ from ..processes.terminate import STOP_SIGNAL
 from ..spool.layout import Spool
 from ..system import prctl
 from .fence import fork_fence
-from .fence_pipe import Fence
+from .fence_pipe import FencePipe
 from .node import Supervisor
 
 
@@ -34,7 +34,7 @@ def main(argv: List[str]) -> int:
     forks: Optional[Tuple[int, int]] = None
     if begun:
         feed, told, orders, server = (number or 0 for number in begun)
-        fence, forks = Fence(os.getppid(), feed, told), (server, orders)
+        fence, forks = FencePipe(os.getppid(), feed, told), (server, orders)
     else:
         fence = fork_fence((spool.run, spool.host), secret, listener, [store] if store is not None else [])
     try:
@@ -44,7 +44,7 @@ def main(argv: List[str]) -> int:
 
 
 def _supervise(
-    spool: Spool, fence: Fence, listeners: Tuple[Optional[int], Optional[int]], forks: Optional[Tuple[int, int]]
+    spool: Spool, fence: FencePipe, listeners: Tuple[Optional[int], Optional[int]], forks: Optional[Tuple[int, int]]
 ) -> int:
     environment = json.load(sys.stdin)
     null = os.open(os.devnull, os.O_RDWR)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Tuple, Union
 
 from ..control.leader import Control
 from ..control.membership import Membership
-from ..control.messages import Decision, NodeState, Order
+from ..control.messages import AttemptDecision, EndOrder, NodeState
 from ..fork_server.fork_checks import FORK_SOCKET
 from ..shared.run.plan import NodePlan, next_plan, spool_environment
 from ..shared.run.spool_records import Ready
@@ -29,7 +29,7 @@ from ..worker.worker_env import write_worker
 from .attempt import Attempt, Making
 from .file_work import FileWork
 from .next_attempt import backoff, decide
-from .replication import Serving, Source, Taking
+from .replication import ReplicaSource, Serving, Taking
 from .stop_conditions import StopConditions
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         making: Making
         inbox: Inbox
 
-        def stand_by(self, decision: Decision) -> None:
+        def stand_by(self, decision: AttemptDecision) -> None:
             """An attempt begins without it."""
 
         def tell(self, state: NodeState) -> None:
@@ -69,7 +69,7 @@ class Over(NamedTuple):
     leaves: bool = False
 
 
-def may_follow(plan: NodePlan, order: Optional[Order]) -> bool:
+def may_follow(plan: NodePlan, order: Optional[EndOrder]) -> bool:
     """Whether another attempt may follow the plan's: there is one left, and nobody wants the run to end."""
     return plan.relaunch > 0 and (order is None or order.attempt is not None)
 
@@ -87,7 +87,7 @@ class Relaunching:
     def __init__(self, control: Control, membership: Membership, conditions: StopConditions, work: FileWork) -> None:
         self.control, self.membership, self.conditions, self.work = control, membership, conditions, work
         self.store: Optional[int] = None
-        self.begins: Optional[Decision] = None
+        self.begins: Optional[AttemptDecision] = None
         self.waiting_since: Optional[float] = None
         self.ended_since: Optional[float] = None
         self.serving: Optional[Serving] = None
@@ -95,7 +95,7 @@ class Relaunching:
         self.wanted: Tuple[int, ...] = ()  # the places that may have what is carried to this node
         self.wanted_since: Optional[float] = None
 
-    def step(self, node: "Node", order: Optional[Order]) -> Union[Attempt, Over, None]:
+    def step(self, node: "Node", order: Optional[EndOrder]) -> Union[Attempt, Over, None]:
         """What follows the attempt that has ended here, as soon as it is known.
 
         Args:
@@ -122,7 +122,7 @@ class Relaunching:
             return self._end(node, ALONE)
         return self._obey(node, self.membership.decision)
 
-    def _obey(self, node: "Node", decision: Optional[Decision]) -> Union[Attempt, Over, None]:
+    def _obey(self, node: "Node", decision: Optional[AttemptDecision]) -> Union[Attempt, Over, None]:
         """Do what was decided: begin, stand by, or end."""
         if decision is None or decision.attempt < node.plan.attempt:
             return None
@@ -156,12 +156,12 @@ class Relaunching:
             alone = boot - self.control.last_contact > limits.lost
             return (following.reason or ALONE if not following.places else ALONE) if alone else ""
         if not following.places:
-            self.membership.decide(Decision(plan.attempt + 1, reason=following.reason))
+            self.membership.decide(AttemptDecision(plan.attempt + 1, reason=following.reason))
         elif lost or now - self.ended_since >= backoff(plan.attempt):  # a lost host does not fail as a script does
             (listener,) = bind_ports(plan.ports, 1, plan.peers[node.place].address)
             port = listener.getsockname()[1]
             self.store = listener.detach()
-            self.membership.decide(Decision(plan.attempt + 1, following.places, node.place, port))
+            self.membership.decide(AttemptDecision(plan.attempt + 1, following.places, node.place, port))
         return ""
 
     def _limit_wait(self, node: "Node", now: float, lost: "set[int]") -> None:
@@ -173,7 +173,7 @@ class Relaunching:
         done = {p for p, word in words.items() if word.state is NodeState.ENDED and word.attempt == node.plan.attempt}
         names = ", ".join(self.membership.names[place] for place in sorted(set(node.plan.places) - done - lost))
         reason = "%s did not end attempt %d within %d s" % (names, node.plan.attempt, END_LIMIT)
-        self.membership.decide(Decision(node.plan.attempt + 1, reason=reason))
+        self.membership.decide(AttemptDecision(node.plan.attempt + 1, reason=reason))
 
     # This node's
 
@@ -192,7 +192,7 @@ class Relaunching:
         if record:
             write_json(node.spool.path("exit.json"), written(record._replace(pending=False, final=reason)))
 
-    def _begin(self, node: "Node", decision: Decision) -> Optional[Attempt]:
+    def _begin(self, node: "Node", decision: AttemptDecision) -> Optional[Attempt]:
         """The next attempt, as soon as it is made ready."""
         if not self.begins:
             self.begins = decision
@@ -205,7 +205,7 @@ class Relaunching:
         self._begin_carrying(node, decision, made.value)
         return made.value
 
-    def _begin_carrying(self, node: "Node", decision: Decision, attempt: Attempt) -> None:
+    def _begin_carrying(self, node: "Node", decision: AttemptDecision, attempt: Attempt) -> None:
         """Where nodes are new to the attempt: the others listen, they ask."""
         if self.serving:
             self.serving.close()
@@ -245,7 +245,7 @@ class Relaunching:
         if len(told) < len(words) and time.monotonic() - self.wanted_since < CARRY_LIMIT:
             return
         names, addresses = self.membership.names, self.control.addresses
-        asked = [Source(place, names[place], (addresses[place][0], word.carry)) for place, word in told.items()]
+        asked = [ReplicaSource(place, names[place], (addresses[place][0], word.carry)) for place, word in told.items()]
         spool, plan, shutdown = node.spool, node.plan, node.shutdown
         self.taking = Taking(
             self.control.secret,
@@ -257,7 +257,7 @@ class Relaunching:
             node.making.umask,
         )
 
-    def _make(self, node: "Node", decision: Decision) -> Attempt:
+    def _make(self, node: "Node", decision: AttemptDecision) -> Attempt:
         """Make this node's spool of the next attempt, ours from the first moment. In the file thread."""
         old = node.spool
         plan = next_plan(node.plan, decision.attempt, decision.places, decision.store)

@@ -40,7 +40,7 @@ _MOST = 256 << 20  # bytes of a manifest
 _BLOCK = 1 << 18
 
 
-class Source(NamedTuple):
+class ReplicaSource(NamedTuple):
     """A node that may have the paths."""
 
     place: int
@@ -158,7 +158,7 @@ class Taking:
         secret: Secret,
         workdir: str,
         paths: Sequence[str],
-        sources: Sequence[Source],
+        sources: Sequence[ReplicaSource],
         stopped: Callable[[], bool],
         tell: Callable[[str], None],
         umask: int = 0o022,
@@ -184,7 +184,7 @@ class Taking:
                 self._tell("%s: could not be carried here: %s" % (path, why))
 
     def _take(self, path: str) -> str:
-        found: List[Tuple[Source, Carried]] = []
+        found: List[Tuple[ReplicaSource, Carried]] = []
         silent: List[str] = []
         for source in self._sources:
             try:
@@ -214,7 +214,7 @@ class Taking:
             raise _Stopped
 
     @contextlib.contextmanager
-    def _asked(self, source: Source, path: str, *, get: bool) -> Iterator[Tuple[Optional[Carried], Incoming]]:
+    def _asked(self, source: ReplicaSource, path: str, *, get: bool) -> Iterator[Tuple[Optional[Carried], Incoming]]:
         """What a node has at a path, and its contents as they come.
 
         Raises:
@@ -226,7 +226,7 @@ class Taking:
             yield self._told(connection, source, path, get=get)
 
     def _told(
-        self, connection: socket.socket, source: Source, path: str, *, get: bool
+        self, connection: socket.socket, source: ReplicaSource, path: str, *, get: bool
     ) -> Tuple[Optional[Carried], Incoming]:
         connection.settimeout(HASHING)
         read = _reader(connection)

@@ -5,7 +5,7 @@ Not here: where orders come from (supervisor/stop_conditions.py, run control), c
 
 from typing import Optional
 
-from ..control.messages import Order
+from ..control.messages import EndOrder
 
 NEVER = float("inf")
 
@@ -20,12 +20,12 @@ class Shutdown:
     """
 
     def __init__(self) -> None:
-        self.order: Optional[Order] = None
-        self.told: Optional[Order] = None
+        self.order: Optional[EndOrder] = None
+        self.told: Optional[EndOrder] = None
         self.kill_at = NEVER
-        self._newest: Optional[Order] = None
+        self._newest: Optional[EndOrder] = None
 
-    def take(self, order: Order, now: float) -> bool:
+    def take(self, order: EndOrder, now: float) -> bool:
         """Take an order; whether it is the first. A later one may only shorten the grace."""
         if order == self._newest:
             return False

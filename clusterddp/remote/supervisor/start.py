@@ -304,7 +304,7 @@ def _spawn_somehow(
         return spawn(spool, environment, listeners), ""
     from . import preload_client  # expensive to import
 
-    start = preload_client.Start(state, spool, plan, environment)
+    start = preload_client.PreloadedStart(state, spool, plan, environment)
     there = [listener.fileno() for listener in listeners if listener]
     answer, plain, anew = b"", "", False
     try:

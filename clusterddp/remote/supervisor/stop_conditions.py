@@ -9,18 +9,18 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence
 
 from ..control.leader import Control
 from ..control.membership import SLOWER, START, Membership
-from ..control.messages import NodeState, Order
+from ..control.messages import EndOrder, NodeState
 from ..rendezvous.participants import Participants
 from ..shared.run.plan import NodePlan
 from ..shared.verdict.failures import LEASE, STOPPED, TIME_LIMIT, ended_by_manager
 from ..system.clock import boot_clock
 from .children import Children
-from .fence_pipe import FOREVER, Fence, Lease
+from .fence_pipe import FOREVER, FencePipe, Lease
 
 COMMIT_LIMIT = 60.0  # seconds within which the operator must say that all nodes are ready
 GRACE = 10.0  # seconds for the agent
 OURS = 0.25  # seconds by which the supervisor itself comes before its fence, if it can
-Conditions = Dict[str, Callable[[], Optional[Order]]]
+Conditions = Dict[str, Callable[[], Optional[EndOrder]]]
 
 
 class Limits(NamedTuple):
@@ -38,9 +38,9 @@ LIMITS = Limits(lost=60.0, fence=120.0, grace=GRACE, behind=90.0, excluded=7.5)
 LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0, grace=1.0, behind=30.0, excluded=7.5)
 
 
-def of_attempt(plan: NodePlan, reason: str, grace: float, *, ours: bool = True) -> Order:
+def of_attempt(plan: NodePlan, reason: str, grace: float, *, ours: bool = True) -> EndOrder:
     """An order that ends the plan's attempt; another one may follow."""
-    return Order(reason, grace, ours, plan.attempt)
+    return EndOrder(reason, grace, ours, plan.attempt)
 
 
 class StopConditions:
@@ -53,7 +53,7 @@ class StopConditions:
         stopped: Whether a signal came that stands for an order to stop (processes/terminate.py).
     """
 
-    def __init__(self, control: Control, membership: Membership, fence: Fence, plan: NodePlan) -> None:
+    def __init__(self, control: Control, membership: Membership, fence: FencePipe, plan: NodePlan) -> None:
         self.control, self.membership, self.fence = control, membership, fence
         self.begun = False  # whether an agent was to be started in this attempt
         self.slow = False  # whether beats went over TCP alone when the attempt began
@@ -88,33 +88,33 @@ class StopConditions:
 
     # Of the run
 
-    def _signal(self) -> Optional[Order]:
+    def _signal(self) -> Optional[EndOrder]:
         if self.stopped:
-            return Order(STOPPED, GRACE, ours=False)
+            return EndOrder(STOPPED, GRACE, ours=False)
         if self.terminated and self.plan.manager:
-            return Order(ended_by_manager(self.plan.manager), GRACE, ours=False)
+            return EndOrder(ended_by_manager(self.plan.manager), GRACE, ours=False)
         if self.terminated:
-            return Order("the supervisor was told to end (SIGTERM)", GRACE, ours=True)
+            return EndOrder("the supervisor was told to end (SIGTERM)", GRACE, ours=True)
         return None
 
-    def _time_limit(self) -> Optional[Order]:
+    def _time_limit(self) -> Optional[EndOrder]:
         if self.plan.time_limit and time.monotonic() - self.born > self.plan.time_limit:
-            return Order(TIME_LIMIT, GRACE, ours=False)
+            return EndOrder(TIME_LIMIT, GRACE, ours=False)
         return None
 
-    def _commit(self) -> Optional[Order]:
+    def _commit(self) -> Optional[EndOrder]:
         if time.monotonic() - self.born > COMMIT_LIMIT and not self.ready:
-            return Order("the operator was lost before every node had started", 0.0, ours=True)
+            return EndOrder("the operator was lost before every node had started", 0.0, ours=True)
         return None
 
-    def _lease(self) -> Optional[Order]:
+    def _lease(self) -> Optional[EndOrder]:
         if self.plan.lease and self.control.leading and self.membership.operator_age > self.plan.lease:
-            return Order(LEASE, GRACE, ours=False)
+            return EndOrder(LEASE, GRACE, ours=False)
         return None
 
     # Of the attempt
 
-    def _store(self) -> Optional[Order]:
+    def _store(self) -> Optional[EndOrder]:
         """The rendezvous store is gone: it died here, or its node's part of an elastic job has ended before ours."""
         if self.children.store_died:
             return of_attempt(self.plan, "the rendezvous store died: %s" % self.children.store_said(), 0.0)
@@ -125,14 +125,14 @@ class StopConditions:
         reason = "%s has ended its part, and with it the rendezvous store" % self.membership.names[place]
         return of_attempt(self.plan, reason, self.limits.grace)
 
-    def _decision(self) -> Optional[Order]:
+    def _decision(self) -> Optional[EndOrder]:
         """The others took us for lost and are in a later attempt by now."""
         decision = self.membership.decision
         if decision and decision.attempt > self.plan.attempt:
             return of_attempt(self.plan, "attempt %d was decided meanwhile" % decision.attempt, self.limits.grace)
         return None
 
-    def _lost_nodes(self) -> Optional[Order]:
+    def _lost_nodes(self) -> Optional[EndOrder]:
         """Nodes that are lost end a job of a fixed size; in an elastic one as many may be as MIN leaves.
 
         But for the one that has the store: without it no agent starts anything again.
@@ -161,14 +161,14 @@ class StopConditions:
             return ", ".join(self.membership.names[place] for place in ours)
         return ""
 
-    def _contact(self) -> Optional[Order]:
+    def _contact(self) -> Optional[EndOrder]:
         """A node without contact to a majority ends its own part where another attempt may start without it."""
         if boot_clock() < self._until():
             return None
         here = self.membership.names[self.membership.place]
         return of_attempt(self.plan, "%s lost contact with the other hosts" % here, self.limits.grace)
 
-    def fenced(self) -> Optional[Order]:
+    def fenced(self) -> Optional[EndOrder]:
         """Our fence has ended this node's processes, or is dead, and with it what guards the others against us."""
         here = self.membership.names[self.membership.place]
         if self.fence.acted is not None:
@@ -183,7 +183,7 @@ class StopConditions:
         waited = boot_clock() - self.control.began
         return bool(self.plan.relaunch) and not self.control.in_contact and waited < START
 
-    def begin_part(self) -> Optional[Order]:
+    def begin_part(self) -> Optional[EndOrder]:
         """The agent is to be started, unless this returns an order: too late, or without a fence."""
         self.membership.begin_part()
         self.fence.begin()
@@ -194,7 +194,7 @@ class StopConditions:
         self.fence.renew(lease)
         return self.fenced() or self._contact() or self._decision() or self._too_late()
 
-    def _too_late(self) -> Optional[Order]:
+    def _too_late(self) -> Optional[EndOrder]:
         """Whom the others have waited for so long they may have given up by now, and begun another attempt."""
         if self.decided is None or boot_clock() - self.decided <= self.limits.behind / 2:
             return None

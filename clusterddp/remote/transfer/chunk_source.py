@@ -8,6 +8,8 @@ def chunk_stream(request: Request) -> ChunkStream:
     """The operator's stream, with other hosts' beside it where the operation's args say ``spread``."""
     if not request.args.get("spread"):
         return Incoming(request.read)
-    from .host_to_host import Spread  # it brings along what a run's spool needs: more than all of a plain sync
+    from .host_to_host import (
+        HostToHostChunks,  # it brings along what a run's spool needs: more than all of a plain sync
+    )
 
-    return Spread(request)
+    return HostToHostChunks(request)

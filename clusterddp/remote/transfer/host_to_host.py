@@ -48,7 +48,7 @@ class _Fetched(NamedTuple):
     reached: bool
 
 
-class Spread:
+class HostToHostChunks:
     """The chunks of one operation."""
 
     def __init__(self, request: Request) -> None:
@@ -129,9 +129,9 @@ class Spread:
     def _join(self, args: Dict[str, Any]) -> Dict[str, Any]:
         """Let other hosts take from here, and us from them: the port, or why not."""
         try:
-            from .peers import Peers  # a Python without ssl gets all from the operator
+            from .peers import TransferPeers  # a Python without ssl gets all from the operator
 
-            self._peers = Peers(args, self._stored)
+            self._peers = TransferPeers(args, self._stored)
         except (ImportError, OSError, ValueError) as error:
             return {"port": None, "why": str(error)[:200]}
         except Refused as error:

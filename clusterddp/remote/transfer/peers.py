@@ -39,7 +39,7 @@ _LOW_PRIORITY = 0x20  # class of service CS1: what may wait
 Stored = Callable[[Any], Tuple[List[Chunk], Callable[[str], bytes]]]
 
 
-class Peers:
+class TransferPeers:
     """This host among those that pass on; it listens from now on.
 
     Args:

@@ -19,7 +19,7 @@ from ..shared.workdir.manifest import LINK, Disk, Entry, as_text, checked_path, 
 from ..system.bootstrap import Refused
 from ..workdir.data import DataRecord
 from ..workdir.hashes import KeptHashes
-from ..workdir.start_marker import Start, start_of
+from ..workdir.start_marker import RunBegin, start_of
 from ..workdir.sync_record import SyncRecord
 from ..workdir.workdir import shared_as, workdir_path
 from .push_operations import dest_path
@@ -51,7 +51,7 @@ def pull_list(request: Request) -> Dict[str, Any]:
     root = place
     paths: List[str] = []
     skipped: List[List[str]] = []
-    start: Optional[Start] = None
+    start: Optional[RunBegin] = None
     if args["run"]:
         start = start_of(place, args["run"])
         if start is None:
@@ -146,7 +146,7 @@ def _entries(disk: Disk, paths: List[str], skipped: List[List[str]]) -> Iterator
         yield entry
 
 
-def _new_since(state: str, root: bytes, paths: List[str], start: Start, skipped: List[List[str]]) -> List[str]:
+def _new_since(state: str, root: bytes, paths: List[str], start: RunBegin, skipped: List[List[str]]) -> List[str]:
     """Of files and links those that were written or renamed since, and that no sync or push has put there."""
     found = []
     put = pushed_in(state, root)

@@ -47,7 +47,7 @@ class Standing(NamedTuple):
     content: str
 
 
-class Decision(NamedTuple):
+class DataDecision(NamedTuple):
     """What a sync does with a workdir's data."""
 
     put: List[Entry]
@@ -57,7 +57,7 @@ class Decision(NamedTuple):
 
 def decide(
     before: Dict[str, Entry], project: Iterable[Entry], now: Callable[[str], Optional[Entry]], take: str = ""
-) -> Decision:
+) -> DataDecision:
     """Judge each path of the project's data.
 
     Args:
@@ -66,7 +66,7 @@ def decide(
         now: Gives what the host has at a path.
         take: Whose version the user takes where all three differ; empty: those are conflicts.
     """
-    decision = Decision([], [], [])
+    decision = DataDecision([], [], [])
     for entry in project:
         last, there = before.get(entry.path), now(entry.path)
         if _same(there, entry):
@@ -191,7 +191,7 @@ class DataPlan(NamedTuple):
     sent: bytes
     project: List[Entry]
     before: Dict[str, Entry]
-    decision: Decision
+    decision: DataDecision
 
     def complete(self) -> Dict[str, Any]:
         """Record what was done, and what the operator is told of it, as of ``DataRecord.answer``."""
@@ -242,7 +242,7 @@ def plan_data(args: Dict[str, Any], code: SyncRecord, told: bytes) -> Optional[D
     record, digest, base = DataRecord(args["state"], code.root), str(args["data"]), args.get("data_base") or ""
     if record.digest == digest:
         project = manifest.decode(record.manifest)
-        return DataPlan(record, digest, record.manifest, project, {}, Decision([], [], []))
+        return DataPlan(record, digest, record.manifest, project, {}, DataDecision([], [], []))
     if base and record.digest != base:
         return None
     sent = manifest_of(told, digest, record.manifest if base else b"") if digest else b""

@@ -21,7 +21,7 @@ from typing import Optional, Union
 from ..shared.workdir.manifest import as_text
 from ..system.bootstrap import Refused
 from ..system.clock import folder_time
-from .lock_owner import Owner, last_beat, owner_of
+from .lock_owner import LockOwner, last_beat, owner_of
 
 PLACE = b".clusterddp-live"
 _NEW = b".clusterddp-new-"
@@ -96,7 +96,7 @@ class FolderLock:
                 return 0.0
             if not name.startswith(_HELD):
                 continue
-            holder = Owner.parse(os.fsdecode(name[len(_HELD) :]).partition(".")[0])
+            holder = LockOwner.parse(os.fsdecode(name[len(_HELD) :]).partition(".")[0])
             lives = holder.lives(self._here) if holder else None
             if lives is None:
                 pause = _LOOK_FAR

@@ -11,7 +11,7 @@ from typing import List, NamedTuple, Optional
 from ..system.clock import folder_time
 from .folder_lock import PLACE
 from .heartbeat import remove
-from .lock_owner import Owner, last_beat, owner_of
+from .lock_owner import LockOwner, last_beat, owner_of
 
 OLD = 600.0  # seconds without a beat after which another host's run is over: its host is off, or cut from the folder
 MARK = b"run."
@@ -32,7 +32,7 @@ def live_runs(state: str, root: bytes) -> List[LiveRun]:
     now: Optional[float] = None
     for name in marks:
         parts = os.fsdecode(name).split(".", 3)
-        owner = Owner.parse(parts[1]) if len(parts) == 4 else None
+        owner = LockOwner.parse(parts[1]) if len(parts) == 4 else None
         if owner is None or here is None:
             continue
         path = os.path.join(place, name)

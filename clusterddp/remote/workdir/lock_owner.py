@@ -15,7 +15,7 @@ from ..system.bootstrap import private_folder
 _ID = "host-id"  # in the state folder: hosts cloned from one image have one machine-id, and perhaps one name
 
 
-class Owner(NamedTuple):
+class LockOwner(NamedTuple):
     """A process: its host, that host's boot, its pid, its start time in ticks."""
 
     host: str
@@ -27,14 +27,14 @@ class Owner(NamedTuple):
         return "%s-%s-%d-%d" % self
 
     @classmethod
-    def parse(cls, text: str) -> "Optional[Owner]":
+    def parse(cls, text: str) -> "Optional[LockOwner]":
         """The owner in a file's name, or None where there is none."""
         parts = text.split("-")
         if len(parts) != 4 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts[2:]):
             return None
         return cls(parts[0], parts[1], int(parts[2]), int(parts[3]))
 
-    def lives(self, here: "Owner") -> Optional[bool]:
+    def lives(self, here: "LockOwner") -> Optional[bool]:
         """Whether it lives, as far as ``here``, a process of this host, can know: None of another host's."""
         if self.boot != here.boot:
             return False if self.host == here.host else None
@@ -47,10 +47,10 @@ def is_alive(pid: int, ticks: int) -> bool:
     return process is not None and process.ticks == ticks
 
 
-def owner_of(state: str, pid: int) -> Owner:
+def owner_of(state: str, pid: int) -> LockOwner:
     """A process of this host."""
     named = "%s %s" % (os.uname().nodename, _host_id(state))
-    return Owner(_short(named), _short(procfs.boot_identity()), pid, procfs.start_ticks(pid) or 0)
+    return LockOwner(_short(named), _short(procfs.boot_identity()), pid, procfs.start_ticks(pid) or 0)
 
 
 def _short(text: str) -> str:

@@ -15,7 +15,7 @@ _START = b"start."
 _KEPT = 30 * 86400 * 10**9  # ns
 
 
-class Start(NamedTuple):
+class RunBegin(NamedTuple):
     """When a run began in a folder, by the folder's clock in ns, and the runs that wrote there then or since."""
 
     time_ns: int
@@ -37,13 +37,13 @@ def mark_start(root: bytes, run: str, live: Iterable[str]) -> None:
             os.unlink(os.path.join(root, PLACE, _START + os.fsencode(name)))
 
 
-def start_of(root: bytes, run: str) -> Optional[Start]:
+def start_of(root: bytes, run: str) -> Optional[RunBegin]:
     """The start of a run in a workdir; None where there is no mark of it."""
     marks = dict(_marks(root))
     if run not in marks:
         return None
     later = [name for name, time_ns in marks.items() if name != run and time_ns >= marks[run]]
-    return Start(marks[run], sorted({*later, *_live_then(root, run)}))
+    return RunBegin(marks[run], sorted({*later, *_live_then(root, run)}))
 
 
 def _live_then(root: bytes, run: str) -> List[str]:

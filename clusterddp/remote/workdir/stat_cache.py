@@ -28,7 +28,7 @@ _MOST = 1 << 22  # contents of several chunks, chunks of one
 packed = _STATS.pack  # raises struct.error for times beyond the year 2262
 
 
-class Memory(NamedTuple):
+class StatCache(NamedTuple):
     """Line by line of the manifest of ``digest``: the paths, as on disk, and the packed stats.
 
     An empty stat belongs to what has to be looked at again. ``at``: what changed less than RACY before may have changed
@@ -52,8 +52,8 @@ class Memory(NamedTuple):
         return found
 
 
-class Known(NamedTuple):
-    """What is known of the files of a manifest that a folder is to hold; as of ``Memory``."""
+class KnownFiles(NamedTuple):
+    """What is known of the files of a manifest that a folder is to hold; as of ``StatCache``."""
 
     manifest: bytes
     paths: List[bytes]
@@ -66,7 +66,7 @@ class Known(NamedTuple):
         return lines_of(self.manifest)
 
     @classmethod
-    def remembered(cls, memory: Optional[Memory], manifest: bytes, pieces: Sequence[Piece] = ()) -> "Known":
+    def remembered(cls, memory: Optional[StatCache], manifest: bytes, pieces: Sequence[Piece] = ()) -> "KnownFiles":
         """What a memory, of whatever manifest, tells of the files of this one; ``pieces``: how they differ, if known.
 
         Raises:
@@ -81,7 +81,7 @@ class Known(NamedTuple):
         return cls(manifest, paths, stats, memory.at, memory.lists)
 
     @classmethod
-    def seen(cls, manifest: bytes, entries: Sequence[Entry], seen: Hashes, at: int) -> "Known":
+    def seen(cls, manifest: bytes, entries: Sequence[Entry], seen: Hashes, at: int) -> "KnownFiles":
         """What a look at the folder, begun at ``at``, tells of the files of a manifest, which are its ``entries``."""
         stats = [_as_seen(entry, seen.get(entry.path)) for entry in entries]
         lists = {content_of(digests): digests for _, digests in seen.values() if len(digests) > 1}
@@ -113,7 +113,7 @@ def unpacked(stats: bytes) -> Stats:
     return list(_STATS.unpack(stats))
 
 
-def read_memory(state: str, root: bytes) -> Optional[Memory]:
+def read_memory(state: str, root: bytes) -> Optional[StatCache]:
     """What this host remembers of a folder since it was booted; None where it is nothing, or damaged."""
     try:
         with open(memory_path(state, root), "rb") as stream:
@@ -139,7 +139,7 @@ def read_memory(state: str, root: bytes) -> Optional[Memory]:
         return None
     if nothing in each:
         each = [b"" if one == nothing else one for one in each]
-    return Memory(digest, at, names, each, lists, manifest)
+    return StatCache(digest, at, names, each, lists, manifest)
 
 
 def _check(digest: str, at: int, body: bytes) -> int:
@@ -157,7 +157,7 @@ def lists_of(state: str, root: bytes) -> Dict[str, List[str]]:
         return {}
 
 
-def write_memory(state: str, root: bytes, memory: Memory) -> None:
+def write_memory(state: str, root: bytes, memory: StatCache) -> None:
     """Remember a folder."""
     nothing = bytes(_STATS.size)
     paths = b"".join(path + b"\0" for path in memory.paths)

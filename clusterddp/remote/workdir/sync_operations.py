@@ -24,10 +24,10 @@ from ..transfer.stream_head import manifest_of, read_head
 from .case_folding import refuse_folded
 from .folder_lock import PLACE, FolderLock
 from .links import make_links
-from .stat_cache import Known, lists_of, unpacked
+from .stat_cache import KnownFiles, lists_of, unpacked
 from .sync_record import DATA_RECORD, SyncRecord
 from .update import WorkdirUpdate
-from .verify import Proof, prove
+from .verify import VerifiedFiles, prove
 from .workdir import Folder, LockedWorkdir, folder_of, shared_as
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _there(args: Dict[str, Any], record: SyncRecord, hold: Callable[[], None]) -
     return _There(record.digest if have == record.entries else "", "", have, [], chunks)
 
 
-def _as_told(record: SyncRecord, proof: Proof) -> _There:
+def _as_told(record: SyncRecord, proof: VerifiedFiles) -> _There:
     """What is there as it differs from the record's manifest."""
     lines = lines_of(record.manifest(record.digest)) if proof.differs else []
     put = {number: checked_entry(manifest.values_of(lines[number])[0]) for number in proof.differs}
@@ -251,7 +251,7 @@ def _apply(
     }
 
 
-_Placing = Tuple[WorkdirUpdate, Callable[[int, int], Known]]  # from when it began and when all was in place
+_Placing = Tuple[WorkdirUpdate, Callable[[int, int], KnownFiles]]  # from when it began and when all was in place
 
 
 def _all(
@@ -267,9 +267,9 @@ def _all(
     every, put = _with_data(plan, record.entries, data)
     placing = WorkdirUpdate(record, every, lock.check, put)
 
-    def then(began: int, placed: int) -> Known:
+    def then(began: int, placed: int) -> KnownFiles:
         seen = {path: one for path, one in placing.disk.seen.items() if one[0][2] < began - manifest.RACY}
-        return Known.seen(sent.manifest, plan, dict(seen, **placing.placed), placed)
+        return KnownFiles.seen(sent.manifest, plan, dict(seen, **placing.placed), placed)
 
     return placing, then
 
@@ -301,7 +301,7 @@ def _changed(
     numbers = left_out(len(lines), pieces)
     gone = [checked_entry(manifest.values_of(lines[number])[0]) for number in numbers]
     same = memory is not None and memory.manifest == sent.earlier
-    known = Known.remembered(memory, sent.manifest, pieces if same else ())
+    known = KnownFiles.remembered(memory, sent.manifest, pieces if same else ())
     new = {entry.path for entry in fresh}
     if len(new) < len(fresh) or new - {entry.path for entry in gone} or (data and data.decision.put):
         _check_together(known.paths, data, record)

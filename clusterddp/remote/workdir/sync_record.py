@@ -22,8 +22,8 @@ from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, checked_entry, on_disk
 from ..system.bootstrap import read_json, write_private
 from .folder_lock import PLACE, without_waiting
-from .stat_cache import Known, Memory, former_path, read_memory, write_memory
-from .verify import Proof, prove
+from .stat_cache import KnownFiles, StatCache, former_path, read_memory, write_memory
+from .verify import VerifiedFiles, prove
 
 RECORD, FORMER, MANIFEST = b"synced.json", b"record.json", b"manifest."
 DATA_RECORD = b"data.json"  # of data.py, which not every sync imports
@@ -46,7 +46,7 @@ class SyncRecord:
         self._manifests: List[str] = []  # digests, the latest last
         self._former: Dict[str, bytes] = {}  # digest → manifest, of a record in the former format
         self._entries: Optional[List[Entry]] = None
-        self._memory: Optional[Memory] = None
+        self._memory: Optional[StatCache] = None
         self._remembered = False
         former = _read(self._path(FORMER))
         data = former or _read(self._path(RECORD)) or _read(on_disk(former_path(state, root)))
@@ -81,7 +81,7 @@ class SyncRecord:
         return self._manifests == [self.digest]
 
     @property
-    def memory(self) -> Optional[Memory]:
+    def memory(self) -> Optional[StatCache]:
         """What this host remembers of the folder's files."""
         if not self._remembered:
             self._memory, self._remembered = read_memory(self._state, self.root), True
@@ -115,7 +115,7 @@ class SyncRecord:
         """The folder as it is; hashes are reused within one boot only: a power cut can undo what stats promise."""
         return Disk(self.root, self.memory.hashes(), self.memory.at) if self.memory else Disk(self.root)
 
-    def look(self, hold: Callable[[], None] = lambda: None) -> Optional[Proof]:
+    def look(self, hold: Callable[[], None] = lambda: None) -> Optional[VerifiedFiles]:
         """How the folder differs from the manifest of ``digest``; None where that manifest is not there.
 
         Only files that are not as this host remembers them are read.
@@ -126,7 +126,7 @@ class SyncRecord:
         if not same and digest_of(data) != self.digest:
             return None
         try:
-            known = Known.remembered(self.memory, self.memory.manifest if same and self.memory else data)
+            known = KnownFiles.remembered(self.memory, self.memory.manifest if same and self.memory else data)
         except (ValueError, RecursionError):  # others may write in the folder
             return None
         proof = prove(self.root, known.lines, known.paths, known.stats, known.at, hold)
@@ -153,7 +153,7 @@ class SyncRecord:
         self.digest, self._entries = "", None
         self.save(durable=False)  # a disk takes its time; after a power cut more is kept aside, and nothing is lost
 
-    def complete(self, digest: str, known: "Known", proof: Proof, looked: int) -> None:
+    def complete(self, digest: str, known: "KnownFiles", proof: VerifiedFiles, looked: int) -> None:
         """Record a proved folder: it holds the manifest of ``digest``, and nothing of another one."""
         handle = os.open(self._path(MANIFEST + on_disk(digest)), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -182,10 +182,10 @@ class SyncRecord:
             except FileNotFoundError:  # no earlier version was here
                 pass
 
-    def remember(self, known: "Known", proof: Proof, looked: int) -> None:
+    def remember(self, known: "KnownFiles", proof: VerifiedFiles, looked: int) -> None:
         """Remember the files as they were proved, from ``looked`` (ns) on."""
         lists = {**known.lists, **proof.lists}
-        self._memory = Memory(self.digest, looked, known.paths, proof.stats, lists, known.manifest)
+        self._memory = StatCache(self.digest, looked, known.paths, proof.stats, lists, known.manifest)
         write_memory(self._state, self.root, self._memory)
 
     def _write_manifest(self, digest: str, data: bytes) -> None:

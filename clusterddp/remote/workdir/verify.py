@@ -17,7 +17,7 @@ from .stat_cache import packed
 _OFTEN = 256  # files between two beats of the lock
 
 
-class Proof(NamedTuple):
+class VerifiedFiles(NamedTuple):
     """What was found: the packed stats of each line, empty where it is not as the manifest says.
 
     ``differs``: number of a line → what stands at its path. ``read``: files whose bytes were read; ``lists``: the
@@ -37,7 +37,7 @@ def prove(
     known: Sequence[bytes],
     known_at: int,
     hold: Callable[[], None] = lambda: None,
-) -> Proof:
+) -> VerifiedFiles:
     """Look at each file of a manifest in the folder ``root``.
 
     Args:
@@ -110,7 +110,7 @@ def _by_bytes(
     found: List[bytes],
     doubtful: Sequence[int],
     hold: Callable[[], None],
-) -> Proof:
+) -> VerifiedFiles:
     """Read what is in doubt."""
     differs: Dict[int, Optional[Entry]] = {}
     disk = Disk(root)
@@ -130,4 +130,4 @@ def _by_bytes(
         except struct.error:
             found[number] = b""
     lists = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
-    return Proof(found, differs, disk.hashed, lists)
+    return VerifiedFiles(found, differs, disk.hashed, lists)

@@ -64,7 +64,7 @@ class Forked:
 
     forked = True
 
-    def __init__(self, pid: int, connection: "Connection") -> None:
+    def __init__(self, pid: int, connection: "ForkServerConnection") -> None:
         self.pid, self.connection = pid, connection
         self.kept = True  # whether the keeper lives, as far as is known
 
@@ -91,7 +91,7 @@ class Forked:
         return (status, maxrss) if isinstance(status, int) and isinstance(maxrss, int) else None
 
 
-class Connection:
+class ForkServerConnection:
     """Lines from a keeper, single bytes to it."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -140,7 +140,7 @@ def fork_worker(spool: str, key: str, argv: Sequence[str], env: Dict[str, str], 
             raise NotForkedError("the fork server's %s is another" % difference)
         request = {"spool": spool, "key": key, "argv": list(argv), "env": list(env.items())}
         send(sock, request, handles)
-        connection = Connection(sock)
+        connection = ForkServerConnection(sock)
         answer = decoded(connection.line())
         pid = answer.get("pid")
         if not isinstance(pid, int):

@@ -13,15 +13,15 @@ from __future__ import annotations
 import re
 
 from clusterddp.runs.known_messages import jobs, machines
-from clusterddp.runs.known_messages.row import Known
+from clusterddp.runs.known_messages.row import KnownMessage
 
-__all__ = ["TABLE", "Known", "find"]
+__all__ = ["TABLE", "KnownMessage", "find"]
 
 TABLE = (*jobs.ROWS, *machines.ROWS)
 _COMPILED = tuple((row, re.compile(row.pattern)) for row in TABLE)
 
 
-def find(*texts: str) -> Known | None:
+def find(*texts: str) -> KnownMessage | None:
     """The row of the first of these texts that a row knows; None if none does."""
     for text in texts:
         for row, pattern in _COMPILED:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class KnownMessage:
     """One message: how it is recognised, what it means, what helps, and the doctor's check for it, if any."""
 
     name: str

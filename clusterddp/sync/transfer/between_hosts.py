@@ -26,7 +26,7 @@ from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.sync.transfer.chunk_units import units_of
-from clusterddp.sync.transfer.schedule import OPERATOR, Order, Schedule
+from clusterddp.sync.transfer.schedule import OPERATOR, Schedule, UnitTransfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ _log = logging.getLogger("clusterddp")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spread:
+class TransferOptions:
     """How a transfer may be spread.
 
     Attributes:
@@ -60,10 +60,10 @@ class Spread:
     notify: Callable[[str], None] = lambda _line: None
 
 
-AUTO = Spread()
+AUTO = TransferOptions()
 
 
-class Job(Protocol):
+class TransferTask(Protocol):
     """One host's part of a transfer."""
 
     name: str
@@ -84,7 +84,7 @@ class Job(Protocol):
 
 
 @dataclass(kw_only=True, slots=True)
-class _Member:
+class _TransferHost:
     """One host.
 
     Attributes:
@@ -96,10 +96,10 @@ class _Member:
     """
 
     name: str
-    job: Job
+    job: TransferTask
     label: str
     outgoing: Outgoing = field(default_factory=Outgoing)
-    todo: queue.SimpleQueue[Order | dict[str, Any] | None] = field(default_factory=queue.SimpleQueue)
+    todo: queue.SimpleQueue[UnitTransfer | dict[str, Any] | None] = field(default_factory=queue.SimpleQueue)
     where: Addresses | None = None
     live: bool = False
     place: tuple[str, int] | None = None
@@ -113,10 +113,10 @@ class PassedOn:
 
     def __init__(
         self,
-        jobs: Sequence[Job],
+        jobs: Sequence[TransferTask],
         uploads: Uploads,
         transfer: Transfer,
-        spread: Spread,
+        spread: TransferOptions,
         lacking: Mapping[str, Mapping[Chunk, None]],
     ) -> None:
         self._uploads, self._transfer, self._spread = uploads, transfer, spread
@@ -124,7 +124,7 @@ class PassedOn:
         self._schedule = Schedule(self._units, wants)
         self._schedule.spreading = spread.mode == "on"
         self._members = {
-            job.name: _Member(name=job.name, job=job, label=f"h{number}") for number, job in enumerate(jobs)
+            job.name: _TransferHost(name=job.name, job=job, label=f"h{number}") for number, job in enumerate(jobs)
         }
         self._labels = {member.label: member.name for member in self._members.values()}
         self._awaited = set(self._members)  # neither ready nor gone
@@ -146,7 +146,7 @@ class PassedOn:
             raise self._error
         return outcomes
 
-    def _follow(self, member: _Member) -> None:
+    def _follow(self, member: _TransferHost) -> None:
         """One host's operation, from its request to its answer."""
         job = member.job
         args = {**job.args, **self._uploads.sizes(job.told), "spread": True}
@@ -170,7 +170,7 @@ class PassedOn:
             member.outgoing.detach()  # it may never have been attached
             member.todo.put(None)
 
-    def _hear(self, member: _Member, told: Fields) -> None:
+    def _hear(self, member: _TransferHost, told: Fields) -> None:
         now = time.monotonic()
         with self._lock:
             if told.there("here"):
@@ -190,13 +190,13 @@ class PassedOn:
                 self._listens(member, told.part("port"))
             self._go_on()
 
-    def _failed(self, member: _Member, told: Fields) -> None:
+    def _failed(self, member: _TransferHost, told: Fields) -> None:
         source, why = self._labels[told.text("source")], told.text("why")
         _log.debug("%s: nothing from %s: %s", member.name, source, why)
         unit = told.number("failed", len(self._units) - 1)
         self._schedule.failed(member.name, unit, source, reached=told.flag("reached"))
 
-    def _listens(self, member: _Member, told: Fields) -> None:
+    def _listens(self, member: _TransferHost, told: Fields) -> None:
         if told.given("port"):
             member.place = (member.asked, told.number("port", _MOST_PORT))
         elif told.text("why"):
@@ -266,7 +266,7 @@ class PassedOn:
                 member.ended = True
                 member.todo.put(None)
 
-    def _write(self, member: _Member) -> None:
+    def _write(self, member: _TransferHost) -> None:
         """Send one host what it is to have, in order; a thread of its own."""
         compress = member.job.host.entry.connection != "local"
         try:
@@ -291,7 +291,7 @@ class PassedOn:
         for member in self._members.values():
             member.outgoing.leave()
 
-    def _send_unit(self, member: _Member, number: int, *, compress: bool) -> None:
+    def _send_unit(self, member: _TransferHost, number: int, *, compress: bool) -> None:
         unit = self._units[number]
         try:
             body = self._uploads.bundle(unit.chunks, compress=compress)
@@ -305,7 +305,7 @@ class PassedOn:
                 with self._lock:
                     self._schedule.moved(len(piece) * unit.size // len(body))
 
-    def _send_order(self, member: _Member, unit: int, source: str) -> None:
+    def _send_order(self, member: _TransferHost, unit: int, source: str) -> None:
         giver = self._members[source]
         if giver.place:
             ranges = [list(one) for one in self._units[unit].ranges]

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from clusterddp.errors import ClusterddpError, RunError, SyncError
 from clusterddp.hosts import fanout
 from clusterddp.remote.shared.workdir.manifest import FILE, parents
-from clusterddp.sync.transfer.fetch import Listing, Place, fetched, listing, places
+from clusterddp.sync.transfer.fetch import ChunkPlace, Listing, fetched, listing, places
 from clusterddp.sync.transfer.local_files import OTHER, SAME, Landing
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def _fetch(
     """Fetch each chunk from one host that has it, from all hosts at once; the bytes that came."""
     there = {host: places(one.entries, one.chunks) for host, one in found.items()}
     loads = dict.fromkeys(there, 0)
-    shares: dict[str, list[Place]] = {host: [] for host in there}
+    shares: dict[str, list[ChunkPlace]] = {host: [] for host in there}
     for digest, size in lacking.items():
         having = [host for host in there if digest in there[host]]
         host = min(having, key=lambda one: loads[one])

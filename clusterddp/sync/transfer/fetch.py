@@ -108,7 +108,7 @@ def _chunks(entry: Entry, lists: Mapping[Any, Any]) -> list[Chunk]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class ChunkPlace:
     """Where a host has a chunk."""
 
     chunk: Chunk
@@ -116,18 +116,18 @@ class Place:
     offset: int
 
 
-def places(entries: Sequence[Entry], chunks: Mapping[str, Sequence[Chunk]]) -> dict[str, Place]:
+def places(entries: Sequence[Entry], chunks: Mapping[str, Sequence[Chunk]]) -> dict[str, ChunkPlace]:
     """Digest → a place that has it."""
-    found: dict[str, Place] = {}
+    found: dict[str, ChunkPlace] = {}
     for entry in entries:
         if entry.kind == FILE:
             for chunk, (offset, _) in zip(chunks[entry.content], spans(entry.size), strict=True):
-                found.setdefault(chunk.digest, Place(chunk=chunk, path=entry.path, offset=offset))
+                found.setdefault(chunk.digest, ChunkPlace(chunk=chunk, path=entry.path, offset=offset))
     return found
 
 
 def fetched(
-    host: Host, root: str, wanted: Sequence[Place], counted: Callable[[int], None] = lambda _: None
+    host: Host, root: str, wanted: Sequence[ChunkPlace], counted: Callable[[int], None] = lambda _: None
 ) -> Iterator[tuple[str, bytes]]:
     """Digest and bytes of the chunks, in order; of those whose file has changed meanwhile nothing.
 

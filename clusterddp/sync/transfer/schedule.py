@@ -34,7 +34,7 @@ _TIMES = 5  # the usual time after which it is
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class UnitTransfer:
     """Let a host take a unit from another one, or from the operator."""
 
     host: str
@@ -43,7 +43,7 @@ class Order:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Member:
+class _ScheduledHost:
     """A host in a transfer.
 
     Attributes:
@@ -92,7 +92,7 @@ class Schedule:
         self.spreading = False
         self._units = units
         self._wants = {name: set(own) for name, own in wants.items()}
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, _ScheduledHost] = {}
         self._holders: list[set[str]] = [set() for _ in units]
         self._fresh: dict[int, None] = dict.fromkeys(range(len(units)))  # nobody has them, nobody is sent them
         self._began: float | None = None
@@ -111,7 +111,7 @@ class Schedule:
 
     def come(self, name: str) -> None:
         """A host is ready."""
-        member = self._members[name] = _Member(wants=self._wants.pop(name, set()))
+        member = self._members[name] = _ScheduledHost(wants=self._wants.pop(name, set()))
         for unit in member.wants:
             self._offer(member, unit)
 
@@ -204,7 +204,7 @@ class Schedule:
         once = sum(self._units[unit].size for unit in set[int]().union(*wanted) if not self._holders[unit])
         return (everything - once) * (now - self._began) / self._moved > GAIN
 
-    def orders(self, now: float) -> list[Order]:
+    def orders(self, now: float) -> list[UnitTransfer]:
         """What is to be done now; it counts as under way."""
         found = [*(self._between_hosts() if self.spreading else ()), *self._first_copies(), *self._from_operator()]
         if not found and not any(one.taking or one.gives is None for one in self._members.values()):  # nobody else will
@@ -247,19 +247,19 @@ class Schedule:
         if source in self._members:
             self._members[source].sending[name] -= 1
 
-    def _cut(self, member: _Member) -> bool:
+    def _cut(self, member: _ScheduledHost) -> bool:
         """Whether a host takes nothing from others: it cannot, or reaches none of them, as far as can be seen."""
         tried = [other in member.unreached for other, one in self._members.items() if one.gives and one is not member]
         unreached = not member.took and (sum(tried) >= _TRIED or (bool(tried) and all(tried)))
         return member.alone or unreached
 
-    def _sources(self, member: _Member, unit: int) -> set[str]:
+    def _sources(self, member: _ScheduledHost, unit: int) -> set[str]:
         """The hosts that can give a unit to another."""
         if self._cut(member):
             return set()
         return {name for name in self._holders[unit] if self._members[name].gives} - member.refused
 
-    def _offer(self, member: _Member, unit: int) -> None:
+    def _offer(self, member: _ScheduledHost, unit: int) -> None:
         """Put a unit where it will be found for a host that wants it."""
         member.near.pop(unit, None)
         member.owed.pop(unit, None)
@@ -272,7 +272,7 @@ class Schedule:
         ):
             member.owed[unit] = None
 
-    def _between_hosts(self) -> Iterator[Order]:
+    def _between_hosts(self) -> Iterator[UnitTransfer]:
         free = {name for name, one in self._members.items() if one.gives and one.sending.total() < UPLOADS}
         for name, member in self._members.items():
             room = DOWNLOADS - (len(member.taking) - member.loading) if member.near and free else 0
@@ -291,11 +291,11 @@ class Schedule:
                     free.discard(source)
                 del member.near[unit]
                 room -= 1
-                yield Order(host=name, unit=unit, source=source)
+                yield UnitTransfer(host=name, unit=unit, source=source)
                 if room <= 0:
                     break
 
-    def _first_copies(self) -> Iterator[Order]:
+    def _first_copies(self) -> Iterator[UnitTransfer]:
         loads = {name: one.loading for name, one in self._members.items() if not one.silent}
         room = FIRST_COPIES - sum(loads.values())
         for unit in list(self._fresh):
@@ -311,9 +311,9 @@ class Schedule:
             room -= 1
             del self._fresh[unit]
             self._members[name].taking[unit] = (OPERATOR, 0.0)
-            yield Order(host=name, unit=unit, source=OPERATOR)
+            yield UnitTransfer(host=name, unit=unit, source=OPERATOR)
 
-    def _from_operator(self) -> Iterator[Order]:
+    def _from_operator(self) -> Iterator[UnitTransfer]:
         """What only the operator can give; all that is wanted where nothing is spread and every unit is somewhere."""
         for name, member in self._members.items():
             room = FROM_OPERATOR - member.loading
@@ -323,4 +323,4 @@ class Schedule:
             for unit in [unit for unit in wanted if unit not in member.taking][:room]:
                 member.owed.pop(unit, None)
                 member.taking[unit] = (OPERATOR, 0.0)
-                yield Order(host=name, unit=unit, source=OPERATOR)
+                yield UnitTransfer(host=name, unit=unit, source=OPERATOR)

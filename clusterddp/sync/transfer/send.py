@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterddp.remote.shared.wire.chunks import Chunk
-    from clusterddp.sync.transfer.between_hosts import Job, Spread
+    from clusterddp.sync.transfer.between_hosts import TransferOptions, TransferTask
     from clusterddp.sync.transfer.progress_rate import Transfer
     from clusterddp.sync.transfer.upload import Uploads
 
 WORTH = 16 << 20  # bytes sent more than once below which nothing is passed on
 
 
-def send(jobs: Sequence[Job], uploads: Uploads, transfer: Transfer, spread: Spread) -> None:
+def send(jobs: Sequence[TransferTask], uploads: Uploads, transfer: Transfer, spread: TransferOptions) -> None:
     """Send every host what it lacks, all at once, and let each job take its host's answer.
 
     Raises:
@@ -41,7 +41,7 @@ def send(jobs: Sequence[Job], uploads: Uploads, transfer: Transfer, spread: Spre
     values(outcomes)
 
 
-def _send_plainly(job: Job, uploads: Uploads, transfer: Transfer, lacking: Sequence[Chunk]) -> None:
+def _send_plainly(job: TransferTask, uploads: Uploads, transfer: Transfer, lacking: Sequence[Chunk]) -> None:
     pieces = uploads.pieces(lacking, compress=job.host.entry.connection != "local", told=job.told)
     args = {**job.args, **uploads.sizes(job.told)}
     job.take(job.host.upload(job.operation, args, transfer.counted(pieces), limit=PATHS))

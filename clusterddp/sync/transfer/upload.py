@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _KEPT = 16  # bundles in memory
 
 
-class Source(Protocol):
+class ContentSource(Protocol):
     """Where the chunks of a tree's contents are read."""
 
     def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
@@ -101,7 +101,7 @@ class Uploads:
         self,
         entries: Sequence[Entry],
         lists: Mapping[str, Sequence[str]],
-        source: Source,
+        source: ContentSource,
         encoded: bytes | None = None,
     ) -> None:
         self._lists, self._source, self._entries = lists, source, entries

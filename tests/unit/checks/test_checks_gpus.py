@@ -16,7 +16,7 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer
 from clusterddp.checks.needs import GPU_HEALTH
 from clusterddp.errors import HelperError
-from clusterddp.facts import Card, GpuHealth, Owner, Peers, Start, Trial, Xid
+from clusterddp.facts import Card, GpuCopies, GpuHealth, GpuStart, PortOwner, Trial, Xid
 from tests.unit.evidence_made import card, cluster, gpu_health, raised, said, seen, with_answers, wrong
 from tests.unit.facts_made import gpu_health_json, gpus
 
@@ -213,7 +213,7 @@ def test_switches_without_their_manager_are_told() -> None:
 
 
 def test_a_dead_fabric_manager_explains_gpus_that_do_not_start() -> None:
-    starts = tuple(Start(index=index, error="Error 802: system not yet initialized") for index in range(2))
+    starts = tuple(GpuStart(index=index, error="Error 802: system not yet initialized") for index in range(2))
     dead = {"switches": 6, "fabric_manager": "failed", "trial": Trial(starts=starts)}
     assert said(with_gpus(gpu_health=dead)) == [("fabric-manager", "fail", ("gpu02",))]
     outside = tuple(card(index, f"GPU-gpu02-{index}", fabric_state="Not Started") for index in range(2))
@@ -230,7 +230,7 @@ def test_infiniband_that_cannot_reach_gpus_is_told() -> None:
 
 
 def test_a_gpu_that_does_not_start_is_named() -> None:
-    starts = (Start(index=0, capability=(9, 0), arches=("sm_90",)), Start(index=1, error="no answer within 60 s"))
+    starts = (GpuStart(index=0, capability=(9, 0), arches=("sm_90",)), GpuStart(index=1, error="no answer within 60 s"))
     (result,) = wrong(tried(starts=starts, peers=None))
     assert (result.name, result.verdict, result.hosts) == ("gpu-start", "fail", ("gpu02",))
     assert result.message == "cuda:1: no answer within 60 s"
@@ -238,7 +238,7 @@ def test_a_gpu_that_does_not_start_is_named() -> None:
 
 def test_a_torch_not_built_for_the_gpus_is_told_once() -> None:
     starts = tuple(
-        Start(index=index, capability=(12, 0), arches=("sm_80", "sm_90"), error="no kernel image is available")
+        GpuStart(index=index, capability=(12, 0), arches=("sm_80", "sm_90"), error="no kernel image is available")
         for index in range(2)
     )
     (result,) = wrong(tried(starts=starts, peers=None))
@@ -270,18 +270,18 @@ def test_code_runs_on_its_own_major_version_and_ptx_on_all_newer(
 
 
 def test_copies_between_gpus_that_do_not_arrive_are_named() -> None:
-    (result,) = wrong(tried(peers=Peers(hangs=(0, 1))))
+    (result,) = wrong(tried(peers=GpuCopies(hangs=(0, 1))))
     assert (result.name, result.verdict, result.hosts) == ("peer-copies", "fail", ("gpu02",))
     assert result.message == "a copy from cuda:0 to cuda:1 hangs"
     assert "ACS" in result.fix
-    (result,) = wrong(tried(peers=Peers(wrong=((0, 1), (1, 0)), tried=2)))
+    (result,) = wrong(tried(peers=GpuCopies(wrong=((0, 1), (1, 0)), tried=2)))
     assert result.message == "what is copied between GPUs arrives changed: cuda:0 → 1, 1 → 0"
-    (result,) = wrong(tried(peers=Peers(error="CUDA error: peer access is not supported")))
+    (result,) = wrong(tried(peers=GpuCopies(error="CUDA error: peer access is not supported")))
     assert "peer access is not supported" in result.message
 
 
 def test_an_iommu_that_translates_is_the_first_to_be_changed() -> None:
-    trial = Trial(starts=(), peers=Peers(hangs=(0, 1)))
+    trial = Trial(starts=(), peers=GpuCopies(hangs=(0, 1)))
     (result,) = wrong(with_gpus(gpu_health={"trial": trial, "iommu": "DMA-FQ"}))
     assert result.fix.startswith("boot with iommu=pt")
 
@@ -302,7 +302,7 @@ def test_a_host_that_told_nothing_of_its_gpus_is_unknown() -> None:
 
 def test_sharing_gpus_on_purpose_is_a_warning() -> None:
     busy = gpus(2, machine="gpu02", busy=(1,))
-    bobs = with_gpus(gpus=busy, health={"owners": {4711: Owner(user="bob", command="python")}})
+    bobs = with_gpus(gpus=busy, health={"owners": {4711: PortOwner(user="bob", command="python")}})
     assert said(bobs) == [("busy-gpus", "fail", ("gpu02",))]
     (result,) = wrong(replace(bobs, share_gpus=True))
     assert (result.verdict, result.message) == ("warn", "GPU 1 is busy: bob's python (pid 4711), 4 MiB used")
@@ -332,10 +332,10 @@ made_cards = st.builds(
 made_trials = st.builds(
     Trial,
     error=st.none() | st.text(max_size=5),
-    starts=st.lists(st.builds(Start, index=st.integers(0, 3), arches=st.just(("sm_80", "gfx9"))), max_size=2).map(
+    starts=st.lists(st.builds(GpuStart, index=st.integers(0, 3), arches=st.just(("sm_80", "gfx9"))), max_size=2).map(
         tuple
     ),
-    peers=st.none() | st.builds(Peers, error=st.none() | st.text(max_size=5), hangs=st.none() | st.just((0, 1))),
+    peers=st.none() | st.builds(GpuCopies, error=st.none() | st.text(max_size=5), hangs=st.none() | st.just((0, 1))),
 )
 
 

@@ -12,7 +12,7 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RunSeen, Seen
 from clusterddp.checks.needs import DIALLED, HEALTH, NETWORK
 from clusterddp.errors import AuthenticationError, ClusterddpError, HelperError, HostKeyError, UnreachableError
-from clusterddp.facts import Lookup, Owner, TorchFacts
+from clusterddp.facts import Lookup, PortOwner, TorchFacts
 from tests.unit.evidence_made import cluster, failure, folder, said, seen, with_answers, wrong
 from tests.unit.facts_made import gpus, interface
 
@@ -300,7 +300,7 @@ def test_a_gpu_that_does_not_start_is_named() -> None:
 def test_a_gpu_that_others_use_fails_and_one_of_ours_warns() -> None:
     busy = gpus(2, machine="gpu02", busy=(1,))
     for user, verdict in (("bob", "fail"), ("alice", "warn")):
-        owners = {4711: Owner(user=user, command="python")}
+        owners = {4711: PortOwner(user=user, command="python")}
         (result,) = wrong(with_gpus(gpus=busy, health={"owners": owners}))
         assert (result.name, result.verdict, result.hosts) == ("busy-gpus", verdict, ("gpu02",))
         assert result.message == f"GPU 1 is busy: {user}'s python (pid 4711), 4 MiB used"

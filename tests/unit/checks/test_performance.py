@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Evidence, RunSeen
-from clusterddp.facts import AllReduce, Bench, Gemm, Lateness, Measured, Owner, Speed, Together
+from clusterddp.facts import AllReduce, Bench, Gemm, Lateness, Measured, PortOwner, Speed, Together
 from tests.unit.evidence_made import cluster, failure, seen
 from tests.unit.facts_made import gpus
 
@@ -80,7 +80,7 @@ def test_nothing_measured_is_unknown() -> None:
 
 
 def busy(owner: str) -> Evidence:
-    health = {"owners": {4711: Owner(user=owner, command="python train.py")}}
+    health = {"owners": {4711: PortOwner(user=owner, command="python train.py")}}
     cards = tuple(replace(gpu, used_mib=9000) for gpu in gpus(1, busy=(0,)))
     one = seen("gpu02", *NAMES, devices=1, gpus=cards, health=health)
     return cluster(one, bench=Bench(refused=True))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clusterddp.environments.lock_file import Lock, Wanted, content, lock_of, wanted
+from clusterddp.environments.lock_file import Lock, LockedPackages, content, lock_of, wanted
 from clusterddp.errors import LockError
 from tests.remedies import Remedy, remedy
 from tests.wheels_made import KIND, make_wheel
@@ -44,7 +44,7 @@ def test_each_kind_of_host_takes_its_own_wheel(tmp_path: Path) -> None:
     assert [one.file for one in wanted(lock, KIND)] == [
         "fast-1.0-cp311-cp311-manylinux_2_28_x86_64.whl", "pure-1.0-py3-none-any.whl",
     ]  # fmt: skip
-    assert wanted(lock, ARM)[0] == Wanted(
+    assert wanted(lock, ARM)[0] == LockedPackages(
         name="fast",
         version="1.0",
         file="fast-1.0-cp311-cp311-manylinux_2_28_aarch64.whl",

@@ -10,7 +10,7 @@ import pytest
 from clusterddp.errors import PlanError, UsageError
 from clusterddp.launch.make_plan import LaunchOptions, check_restarts, make_plan, predicted_ranks
 from clusterddp.remote.shared.run.node_env import Node
-from clusterddp.remote.shared.run.plan import Store
+from clusterddp.remote.shared.run.plan import StorePlan
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.unplaced_plan import choose_backend
 from tests.remedies import remedy
@@ -54,7 +54,7 @@ def test_every_host_gets_the_same_argv_and_its_own_address() -> None:
 
 def test_only_the_first_host_has_the_store() -> None:
     plan = plan_of(node(0), node(1))
-    assert plan.node_plan(0).store == Store("10.0.0.1")
+    assert plan.node_plan(0).store == StorePlan("10.0.0.1")
     assert plan.node_plan(0).ports == (29400, 29499)
     assert plan.node_plan(1).store is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from clusterddp.runs.timeline import HERE, Span, as_page, as_text, of_events
+from clusterddp.runs.timeline import HERE, TimedSpan, as_page, as_text, of_events
 
 SECOND = 1_000_000_000
 
@@ -15,8 +15,8 @@ def node(host: str, *events: tuple[str, float], attempt: int = 1, offset: float 
     return {"host": host, "attempt": attempt, "clock_offset_ns": int(offset * SECOND), "events": told}
 
 
-def span(host: str, name: str, began: float, ended: float) -> Span:
-    return Span(host=host, name=name, began=1000 + began, ended=1000 + ended)
+def span(host: str, name: str, began: float, ended: float) -> TimedSpan:
+    return TimedSpan(host=host, name=name, began=1000 + began, ended=1000 + ended)
 
 
 def test_spans_of_a_host_are_by_our_clock_and_of_the_first_start_alone() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 
-from clusterddp.shell.execution import Given
+from clusterddp.shell.execution import SharedInput
 
 
 def test_every_reader_gets_the_whole_input_at_its_own_pace() -> None:
     out, into = os.pipe()
     with os.fdopen(out, "rb") as source:
-        given = Given(source)
+        given = SharedInput(source)
         first, second = given.pieces(), given.pieces()
         os.write(into, b"one")
         assert next(first) == b"one"
@@ -27,7 +27,7 @@ def test_every_reader_gets_the_whole_input_at_its_own_pace() -> None:
 def test_a_reader_that_waits_ends_with_the_input() -> None:
     out, into = os.pipe()
     with os.fdopen(out, "rb") as source:
-        given, found = Given(source), list[bytes]()
+        given, found = SharedInput(source), list[bytes]()
         reader = threading.Thread(target=lambda: found.extend(given.pieces()))
         reader.start()
         given.close()

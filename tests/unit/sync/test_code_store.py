@@ -76,7 +76,7 @@ def test_what_changed_since_the_run_before_is_told(project: Project) -> None:
     write(project.root, **{"a.py": "2", "d.py": "1"})
     (project.root / "b.py").unlink()
     changes = code_store.keep(project, scan(project))
-    assert changes == code_store.Changes(added=("d.py",), removed=("b.py",), changed=("a.py",))
+    assert changes == code_store.CodeChanges(added=("d.py",), removed=("b.py",), changed=("a.py",))
     again = code_store.keep(project, scan(project))
     assert again
     assert again.count == 0

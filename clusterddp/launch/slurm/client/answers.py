@@ -25,7 +25,7 @@ _LONGEST = 300  # characters of what Slurm says that are shown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class QueuedJob:
     """A job as Slurm tells it now.
 
     Attributes:
@@ -47,7 +47,7 @@ class Job:
     by: str = ""
 
 
-def read_queue(text: str) -> list[Job]:
+def read_queue(text: str) -> list[QueuedJob]:
     """The jobs in what ``squeue --noheader --format QUEUE_FORMAT`` prints."""
     found = []
     for line in text.splitlines():
@@ -55,7 +55,9 @@ def read_queue(text: str) -> list[Job]:
         if len(parts) == 6 and JOB_ID.fullmatch(parts[0]) and _STATE.fullmatch(parts[1]):
             job, state, start, nodes, user, reason = parts
             found.append(
-                Job(job=job, state=state, reason=_given(reason), start=_given(start), nodes=_nodes(nodes), user=user)
+                QueuedJob(
+                    job=job, state=state, reason=_given(reason), start=_given(start), nodes=_nodes(nodes), user=user
+                )
             )
     return found
 
@@ -81,14 +83,14 @@ def read_partitions(text: str) -> list[Partition]:
     return found
 
 
-def read_accounting(text: str) -> list[Job]:
+def read_accounting(text: str) -> list[QueuedJob]:
     """The jobs in what ``sacct --noheader --parsable2 --allocations --format ACCOUNTING_FORMAT`` prints."""
     found = []
     for line in text.splitlines():
         parts = line.strip().split("|")
         state, _, by = parts[1].partition(" by ") if len(parts) == 5 else ("", "", "")
         if JOB_ID.fullmatch(parts[0]) and _STATE.fullmatch(state):
-            found.append(Job(job=parts[0], state=state, nodes=_nodes(parts[3]), user=parts[4], by=by))
+            found.append(QueuedJob(job=parts[0], state=state, nodes=_nodes(parts[3]), user=parts[4], by=by))
     return found
 
 
@@ -128,7 +130,7 @@ def read_shown(text: str) -> dict[str, str]:
     return found
 
 
-def shown_job(fields: Mapping[str, str]) -> Job:
+def shown_job(fields: Mapping[str, str]) -> QueuedJob:
     """A job by what ``scontrol show job -o`` tells of it.
 
     Raises:
@@ -138,7 +140,7 @@ def shown_job(fields: Mapping[str, str]) -> Job:
     if not JOB_ID.fullmatch(job) or not _STATE.fullmatch(state):
         raise ValueError("no job is told of")
     start = fields.get("StartTime", "")
-    return Job(
+    return QueuedJob(
         job=job,
         state=state,
         reason=_given(fields.get("Reason", "")),

@@ -39,7 +39,7 @@ _OPTION = re.compile(r"--([a-z][a-z-]*)(?:[= ].*)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class JobRequest:
     """What is asked of Slurm.
 
     Attributes:
@@ -81,7 +81,7 @@ def extra_line(line: str) -> str:
     return option
 
 
-def script(job: SlurmJob, request: Request, *, python: str, code: str = "", packed: str = "") -> str:
+def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", packed: str = "") -> str:
     """The whole script.
 
     Args:
@@ -136,7 +136,7 @@ def script(job: SlurmJob, request: Request, *, python: str, code: str = "", pack
     return "\n".join(head) + "\n" + body + (f"\n{PACKED}\n{packed}" if job.apart else "")
 
 
-def _folder(run: str, folder: str, request: Request) -> str:
+def _folder(run: str, folder: str, request: JobRequest) -> str:
     """The line that says where a run's folder is; in an array each has its own."""
     if not request.array:
         return f"folder={shlex.quote(folder)}"
@@ -144,12 +144,12 @@ def _folder(run: str, folder: str, request: Request) -> str:
     return f"runs=({ids})  # {run} is the array's id\nrun=${{runs[$SLURM_ARRAY_TASK_ID]}}\nfolder=$state/slurm/$run"
 
 
-def _take(run: str, request: Request) -> str:
+def _take(run: str, request: JobRequest) -> str:
     """What takes the job's JSON: in an array it is each run's own."""
     return f'sed "s/{index_of(run)}/$SLURM_ARRAY_TASK_ID/g; s/{run}/$run/g"' if request.array else "cat"
 
 
-def _step(plan: NodePlan, request: Request) -> str:
+def _step(plan: NodePlan, request: JobRequest) -> str:
     """What srun is told of the nodes that sbatch was not: the step has all of a job of its own."""
     if not request.inside:
         return "--ntasks-per-node=1 " if plan.elastic else ""
@@ -250,13 +250,13 @@ gpus=$(scontrol show job -d -o "$SLURM_JOB_ID" | grep -o 'JOB_GRES=[^ ]*' | tr '
 _ASKING = ("--gpus", "--gres", "--tres")  # beginnings of options that say which GPUs a job has
 
 
-def _is_whole(request: Request) -> bool:
+def _is_whole(request: JobRequest) -> bool:
     """Whether the job has whole nodes, and nothing says how many GPUs of each."""
     asked = [*(f"--{name}" for name in request.options), *request.lines]
     return "--exclusive" in request.lines and not any(one.startswith(_ASKING) for one in asked)
 
 
-def _options(job: SlurmJob, request: Request) -> list[str]:
+def _options(job: SlurmJob, request: JobRequest) -> list[str]:
     """The options of sbatch, each as it stands behind ``--``."""
     least, most = request.nodes
     plan = job.plan

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from clusterddp.remote.shared.slurm.job_record import NOT_OURS, NOT_SHARED, NOT_UNPACKED
 
 if TYPE_CHECKING:
-    from clusterddp.launch.slurm.client.answers import Job
+    from clusterddp.launch.slurm.client.answers import QueuedJob
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
     from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 
 NO_OUTPUT = "0:53"  # its node could not open the file for its output
 
 
-def by_exit_status(said: VerdictRecord, one: SubmittedRun, job: Job, login: str, status: str) -> VerdictRecord:
+def by_exit_status(said: VerdictRecord, one: SubmittedRun, job: QueuedJob, login: str, status: str) -> VerdictRecord:
     """The verdict on a run whose job has ended and whose nodes tell nothing.
 
     Args:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from clusterddp.checks.evidence import SlurmSeen
     from clusterddp.hosts.connections import Connections
-    from clusterddp.launch.slurm.client.answers import Job
-    from clusterddp.launch.slurm.client.login_host import Login
+    from clusterddp.launch.slurm.client.answers import QueuedJob
+    from clusterddp.launch.slurm.client.login_host import LoginHost
 
 LOOK = 0.5  # seconds between looks at the queue
 
@@ -43,7 +43,7 @@ class Held:
 
 @contextlib.contextmanager
 def held_nodes(
-    login: Login,
+    login: LoginHost,
     asked: Sequence[Sequence[str]],
     connections: Connections,
     progress: Callable[[str], None],
@@ -82,7 +82,7 @@ def held_nodes(
             login.command("scancel", *numbers)
 
 
-def _begun(login: Login, given: Sequence[Held], progress: Callable[[str], None], patience: float) -> list[Held]:
+def _begun(login: LoginHost, given: Sequence[Held], progress: Callable[[str], None], patience: float) -> list[Held]:
     """The jobs as soon as each has its nodes, or it is known why one has none."""
     deadline, submitted = time.monotonic() + patience, [one for one in given if one.job]
     reasons: dict[str, str] = {}
@@ -101,7 +101,9 @@ def _begun(login: Login, given: Sequence[Held], progress: Callable[[str], None],
         time.sleep(LOOK)
 
 
-def _looked_at(login: Login, number: str, job: Job | None, reasons: dict[str, str], *, late: bool) -> Held | None:
+def _looked_at(
+    login: LoginHost, number: str, job: QueuedJob | None, reasons: dict[str, str], *, late: bool
+) -> Held | None:
     """A job that has its nodes, or never will; None while it waits."""
     if job is None or meaning(job.state).over:
         return Held(refused=(f"its job {number} is {job.state if job else 'gone'}", ""))
@@ -114,7 +116,7 @@ def _looked_at(login: Login, number: str, job: Job | None, reasons: dict[str, st
     return Held(refused=(f"{_waits(job)} for too long", "look again when there is room")) if late else None
 
 
-def _waits(job: Job) -> str:
+def _waits(job: QueuedJob) -> str:
     expected = f", expected to start {job.start}" if job.start else ""
     return f"a job waits ({job.reason or job.state}{expected})"
 

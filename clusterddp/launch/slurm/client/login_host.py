@@ -16,7 +16,7 @@ from clusterddp.inventory import HostEntry
 from clusterddp.launch.slurm.client.answers import (
     ACCOUNTING_FORMAT,
     QUEUE_FORMAT,
-    Job,
+    QueuedJob,
     last_error,
     read_accounting,
     read_queue,
@@ -65,7 +65,7 @@ def step_words(job: str, node: str) -> list[str]:
     ]  # fmt: skip
 
 
-class Login:
+class LoginHost:
     """The open login host."""
 
     def __init__(self, host: Host) -> None:
@@ -117,7 +117,7 @@ class Login:
             raise HelperError(self.host.name, said, remedy="see `squeue --me` there: the job may wait")
         return number
 
-    def jobs(self, numbers: Iterable[str]) -> dict[str, Job]:
+    def jobs(self, numbers: Iterable[str]) -> dict[str, QueuedJob]:
         """What Slurm knows of these jobs, by number; one that it has forgotten is missing.
 
         Raises:

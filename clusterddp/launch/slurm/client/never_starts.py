@@ -16,8 +16,8 @@ from clusterddp.launch.slurm.client.answers import read_config, read_shown, read
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from clusterddp.launch.slurm.client.answers import Job
-    from clusterddp.launch.slurm.client.login_host import Login
+    from clusterddp.launch.slurm.client.answers import QueuedJob
+    from clusterddp.launch.slurm.client.login_host import LoginHost
 
 NEVER = frozenset((
     "AccountNotAllowed", "AssociationTimeLimit", "BadConstraints", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit",
@@ -117,7 +117,7 @@ def _number(value: int, name: str) -> str:
     return f"{value // _UNITS['M']}M" if name == "mem" else str(value)
 
 
-def why_never(login: Login, job: Job) -> str:
+def why_never(login: LoginHost, job: QueuedJob) -> str:
     """Why a job that waits would never start, as it was submitted; empty where it may.
 
     Raises:
@@ -136,7 +136,7 @@ def why_never(login: Login, job: Job) -> str:
     return ""
 
 
-def _accounts(login: Login, job: Mapping[str, str], field: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _accounts(login: LoginHost, job: Mapping[str, str], field: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     """A field of the job's associations: its user's, its account's, those above; where Slurm tells of them."""
     _, out, _ = login.command("scontrol", "show", "config")
     cluster, user = read_config(out).get("ClusterName", ""), job.get("UserId", "").partition("(")[0]
@@ -152,7 +152,7 @@ def _accounts(login: Login, job: Mapping[str, str], field: str) -> Iterator[tupl
         account = next((row["ParentName"] for row in rows if not row["User"]), "")
 
 
-def _qos(login: Login, job: Mapping[str, str], field: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _qos(login: LoginHost, job: Mapping[str, str], field: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     """A field of the job's QOS, and of its partition's."""
     _, out, _ = login.command("scontrol", "show", "partition", "-o", job.get("Partition", ""))
     chosen = {job.get("QOS", ""), read_shown(out).get("QoS", "")} - {"", "(null)", "N/A"}

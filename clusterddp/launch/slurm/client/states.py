@@ -11,7 +11,7 @@ OUT_OF_MEMORY = 137  # as of a process that the kernel's OOM killer ended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Meaning:
+class StateMeaning:
     """What one state means.
 
     Attributes:
@@ -32,11 +32,11 @@ class Meaning:
         return self.state not in {"queued", "starting", "running"}
 
 
-_QUEUED, _RUNNING = Meaning(state="queued"), Meaning(state="running")
-_FAILED = Meaning(state="failed")
+_QUEUED, _RUNNING = StateMeaning(state="queued"), StateMeaning(state="running")
+_FAILED = StateMeaning(state="failed")
 _TAKEN = "another job took its nodes; --relaunch lets it go on"
 _OVER = "its time was over; --time-limit asks for more, --relaunch lets it go on"
-UNKNOWN = Meaning(state="unknown")
+UNKNOWN = StateMeaning(state="unknown")
 STATES = {
     "PENDING": _QUEUED,
     "REQUEUED": _QUEUED,
@@ -45,7 +45,7 @@ STATES = {
     "RESV_DEL_HOLD": _QUEUED,
     "SPECIAL_EXIT": _QUEUED,
     "EXPEDITING": _QUEUED,
-    "CONFIGURING": Meaning(state="starting"),
+    "CONFIGURING": StateMeaning(state="starting"),
     "RUNNING": _RUNNING,
     "SUSPENDED": _RUNNING,
     "STOPPED": _RUNNING,
@@ -57,19 +57,19 @@ STATES = {
     "FAILED": _FAILED,
     "LAUNCH_FAILED": _FAILED,
     "RECONFIG_FAIL": _FAILED,
-    "BOOT_FAIL": Meaning(state="failed", outside=True, words="a node did not boot"),
-    "NODE_FAIL": Meaning(state="failed", outside=True, words="a node was lost; --relaunch lets the run go on"),
-    "DEADLINE": Meaning(state="failed", exit_code=EXIT_TIME_LIMIT, outside=True, words="its deadline was over"),
-    "TIMEOUT": Meaning(state="failed", exit_code=EXIT_TIME_LIMIT, outside=True, words=_OVER),
-    "OUT_OF_MEMORY": Meaning(
+    "BOOT_FAIL": StateMeaning(state="failed", outside=True, words="a node did not boot"),
+    "NODE_FAIL": StateMeaning(state="failed", outside=True, words="a node was lost; --relaunch lets the run go on"),
+    "DEADLINE": StateMeaning(state="failed", exit_code=EXIT_TIME_LIMIT, outside=True, words="its deadline was over"),
+    "TIMEOUT": StateMeaning(state="failed", exit_code=EXIT_TIME_LIMIT, outside=True, words=_OVER),
+    "OUT_OF_MEMORY": StateMeaning(
         state="failed", exit_code=OUT_OF_MEMORY, outside=True, words="clusterddp_slurm_mem asks for more memory"
     ),
-    "CANCELLED": Meaning(state="stopped", exit_code=EXIT_STOPPED, outside=True),
-    "PREEMPTED": Meaning(state="stopped", exit_code=EXIT_STOPPED, outside=True, words=_TAKEN),
+    "CANCELLED": StateMeaning(state="stopped", exit_code=EXIT_STOPPED, outside=True),
+    "PREEMPTED": StateMeaning(state="stopped", exit_code=EXIT_STOPPED, outside=True, words=_TAKEN),
     "REVOKED": UNKNOWN,
 }
 
 
-def meaning(state: str) -> Meaning:
+def meaning(state: str) -> StateMeaning:
     """What a state of Slurm's means; it may have words behind it, as ``CANCELLED by 1000``."""
     return STATES.get(state.split(" ", 1)[0].rstrip("+"), UNKNOWN)

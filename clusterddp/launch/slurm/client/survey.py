@@ -10,12 +10,12 @@ from clusterddp.launch.slurm.client.answers import last_error, read_all_shown, r
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clusterddp.launch.slurm.client.login_host import Login
+    from clusterddp.launch.slurm.client.login_host import LoginHost
 
 _ACCOUNT = ("Account", "Partition", "QOS", "MaxTRES", "GrpTRES", "MaxJobs", "GrpJobs", "MaxWall")
 
 
-def survey(login: Login, asked: Mapping[str, str]) -> SlurmSeen:
+def survey(login: LoginHost, asked: Mapping[str, str]) -> SlurmSeen:
     """Ask Slurm.
 
     Args:
@@ -42,7 +42,7 @@ def survey(login: Login, asked: Mapping[str, str]) -> SlurmSeen:
     return SlurmSeen(config=config, partition=partition, nodes=tuple(nodes), associations=associations, asked=asked)
 
 
-def _partition(login: Login, name: str) -> Mapping[str, str]:
+def _partition(login: LoginHost, name: str) -> Mapping[str, str]:
     """The partition of a name, or the default one; empty where it is not there."""
     _, out, _ = login.command("scontrol", "show", "partition", "-o")
     known = read_all_shown(out)

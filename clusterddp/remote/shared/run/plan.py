@@ -36,7 +36,7 @@ class Peer(NamedTuple):
         return cls(host=node.host, address=node.address, nproc=node.nproc)
 
 
-class Store(NamedTuple):
+class StorePlan(NamedTuple):
     """The rendezvous store, in the plan of the node that has it."""
 
     address: str
@@ -61,7 +61,7 @@ class NodePlan(NamedTuple):
     run_dir: str
     nproc: int
     world_size: int
-    store: Optional[Store]
+    store: Optional[StorePlan]
     secrets: Tuple[str, ...]  # names
     clock_offset_ns: int
     clock_error_ns: int
@@ -123,7 +123,7 @@ _PLAN: Readers = {
     "run_dir": Fields.text,
     "nproc": Fields.number,
     "world_size": Fields.number,
-    "store": maybe(record(Store, {"address": Fields.text})),
+    "store": maybe(record(StorePlan, {"address": Fields.text})),
     "secrets": Fields.texts,
     "clock_offset_ns": Fields.integer,
     "clock_error_ns": Fields.number,
@@ -271,7 +271,7 @@ def next_plan(plan: NodePlan, attempt: int, places: Sequence[int], store: int) -
         world_size=world,
         standby=False,
         argv=tuple(argv),
-        store=Store(address) if store == plan.place else None,
+        store=StorePlan(address) if store == plan.place else None,
         store_place=store,
         record=plan.record._replace(hosts=hosts, lost=lost, world_size=world, nnodes=len(places)),
     )

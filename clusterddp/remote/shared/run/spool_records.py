@@ -68,7 +68,7 @@ class PeerStatus(NamedTuple):
     more: Mapping[str, Any] = {}
 
 
-class Peers(NamedTuple):
+class PeersRecord(NamedTuple):
     """What a node knows of the others (``peers.json``)."""
 
     nodes: Mapping[str, PeerStatus]  # by host
@@ -146,6 +146,6 @@ def read_ready(data: Any) -> Ready:
     return read_record(Ready, _READY, data, "committed")
 
 
-def read_peers(data: Any) -> Peers:
+def read_peers(data: Any) -> PeersRecord:
     """What a node knows of the others, from its JSON object; raises DamagedError."""
-    return read_record(Peers, PEERS, data, "peers")
+    return read_record(PeersRecord, PEERS, data, "peers")

@@ -9,7 +9,7 @@ import re
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from .node_env import Node
-from .plan import BACKEND, OLDEST_TORCH, PORT_TO_COME, NodePlan, Peer, Store, part_of
+from .plan import BACKEND, OLDEST_TORCH, PORT_TO_COME, NodePlan, Peer, StorePlan, part_of
 from .run_record import RunRecord
 
 AUTO = "auto"
@@ -62,7 +62,7 @@ def placed_plan(
         nnodes=count,
         argv=_told(plan.argv, told),
         world_size=sum(one.nproc for one in nodes),
-        store=Store(address) if place == 0 else None,
+        store=StorePlan(address) if place == 0 else None,
         record=_record(plan.record, nodes, least, about),
         places=tuple(range(count)),
         peers=tuple(map(Peer.of, nodes)),

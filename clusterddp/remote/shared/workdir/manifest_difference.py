@@ -12,14 +12,14 @@ from .manifest import BadManifest
 T = TypeVar("T")
 
 
-class Kept(NamedTuple):
+class UnchangedLines(NamedTuple):
     """Lines of the earlier manifest that stay: from ``first`` up to ``end``, which is not among them."""
 
     first: int
     end: int
 
 
-Piece = Union[Kept, bytes]
+Piece = Union[UnchangedLines, bytes]
 
 
 def lines_of(data: bytes) -> List[bytes]:
@@ -67,7 +67,7 @@ def pieces_of(told: bytes, count: int) -> List[Piece]:
             raise BadManifest("not a difference of manifests: %.80r" % line) from None
         if not behind <= first < end <= count:
             raise BadManifest("not a difference of this manifest: %.80r" % line)
-        found.append(Kept(first, end))
+        found.append(UnchangedLines(first, end))
         behind = end
     return found
 
@@ -76,7 +76,7 @@ def spliced(old: Sequence[T], pieces: Sequence[Piece], fresh: Callable[[bytes], 
     """What belongs to each line of the new manifest: that of the line that stays, or ``fresh(line)`` of a new one."""
     found: List[T] = []
     for piece in pieces:
-        if isinstance(piece, Kept):
+        if isinstance(piece, UnchangedLines):
             found += old[piece.first : piece.end]
         else:
             found.append(fresh(piece))
@@ -88,7 +88,7 @@ def left_out(count: int, pieces: Sequence[Piece]) -> List[int]:
     found: List[int] = []
     behind = 0
     for piece in pieces:
-        if isinstance(piece, Kept):
+        if isinstance(piece, UnchangedLines):
             found += range(behind, piece.first)
             behind = piece.end
     return found + list(range(behind, count))

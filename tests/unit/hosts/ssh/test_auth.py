@@ -12,7 +12,7 @@ import pytest
 from paramiko.server import InteractiveQuery
 
 from clusterddp.errors import AuthenticationError
-from clusterddp.hosts.ssh.auth import MOST_PROMPT, MOST_PROMPTS, Login
+from clusterddp.hosts.ssh.auth import MOST_PROMPT, MOST_PROMPTS, Authentication
 from clusterddp.hosts.ssh.private_keys import Credentials
 from clusterddp.hosts.ssh.target import Target
 
@@ -72,7 +72,7 @@ def asked(prompts: list[str]) -> list[str]:
     try:
         server.start_server(threading.Event(), interface)
         client.start_client(timeout=30)
-        Login(target=TARGET, credentials=Credentials(ask)).authenticate(client)
+        Authentication(target=TARGET, credentials=Credentials(ask)).authenticate(client)
         assert interface.answers == ["answer"] * len(found)
     finally:
         client.close()
@@ -123,7 +123,7 @@ def test_an_agent_that_is_out_of_order_is_told_where_no_key_is_taken(
             server.start_server(threading.Event(), Asking([]))
             client.start_client(timeout=30)
             with pytest.raises(AuthenticationError, match=r"the agent did not answer \(could not get keys"):
-                Login(target=replace(TARGET, agent=True)).authenticate(client)
+                Authentication(target=replace(TARGET, agent=True)).authenticate(client)
         finally:
             client.close()
             server.close()

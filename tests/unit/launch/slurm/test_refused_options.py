@@ -15,7 +15,7 @@ from clusterddp.launch.slurm.refused_options import OF_THE_LOGIN, OF_THE_NODES, 
 from clusterddp.launch.slurm.submission import slurm_request
 
 if TYPE_CHECKING:
-    from clusterddp.launch.slurm.client.batch_script import Request
+    from clusterddp.launch.slurm.client.batch_script import JobRequest
 
 # Heeded: in the plan that the nodes get (launch/prepare.py launch_options), in what Slurm is asked for, or by the sync.
 HEEDED = {
@@ -34,7 +34,7 @@ def entry(name: str, **more: Any) -> HostEntry:
     return HostEntry(name=name, address=name, launcher="slurm", **more)
 
 
-def asked(*hosts: HostEntry, **options: Any) -> Request:
+def asked(*hosts: HostEntry, **options: Any) -> JobRequest:
     cluster = Inventory(path=Path("cluster.yaml"), hosts=hosts, groups={})
     return slurm_request(cluster, RunOptions(script="train.py", **options))
 

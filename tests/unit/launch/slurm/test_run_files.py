@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import RunError, UsageError
-from clusterddp.launch.slurm.run_files import Place, _meant
+from clusterddp.launch.slurm.run_files import FileQuery, _meant
 
 GROUPS = {"all": ["login"], "ungrouped": ["login"]}
 CLUSTER: Any = SimpleNamespace(inventory=SimpleNamespace(groups=GROUPS))
 
 
-def place(pattern: str | None = None, names: set[str] | None = None) -> Place:
-    return Place(path="out", view=None, pattern=pattern, names=names)
+def place(pattern: str | None = None, names: set[str] | None = None) -> FileQuery:
+    return FileQuery(path="out", view=None, pattern=pattern, names=names)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def place(pattern: str | None = None, names: set[str] | None = None) -> Place:
         (place("gpu*", {"gpu1"}), ["gpu1"]),
     ],
 )
-def test_the_nodes_of_the_last_attempt_are_asked_unless_others_are_named(asked: Place, meant: list[str]) -> None:
+def test_the_nodes_of_the_last_attempt_are_asked_unless_others_are_named(asked: FileQuery, meant: list[str]) -> None:
     assert _meant(CLUSTER, asked, ["gpu1", "gpu2"], ["gpu1", "gpu3"]) == meant
 
 

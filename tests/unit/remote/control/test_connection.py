@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.control import connection
-from clusterddp.remote.control.connection import Broken, Connection, Secret
-from clusterddp.remote.control.messages import Beat, Call, Elsewhere, Hello, Lead, Message, Order
+from clusterddp.remote.control.connection import Broken, PeerConnection, Secret
+from clusterddp.remote.control.messages import Beat, Call, Elsewhere, EndOrder, Hello, Lead, Message
 from clusterddp.remote.shared.schema.fields import DamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KEY = b"k" * 32
-STOP = Order("by hand", 3.0, ours=False)
+STOP = EndOrder("by hand", 3.0, ours=False)
 
 
 class Between:
@@ -26,7 +26,7 @@ class Between:
     def __init__(self, caller: Secret, called: Secret, target: int) -> None:
         left, self.left = socket.socketpair()
         right, self.right = socket.socketpair()
-        self.caller, self.called = Connection(left, caller, target), Connection(right, called)
+        self.caller, self.called = PeerConnection(left, caller, target), PeerConnection(right, called)
 
     def from_called(self) -> bytes:
         """What the called node sent, and nobody has passed on yet."""

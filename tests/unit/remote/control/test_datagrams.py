@@ -18,7 +18,7 @@ from tests.unit.remote.control.test_silent_lead import bound
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterddp.remote.control.connection import Connection
+    from clusterddp.remote.control.connection import PeerConnection
 
 BEAT = Beat(majority=True, number=7, echo=3, age=0.25)
 WAIT = 10.0  # seconds for a datagram on this machine
@@ -111,7 +111,7 @@ def test_no_beat_is_heard_before_the_proof(wire: Wire) -> None:
 
 
 def test_a_beat_that_is_repeated_says_nothing_of_a_node(wire: Wire) -> None:
-    links: list[Connection] = [wire.pair.called]
+    links: list[PeerConnection] = [wire.pair.called]
     with selectors.DefaultSelector() as selector:
         beats = Beats(links, lambda *_: None, selector, None)
         beats.datagrams, beats.addresses = wire.called, [("127.0.0.1", 9)] * 3

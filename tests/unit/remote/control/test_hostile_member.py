@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.control.connection import Connection, Secret
+from clusterddp.remote.control.connection import PeerConnection, Secret
 from clusterddp.remote.control.control_events import Lost, Said
 from clusterddp.remote.control.messages import (
     Ask,
@@ -15,7 +15,7 @@ from clusterddp.remote.control.messages import (
     Lead,
     Message,
     NodeState,
-    Table,
+    StatusTable,
     VerdictPart,
     Word,
     WordSaid,
@@ -34,15 +34,15 @@ class Hostile:
 
     def __init__(self, star: Star, place: int) -> None:
         self.star, self.place = star, place
-        self.links: list[Connection] = []
+        self.links: list[PeerConnection] = []
 
-    def calls(self, target: int) -> Connection:
+    def calls(self, target: int) -> PeerConnection:
         """A connection to a node, on which nothing was said yet."""
-        link = Connection.to(self.star.addresses[target], Secret(KEY, "run", self.place), target)
+        link = PeerConnection.to(self.star.addresses[target], Secret(KEY, "run", self.place), target)
         self.links.append(link)
         return link
 
-    def is_called(self) -> tuple[Connection, int]:
+    def is_called(self) -> tuple[PeerConnection, int]:
         """Wait until a node calls or asks this place; the connection, and the place of who has called."""
         listener = self.star.listeners[self.place]
         listener.setblocking(False)
@@ -56,14 +56,14 @@ class Hostile:
             return True
 
         self.star.until(arrived)
-        link = Connection(accepted[0], Secret(KEY, "run", self.place))
+        link = PeerConnection(accepted[0], Secret(KEY, "run", self.place))
         self.links.append(link)
         link.greet()
         call = self.hears(link)
         assert isinstance(call, Call | Ask)
         return link, link.check_call(call)
 
-    def hears(self, link: Connection) -> Message:
+    def hears(self, link: PeerConnection) -> Message:
         """The next message."""
         heard: list[Message] = []
 
@@ -76,7 +76,7 @@ class Hostile:
         self.star.until(arrived)
         return heard[0]
 
-    def ended(self, link: Connection) -> bool:
+    def ended(self, link: PeerConnection) -> bool:
         """Whether the other side has ended a connection."""
         return not link.receive()
 
@@ -130,7 +130,7 @@ def test_who_is_asked_whether_it_has_ended_does_not_lead_by_its_answer(star: Sta
 WORD = Word(NodeState.RUNNING, 1)
 
 
-@pytest.mark.parametrize("message", [Table((), 0.0), VerdictPart(0, 1, "{}")])
+@pytest.mark.parametrize("message", [StatusTable((), 0.0), VerdictPart(0, 1, "{}")])
 def test_what_only_a_lead_says_is_not_heard_of_another(star: Star, message: Message) -> None:
     star.node(1)
     star.until(lambda: star.lead.connected == {1} and star.nodes[1].connected == {0})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.control import last_message
-from clusterddp.remote.control.connection import Broken, Connection, Secret
+from clusterddp.remote.control.connection import Broken, PeerConnection, Secret
 from clusterddp.remote.control.messages import Gone, Hello, Message
 from tests.unit.remote.control.test_connection import KEY, secret
 
@@ -39,9 +39,9 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_message, "HEARD", SPOKEN)
 
 
-def asking(address: tuple[str, int], ours: Secret, target: int = 0) -> Connection:
+def asking(address: tuple[str, int], ours: Secret, target: int = 0) -> PeerConnection:
     """A connection that asks whether a node's part has ended."""
-    link = Connection.to(address, ours, target)
+    link = PeerConnection.to(address, ours, target)
     link.asks = True
     link.socket.settimeout(WAIT)
     hello = read(link)
@@ -50,7 +50,7 @@ def asking(address: tuple[str, int], ours: Secret, target: int = 0) -> Connectio
     return link
 
 
-def read(link: Connection) -> Message | None:
+def read(link: PeerConnection) -> Message | None:
     """The next message; None where the connection has ended."""
     link.socket.settimeout(WAIT)
     while True:
@@ -82,9 +82,9 @@ def test_who_does_not_prove_the_key_hears_nothing(node: tuple[str, int], ours: S
 def test_an_end_that_is_not_proved_is_not_believed(key: bytes) -> None:
     """Somebody else holds the port of a lost node; even a member of the run cannot speak for another."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        link = Connection.to(listener.getsockname(), secret(2), 0)
+        link = PeerConnection.to(listener.getsockname(), secret(2), 0)
         link.asks = True
-        liar = Connection(listener.accept()[0], Secret(key, "run", 1))
+        liar = PeerConnection(listener.accept()[0], Secret(key, "run", 1))
         with contextlib.closing(link.socket), contextlib.closing(liar.socket):
             liar.greet()
             hello = read(link)

@@ -15,15 +15,15 @@ import pytest
 
 from clusterddp.remote.control import heartbeats, leader
 from clusterddp.remote.control.connection import Secret
-from clusterddp.remote.control.control_events import Event, Joined, Lost, Said
+from clusterddp.remote.control.control_events import Event, Lost, MemberJoined, Said
 from clusterddp.remote.control.leader import Control
-from clusterddp.remote.control.messages import Message, Order
+from clusterddp.remote.control.messages import EndOrder, Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 KEY = b"k" * 32
-STOP = Order("by hand", 3.0, ours=False)
+STOP = EndOrder("by hand", 3.0, ours=False)
 
 
 def framed(payload: bytes) -> bytes:
@@ -124,7 +124,7 @@ def test_what_is_told_to_one_place_reaches_no_other(star: Star) -> None:
     star.lead.say(STOP, to=1)
     star.lead.say(STOP._replace(reason="to all"))
     star.until(lambda: star.said(1) and star.said(2))
-    assert [message for message in star.said(2) if isinstance(message, Order)] == [STOP._replace(reason="to all")]
+    assert [message for message in star.said(2) if isinstance(message, EndOrder)] == [STOP._replace(reason="to all")]
 
 
 def test_the_next_in_order_leads_when_the_lead_is_lost_and_a_majority_is_left(stars: Callable[[int], Star]) -> None:
@@ -238,7 +238,7 @@ def test_a_mistake_of_ours_over_a_message_costs_its_connection_and_is_raised(
     star: Star, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     star.node(1)
-    star.until(lambda: Joined(1) in star.heard[0])
+    star.until(lambda: MemberJoined(1) in star.heard[0])
 
     def mistaken(*_: object) -> None:
         raise KeyError("ours")
@@ -248,7 +248,7 @@ def test_a_mistake_of_ours_over_a_message_costs_its_connection_and_is_raised(
         star.until(lambda: False)
     assert star.heard[0][-1] == Lost(1, star.heard[0][-1].heard)  # type: ignore[union-attr]
     monkeypatch.undo()
-    star.until(lambda: star.heard[0][-1] == Joined(1))
+    star.until(lambda: star.heard[0][-1] == MemberJoined(1))
 
 
 def test_many_that_send_a_byte_a_second_do_not_keep_a_node_out(star: Star) -> None:
@@ -311,7 +311,7 @@ def test_a_lost_node_is_reported_and_may_come_again(star: Star) -> None:
     star.until(lambda: node.connected)
     node.links[0].socket.shutdown(socket.SHUT_RDWR)
     star.until(lambda: Lost in [type(event) for event in star.heard[0]])
-    star.until(lambda: star.heard[0][-1] == Joined(1))
+    star.until(lambda: star.heard[0][-1] == MemberJoined(1))
 
 
 def test_a_silent_connection_is_given_up(star: Star, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,16 @@ from clusterddp.remote.control.connection import Secret
 from clusterddp.remote.control.control_events import Event, Lost, Said
 from clusterddp.remote.control.leader import Control
 from clusterddp.remote.control.membership import Membership
-from clusterddp.remote.control.messages import Decision, Joined, NodeState, Order, Row, Table, Word, WordSaid
+from clusterddp.remote.control.messages import (
+    AttemptDecision,
+    EndOrder,
+    Joined,
+    NodeState,
+    NodeStatusRow,
+    StatusTable,
+    Word,
+    WordSaid,
+)
 from clusterddp.remote.system.bootstrap import read_json, write_json
 from tests.unit.remote.control.test_leader import KEY, Star
 
@@ -21,8 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RUNNING, ENDED = Word(NodeState.RUNNING, 1), Word(NodeState.ENDED, 1, 1, cause="x")
-AGAIN = Decision(2, (0, 1), 0, 29500)
-STOP = Order("by hand", 3.0, ours=False)
+AGAIN = AttemptDecision(2, (0, 1), 0, 29500)
+STOP = EndOrder("by hand", 3.0, ours=False)
 
 
 class Run(Star):
@@ -196,7 +205,7 @@ def test_an_older_decision_replaces_no_newer_one(run: Run) -> None:
     lead, other = run.member(0), run.member(1)
     run.until(lambda: lead.control.connected == {1})
     other.decision = AGAIN
-    lead.decide(Decision(1, (0,), 0, 1))
+    lead.decide(AttemptDecision(1, (0,), 0, 1))
     lead.tell(RUNNING)
     run.until(lambda: 0 in other.words)
     assert other.decision == AGAIN
@@ -235,7 +244,7 @@ def test_a_host_that_joined_has_the_next_place_and_no_other(run: Run) -> None:
     newcomer = Joined("gpu03", "127.0.0.1", 1, 29500)
     lead.take(Said(1, WordSaid(RUNNING._replace(joined=newcomer), 0.0)))
     lead.take(Said(9, WordSaid(RUNNING._replace(joined=newcomer), 0.0)))
-    lead.take(Said(1, Table((Row(9, 0.0, RUNNING),), 0.0)))
+    lead.take(Said(1, StatusTable((NodeStatusRow(9, 0.0, RUNNING),), 0.0)))
     assert (lead.names[3:], sorted(lead.words)) == ([], [1])
     lead.take(Said(3, WordSaid(RUNNING._replace(joined=newcomer), 0.0)))
     assert (lead.names[3:], lead.control.addresses[3:]) == (["gpu03"], [("127.0.0.1", 29500)])

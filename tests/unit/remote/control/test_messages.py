@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.control import messages
 from clusterddp.remote.control.messages import (
+    AttemptDecision,
     Beat,
     Call,
-    Decision,
     Elsewhere,
+    EndOrder,
     EndSaid,
     Hello,
     Joined,
     Lead,
     Message,
     NodeState,
-    Order,
-    Row,
-    Table,
+    NodeStatusRow,
+    StatusTable,
     TakingPart,
     VerdictPart,
     Word,
@@ -48,12 +48,16 @@ ALL: list[Message] = [
     Elsewhere(2, PROOF),
     Beat(majority=True, number=3, echo=2, age=0.5),
     WordSaid(WORD, 0.5, 7),
-    Table((Row(0, 0.0, WORD), Row(7, 12.5, Word(NodeState.STANDBY, 1))), 3.0, TakingPart(2, 9, (2, 5), (1,))),
-    Table((), 0.0),
-    Order("gpu07 was lost", 3.0, ours=True, attempt=2),
-    Order("by hand", 0.0, ours=False),
-    Decision(2, (3, 0, 1), 3, 29500),
-    Decision(3, reason="all 2 relaunches are used"),
+    StatusTable(
+        (NodeStatusRow(0, 0.0, WORD), NodeStatusRow(7, 12.5, Word(NodeState.STANDBY, 1))),
+        3.0,
+        TakingPart(2, 9, (2, 5), (1,)),
+    ),
+    StatusTable((), 0.0),
+    EndOrder("gpu07 was lost", 3.0, ours=True, attempt=2),
+    EndOrder("by hand", 0.0, ours=False),
+    AttemptDecision(2, (3, 0, 1), 3, 29500),
+    AttemptDecision(3, reason="all 2 relaunches are used"),
     EndSaid(NodeEnd("gpu01", 2, "failed", 1, agent_exit=1, exits={"0": "0-6", "1": "7"}, failed=1)),
     VerdictPart(1, 3, '{"state": "succ'),
 ]
@@ -141,8 +145,11 @@ def test_mutated_messages_are_refused_or_read() -> None:
 
 def test_texts_are_cut_to_what_is_read() -> None:
     long = "x\0\udc80" * 2000
-    order, said = decode(encode(Order(long, 1.0, ours=True))), decode(encode(WordSaid(WORD._replace(cause=long), 0.0)))
-    assert isinstance(order, Order)
+    order, said = (
+        decode(encode(EndOrder(long, 1.0, ours=True))),
+        decode(encode(WordSaid(WORD._replace(cause=long), 0.0))),
+    )
+    assert isinstance(order, EndOrder)
     assert isinstance(said, WordSaid)
     assert (len(order.reason), order.reason[:3], order.reason.count("…")) == (messages.REASON, "x ?", 1)
     assert len(said.word.cause) == messages.CAUSE
@@ -150,12 +157,12 @@ def test_texts_are_cut_to_what_is_read() -> None:
 
 def test_2000_nodes_with_long_causes_are_told_in_parts_that_fit_a_frame() -> None:
     word = WORD._replace(cause="\U0001f525" * messages.CAUSE)
-    rows = [Row(place, 1e9, word) for place in range(2000)]
+    rows = [NodeStatusRow(place, 1e9, word) for place in range(2000)]
     parts = messages.in_parts(rows, 1.0, TakingPart(1, 1, tuple(range(1000)), tuple(range(1000, 2000))))
     assert max(len(encode(part)) for part in parts) <= 64 * 1024
     assert [row for part in parts for row in part.rows] == rows
-    assert len(encode(Decision(999_999, tuple(range(2000)), 1999, 65535, "x" * 5000))) <= 64 * 1024
-    assert len(encode(Order("\U0001f525" * 5000, 1e9, ours=True, attempt=999_999))) <= 64 * 1024
+    assert len(encode(AttemptDecision(999_999, tuple(range(2000)), 1999, 65535, "x" * 5000))) <= 64 * 1024
+    assert len(encode(EndOrder("\U0001f525" * 5000, 1e9, ours=True, attempt=999_999))) <= 64 * 1024
 
 
 def test_the_verdict_on_2000_nodes_is_told_in_parts_that_fit_a_frame() -> None:

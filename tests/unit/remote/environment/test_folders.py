@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.environment import install_operations
-from clusterddp.remote.environment.folders import Store, installed_digest
+from clusterddp.remote.environment.folders import EnvironmentStore, installed_digest
 from clusterddp.remote.system.bootstrap import Refused
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_the_same_packages_have_the_same_digest_wherever_they_are(tmp_path: Path
 
 
 def test_an_environment_is_there_only_once_all_of_it_is(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+    store = EnvironmentStore(str(tmp_path))
     store.make()
     assert (store.all(), store.ready(IDENT)) == ([], None)
     (tmp_path / "environments" / IDENT / "bin").mkdir(parents=True)

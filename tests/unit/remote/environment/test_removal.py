@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clusterddp.remote.environment import install_operations
-from clusterddp.remote.environment.folders import Store
+from clusterddp.remote.environment.folders import EnvironmentStore
 from clusterddp.remote.environment.removal import FRESH, environments, remove_environments
 from clusterddp.remote.system.bootstrap import Refused
 
@@ -24,7 +24,7 @@ def asked(state: Path, **args: Any) -> Any:
     return SimpleNamespace(args={"state": str(state), **args})
 
 
-def half_built(store: Store) -> Path:
+def half_built(store: EnvironmentStore) -> Path:
     store.make()
     place = Path(store.place(IDENT))
     (place / "bin").mkdir(parents=True)
@@ -32,7 +32,7 @@ def half_built(store: Store) -> Path:
 
 
 def test_an_environment_that_is_being_built_is_told_and_stays(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+    store = EnvironmentStore(str(tmp_path))
     place = half_built(store)
     with store.locked(IDENT):
         assert [one["building"] for one in environments(asked(tmp_path))] == [True]
@@ -44,7 +44,7 @@ def test_an_environment_that_is_being_built_is_told_and_stays(tmp_path: Path) ->
 
 
 def test_who_waits_for_a_lock_that_a_removal_takes_away_still_holds_the_one_there_is(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+    store = EnvironmentStore(str(tmp_path))
     half_built(store)
     held, done = threading.Event(), threading.Event()
 
@@ -65,7 +65,7 @@ def test_who_waits_for_a_lock_that_a_removal_takes_away_still_holds_the_one_ther
 
 
 def test_the_wheels_of_a_build_to_come_stay(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+    store = EnvironmentStore(str(tmp_path))
     store.make()
     wheels = {hashlib.sha256(data).hexdigest(): len(data) for data in (b"wanted", b"old")}
     wanted, old = wheels
@@ -78,7 +78,7 @@ def test_the_wheels_of_a_build_to_come_stay(tmp_path: Path) -> None:
 
 
 def test_a_wheel_that_went_bad_on_the_hosts_disk_is_removed_and_sent_again(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+    store = EnvironmentStore(str(tmp_path))
     store.make()
     Path(store.wheel(IDENT)).write_bytes(b"not uv")
     args = {"ident": IDENT, "uv": IDENT, "wheels": {}, "requirements": "", "python": "python3", "setup": []}

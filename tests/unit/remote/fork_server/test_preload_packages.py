@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.remote.fork_server.environ_reads import EVERY, is_free, named_in, own_to_one
-from clusterddp.remote.fork_server.preload_packages import Kept, Preload, clash_with, decode, digest, folder_of
-from clusterddp.remote.fork_server.preload_trial import Verdict, modules_of
+from clusterddp.remote.fork_server.preload_packages import KeptVerdicts, Preload, clash_with, decode, digest, folder_of
+from clusterddp.remote.fork_server.preload_trial import PreloadVerdict, modules_of
 from clusterddp.remote.shared.schema.record import written
 from tests.unit.json_values import VALUES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-GOOD = Verdict(name="good", modules=("good", "good.part"), reads=("HF_HOME",), asks=("datasets",))
-KEPT = Kept(verdicts=(GOOD,), paths=("/site/good/__init__.py",), digest="0a")
+GOOD = PreloadVerdict(name="good", modules=("good", "good.part"), reads=("HF_HOME",), asks=("datasets",))
+KEPT = KeptVerdicts(verdicts=(GOOD,), paths=("/site/good/__init__.py",), digest="0a")
 
 
 @given(st.binary(max_size=200) | VALUES.map(lambda value: json.dumps(value).encode()))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.rendezvous.participants import EVERYONE, Participants
-from clusterddp.remote.rendezvous.rounds import Job, NoRound, Rounds, World
+from clusterddp.remote.rendezvous.rounds import NoRound, Rounds, RoundSpec, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ class Memory(dict[str, bytes]):
         return super().get(key, expected.encode())
 
 
-class Slow(Job):
+class Slow(RoundSpec):
     """A job whose agents look seldom."""
 
     poll = 0.25

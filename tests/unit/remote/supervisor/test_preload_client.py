@@ -17,10 +17,10 @@ import pytest
 
 from clusterddp.remote.fork_server.fork_checks import RefusedError
 from clusterddp.remote.preload import preload_server, server_folder
-from clusterddp.remote.preload.server_folder import WarmServer
+from clusterddp.remote.preload.server_folder import LivePreloadServer
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import preload_client
-from clusterddp.remote.supervisor.preload_client import DiffersError, Start
+from clusterddp.remote.supervisor.preload_client import DiffersError, PreloadedStart
 from clusterddp.remote.supervisor.start import agent_environment
 from clusterddp.remote.system import procfs
 from clusterddp.remote.worker import fork_client
@@ -33,31 +33,31 @@ FORKED = PLAN._replace(worker_argv=("-u", "train.py"), warm=900.0)
 ENV = {"PATH": "/bin", "OMP_NUM_THREADS": "1"}
 
 
-def start(state: Path, **environment: str) -> Start:
+def start(state: Path, **environment: str) -> PreloadedStart:
     """A node that is about to be started."""
     spool = Spool(str(state / "runs" / "run1" / "1" / "0-h"))
     made_spool(spool, FORKED)
-    return Start(str(state), spool, FORKED, {**ENV, **environment})
+    return PreloadedStart(str(state), spool, FORKED, {**ENV, **environment})
 
 
-def server(**changes: Any) -> Iterator[WarmServer]:
+def server(**changes: Any) -> Iterator[LivePreloadServer]:
     """A process that stands as a warm server of ``ENV`` would, but for the changes."""
     with subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, **{"env": ENV, **changes}) as living:
         ticks = procfs.start_ticks(living.pid) or 0
         try:
             while not Path(f"/proc/{living.pid}/environ").read_bytes():  # not there at once when Popen returns
                 time.sleep(0.001)
-            yield WarmServer(living.pid, ticks, FORKED.python, Path(sys.argv[0]).name, ready=True)
+            yield LivePreloadServer(living.pid, ticks, FORKED.python, Path(sys.argv[0]).name, ready=True)
         finally:
             living.kill()
 
 
 @pytest.fixture
-def same() -> Iterator[WarmServer]:
+def same() -> Iterator[LivePreloadServer]:
     yield from server()
 
 
-def differs(node: Start, one: WarmServer) -> str:
+def differs(node: PreloadedStart, one: LivePreloadServer) -> str:
     """Why the run is started plainly; empty if it is not."""
     try:
         node.compare(one)
@@ -66,29 +66,29 @@ def differs(node: Start, one: WarmServer) -> str:
     return ""
 
 
-def test_what_each_login_and_run_has_of_its_own_matters_not(tmp_path: Path, same: WarmServer) -> None:
+def test_what_each_login_and_run_has_of_its_own_matters_not(tmp_path: Path, same: LivePreloadServer) -> None:
     node = start(tmp_path, SSH_CONNECTION="1 2 3 4", CLUSTERDDP_RUN_ID="r", NCCL_DEBUG="WARN", HF_TOKEN="t", RANK="1")
     assert differs(node, same) == ""
 
 
 @pytest.mark.parametrize(("name", "value"), [("OMP_NUM_THREADS", "2"), ("ANY", "1"), ("LD_LIBRARY_PATH", "/opt")])
-def test_any_other_variable_means_a_plain_start(tmp_path: Path, same: WarmServer, name: str, value: str) -> None:
+def test_any_other_variable_means_a_plain_start(tmp_path: Path, same: LivePreloadServer, name: str, value: str) -> None:
     assert differs(start(tmp_path, **{name: value}), same) == f"{name} is another"
 
 
-def test_a_variable_that_is_missing_now_means_a_plain_start(tmp_path: Path, same: WarmServer) -> None:
+def test_a_variable_that_is_missing_now_means_a_plain_start(tmp_path: Path, same: LivePreloadServer) -> None:
     node = start(tmp_path)
     node = node._replace(environment={"PATH": "/bin"})
     assert differs(node, same) == "OMP_NUM_THREADS is another"
 
 
-def test_a_secret_of_another_name_means_a_plain_start(tmp_path: Path, same: WarmServer) -> None:
+def test_a_secret_of_another_name_means_a_plain_start(tmp_path: Path, same: LivePreloadServer) -> None:
     node = start(tmp_path)
     Path(node.spool.path("secrets.json")).write_text('{"MY_TOKEN": "t"}')
     assert differs(node, same) == "MY_TOKEN is another"
 
 
-def test_another_version_or_interpreter_means_a_plain_start(tmp_path: Path, same: WarmServer) -> None:
+def test_another_version_or_interpreter_means_a_plain_start(tmp_path: Path, same: LivePreloadServer) -> None:
     node = start(tmp_path)
     assert differs(node, same._replace(code="other")) == "it is of another version"
     assert differs(node, same._replace(python="/other")) == "its interpreter is /other"
@@ -138,7 +138,7 @@ def test_fewer_cores_mean_a_plain_start(tmp_path: Path) -> None:
 
 
 def test_another_security_label_means_a_plain_start(
-    tmp_path: Path, same: WarmServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, same: LivePreloadServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fork_client, "_text", lambda path: path if path.endswith("attr/current") else b"")
     assert differs(start(tmp_path), same) == "its security label is another"
@@ -160,7 +160,7 @@ JOB = "0::/system.slice/slurmstepd.scope/job_%s/step_extern\n"  # a login that S
 )
 def test_another_control_group_means_a_plain_start_but_another_login_of_the_same_limits(
     tmp_path: Path,
-    same: WarmServer,
+    same: LivePreloadServer,
     monkeypatch: pytest.MonkeyPatch,
     here: str,
     there: str,
@@ -197,7 +197,7 @@ def test_a_home_or_ticket_that_hangs_on_a_key_of_the_login_means_a_plain_start(
         assert bool(differs(node, one)) == bool(why)
 
 
-def test_setup_lines_with_another_outcome_mean_a_plain_start(tmp_path: Path, same: WarmServer) -> None:
+def test_setup_lines_with_another_outcome_mean_a_plain_start(tmp_path: Path, same: LivePreloadServer) -> None:
     node = start(tmp_path)
     plan = FORKED._replace(setup=("export OMP_NUM_THREADS=$(( 1 + 1 ))",), env={}, yielding=())
     env = agent_environment(plan, node.spool)
@@ -207,7 +207,7 @@ def test_setup_lines_with_another_outcome_mean_a_plain_start(tmp_path: Path, sam
 
 @pytest.mark.parametrize("words", [("train.sh",), ("-u",), ("-m", "torch.something")])
 def test_what_is_not_pythons_own_start_of_a_script_is_started_plainly(
-    tmp_path: Path, same: WarmServer, words: tuple[str, ...]
+    tmp_path: Path, same: LivePreloadServer, words: tuple[str, ...]
 ) -> None:
     node = start(tmp_path)
     node = node._replace(plan=node.plan._replace(worker_argv=words))
@@ -217,7 +217,7 @@ def test_what_is_not_pythons_own_start_of_a_script_is_started_plainly(
 def test_another_driver_means_a_plain_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "version").write_bytes(b"NVRM version: 550")
     monkeypatch.setattr(preload_server, "DRIVER", str(tmp_path / "version"))
-    one = object.__new__(preload_server.WarmServer)
+    one = object.__new__(preload_server.PreloadServer)
     one.seen, one.driver = {}, preload_server._driver()
     one.refuse_changes()
     (tmp_path / "version").write_bytes(b"NVRM version: 560")
@@ -228,7 +228,7 @@ def test_another_driver_means_a_plain_start(tmp_path: Path, monkeypatch: pytest.
 TELLS = "#!/bin/sh\n{ pwd; ls -l /proc/self/fd; env; } >%s.new && mv %s.new %s\n"
 
 
-def left_by(node: Start, told: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def left_by(node: PreloadedStart, told: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """What a program in the interpreter's place sees of the warm server's start."""
     monkeypatch.setattr(sys, "argv", [node.spool.path("remote.pyz")])
     program = told.with_name("python")
@@ -267,7 +267,7 @@ def test_whose_runs_are_kept_on_the_account_matters_not(tmp_path: Path, monkeypa
     assert left_by(node, tmp_path / "told", monkeypatch)
 
 
-def record_of(node: Start, one: WarmServer, *, ready: bool, awaits: int = 0, **wishes: Any) -> None:
+def record_of(node: PreloadedStart, one: LivePreloadServer, *, ready: bool, awaits: int = 0, **wishes: Any) -> None:
     """Have ``one`` on record as the warm server of the node's state folder."""
     folder = Path(node.folder)
     folder.mkdir(parents=True, mode=0o700)
@@ -281,7 +281,7 @@ def record_of(node: Start, one: WarmServer, *, ready: bool, awaits: int = 0, **w
         (folder / "fork.sock").touch()
 
 
-def plainly(node: Start) -> str:
+def plainly(node: PreloadedStart) -> str:
     """Why a start does without the warm server; empty where there is none."""
     try:
         assert not node.begin([], [])
@@ -290,16 +290,16 @@ def plainly(node: Start) -> str:
     return ""
 
 
-def begins_another(node: Start, monkeypatch: pytest.MonkeyPatch, *, anew: bool = False) -> bool:
+def begins_another(node: PreloadedStart, monkeypatch: pytest.MonkeyPatch, *, anew: bool = False) -> bool:
     """Whether another server is left for the next run."""
     begun: list[int] = []
-    monkeypatch.setattr(Start, "_start", lambda _, awaited: begun.append(awaited))
+    monkeypatch.setattr(PreloadedStart, "_start", lambda _, awaited: begun.append(awaited))
     node.leave_one(os.getpid(), anew=anew)
     return bool(begun)
 
 
 def test_one_that_has_refused_gives_way_at_once(
-    tmp_path: Path, same: WarmServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, same: LivePreloadServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = start(tmp_path)
     record_of(node, same, ready=True)
@@ -309,7 +309,7 @@ def test_one_that_has_refused_gives_way_at_once(
 
 
 def test_one_that_waits_for_another_runs_end_says_so_and_gives_way(
-    tmp_path: Path, same: WarmServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, same: LivePreloadServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = start(tmp_path)
     record_of(node, same, ready=False, awaits=os.getpid())
@@ -318,7 +318,7 @@ def test_one_that_waits_for_another_runs_end_says_so_and_gives_way(
 
 
 def test_one_that_imports_still_says_so_and_stays(
-    tmp_path: Path, same: WarmServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, same: LivePreloadServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = start(tmp_path)
     record_of(node, same, ready=False)
@@ -336,7 +336,7 @@ def test_one_that_imports_still_says_so_and_stays(
     ],
 )
 def test_secrets_are_compared_as_far_as_a_package_reads_them(
-    tmp_path: Path, same: WarmServer, its: list[str], ours: tuple[str, ...], why: str, *, ready: bool
+    tmp_path: Path, same: LivePreloadServer, its: list[str], ours: tuple[str, ...], why: str, *, ready: bool
 ) -> None:
     node = start(tmp_path)
     node = node._replace(plan=node.plan._replace(preload=("hub",), secrets=ours))
@@ -375,7 +375,7 @@ def test_a_run_of_ours_a_managers_and_one_that_wants_none_are_started_plainly() 
         assert not preload_client.wants(plan)
 
 
-def test_only_a_process_that_lives_is_found_and_ended(tmp_path: Path, same: WarmServer) -> None:
+def test_only_a_process_that_lives_is_found_and_ended(tmp_path: Path, same: LivePreloadServer) -> None:
     state = str(tmp_path)
     file = Path(server_folder.folder_of(state), server_folder.RECORD)
     file.parent.mkdir(parents=True)
@@ -392,7 +392,7 @@ def test_only_a_process_that_lives_is_found_and_ended(tmp_path: Path, same: Warm
         file.write_text(json.dumps(damaged))
         assert server_folder.find(state) is None
     file.write_text(json.dumps(record))
-    assert server_folder.find(state) == WarmServer(same.pid, same.ticks, "/p", "c", ready=False)
+    assert server_folder.find(state) == LivePreloadServer(same.pid, same.ticks, "/p", "c", ready=False)
     assert server_folder.end(state)
     assert os.waitid(os.P_PID, same.pid, os.WEXITED | os.WNOWAIT)
     assert not file.parent.exists()

@@ -13,7 +13,7 @@ import pytest
 from clusterddp.remote.control.connection import Secret
 from clusterddp.remote.shared.wire.chunks import CHUNK
 from clusterddp.remote.supervisor import replication
-from clusterddp.remote.supervisor.replication import Serving, Source, Taking
+from clusterddp.remote.supervisor.replication import ReplicaSource, Serving, Taking
 from clusterddp.remote.transfer.replicated_paths import Carried, carried_at, decoded, encoded
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ class Nodes:
     def workdir(self, place: int) -> Path:
         return self.folder / f"node{place}"
 
-    def serve(self, place: int, key: bytes = KEY, paths: tuple[str, ...] = (PATH,)) -> Source:
+    def serve(self, place: int, key: bytes = KEY, paths: tuple[str, ...] = (PATH,)) -> ReplicaSource:
         """A node that has what lies in its workdir."""
         listener = socket.create_server(("127.0.0.1", 0))
         serving = Serving(Secret(key, "r1", place), listener, str(self.workdir(place)), paths)
         self.serving.append(serving)
-        return Source(place, f"gpu0{place}", ("127.0.0.1", serving.port))
+        return ReplicaSource(place, f"gpu0{place}", ("127.0.0.1", serving.port))
 
-    def take(self, *sources: Source, stopped: bool = False) -> list[str]:
+    def take(self, *sources: ReplicaSource, stopped: bool = False) -> list[str]:
         """Have the new node take from them; what it tells."""
         said: list[str] = []
         taking = Taking(

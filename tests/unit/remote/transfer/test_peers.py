@@ -15,8 +15,8 @@ import pytest
 
 from clusterddp.remote.shared.wire.chunks import CHUNK, Chunk, digest_of
 from clusterddp.remote.transfer import peers
-from clusterddp.remote.transfer.host_to_host import Spread
-from clusterddp.remote.transfer.peers import STRANGERS, UPLOADS, UPLOADS_EACH, Peers
+from clusterddp.remote.transfer.host_to_host import HostToHostChunks
+from clusterddp.remote.transfer.peers import STRANGERS, UPLOADS, UPLOADS_EACH, TransferPeers
 from clusterddp.sync.transfer.certificates import Authority
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ SMALL = [[0, 3]]
 
 
 def stored(ranges: Any) -> tuple[list[Chunk], Callable[[str], bytes]]:
-    spread = Spread.__new__(Spread)
+    spread = HostToHostChunks.__new__(HostToHostChunks)
     spread._chunks = CHUNKS
     return spread._meant(ranges), HERE.__getitem__
 
@@ -40,13 +40,13 @@ class Transfer:
 
     def __init__(self) -> None:
         self.authority = Authority()
-        self.hosts: list[Peers] = []
+        self.hosts: list[TransferPeers] = []
 
     def own(self, name: str, **more: Any) -> dict[str, Any]:
         return {**asdict(self.authority.identity(name)), "address": "127.0.0.1", "ports": PORTS, "rate": None, **more}
 
-    def host(self, name: str, stored: Any = stored, **more: Any) -> Peers:
-        self.hosts.append(Peers(self.own(name, **more), stored))
+    def host(self, name: str, stored: Any = stored, **more: Any) -> TransferPeers:
+        self.hosts.append(TransferPeers(self.own(name, **more), stored))
         return self.hosts[-1]
 
 
@@ -58,7 +58,7 @@ def transfer() -> Iterator[Transfer]:
         host.close()
 
 
-def place(host: Peers) -> tuple[str, int]:
+def place(host: TransferPeers) -> tuple[str, int]:
     assert host.port
     return "127.0.0.1", host.port
 

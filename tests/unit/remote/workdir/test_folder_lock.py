@@ -13,7 +13,7 @@ import pytest
 from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.remote.workdir import folder_lock
 from clusterddp.remote.workdir.folder_lock import PLACE, FolderLock, folder_id, make_place
-from clusterddp.remote.workdir.lock_owner import Owner, owner_of
+from clusterddp.remote.workdir.lock_owner import LockOwner, owner_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ with FolderLock(sys.argv[1], os.fsencode(sys.argv[2])):
     print("held", flush=True)
     sys.stdin.read()
 """
-STRANGER = Owner("f" * 16, "e" * 16, 1, 1)
+STRANGER = LockOwner("f" * 16, "e" * 16, 1, 1)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def of(state: str, root: Path) -> FolderLock:
     return FolderLock(state, os.fsencode(root))
 
 
-def held_by(root: Path, owner: Owner, seconds_ago: float = 0.0) -> Path:
+def held_by(root: Path, owner: LockOwner, seconds_ago: float = 0.0) -> Path:
     """The lock, held by another whose last beat was so long ago by the folder's clock."""
     make_place(os.fsencode(root))
     place = root / os.fsdecode(PLACE)

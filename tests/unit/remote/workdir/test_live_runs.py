@@ -14,10 +14,10 @@ from clusterddp.remote.system import procfs
 from clusterddp.remote.workdir import live_runs as liveness
 from clusterddp.remote.workdir.folder_lock import PLACE, make_place
 from clusterddp.remote.workdir.live_runs import live_runs
-from clusterddp.remote.workdir.lock_owner import Owner, owner_of
+from clusterddp.remote.workdir.lock_owner import LockOwner, owner_of
 from clusterddp.remote.workdir.run_markers import mark
 
-STRANGER = Owner("f" * 16, "e" * 16, 1, 1)
+STRANGER = LockOwner("f" * 16, "e" * 16, 1, 1)
 BEATS = "import sys; from clusterddp.remote.workdir import heartbeat as beat; beat.BEAT = 0.02; beat.main(sys.argv[1:])"
 
 
@@ -35,7 +35,7 @@ def markers(root: Path) -> list[Path]:
     return sorted((root / os.fsdecode(PLACE)).glob("run.*"))
 
 
-def marked(root: Path, owner: Owner, seconds_ago: float = 0.0) -> Path:
+def marked(root: Path, owner: LockOwner, seconds_ago: float = 0.0) -> Path:
     place = root / os.fsdecode(PLACE)
     path = place / f"run.{owner}.r1.gpu01.example.org"
     path.touch()

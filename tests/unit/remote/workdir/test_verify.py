@@ -10,7 +10,7 @@ from clusterddp.remote.shared.wire.chunks import digest_of
 from clusterddp.remote.shared.workdir.manifest import FILE, RACY, Entry, encode
 from clusterddp.remote.shared.workdir.manifest_difference import lines_of
 from clusterddp.remote.workdir.stat_cache import packed
-from clusterddp.remote.workdir.verify import Proof, prove
+from clusterddp.remote.workdir.verify import VerifiedFiles, prove
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TEXT = b"put"
 
 
-def proved(root: Path, known: bytes) -> Proof:
+def proved(root: Path, known: bytes) -> VerifiedFiles:
     manifest = encode([Entry("a", FILE, executable=False, size=len(TEXT), content=digest_of(TEXT))])
     return prove(os.fsencode(root), lambda: lines_of(manifest), [b"a"], [known], time.time_ns() + 2 * RACY)
 

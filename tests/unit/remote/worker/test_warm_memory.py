@@ -11,7 +11,7 @@ import pytest
 
 from clusterddp.remote.fork_server.fork_checks import RefusedError
 from clusterddp.remote.fork_server.preload_trial import LARGEST
-from clusterddp.remote.preload.preload_server import TO_SPARE, WarmServer
+from clusterddp.remote.preload.preload_server import TO_SPARE, PreloadServer
 from clusterddp.remote.system import procfs
 
 
@@ -22,7 +22,7 @@ def test_a_server_that_has_grown_large_ends(monkeypatch: pytest.MonkeyPatch) -> 
     sizes = [LARGEST, LARGEST + 1]
     monkeypatch.setattr(procfs, "own_memory", lambda _: sizes.pop(0))
     monkeypatch.setattr(os, "_exit", ends)
-    server = object.__new__(WarmServer)
+    server = object.__new__(PreloadServer)
     server.end_if_large()
     with pytest.raises(SystemExit):
         server.end_if_large()
@@ -31,7 +31,7 @@ def test_a_server_that_has_grown_large_ends(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_host_with_little_memory_left_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(procfs, "available_bytes", lambda: (TO_SPARE - 1) << 10)
     with pytest.raises(RefusedError, match="only 1199 MB of memory are left here"):
-        object.__new__(WarmServer).load()
+        object.__new__(PreloadServer).load()
 
 
 def test_pages_of_files_are_not_counted() -> None:

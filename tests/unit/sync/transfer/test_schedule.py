@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.shared.wire.chunks import CHUNK, Chunk
 from clusterddp.sync.transfer.chunk_units import Unit, units_of
-from clusterddp.sync.transfer.schedule import DOWNLOADS, FROM_OPERATOR, OPERATOR, UPLOADS, Order, Schedule
+from clusterddp.sync.transfer.schedule import DOWNLOADS, FROM_OPERATOR, OPERATOR, UPLOADS, Schedule, UnitTransfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,11 +44,13 @@ class Play:
         self.schedule.spreading = spreading
         self.has: dict[str, set[int]] = {name: set() for name in names}
         self.sent: Counter[str | None] = Counter()
-        self.under_way: list[Order] = []
+        self.under_way: list[UnitTransfer] = []
         self.now = 0.0
         self.chance = random.Random(seed)
         self.all = set(range(len(units)))
-        self.refuses: Callable[[Order], bool | None] = lambda _order: None  # None: it arrives; else whether reached
+        self.refuses: Callable[[UnitTransfer], bool | None] = lambda _order: (
+            None
+        )  # None: it arrives; else whether reached
         self.late = False  # what was given up may still be under way
 
     def come(self, *names: str, giving: bool = True) -> None:

@@ -16,7 +16,7 @@ from clusterddp.remote.transfer import peers
 from clusterddp.sync.chosen_files import Chosen, choose
 from clusterddp.sync.deliver import Delivered, deliver
 from clusterddp.sync.transfer import between_hosts, schedule
-from clusterddp.sync.transfer.between_hosts import Spread
+from clusterddp.sync.transfer.between_hosts import TransferOptions
 from clusterddp.sync.transfer.progress_rate import Transfer
 from clusterddp.sync.transfer.upload import Files, Uploads
 from tests.unit.sync_help import project_at
@@ -32,7 +32,7 @@ NAMES = ("gpu00", "gpu01", "gpu02")
 SIZE = 10 << 20
 
 
-class Member(peers.Peers):
+class Member(peers.TransferPeers):
     """One that tests can reach, by its name in the transfer."""
 
     all: dict[str, Member]
@@ -72,7 +72,7 @@ class Team:
             folder="",
             workdir="/nowhere",
             transfer=transfer,
-            spread=Spread(mode=mode, notify=self.lines.append),
+            spread=TransferOptions(mode=mode, notify=self.lines.append),
         )
         assert transfer.done <= transfer.total
         return done

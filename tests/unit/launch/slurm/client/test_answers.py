@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.launch.slurm.client.answers import (
-    Job,
+    QueuedJob,
     last_error,
     read_accounting,
     read_all_shown,
@@ -40,11 +40,11 @@ ACCOUNTING = (
 
 def test_a_queue_is_read_line_by_line_and_what_is_no_line_of_it_is_left_out() -> None:
     assert read_queue(f"slurm_load_jobs: hm\n{QUEUE}x|y\n") == [
-        Job(job="17", state="PENDING", reason="Resources", start="2026-11-22T08:55:10", user="trainer"),
-        Job(
+        QueuedJob(job="17", state="PENDING", reason="Resources", start="2026-11-22T08:55:10", user="trainer"),
+        QueuedJob(
             job="18_3", state="RUNNING", start="2026-11-22T08:50:00", nodes=("gpu01", "gpu02", "gpu07"), user="trainer"
         ),
-        Job(job="5", state="PENDING", reason="PartitionTimeLimit", user="trainer"),
+        QueuedJob(job="5", state="PENDING", reason="PartitionTimeLimit", user="trainer"),
     ]
 
 
@@ -72,16 +72,16 @@ def test_partitions_are_told_apart_by_name_and_whether_they_are_up() -> None:
 
 def test_accounting_tells_who_cancelled_a_job_and_nothing_of_its_steps() -> None:
     assert read_accounting(ACCOUNTING) == [
-        Job(job="8", state="CANCELLED", by="20001", user="trainer"),
-        Job(job="5", state="COMPLETED", nodes=("gpu01", "gpu02"), user="trainer"),
-        Job(job="1", state="FAILED", nodes=("gpu01",), user="trainer"),
+        QueuedJob(job="8", state="CANCELLED", by="20001", user="trainer"),
+        QueuedJob(job="5", state="COMPLETED", nodes=("gpu01", "gpu02"), user="trainer"),
+        QueuedJob(job="1", state="FAILED", nodes=("gpu01",), user="trainer"),
     ]
 
 
 def test_a_job_is_shown_with_values_that_hold_spaces() -> None:
     fields = read_shown(SHOWN)
     assert (fields["Command"], fields["WorkDir"], fields["Requeue"]) == ("bash -c sleep", "/a b", "1")
-    assert shown_job(fields) == Job(
+    assert shown_job(fields) == QueuedJob(
         job="1", state="COMPLETED", start="2026-11-22T07:14:53", nodes=("gpu01", "gpu02"), user="trainer"
     )
     with pytest.raises(ValueError, match="no job is told of"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import UsageError
-from clusterddp.launch.slurm.client.batch_script import END, Request, extra_line, nodelist, script, slurm_time
+from clusterddp.launch.slurm.client.batch_script import END, JobRequest, extra_line, nodelist, script, slurm_time
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import parsed
 from clusterddp.remote.shared.slurm.job_record import SentCode, SlurmJob, in_array, index_of, read_slurm_job
@@ -33,13 +33,13 @@ def job(**changes: Any) -> SlurmJob:
 
 
 OPTIONS = {"partition": "a100", "time": "90", "no-requeue": ""}
-ASKED = Request(nodes=(2, 2), options=OPTIONS, lines=("--exclusive",))
+ASKED = JobRequest(nodes=(2, 2), options=OPTIONS, lines=("--exclusive",))
 
 
 APART = SentCode(workdir="~/work", digest="ab12", manifest=10, lists=2)
 
 
-def text(request: Request | None = None) -> str:
+def text(request: JobRequest | None = None) -> str:
     return script(job(), request or ASKED, code="/home/u/.clusterddp/helper/0123.pyz", python="/usr/bin/python3")
 
 
@@ -69,15 +69,15 @@ def test_a_job_of_a_range_of_nodes_has_as_many_as_there_are() -> None:
 def test_a_job_with_whole_nodes_gives_its_step_all_their_gpus_unless_it_says_how_many() -> None:
     assert "${gpus:+--gpus=$gpus} " in text()
     for more in (
-        Request(nodes=(2, 2), options={"gpus-per-node": "4"}, lines=("--exclusive",)),
-        Request(nodes=(2, 2), options={}, lines=("--exclusive", "--gres=gpu:2")),
-        Request(nodes=(2, 2), options={}),
+        JobRequest(nodes=(2, 2), options={"gpus-per-node": "4"}, lines=("--exclusive",)),
+        JobRequest(nodes=(2, 2), options={}, lines=("--exclusive", "--gres=gpu:2")),
+        JobRequest(nodes=(2, 2), options={}),
     ):
         assert "$gpus" not in text(more)
 
 
 def test_nodes_may_be_a_range_and_named() -> None:
-    said = text(Request(nodes=(2, 4), nodelist=nodelist(["gpu01", "gpu02"]), options={}))
+    said = text(JobRequest(nodes=(2, 4), nodelist=nodelist(["gpu01", "gpu02"]), options={}))
     assert "#SBATCH --nodes=2-4\n#SBATCH --nodelist=gpu01,gpu02\n" in said
     with pytest.raises(UsageError, match="'gpu 01' is no name of a node"):
         nodelist(["gpu 01"])
@@ -102,7 +102,7 @@ def test_a_time_limit_is_whole_minutes_and_no_less_than_asked_for() -> None:
 
 def test_a_job_too_short_for_a_notice_before_its_end_asks_for_none() -> None:
     def told(time: str) -> bool:
-        return "--signal=" in text(Request(nodes=(1, 1), options={"time": time} if time else {}))
+        return "--signal=" in text(JobRequest(nodes=(1, 1), options={"time": time} if time else {}))
 
     assert [told(time) for time in ("", "90", "1:30:00", "5", "4", "1")] == [True, True, True, True, False, False]
 
@@ -110,7 +110,7 @@ def test_a_job_too_short_for_a_notice_before_its_end_asks_for_none() -> None:
 def test_an_arrays_script_gives_each_run_its_own_id_and_folder() -> None:
     base = job()
     array = job(plan=base.plan._replace(record=base.plan.record._replace(name=f"night run.{index_of('k3xa8w2mnp')}")))
-    request = Request(nodes=(2, 2), options={}, array="0-1%1", runs={0: "aaaaaaaaaa", 1: "bbbbbbbbbb"})
+    request = JobRequest(nodes=(2, 2), options={}, array="0-1%1", runs={0: "aaaaaaaaaa", 1: "bbbbbbbbbb"})
     said = script(array, request, code="/c.pyz", python="python3")
     assert "#SBATCH --job-name='night run'\n" in said
     assert "#SBATCH --array=0-1%1\n" in said
@@ -131,6 +131,6 @@ def test_an_arrays_script_gives_each_run_its_own_id_and_folder() -> None:
 
 
 def test_a_script_for_a_job_that_is_there_asks_slurm_for_nothing() -> None:
-    said = text(Request(nodes=(2, 2), options={"partition": "a100"}, inside="77"))
+    said = text(JobRequest(nodes=(2, 2), options={"partition": "a100"}, inside="77"))
     assert "#SBATCH" not in said
     assert "--overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 " in said

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.launch.slurm.client.answers import Job
+from clusterddp.launch.slurm.client.answers import QueuedJob
 from clusterddp.launch.slurm.client.exit_status import by_exit_status
 from clusterddp.remote.shared.slurm.job_record import SubmittedRun
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from tests.unit.plan_made import PLAN
 
 SAID = VerdictRecord(1, "failed", 125, "Slurm says FAILED", "slurm", 0, ("slurm",))
-JOB = Job(job="7", state="FAILED", nodes=("gpu01", "gpu02"))
+JOB = QueuedJob(job="7", state="FAILED", nodes=("gpu01", "gpu02"))
 ALONE = "its lines are on gpu01, gpu02 alone, for nobody followed its end"
 
 

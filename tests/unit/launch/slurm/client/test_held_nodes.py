@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.checks.evidence import SlurmSeen
-from clusterddp.launch.slurm.client.answers import Job
+from clusterddp.launch.slurm.client.answers import QueuedJob
 from clusterddp.launch.slurm.client.held_nodes import Held, held_nodes, job_minutes
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def test_it_asks_for_no_more_time_than_partition_and_accounts_give(
 class Queue:
     """A login host whose jobs are as the test says, look by look."""
 
-    def __init__(self, *looks: dict[str, Job], refuses: str = "") -> None:
+    def __init__(self, *looks: dict[str, QueuedJob], refuses: str = "") -> None:
         self.said: list[tuple[str, ...]] = []
         self._looks, self._numbers, self._refuses = list(looks), iter("123"), refuses
 
@@ -48,14 +48,14 @@ class Queue:
             return 1, "", "sbatch: error: Batch job submission failed: Invalid node name specified"
         return 0, f"{next(self._numbers)}\n" if argv[0] == "sbatch" else "", ""
 
-    def jobs(self, numbers: Iterable[str]) -> dict[str, Job]:
+    def jobs(self, numbers: Iterable[str]) -> dict[str, QueuedJob]:
         wanted = set(numbers)
         look = self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
         return {number: job for number, job in look.items() if number in wanted}
 
 
-def job(number: str, state: str, *nodes: str) -> Job:
-    return Job(job=number, state=state, nodes=nodes)
+def job(number: str, state: str, *nodes: str) -> QueuedJob:
+    return QueuedJob(job=number, state=state, nodes=nodes)
 
 
 def held_by(queue: Any, *asked: str, patience: float = 60.0) -> list[Held]:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import HelperError
-from clusterddp.launch.slurm.client.login_host import Login
+from clusterddp.launch.slurm.client.login_host import LoginHost
 
 
-def submitting(out: str) -> Login:
+def submitting(out: str) -> LoginHost:
     host: Any = SimpleNamespace(name="login", hello={"state": "/s"})
     host.upload = lambda *_, **__: {"status": 0, "out": out, "err": ""}
-    return Login(host)
+    return LoginHost(host)
 
 
 def test_the_number_is_told_without_the_cluster() -> None:
@@ -36,6 +36,6 @@ def test_srun_takes_the_own_number_of_an_arrays_job_which_is_asked_for_once() ->
         return {"status": 0, "out": "19\n", "err": ""}
 
     host.call = call
-    login = Login(host)
+    login = LoginHost(host)
     assert [login.number_for_steps(one) for one in ("17", "17_2", "17_2")] == ["17", "19", "19"]
     assert asked == [["squeue", "--noheader", "--jobs=17_2", "--format=%A"]]

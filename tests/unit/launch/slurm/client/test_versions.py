@@ -14,8 +14,8 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Evidence, Seen, SlurmSeen
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.slurm.client.answers import (
-    Job,
     Partition,
+    QueuedJob,
     read_accounting,
     read_all_shown,
     read_partitions,
@@ -52,7 +52,9 @@ def test_every_state_of_every_version_is_in_the_table() -> None:
 def test_a_queue_is_read_alike(answers: Answers) -> None:
     jobs = {job.job: job for job in read_queue(answers["squeue"])}
     assert len(jobs) == answers["squeue"].count("|alice|")
-    assert jobs["101"] == Job(job="101", state="PENDING", reason="Resources", start="2026-11-22T08:55:10", user="alice")
+    assert jobs["101"] == QueuedJob(
+        job="101", state="PENDING", reason="Resources", start="2026-11-22T08:55:10", user="alice"
+    )
     assert jobs["102_3"].nodes == ("gpu01", "gpu02", "gpu07")
     assert jobs["104"].reason == "ReqNodeNotAvail, UnavailableNodes:gpu[04-05]"
     waits = {name for name, job in jobs.items() if meaning(job.state).state == "queued"}
@@ -75,7 +77,7 @@ def test_the_books_are_read_alike(answers: Answers) -> None:
 
 def test_a_job_and_what_it_asks_for_are_read_alike(answers: Answers) -> None:
     waits, lost = read_all_shown(answers["scontrol show job"])
-    assert shown_job(waits) == Job(job="103", state="PENDING", reason="AssocGrpNodeLimit", user="alice")
+    assert shown_job(waits) == QueuedJob(job="103", state="PENDING", reason="AssocGrpNodeLimit", user="alice")
     assert shown_job(lost).nodes == ("gpu01", "gpu02")
     assert (waits["JobName"], lost["StdErr"], waits["Comment"]) == ("night run", "/home/alice/my out", COMMENT)
     limit = shared_limit(shown_job(waits).reason)

@@ -13,7 +13,7 @@ from clusterddp.remote.shared.run.event_schema import EVENTS, OPTIONAL, maybe_ev
 from clusterddp.remote.shared.run.spool_records import (
     ExitRecord,
     LeftProcess,
-    Peers,
+    PeersRecord,
     PeerStatus,
     Ready,
     StopOrder,
@@ -39,7 +39,7 @@ EXIT = ExitRecord(
     unseen=(9,),
     final="attempt 2",
 )
-PEERS = Peers(
+PEERS = PeersRecord(
     nodes={"b": PeerStatus(state="ended", attempt=1, age=0.5, more={"left": True})},
     missing=("c",),
     lead="b",
