@@ -2,8 +2,6 @@
 
 An inventory can run programs on this machine (``ansible_connection: local``, ProxyCommand) and have variables of this
 environment sent to hosts. So a path that lies in a project's folder is believed only with an HMAC by the key below.
-
-Not here: which inventory a command takes (cli/inventory_choice.py), opening it (inventory/trusted.py).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 One file a crash in the project's ``.clusterddp/crashes/``, 0600, the last KEPT of them: the versions, the command, our
 traceback and those that hosts have sent. Values of secrets are left out of all of it.
-
-Not here: which errors are bugs, what the user is told, and the exit code (cli/main.py).
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 Everything lies in `.clusterddp/` at the project's root, which ignores itself in git. Nothing is made before
 it is needed, so looking at runs in a strange folder leaves no trace.
-
-Not here: which files are synced (sync/project_files.py) and how (sync/send_code.py). Hosts are the truth about runs;
-the index kept here only says where to look first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """project.json: read strictly; and where the project lies by it, so that a copied folder is told from a renamed one.
 
 The folder is kept with an HMAC by the user's key, so that no path that an archive brought along is looked at.
-
-Not here: what the project does with it (project.py).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 An archive can bring such a folder along, with links in it that lead to the user's own files. So every folder in it has
 to be a real one, and a file is opened where it lies.
-
-Not here: what the files hold (project.py and those who write them).
 """
 
 from __future__ import annotations

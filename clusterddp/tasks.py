@@ -10,7 +10,6 @@
 
 Each makes a ``Cluster`` over the connections, calls one of its methods, and ends what it has opened; the connections
 stay the caller's. ``clusterddp.fabfile`` has them as tasks of the program ``fab``.
-Not here: anything the operations themselves do.
 """
 
 from __future__ import annotations

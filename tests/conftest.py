@@ -1,4 +1,4 @@
-"""Fixtures every test may use: labs of real machines. Not covered: fixtures of single test files."""
+"""Fixtures every test may use: labs of real machines."""
 
 from __future__ import annotations
 

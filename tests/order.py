@@ -1,8 +1,6 @@
 """The order in which pytest-xdist gets test files: longest first by recorded seconds, so that none ends late.
 
-    make durations      # runs the tests and records anew
-
-Not covered: the order of tests within a file, which stays.
+make durations      # runs the tests and records anew
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small wheels, made here: what an index would have. Not covered: building packages."""
+"""Small wheels, made here: what an index would have."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a check is, what a need of checks is, and what they say: values only.
-
-Not here: the checks (``catalog/``, a file a subject), what they need (``needs``), running them (``engine``), gathering
-what they judge (clusterddp/probe/gather.py).
-"""
+"""What a check is, what a need of checks is, and what they say: values only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What checks need, an entry each: what a host is asked, how its answer is read, what is said where it is missing.
 
 A need that only one file's checks have may stand beside them (``catalog/``); nothing else has to know of it.
-Not here: asking, and what several hosts tell together (clusterddp/probe/gather.py).
 """
 
 from __future__ import annotations

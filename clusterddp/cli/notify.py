@@ -1,7 +1,4 @@
-"""``run --notify``: a command here, or a URL, is told how a run fares while this terminal follows it.
-
-Not here: what is told (attach.py); a URL that the run's own hosts tell (remote/supervisor/webhook_process.py).
-"""
+"""``run --notify``: a command here, or a URL, is told how a run fares while this terminal follows it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Files and environments that options name: looked at before any host is touched.
-
-Not here: what an option's value may be (launch/option_values.py), and how click reads it (options.py).
-"""
+"""Files and environments that options name: looked at before any host is touched."""
 
 from __future__ import annotations
 

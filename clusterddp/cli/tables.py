@@ -3,8 +3,6 @@
 A terminal that is wide enough gets a line a row, one that is narrower two, and one that is narrower still a block a
 row. Everything else, a pipe or a file, gets a line a row and a header for awk: one word a column, no blank in a cell
 but the last one's, whatever their width.
-
-Not here: what stands in the rows (run_tables.py, doctor_tables.py, up_tables.py).
 """
 
 from __future__ import annotations

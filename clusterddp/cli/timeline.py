@@ -1,7 +1,7 @@
 """``run --timeline FILE``: collects where a start's time goes, and writes it when the run is no longer followed.
 
 What hosts are asked is logged with its duration to the logger ``clusterddp.spans`` (hosts/spans.py); the steps of
-this machine are those that the progress line names. Not here: the drawing (runs/timeline.py).
+this machine are those that the progress line names.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ An answer echoes this process' nonce, so whoever answered knows the address: ran
 all. The others may only leave when they know that, which a ``complete`` announcement with their own nonce tells
 them. It is repeated until each has said ``done``. A last word can always be lost, so rank 0 stays no longer than
 ``LINGER``: thirty repeats, of which one has to come through.
-
-Not here: datagrams (message.py), sockets (segment.py).
 """
 
 from __future__ import annotations

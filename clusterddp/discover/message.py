@@ -11,8 +11,6 @@
 
 A nonce names each process; ``to`` is the nonce of the one spoken to. What decides anything carries a nonce that its
 hearer has drawn itself, so a recorded datagram decides nothing. ``turn`` counts announcements; an answer echoes it.
-
-Not here: who says what when (announcer.py, seeker.py), sockets (segment.py).
 """
 
 from __future__ import annotations

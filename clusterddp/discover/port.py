@@ -1,4 +1,4 @@
-"""A TCP port of this machine for MASTER_PORT. Not here: who is told of it."""
+"""A TCP port of this machine for MASTER_PORT."""
 
 from __future__ import annotations
 

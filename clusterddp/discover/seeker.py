@@ -2,8 +2,6 @@
 
 Every announcement is answered, for rank 0 learns from it who is still there. A rank leaves when a ``complete``
 announcement holds its own nonce: nobody could have recorded that one earlier.
-
-Not here: datagrams (message.py), sockets (segment.py), rank 0 (announcer.py).
 """
 
 from __future__ import annotations

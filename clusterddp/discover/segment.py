@@ -2,8 +2,6 @@
 
 Both ways go by multicast, to one fixed group and UDP port, so a firewall needs one rule and no address. The hop
 limit is 1: no router passes it on. Several ranks may share a machine.
-
-Not here: what is said (message.py), who says it when.
 """
 
 from __future__ import annotations

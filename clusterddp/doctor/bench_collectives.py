@@ -2,9 +2,6 @@
 
 When its all-reduces fail or are far too slow, smaller groups tell the host at fault: neighbours first, then each
 host of a bad group with one of a good group. Who is in bad groups only is named.
-
-Not here: the run (rehearsal.play), what was told (facts/bench_results.py), what it means
-(checks/catalog/collectives.py).
 """
 
 from __future__ import annotations

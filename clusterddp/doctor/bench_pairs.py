@@ -3,9 +3,6 @@
 The operator releases each round over the open connections, so nothing depends on clocks; within a round no host
 is in two pairs. A pair that looks slow is measured again with nobody beside it, and the best counts: what disturbs
 only takes speed away.
-
-Not here: what all hosts do together (doctor/bench_collectives.py), the pairs of a round (facts/bench_schedule.py), the
-streams (remote/probes/bandwidth.py), judging (checks/catalog/performance.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The doctor's whole look at a cluster: ask its hosts, rehearse and measure where checks need that, judge.
-
-Not here: asking (probe/gather.py), the judgement (checks/engine.py), the rehearsal and the bench (beside this file).
-"""
+"""The doctor's whole look at a cluster: ask its hosts, rehearse and measure where checks need that, judge."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 ``play`` is that run, whatever the program; ``rehearse`` is the doctor's last check. The programs are in
 remote/builtin, so that the hosts have them already; they run inside the spool, which is removed afterwards.
-
-Not here: what the doctor makes of it (checks/catalog/rehearsal.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The doctor's findings as one self-contained HTML page: a string, nothing to load, no script.
 
 What is judged is judged elsewhere (checks/). Colour never speaks alone: every mark and every cell has a sign or a
-number too. Not here: the terminal's view of the same (cli/doctor_tables.py).
+number too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The same environment on every host: what each lacks is sent, built there once, and proved equal.
-
-Not here: which wheels (wheels.py), building (remote/environment/install_operations.py).
-"""
+"""The same environment on every host: what each lacks is sent, built there once, and proved equal."""
 
 from __future__ import annotations
 

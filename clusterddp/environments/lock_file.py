@@ -2,8 +2,6 @@
 
 ``uv.lock``, ``pylock.toml`` and ``requirements.txt`` all become a pylock (PEP 751) by uv, which alone talks to indexes;
 what no wheel can be had of (source distributions, folders, git) is refused by name.
-
-Not here: having the wheels on this machine (wheels.py), bringing them to hosts (install.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The environments on every host: listed, and those that are old removed.
-
-Not here: what may be removed on a host (remote/environment/removal.py), asking the user (cli/commands/down.py).
-"""
+"""The environments on every host: listed, and those that are old removed."""
 
 from __future__ import annotations
 

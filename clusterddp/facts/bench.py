@@ -1,7 +1,4 @@
-"""What ``doctor --bench`` has measured, as frozen values.
-
-Not here: measuring (clusterddp/bench.py), judging (clusterddp/checks/catalog/performance.py, collectives.py).
-"""
+"""What ``doctor --bench`` has measured, as frozen values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The bench's schedule: rounds of pairs in which no host is twice, so that no network card is shared.
 
 Pure. The circle method: one host stays, the others go round; every pair meets exactly once.
-
-Not here: measuring (clusterddp/bench.py), what the speeds mean (speeds.py).
 """
 
 from __future__ import annotations

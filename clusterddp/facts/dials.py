@@ -1,7 +1,6 @@
 """Results of TCP dials between pairs of hosts, and the matrix the doctor draws of them.
 
-Pure. Not here: dialling (remote/probes/reachability.py, clusterddp/probe/dial_hosts.py), judging (clusterddp/checks),
-drawing (cli/doctor_tables.py).
+Pure.
 """
 
 from __future__ import annotations

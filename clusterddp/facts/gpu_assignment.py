@@ -1,6 +1,6 @@
 """Which GPUs each node takes: ``--gpus``, ``clusterddp_gpus``, and nodes that share one machine.
 
-Pure over inventory entries and facts. Not here: what is wrong with a host's GPUs (checks/catalog/gpus.py).
+Pure over inventory entries and facts.
 """
 
 from __future__ import annotations

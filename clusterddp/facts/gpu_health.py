@@ -1,7 +1,4 @@
-"""The health of a host's NVIDIA GPUs as frozen values, checked field by field when read.
-
-Not here: asking (remote/probes/gpu_health.py), judging (clusterddp/checks).
-"""
+"""The health of a host's NVIDIA GPUs as frozen values, checked field by field when read."""
 
 from __future__ import annotations
 

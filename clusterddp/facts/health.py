@@ -1,7 +1,4 @@
-"""The health of a host beyond its facts, as frozen values, checked field by field when read.
-
-Not here: asking (remote/probes/health.py), judging (clusterddp/checks).
-"""
+"""The health of a host beyond its facts, as frozen values, checked field by field when read."""
 
 from __future__ import annotations
 

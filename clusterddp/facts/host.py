@@ -1,7 +1,6 @@
 """Facts of a host as frozen values, read from its JSON.
 
 A host's words are not trusted: every field's type and shape is checked here, so that the rest may rely on it.
-Not here: judging facts (gpus.py, network.py), getting them (clusterddp/probe/dial_hosts.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The paths that a job's environment names on a host.
-
-Not here: whether they are there (remote/probes/health.py), judging it (clusterddp/checks).
-"""
+"""The paths that a job's environment names on a host."""
 
 from __future__ import annotations
 

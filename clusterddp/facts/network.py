@@ -4,8 +4,6 @@ Pure: which networks come into question, what has to be dialled to prove them, a
 A candidate gives every node one address. They are: each network in which all nodes have an address; the addresses
 that the operator's connections came to (routed networks, clouds that give every machine a network of its own); the
 addresses of an interface that has the same name everywhere. What is true of them only the dials tell.
-
-Not here: dialling (remote/probes/reachability.py, clusterddp/probe/dial_hosts.py), bandwidth.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ The measure is what a healthy host reaches with its best partner, the median of 
 host, which is part of most pairs of a small cluster, does not make slowness the rule. Among MANY healthy ways one
 is low that is NOTABLE below their median and more than Z robust deviations; among fewer their scatter tells little,
 and only what is below LOW of the measure is low.
-
-Not here: measuring (clusterddp/bench.py), the words about it (clusterddp/checks/catalog/performance.py).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ An answer is JSON, and JSON of a few bytes can be a large value: ``[],`` takes t
 memory. So what a text would take is reckoned first, by counting its signs, and a text that would take more than its
 limit is refused unread. An ordinary answer may take MEMORY. Few operations need more: those whose answer grows with the
 number of files that the operator itself asks about say so where they are called, by ``Limit.of_files``.
-
-Not here: how frames become the bytes (client.py), what the fields of an answer must be (who asks).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One request to a helper, as its answers come in: no more is kept of them than was granted.
-
-Not here: who waits for them (client.py).
-"""
+"""One request to a helper, as its answers come in: no more is kept of them than was granted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A question to many hosts at once that is not held up by hosts that show no sign of life.
-
-Not here: the question (the caller's), what a host's silence means for a run (runs/).
-"""
+"""A question to many hosts at once that is not held up by hosts that show no sign of life."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A container's image or a system's package may lie in a folder that this user cannot write. What lies in the cache is
 sent to hosts and runs there, so it is read only from a folder and a file that nobody else can write.
-
-Not here: what it is, and whether it still holds (zipapp.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A path with a smaller MTU than its ends believe carries the login, and swallows the helper. Asked only when the helper
 did not start: a second connection to ``cat``, and messages that grow, each sent whole and awaited. Needs no root.
-Not here: the same between hosts (remote/probes/dial.py).
 """
 
 from __future__ import annotations

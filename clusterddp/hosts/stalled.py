@@ -1,6 +1,6 @@
 """Closes connections whose writes are stuck; the thread blocked in the write cannot do that itself.
 
-A host may be gone without a sign, or send and never read. Not here: a host that is waited for and silent (client.py).
+A host may be gone without a sign, or send and never read.
 """
 
 from __future__ import annotations

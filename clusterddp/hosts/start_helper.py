@@ -1,7 +1,4 @@
-"""The first words on a new pipe: from a login shell's noise to the helper's hello.
-
-Not here: the bytes sent first (hosts/zipapp.py), what is spoken afterwards (hosts/client.py).
-"""
+"""The first words on a new pipe: from a login shell's noise to the helper's hello."""
 
 from __future__ import annotations
 

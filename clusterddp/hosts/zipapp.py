@@ -1,7 +1,4 @@
-"""The remote code as one zipapp, and the first bytes of a connection that put it on a host.
-
-Not here: opening the connection (connection.py) and speaking with the helper (hosts/client.py).
-"""
+"""The remote code as one zipapp, and the first bytes of a connection that put it on a host."""
 
 from __future__ import annotations
 

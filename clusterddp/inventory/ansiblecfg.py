@@ -1,7 +1,4 @@
-"""Settings of ``ansible.cfg`` that would change a connection: we do not read them, but say so.
-
-Not here: reading them. The inventory and ~/.ssh/config say how to connect; a third place would hide it.
-"""
+"""Settings of ``ansible.cfg`` that would change a connection: we do not read them, but say so."""
 
 from __future__ import annotations
 

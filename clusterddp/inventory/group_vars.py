@@ -2,7 +2,7 @@
 
 Weakest first: the file's ``all`` vars, its groups' vars, ``group_vars/all``, ``group_vars/`` of the groups, the host's
 own, ``host_vars/``. Groups come by depth, then ``ansible_group_priority``, then name. A stronger value replaces the
-weaker whole. Not here: our two variables that are joined over groups (variables.py gets the layers for them).
+weaker whole.
 """
 
 from __future__ import annotations

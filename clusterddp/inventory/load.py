@@ -1,7 +1,4 @@
-"""Reading an inventory: from a file, or the built-in one of two nodes on this machine.
-
-Not here: ``ansible.cfg``, which is not read, and ``~/.ssh/config`` (connection.py).
-"""
+"""Reading an inventory: from a file, or the built-in one of two nodes on this machine."""
 
 from __future__ import annotations
 

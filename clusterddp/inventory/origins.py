@@ -1,6 +1,6 @@
 """Hosts from what people have beside inventories: ssh_config, and host files of Slurm, DeepSpeed and MPI. Pure.
 
-Out comes the commented inventory that ``init`` writes. Not here: which file is meant (cli/commands/init.py).
+Out comes the commented inventory that ``init`` writes.
 """
 
 from __future__ import annotations

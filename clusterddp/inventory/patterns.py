@@ -2,7 +2,7 @@
 
 A range of host names as an inventory spells it, ``gpu[02:05]``, is taken too: our own messages name hosts so. Behind a
 group's name it is Ansible's places in the group, unless it has leading zeros, which no place has. A part that matches
-nothing is passed over as in Ansible, but named. Not here: the error when nothing is left.
+nothing is passed over as in Ansible, but named.
 """
 
 from __future__ import annotations

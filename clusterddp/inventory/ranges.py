@@ -1,7 +1,7 @@
 """Host keys of an inventory: ranges (``gpu[01:16]``, ``n[a:c]``, ``x[0:8:2]``) and a port behind a colon.
 
 Ansible's meaning, but what Ansible passes over in silence (a range that is empty, that counts down, that
-begins with several letters) is refused. Not here: whether a name is fit for a host (validate.py).
+begins with several letters) is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading merged variables by name: one method a kind of value, each error with place, value and remedy.
 
 A variable that is unset or null is None. Jinja and Ansible's tags are errors here, because a variable read here is
-one we use. Not here: which variables there are and what they mean (variables.py).
+one we use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The groups and hosts of an inventory file, before any variable is merged.
 
 The order of groups and hosts and the place of every variable are kept, as Ansible's YAML plugin has them.
-Not here: group_vars/ and host_vars/ (varsfiles.py), merging (merge.py).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Whoever names an inventory trusts those who may write it; they, the user and root are the ones whose variables beside it
 are read. A path that was only kept for later is followed over no other user's link, so it leads where it led.
-
-Not here: whether a user has named it (consent.py), and what stands in it.
 """
 
 from __future__ import annotations

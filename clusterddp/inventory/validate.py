@@ -1,7 +1,7 @@
 """Validation of names, addresses and shell lines of an inventory.
 
 Host names become folder names and parts of printed lines; users and addresses become arguments of ``ssh``.
-Each check raises :class:`InventoryError` with the place. Not here: which variable holds what (variables.py).
+Each check raises :class:`InventoryError` with the place.
 """
 
 from __future__ import annotations

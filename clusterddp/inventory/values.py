@@ -1,7 +1,4 @@
-"""What an inventory is to the rest of the program: frozen values, no YAML, no files.
-
-Not here: how they are read (load.py, variables.py).
-"""
+"""What an inventory is to the rest of the program: frozen values, no YAML, no files."""
 
 from __future__ import annotations
 

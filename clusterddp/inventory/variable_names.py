@@ -1,7 +1,4 @@
-"""Which variables we read, and what to say about a ``clusterddp_`` name that is none of them.
-
-Not here: what their values may be (variables.py).
-"""
+"""Which variables we read, and what to say about a ``clusterddp_`` name that is none of them."""
 
 from __future__ import annotations
 

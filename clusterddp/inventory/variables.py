@@ -1,7 +1,4 @@
-"""A host's variables, read into a :class:`HostEntry`: which there are, what they mean and what they may be.
-
-Not here: merging (merge.py), whether the SSH arguments can be honoured (connection.py), anything a host knows.
-"""
+"""A host's variables, read into a :class:`HostEntry`: which there are, what they mean and what they may be."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Variables from ``group_vars/`` and ``host_vars/`` beside the inventory file.
 
 Which files count, and their order, are Ansible's: the first of NAME, NAME.yml, NAME.yaml and NAME.json; a folder
-stands for all such files in it, sorted. Not here: merging them with the rest (merge.py).
+stands for all such files in it, sorted.
 """
 
 from __future__ import annotations

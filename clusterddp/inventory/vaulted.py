@@ -1,7 +1,4 @@
-"""Values that are encrypted one by one (``!vault``) in a YAML text: where they stand, and plain ones in their place.
-
-Not here: decrypting them (provision/inventory.py).
-"""
+"""Values that are encrypted one by one (``!vault``) in a YAML text: where they stand, and plain ones in their place."""
 
 from __future__ import annotations
 

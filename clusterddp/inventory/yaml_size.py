@@ -3,8 +3,6 @@
 A few lines of aliases of aliases mean a thousand million values. They are shared while they are read, but whoever walks
 through them, to write, redact or compare them, meets each of them; merge keys are copied as they are read. So the
 nodes are counted as often as they would be met, each looked at once, before anything is made of them.
-
-Not here: how deep a text itself is nested (yamlfile.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Built over PyYAML's safe resolver; tags of Ansible's (``!vault``, ``!unsafe``) become :class:`Opaque`.
 Duplicate keys are recorded, not judged: the last one wins, as in Ansible, and the caller decides.
-Not here: what the keys mean (tree.py, variables.py).
 """
 
 from __future__ import annotations

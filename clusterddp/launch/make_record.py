@@ -1,8 +1,4 @@
-"""What a run writes down of itself when it starts: enough to tell it from others, and to start it again as it was.
-
-Not here: what the record is (remote/shared/run/run_record.py), comparing two (runs/difference.py), starting one again
-(launch/repeat.py).
-"""
+"""What a run writes down of itself when it starts: enough to tell it from others, and to start it again as it was."""
 
 from __future__ import annotations
 

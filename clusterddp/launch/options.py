@@ -1,8 +1,4 @@
-"""What a user can say about a run.
-
-Not here: how the words are written on a command line (cli/), the script itself (launch/script.py), what hosts make of
-it all (launch/prepare.py).
-"""
+"""What a user can say about a run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a start does while it still connects: looks at the project's files, asks each host that is open for its facts.
 
 A host that takes long to log in keeps nobody waiting but itself. Imported before any host is waited for, so what is
-dear it imports beside that. Not here: what follows from it (launch/prepare.py).
+dear it imports beside that.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A check that fails on a host refuses it with its words, rather than that the job hangs. Of the warnings only those are
 told that a user would want to know before every run.
-
-Not here: asking the hosts (probe/dial_hosts.py, probe/gather.py), the judgements (checks/).
 """
 
 from __future__ import annotations

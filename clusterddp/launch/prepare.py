@@ -1,7 +1,4 @@
-"""From open hosts to a launch plan: facts, network, the same code on every host, one node each.
-
-Not here: opening connections (api.py) and starting what was planned (launchers/).
-"""
+"""From open hosts to a launch plan: facts, network, the same code on every host, one node each."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The logs of a run: selecting, merging and showing the lines of many hosts.
 
-    Selection → tail on each host → frames → checked → Merge → Renderer → bytes
-
-Not here: opening streams (the caller has the hosts), what a run's end means (runs/verdict_lines.py).
+Selection → tail on each host → frames → checked → Merge → Renderer → bytes
 """
 
 from __future__ import annotations

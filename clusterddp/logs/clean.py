@@ -1,7 +1,4 @@
-"""Removing from hosts' text what a terminal would obey, hide or turn round: of escape sequences colour alone is left.
-
-Not here: carriage returns and newlines; lines.py has dealt with them. Which characters those are: text/printable.py.
-"""
+"""Strike from hosts' text what a terminal would obey, hide or turn round; of escape sequences colour alone is left."""
 
 from __future__ import annotations
 

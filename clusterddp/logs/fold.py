@@ -3,8 +3,6 @@
 The lines of a worker, out and err together, keep their order, and none is lost or comes twice. Lines fold where text,
 stream, attempt and start of the workers are the same. torchrun's own lines, and those of a worker whose rank is not
 known yet, stand for themselves.
-
-Not here: what a folded line looks like (render.py), who asks again when time has passed (the caller of ``wait``).
 """
 
 from __future__ import annotations

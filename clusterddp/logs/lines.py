@@ -3,8 +3,6 @@ r"""Splitting one file's bytes into lines as they come: the same lines however t
 A line ends with ``\n`` or ``\r\n``. A lone ``\r`` ends a redraw: text that the next one is drawn over. On a
 terminal each redraw shows for its moment; elsewhere one is shown every 10 s of recorded time, and the last.
 A line over 8 MiB goes on as another line, and so do the unfinished lines of a host that hold too much together.
-
-Not here: what a line looks like (render.py, screen.py).
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A thread a host reads its stream into a short queue; a full queue makes that host wait, and nobody else. While
 a host is in its past the others' newer lines wait for it; one that stays silent is waited for no longer. A
 broken stream is opened again where it ended, so nothing is lost and nothing comes twice.
-
-Not here: how to open a stream (the caller's), what lines look like (render.py).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Bulk output is labelled a chunk at a time; lines are looked at one by one only where something in them asks
 for it.
-
-Not here: terminals (screen.py).
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@
     <folder>/<attempt>/agent-gpu01.out            torchrun's own
 
 A second time goes on where the files end. What the log limit took is a hole, unless an earlier save has it.
-Not here: which lines, and from where (selection.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Gather what the doctor's checks judge, and what a log's known messages point to.
 
 Facts, health and dials are asked of all hosts at once; only what some check needs is asked at all.
-Not here: the judgements (checks/), the messages (runs/known_messages/), what is printed (cli/doctor_tables.py).
 """
 
 from __future__ import annotations

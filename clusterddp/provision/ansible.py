@@ -1,7 +1,4 @@
-"""Ansible's own programs: where they are, what to do without them, a playbook run at the user's terminal.
-
-Not here: which playbook is ours and what it mends (playbooks.py).
-"""
+"""Ansible's own programs: where they are, what to do without them, a playbook run at the user's terminal."""
 
 from __future__ import annotations
 

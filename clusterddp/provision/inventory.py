@@ -2,8 +2,6 @@
 
 ``up`` has `ansible-inventory` convert one, and `ansible-vault` decrypt those ``!vault`` values that we use, and
 remembers what comes out, so later commands run neither Ansible nor a script.
-
-Not here: which files those are (inventory/load.py raises ForeignInventory).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Letting hosts that did not answer at an elastic run's start join it later, while a terminal follows the run.
-
-Not here: how a host joins (launch/ssh/join.py).
-"""
+"""Letting hosts that did not answer at an elastic run's start join it later, while a terminal follows the run."""
 
 from __future__ import annotations
 

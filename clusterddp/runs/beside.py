@@ -1,7 +1,4 @@
-"""The folders beside a project's workdir on every host: listed, removed.
-
-Not here: what may be removed (remote/workdir/other_workdirs.py), asking the user (cli/commands/down.py).
-"""
+"""The folders beside a project's workdir on every host: listed, removed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which run a command means: by id, prefix, name, or none; and whose runs it may end. Pure.
-
-Not here: what hosts tell of runs (runs/run_view.py).
-"""
+"""Which run a command means: by id, prefix, name, or none; and whose runs it may end. Pure."""
 
 from __future__ import annotations
 

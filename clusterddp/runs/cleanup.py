@@ -1,7 +1,4 @@
-"""``down``'s cleaning of hosts, and finding processes of runs that have no supervisor.
-
-Not here: stopping runs (runs/run.py), what may be removed (remote/cleanup/uninstall.py).
-"""
+"""``down``'s cleaning of hosts, and finding processes of runs that have no supervisor."""
 
 from __future__ import annotations
 

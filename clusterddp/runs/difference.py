@@ -1,7 +1,4 @@
-"""What tells two runs apart, by what each wrote down of itself when it started. Pure.
-
-Not here: the lines of their code (sync/code_diff.py). Values of secrets are in no record.
-"""
+"""What tells two runs apart, by what each wrote down of itself when it started. Pure."""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ others when they say nothing either. What is left out so is told.
 Each host is asked for a sign of life as soon as workers of any host have ended, which is before the verdict: so by then
 it is known who says nothing. Where the hosts that answer cannot tell how the run ended, a silent one may: only its
 connection may be dead, and it is asked over a new one.
-
-Not here: how the run ended (runs/run_view.py), the streams (logs/merge.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What the worker that failed first has said of it, as a failed run ends with it: as many lines as matter.
-
-Not here: which worker that is (remote/shared/verdict/judge.py), where its host finds the text
-(remote/logs/last_words.py).
-"""
+"""What the worker that failed first has said of it, as a failed run ends with it: as many lines as matter."""
 
 from __future__ import annotations
 

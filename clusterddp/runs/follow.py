@@ -1,8 +1,4 @@
-"""Following a run: its log events as they come, then its verdict.
-
-Not here: merging and drawing lines (logs/), who failed first (runs/verdict_lines.py), ending the other hosts when one
-has failed (the supervisors do that among themselves: remote/control/leader.py).
-"""
+"""Following a run: its log events as they come, then its verdict."""
 
 from __future__ import annotations
 

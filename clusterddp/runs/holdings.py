@@ -1,7 +1,4 @@
-"""What hosts hold of ours in this account, and its removal: for ``down --everything``, and what ``down`` leaves.
-
-Not here: what is ours on a host (remote/cleanup/holdings.py), asking the user (cli/commands/down.py).
-"""
+"""What hosts hold of ours in this account, and its removal: for ``down --everything``, and what ``down`` leaves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Lease renewal for ``--on-disconnect stop``: every host of the run is told that the operator is still there.
 
 One host that hears it is enough, the supervisors tell each other; they stop the run after 60 s without one.
-Not here: what happens then (remote/supervisor/stop_conditions.py).
 """
 
 from __future__ import annotations

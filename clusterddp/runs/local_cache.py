@@ -1,7 +1,4 @@
-"""How the project's runs ended, as it was seen here: ``.clusterddp/verdicts/RUN.json``. It tells when no host does.
-
-Not here: which copy of a verdict counts (remote/shared/verdict/verdict_record.py).
-"""
+"""How the project's runs ended, as it was seen here: ``.clusterddp/verdicts/RUN.json``. It tells when no host does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which packages a run's script spent long importing, and what naming them in clusterddp_preload would save.
-
-Not here: measuring it on the host (remote/fork_server/import_times.py).
-"""
+"""Which packages a run's script spent long importing, and what naming them in clusterddp_preload would save."""
 
 from __future__ import annotations
 

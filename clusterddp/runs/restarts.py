@@ -2,8 +2,6 @@
 
 A round is a start of the workers by torchrun, after a failure or because hosts left or joined; counted from 0. Where
 torchrun does not number them (c10d), each host's own count stands for it.
-
-Not here: when to tell it (runs/watch.py).
 """
 
 from __future__ import annotations

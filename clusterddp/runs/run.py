@@ -1,6 +1,6 @@
 """One run, live or past: its lines, its status, its end.
 
-The hosts hold its truth; this holds how to ask them. Not here: starting one (api.py).
+The hosts hold its truth; this holds how to ask them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Runs as their hosts' spools tell them: its state, its verdict, its status as JSON. Pure.
-
-Not here: asking the hosts (api.py), which run a command means (runs/choose.py), who failed first
-(runs/verdict_lines.py).
-"""
+"""Runs as their hosts' spools tell them: its state, its verdict, its status as JSON. Pure."""
 
 from __future__ import annotations
 

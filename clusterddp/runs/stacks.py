@@ -1,7 +1,4 @@
-"""The workers' Python stacks: parsing what the hosts send, and grouping workers with equal stacks. Pure.
-
-Not here: how a host finds them out (remote/processes/stacks.py), drawing them (cli/run_tables.py).
-"""
+"""The workers' Python stacks: parsing what the hosts send, and grouping workers with equal stacks. Pure."""
 
 from __future__ import annotations
 

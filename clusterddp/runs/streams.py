@@ -1,7 +1,4 @@
-"""The streams of lines of a run's hosts, and whether anything still comes from who sends them.
-
-Not here: merging them (logs/merge.py), which of them are waited for in the end (runs/ending.py).
-"""
+"""The streams of lines of a run's hosts, and whether anything still comes from who sends them."""
 
 from __future__ import annotations
 

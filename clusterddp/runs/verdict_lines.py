@@ -1,8 +1,4 @@
-"""How a run ended, for its user: the judgement that hosts make too, with what helps. Pure.
-
-Not here: the judgement (remote/shared/verdict/judge.py), which copy of a verdict counts
-(remote/shared/verdict/verdict_record.py).
-"""
+"""How a run ended, for its user: the judgement that hosts make too, with what helps. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Waiting for a run's end without reading its lines: its hosts are asked twice a second.
 
 A host that is silent already when the command begins holds it up no more than one that falls silent later.
-
-Not here: who follows its lines too (runs/follow.py).
 """
 
 from __future__ import annotations

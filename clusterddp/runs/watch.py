@@ -1,8 +1,6 @@
 """Beside a run that is followed: tells when its workers are started again, and why, and when all of them are silent.
 
 The hosts are asked in a thread of its own, only when there is something to ask: one of them may not answer for long.
-
-Not here: what is said of a round (runs/restarts.py), another attempt, which the follower itself tells (runs/follow.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A host's login shell on the user's own terminal: keys there, the screen here, until the shell ends.
 
-``~.`` at the beginning of a line hangs up, as with ssh. Not here: what runs on the host (remote/shell/terminal.py).
+``~.`` at the beginning of a line hangs up, as with ssh.
 """
 
 from __future__ import annotations

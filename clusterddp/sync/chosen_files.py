@@ -2,8 +2,6 @@
 
 One source becomes the destination; several, or any with a destination that ends in ``/``, go below it by name; of a
 source that ends in ``/`` its contents go. Nothing is left out by rules; links inside a source stay links.
-
-Not here: the project's own code (files.py).
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.

@@ -1,8 +1,6 @@
 """Bringing files to a folder on hosts, beside the project's code: data, weights, whatever a user or we put there.
 
 As a sync, by chunks; but nothing there is removed, and what differs and was not pushed is refused by the host.
-
-Not here: which files (chosen_files.py); what a host refuses (remote/user_files/push_operations.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The project's files and commit, by git.
-
-Not here: which of the files are synced (sync/project_files.py).
-"""
+"""The project's files and commit, by git."""
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
 # ruff: noqa: PTH118

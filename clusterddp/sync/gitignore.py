@@ -1,7 +1,4 @@
-"""The files below a folder outside git, without those that its .gitignore files name, by git's own rules.
-
-Not here: git projects, which git lists (sync/git.py).
-"""
+"""The files below a folder outside git, without those that its .gitignore files name, by git's own rules."""
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
 # ruff: noqa: PTH118, PTH123

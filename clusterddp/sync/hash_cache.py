@@ -1,6 +1,6 @@
 """The hash cache: hashes of earlier scans, so that only changed files are read again.
 
-A hash is good while the file's size, times and inode are the same. Not here: which files (sync/project_files.py).
+A hash is good while the file's size, times and inode are the same.
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.

@@ -2,8 +2,6 @@
 
 What a job never misses is passed over: caches, environments, packages that were built, hidden files, and whatever is
 small. Only so many files are looked at that nobody waits for it.
-
-Not here: what is synced (sync/project_files.py).
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.

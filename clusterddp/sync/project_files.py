@@ -6,8 +6,6 @@ elsewhere all that no .gitignore names (sync/gitignore.py). Everything left out 
 
 Code is what git tracks, and files of a program by their names: it is the same on all hosts. All else is data, of which
 hosts may have versions of their own (remote/workdir/data.py).
-
-Not here: bringing them to hosts (sync/send_code.py).
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.

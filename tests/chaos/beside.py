@@ -1,7 +1,4 @@
-"""Scenarios that mostly wait, played in threads beside the rest of the suite.
-
-Not covered: what they do (test_lost.py).
-"""
+"""Scenarios that mostly wait, played in threads beside the rest of the suite."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The chaos suite's arena, and the table at its end.
-
-Not covered: how often and with which dice (rounds.py), what a scenario is (scene.py).
-"""
+"""The chaos suite's arena, and the table at its end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What holds after every scenario, whatever was done: no process left, nothing half written, every line once.
-
-Not covered: exit codes and messages, which each scenario states itself.
-"""
+"""What holds after every scenario, whatever was done: no process left, nothing half written, every line once."""
 
 from __future__ import annotations
 

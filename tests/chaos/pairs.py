@@ -2,8 +2,6 @@
 
 Three hosts, `--nnodes 2:3 --relaunch 2`. The workers say on and on which attempt they are in, and when, by the clock
 that all hosts of this machine have in common; when they are let go they leave something behind that has to be cleared.
-
-Not covered: what plays them (test_pairs.py).
 """
 
 from __future__ import annotations

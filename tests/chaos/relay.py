@@ -1,6 +1,6 @@
 """Hands on every connection and datagram to somebody else: `relay.py ADDRESS PORT TARGET TARGETPORT FILE`.
 
-The file grows by a byte for each piece that went through, either way. Not covered: anything clever.
+The file grows by a byte for each piece that went through, either way.
 """
 
 from __future__ import annotations

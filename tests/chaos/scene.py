@@ -1,7 +1,4 @@
-"""One scenario under way: who acts, on which hosts, by which chance, what was done to them and what the user saw.
-
-Not covered: what must hold afterwards (invariants.py), what a lab can do to its hosts (tests/lab).
-"""
+"""One scenario under way: who acts, on which hosts, by which chance, what was done to them and what the user saw."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 That a follower has not waited for a stream is seen by what it never says: "interrupted" would be said of a silent host
 after its limit of half a minute, and nobody here heals a host before the follower has ended. When it has ended is
 compared with when the first host wrote the verdict.
-
-Not covered: hosts that lose each other without a relaunch, which takes a minute (test_lost.py).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Two nodes and a spare, on hosts of their own beside the rest of the suite. Whatever happens no two attempts run at once
 on any hosts, there is a verdict, and nothing is left.
-
-Not covered: messages that are lost and leads that die (test_protocol.py), networks (test_lost.py).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 words, folder, variables, files, session and terminal that it was given, whose interpreter has begun before.
 `test_forked.py` holds it to the real one. Where the start itself is the point, or the variables are some that an
 interpreter reads at its start, or another program comes before it, take `subprocess.Popen`: `popen` chooses.
-
-Not covered: what the process shows of itself in ``/proc/PID/cmdline`` and ``environ``, which are its server's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A user at a terminal: a home, a project folder, and real `clusterddp` processes started there.
-
-Not covered: the machines (tests/lab).
-"""
+"""A user at a terminal: a home, a project folder, and real `clusterddp` processes started there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command that ends badly has said, and shells to give it in. Not covered: what a good one prints (cli.py)."""
+"""What a command that ends badly has said, and shells to give it in."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Programs whose children leave in every way a process can; each prints ``<kind> <pid>``.
 
-They run as the agent of a node (runs_started.running). Not covered: which of them are found (test_sweep).
+They run as the agent of a node (runs_started.running).
 """
 
 from __future__ import annotations

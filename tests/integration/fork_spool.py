@@ -1,7 +1,4 @@
-"""A spool with a fork server, as the supervisor starts one: what its shim starts then is forked.
-
-Not here: the supervisor and the agent (test_fork_server.py).
-"""
+"""A spool with a fork server, as the supervisor starts one: what its shim starts then is forked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cgroup of little memory, in which the kernel really kills. Not covered: machines with cgroup version 2 only."""
+"""A cgroup of little memory, in which the kernel really kills."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Hosts that cannot be used, through the real command line: one clear line, the contract's code, nothing left there.
-
-Not here: input that needs no host (test_bad_input.py), disconnects while a run starts (test_bad_start.py).
-"""
+"""Hosts that cannot be used, through the real command line: one clear line, the contract's code, nothing left there."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Bad input through the real command line, without any host: one clear line and the contract's code.
-
-Not here: hosts that cannot be used (test_bad_hosts.py), disconnects while a run starts (test_bad_start.py), words of
-the line itself (tests/unit/cli/test_main.py).
-"""
+"""Bad input through the real command line, without any host: one clear line and the contract's code."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Disconnects while a run starts: one line, the contract's code, and in the end nothing left on any host.
 
 The start is held by a setup line of the second host, once the first host's supervisor stands and waits to hear that
-all have started. Not here: what happens to a run that has started (its own tests).
+all have started.
 """
 
 from __future__ import annotations

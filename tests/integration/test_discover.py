@@ -1,8 +1,4 @@
-"""Machines that find rank 0 over a real network: the lab's, healthy and with faults.
-
-Not covered: the protocol's rarer turns (tests/unit/discover/test_protocol.py). A rank here is a process in a lab host's
-network; it uses the operator's files.
-"""
+"""Machines that find rank 0 over a real network: the lab's, healthy and with faults."""
 
 from __future__ import annotations
 

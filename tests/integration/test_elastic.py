@@ -1,8 +1,4 @@
-"""Elastic runs through the real command line, on hosts that are powered off.
-
-Not covered: agents that die on hosts that live (test_plugin.py), what a plan says of sizes
-(tests/unit/launch/test_make_plan.py).
-"""
+"""Elastic runs through the real command line, on hosts that are powered off."""
 
 from __future__ import annotations
 

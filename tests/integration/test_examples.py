@@ -1,7 +1,4 @@
-"""The examples as a user runs them: on two hosts with disks of their own, interrupted, resumed by other workers.
-
-Not covered: toy_ddp.py (test_main_job.py). GPUs are used where torch sees some.
-"""
+"""The examples as a user runs them: on two hosts with disks of their own, interrupted, resumed by other workers."""
 
 from __future__ import annotations
 

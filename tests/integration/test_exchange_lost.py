@@ -1,7 +1,6 @@
 """An agent that dies after a round was decided and before torchrun's agents have exchanged their ranks. Real torchrun.
 
 It kills itself there, by an audit hook: the handler has just put the round's number into the agent's environment.
-Not covered: agents that die later (test_plugin.py).
 """
 
 from __future__ import annotations

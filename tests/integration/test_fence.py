@@ -1,7 +1,4 @@
-"""The fence: a supervisor that stands still, is killed, or loses its fence, ends its node's part. No torchrun.
-
-Not covered: contact and its proofs (tests/unit/remote/control/test_contact.py), networks (tests/chaos).
-"""
+"""The fence: a supervisor that stands still, is killed, or loses its fence, ends its node's part. No torchrun."""
 
 from __future__ import annotations
 

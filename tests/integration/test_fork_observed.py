@@ -1,7 +1,7 @@
 """A forked worker looked at from outside, or by itself with the tools for it, shows what a started one shows.
 
 By debuggers and profilers that attach, core files, faulthandler, tracers and profilers, titles in /proc. With an empty
-torch: what is looked at here is Python's own. Not here: what a script sees by its own means (test_fork_transparency).
+torch: what is looked at here is Python's own.
 """
 
 from __future__ import annotations

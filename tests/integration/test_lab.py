@@ -1,4 +1,4 @@
-"""The lab: its hosts are machines of their own, and leave no trace. Not covered: faults, variants."""
+"""The lab: its hosts are machines of their own, and leave no trace."""
 
 from __future__ import annotations
 

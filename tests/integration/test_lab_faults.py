@@ -1,4 +1,4 @@
-"""The lab's faults, each beside a control that works. Not covered: clusterddp."""
+"""The lab's faults, each beside a control that works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lab's variants: shells, homes, networks, limits, inventories. Not covered: faults."""
+"""The lab's variants: shells, homes, networks, limits, inventories."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The lean interpreters start the same workers as the whole torch: both run, what workers and users see is compared.
-
-Not covered: what our launch makes of it, which tests with the whole torch show (test_main_job, chaos); that training
-comes to the same numbers as with the whole torch (test_examples: a worker alone has that).
-"""
+"""The lean interpreters start the same workers as the whole torch: both run, what workers and users see is compared."""
 
 from __future__ import annotations
 

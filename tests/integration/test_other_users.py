@@ -1,7 +1,4 @@
-"""Another local user of a host tries to have code of his run as the one who trains: real accounts, real connections.
-
-Not here: what is refused of a folder, and in which words (tests/unit/remote/system/test_bootstrap.py).
-"""
+"""Another local user of a host tries to have code of his run as the one who trains: real accounts, real connections."""
 
 from __future__ import annotations
 

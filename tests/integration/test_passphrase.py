@@ -1,7 +1,4 @@
-"""A private key with a passphrase: asked for once a command, whatever the number of hosts, and never again after that.
-
-Not here: which keys are offered (test_connection_trust.py).
-"""
+"""A private key with a passphrase: asked for once a command, whatever the number of hosts."""
 
 from __future__ import annotations
 

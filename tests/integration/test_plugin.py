@@ -1,7 +1,4 @@
-"""The ways agents meet, under real torchrun: the plugin, and static; on this machine, started as a launch does it.
-
-Not covered: what the nodes say to each other (test_plugin_rounds.py).
-"""
+"""The ways agents meet, under real torchrun: the plugin, and static; on this machine, started as a launch does it."""
 
 from __future__ import annotations
 

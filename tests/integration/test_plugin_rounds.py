@@ -1,7 +1,4 @@
-"""Rounds of the rendezvous plugin over torch's real TCPStore: several nodes as threads, each with its own connection.
-
-Not covered: torchrun itself (test_plugin.py); many orders of events (tests/unit/remote/rendezvous/test_rounds.py).
-"""
+"""Rounds of the rendezvous plugin over torch's real TCPStore: nodes as threads, each with its own connection."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The packages of clusterddp_preload: which are imported before the fork, which are left out, and why.
 
-Small packages are installed beside a torch that is imported in no time; the forks are real. Not here: the command
-(test_warm.py), real frameworks (tests/frameworks).
+Small packages are installed beside a torch that is imported in no time; the forks are real.
 """
 
 from __future__ import annotations

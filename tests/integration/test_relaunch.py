@@ -1,7 +1,4 @@
-"""`run --relaunch` and `--on-disconnect stop` on lab hosts: hosts lose power, operators are killed. Real torchrun.
-
-Not covered: the supervisors' decisions one by one (test_run_control).
-"""
+"""`run --relaunch` and `--on-disconnect stop` on lab hosts: hosts lose power, operators are killed. Real torchrun."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What messages tell a user to type is typed as it was printed, and does what they promise; no hosts are needed.
-
-Not here: remedies that need hosts (test_remedies_on_hosts.py), of locks (tests/unit/environments/test_lock_file.py).
-"""
+"""What messages tell a user to type is typed as it was printed, and does what they promise; no hosts are needed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the doctor tells a user to do is done as it was printed, and its check passes then; no lab is needed.
-
-Not here: other commands (test_remedies.py), remedies that need several machines (test_remedies_on_hosts.py).
-"""
+"""What the doctor tells a user to do is done as it was printed, and its check passes then; no lab is needed."""
 
 from __future__ import annotations
 

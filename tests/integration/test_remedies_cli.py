@@ -1,7 +1,4 @@
-"""What the commands and the inventory tell a user to type is typed as it was printed, on this machine alone.
-
-Not here: other rooms' remedies (test_remedies.py), those that need hosts (test_remedies_on_hosts.py).
-"""
+"""What the commands and the inventory tell a user to type is typed as it was printed, on this machine alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What `discover` tells a user to type is typed as it was printed, and the machines meet; on the loopback alone.
-
-Not here: machines on a real network (test_discover.py), other commands (test_remedies.py).
-"""
+"""What `discover` tells a user to type is typed as it was printed, and the machines meet; on the loopback alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is told of GPUs, environments, folders and playbooks is typed as it was printed; the hosts are this machine.
-
-Not here: remedies that need several machines (test_remedies_of_networks.py), other checks (test_remedies_checks.py).
-"""
+"""What is told of GPUs, environments, folders and playbooks is typed as it was printed; the hosts are this machine."""
 
 from __future__ import annotations
 

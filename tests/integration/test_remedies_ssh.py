@@ -1,7 +1,4 @@
-"""What messages about SSH tell a user to do is done as it was printed, and a real sshd lets us in.
-
-Not here: hosts of a lab (test_remedies_on_hosts.py), a passphrase that is asked for (test_passphrase.py).
-"""
+"""What messages about SSH tell a user to do is done as it was printed, and a real sshd lets us in."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The supervisors of one run among themselves: orders, leases, lost nodes, further attempts. No operator, no torchrun.
 
-The nodes are this machine's; a node is lost when its supervisor is killed or stopped. Not covered: networks that are
-cut (tests/chaos).
+The nodes are this machine's; a node is lost when its supervisor is killed or stopped.
 """
 
 from __future__ import annotations

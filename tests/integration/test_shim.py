@@ -1,7 +1,4 @@
-"""What the shim does: files, events, signals, the worker's end and its own.
-
-Not covered: what the script sees (test_shim_transparency), the hook (test_shim_hook), torchrun (test_shim_torchrun).
-"""
+"""What the shim does: files, events, signals, the worker's end and its own."""
 
 from __future__ import annotations
 

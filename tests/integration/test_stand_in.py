@@ -1,7 +1,4 @@
-"""A spare takes the place of a node that cannot be reached when a run starts. Real torchrun on lab hosts.
-
-Not here: hosts that are lost later (test_relaunch.py).
-"""
+"""A spare takes the place of a node that cannot be reached when a run starts. Real torchrun on lab hosts."""
 
 from __future__ import annotations
 

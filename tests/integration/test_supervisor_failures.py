@@ -1,6 +1,6 @@
 """What fails inside a supervisor, and messages that are lost: neither ends it, and there is always a verdict.
 
-The failures are put into the code that is sent to the host. Not covered: networks that are cut (tests/chaos).
+The failures are put into the code that is sent to the host.
 """
 
 from __future__ import annotations

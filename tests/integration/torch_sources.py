@@ -4,7 +4,7 @@
     CLUSTERDDP_TORCH_SOURCES=FOLDER python -m pytest tests/integration/test_torch_versions.py
 
 All that the plugin and the plan rely on (torch.distributed.run, elastic, its agents and rendezvous) is Python; the
-store below it is the installed torch's. Not covered: those versions' own libraries.
+store below it is the installed torch's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A spool whose fork server comes from a warm server, as the helper asks it; fence and supervisor only sleep here.
-
-Not here: real ones (test_warm.py).
-"""
+"""A spool whose fork server comes from a warm server, as the helper asks it; fence and supervisor only sleep here."""
 
 from __future__ import annotations
 

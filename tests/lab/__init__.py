@@ -1,7 +1,7 @@
 """Machines for tests: hosts on this one that boot, fail and lose power like real ones.
 
 `Lab` makes them, `LabHost` is one; `python -m tests.lab up` makes a lab for people.
-Needs Linux and root. Not covered: GPUs, Slurm, latency.
+Needs Linux and root.
 """
 
 from tests.lab.host import LabHost, Seen

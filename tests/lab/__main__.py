@@ -1,7 +1,4 @@
-"""The lab from a terminal: `python -m tests.lab up | down | list`.
-
-Not covered: faults; those are methods, for tests.
-"""
+"""The lab from a terminal: `python -m tests.lab up | down | list`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A lab host's disk: the upper layer of its overlay, laid out before the host boots.
 
 The layer holds what makes the host a machine of its own: accounts, names, keys, sshd's
-configuration. Writing here is right only while the host is off. Not covered: mounting it (hostinit.sh).
+configuration. Writing here is right only while the host is off.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What can be wrong inside a lab host: its names, its clock, a process that dies; as methods of LabHost.
-
-Not covered: the network (faults.py), disks and power (host.py).
-"""
+"""What can be wrong inside a lab host: its names, its clock, a process that dies; as methods of LabHost."""
 
 from __future__ import annotations
 

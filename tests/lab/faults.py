@@ -1,8 +1,4 @@
-"""What can go wrong with a lab host's network and connections, as methods of LabHost.
-
-Not covered: power (host.py), names, clock and processes (disorders.py), and latency, for which the kernel has
-nothing (no netem).
-"""
+"""What can go wrong with a lab host's network and connections, as methods of LabHost."""
 
 from __future__ import annotations
 

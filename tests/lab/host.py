@@ -1,7 +1,4 @@
-"""One lab host: power, commands inside it, a look at its processes and its disk.
-
-Not covered: how hosts are joined (network.py), what lies on the disk at first (disk.py).
-"""
+"""One lab host: power, commands inside it, a look at its processes and its disk."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A file system that never answers, as that of a dead file server: `hungfs.py FOLDER`, as root.
 
 It is mounted, says `mounted`, takes every further question and answers none: who asks is held in the kernel, not to
-be killed. The mount ends with this program. Not covered: anything a file system is for.
+be killed. The mount ends with this program.
 """
 
 import ctypes

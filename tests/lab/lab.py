@@ -1,10 +1,8 @@
 """A lab: N hosts, the operator's key, and the inventory that names them.
 
-    with Lab(hosts=2) as lab:
-        lab.inventory                      # path of an inventory.yaml
-        lab.host("gpu01").power_off()
-
-Not covered: what a single host can do (host.py).
+with Lab(hosts=2) as lab:
+    lab.inventory                      # path of an inventory.yaml
+    lab.host("gpu01").power_off()
 """
 
 from __future__ import annotations

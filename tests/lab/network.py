@@ -2,7 +2,7 @@
 
 All names begin with `cddp<lab number>`, so that a lab's remains are found without its object.
 The bridges live in a namespace of their own: no firewall of the operator's machine can meddle,
-and one deletion removes them. Not covered: what runs on a host.
+and one deletion removes them.
 """
 
 from __future__ import annotations

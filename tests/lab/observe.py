@@ -1,7 +1,4 @@
-"""What the operator, or a host, meets when it tries to reach a host: for assertions.
-
-Not covered: reaching a host in earnest; clusterddp does that.
-"""
+"""What the operator, or a host, meets when it tries to reach a host: for assertions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What can be chosen for a lab host, and whether this machine can carry a lab at all.
-
-Not covered: doing anything with the choice.
-"""
+"""What can be chosen for a lab host, and whether this machine can carry a lab at all."""
 
 from __future__ import annotations
 

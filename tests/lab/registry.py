@@ -1,7 +1,7 @@
 """Which labs exist on this machine: numbers, owners, and clearing away what the dead left.
 
 A lab is a folder `clusterddp-labs/<number>` with an owner.json; its number names everything
-else it has. Not covered: making a lab's hosts.
+else it has.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Real Slurm on a lab's hosts: the first host is the login host and has the controller, the others compute.
 
-    with own_lab(3, shared_home=True) as lab:
-        slurm = Slurm(lab).start()
-        slurm.run("sbatch", "job.sh")
-
-Not here: accounting (slurm_accounts.py).
+with own_lab(3, shared_home=True) as lab:
+    slurm = Slurm(lab).start()
+    slurm.run("sbatch", "job.sh")
 """
 
 from __future__ import annotations

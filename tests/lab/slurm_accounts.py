@@ -1,6 +1,6 @@
 """Slurm's accounting on a lab's controller: slurmdbd with its database, and what an administrator tells it.
 
-Everything is root's, and reached over sockets of the host. Not here: slurmctld, which asks it (slurm.py).
+Everything is root's, and reached over sockets of the host.
 """
 
 from __future__ import annotations

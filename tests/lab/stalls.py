@@ -1,7 +1,4 @@
-"""A lab host that is held up, whole or by its disk, as methods of LabHost. Nothing dies of it.
-
-Not covered: one process that stands still (SIGSTOP does that), networks (faults.py).
-"""
+"""A lab host that is held up, whole or by its disk, as methods of LabHost. Nothing dies of it."""
 
 from __future__ import annotations
 

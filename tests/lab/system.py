@@ -1,7 +1,4 @@
-"""The lab's ground floor: commands, processes by pid and start time, sockets in a namespace.
-
-Not covered: anything that knows what a host or a lab is.
-"""
+"""The lab's ground floor: commands, processes by pid and start time, sockets in a namespace."""
 
 from __future__ import annotations
 

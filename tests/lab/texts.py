@@ -1,7 +1,4 @@
-"""What the operator needs to reach a lab: inventory, ssh configuration, known_hosts, as texts.
-
-Not covered: making the keys, writing the files.
-"""
+"""What the operator needs to reach a lab: inventory, ssh configuration, known_hosts, as texts."""
 
 from __future__ import annotations
 

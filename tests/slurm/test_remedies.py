@@ -1,7 +1,4 @@
-"""What messages tell a user to type under Slurm is typed as it was printed, and does what they promise.
-
-Not here: accounts (test_accounts.py).
-"""
+"""What messages tell a user to type under Slurm is typed as it was printed, and does what they promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project folder to give commands in, and what a command that fails has said. Not covered: starting a process."""
+"""A project folder to give commands in, and what a command that fails has said."""
 
 from __future__ import annotations
 

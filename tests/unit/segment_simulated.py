@@ -1,7 +1,4 @@
-"""A network segment in virtual time that loses, doubles, delays and reorders datagrams, and the ranks on it.
-
-Not covered: real sockets (tests/integration/test_discover.py).
-"""
+"""A network segment in virtual time that loses, doubles, delays and reorders datagrams, and the ranks on it."""
 
 from __future__ import annotations
 

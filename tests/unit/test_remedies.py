@@ -1,7 +1,4 @@
-"""Every remedy of the source is typed by a test in the situation that prints it, or is listed with why it is not.
-
-Not here: whether its commands and options exist (test_hints.py), and the tests that type them.
-"""
+"""Every remedy of the source is typed by a test in the situation that prints it, or is listed with why it is not."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Checks of the run that ``doctor --bench`` makes over all hosts: its all-reduces, its matrix products, who was late.
-
-Not here: the pairs, and whether anything may be measured at all (checks/catalog/performance.py); who of the ranks
-stands out (facts/bench_results.py).
-"""
+"""Checks of the run that ``doctor --bench`` makes over all hosts: its all-reduces and matrix products, who was late."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Checks of NVIDIA's GPUs as their driver and the kernel tell of them: memory, errors, clocks, MIG.
 
-A host without NVIDIA's GPUs is skipped. Not here: how they are connected (checks/catalog/gpu_links.py), GPUs tried
-by torch (checks/catalog/gpu_trial.py), counts and drivers (checks/catalog/gpus.py).
+A host without NVIDIA's GPUs is skipped.
 """
 
 from __future__ import annotations

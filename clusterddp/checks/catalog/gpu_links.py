@@ -1,7 +1,4 @@
-"""Checks of how NVIDIA's GPUs are connected: NVLink and its fabric, PCIe lanes, InfiniBand to their memory.
-
-Not here: whether copies between GPUs arrive (checks/catalog/gpu_trial.py).
-"""
+"""Checks of how NVIDIA's GPUs are connected: NVLink and its fabric, PCIe lanes, InfiniBand to their memory."""
 
 from __future__ import annotations
 

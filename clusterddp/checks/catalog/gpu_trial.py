@@ -1,7 +1,4 @@
-"""Checks of GPUs as torch finds them when it tries each: built for them, started, copied between.
-
-Not here: what the driver tells of them (checks/catalog/gpu_health.py).
-"""
+"""Checks of GPUs as torch finds them when it tries each: built for them, started, copied between."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Checks of GPUs and their driver.
-
-Not here: which GPUs a run takes (facts/gpu_assignment.py).
-"""
+"""Checks of GPUs and their driver."""
 
 from __future__ import annotations
 

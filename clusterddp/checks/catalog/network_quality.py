@@ -1,7 +1,4 @@
-"""Checks of what happens to packets on the ways between the hosts, once the ways are known to be open.
-
-Not here: ways that are shut (checks/catalog/network.py).
-"""
+"""Checks of what happens to packets on the ways between the hosts, once the ways are known to be open."""
 
 from __future__ import annotations
 

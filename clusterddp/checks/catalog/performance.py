@@ -1,7 +1,4 @@
-"""Checks of what was measured: only with ``doctor --bench``, and only where nothing else computes.
-
-Not here: measuring (clusterddp/doctor/bench_pairs.py), who of the measured is slow (facts/speeds.py).
-"""
+"""Checks of what was measured: only with ``doctor --bench``, and only where nothing else computes."""
 
 from __future__ import annotations
 

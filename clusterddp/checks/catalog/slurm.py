@@ -1,7 +1,4 @@
-"""Checks of Slurm: what it tells on the login host, and whether its nodes are what it takes them for.
-
-Not here: asking it (launch/slurm/client/survey.py), the job in which nodes are looked at (doctor/borrowed_nodes.py).
-"""
+"""Checks of Slurm: what it tells on the login host, and whether its nodes are what it takes them for."""
 
 from __future__ import annotations
 

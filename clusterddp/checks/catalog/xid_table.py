@@ -1,7 +1,4 @@
-"""What the Xids of NVIDIA's driver mean, and what to do: data, by the catalogue in NVIDIA's "Xid Errors".
-
-Not here: reading them (remote/probes/xids.py).
-"""
+"""What the Xids of NVIDIA's driver mean, and what to do: data, by the catalogue in NVIDIA's "Xid Errors"."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A decrypted key is kept in memory alone, for as long as the command may open connections. Where several connections need
 the same key at once, one of them asks and the others wait for the answer.
-
-Not here: which keys are offered to a host, and in which order (auth.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A run's code where a job's nodes share no folder (``clusterddp_slurm_shared: false``): the job's script carries it.
 
 Slurm itself brings a script to the job's first node, so nobody need be there when the job starts, or starts again. What
-is more than a script holds is kept on the login host, for whoever follows the run to have it sent. Not here: how nodes
-unpack it (launch/slurm/client/batch_script.py), have it sent and place it (remote/slurm/code_delivery.py).
+is more than a script holds is kept on the login host, for whoever follows the run to have it sent.
 """
 
 from __future__ import annotations

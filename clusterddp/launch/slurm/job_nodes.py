@@ -1,8 +1,7 @@
 """The nodes of a job that share no folder with the login host, asked through steps of it while it runs.
 
 What they know is brought to the login host at the end (``collect``): from then on that tells of them, as where a folder
-is shared. Not here: what the nodes do meanwhile (remote/slurm), what follows from what they tell
-(launch/slurm/over_slurm.py).
+is shared.
 """
 
 from __future__ import annotations

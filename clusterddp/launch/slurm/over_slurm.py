@@ -2,7 +2,7 @@
 
 What is known of a run comes from its spool, in a folder that the login host and all nodes share; Slurm is asked where
 that says nothing: why a job waits, how one ended whose nodes told nobody. Workers are looked at through ``srun`` into
-the job. Not here: the script and Slurm's answers (clusterddp/slurm), what happens inside the job (remote/slurm).
+the job.
 """
 
 from __future__ import annotations

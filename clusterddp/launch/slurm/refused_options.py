@@ -1,7 +1,4 @@
-"""What a run's options and an inventory may not say where Slurm chooses the machines: refused, never passed over. Pure.
-
-Not here: what is asked of Slurm (launch/slurm/submission.py).
-"""
+"""What a run's options and an inventory may not say where Slurm chooses the machines. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Where files of runs under Slurm are, for ``pull``: the login host, where the nodes share its folders, else each node.
 
-A node is reached by a step of the run's own job while that runs, and later by a short job that holds it. Not here: what
-is brought, and how (api/copy.py).
+A node is reached by a step of the run's own job while that runs, and later by a short job that holds it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Whether the login host and Slurm's nodes see each other's files: a run's launcher needs both directions.
 
 Nodes may see what the login host writes and keep what they write to themselves (a home that is an overlay of an image).
-Each side leaves a mark and looks for the other's. Not here: leaving marks (probe/dial_hosts.py), runs of nodes that
-share nothing (slurm_nodes.py).
+Each side leaves a mark and looks for the other's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a run asks of Slurm, and what its nodes are to start: from inventory and options, before any node is known.
-
-Not here: the script's text (launch/slurm/client/batch_script.py), submitting it (launch/slurm/over_slurm.py).
-"""
+"""What a run asks of Slurm, and what its nodes are to start: from inventory and options, before any node is known."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Let hosts join an elastic run that is under way: the run's code, plan and key, then one supervisor more.
 
 What a host needs it hears from one that is in the run; the supervisors hear of it from the host itself
-(remote/control/membership.py). Not here: what torchrun makes of one node more (remote/plugin).
+(remote/control/membership.py).
 """
 
 from __future__ import annotations

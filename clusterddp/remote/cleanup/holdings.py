@@ -1,7 +1,6 @@
 """holdings: all of ours that this account has on a host, for ``down`` to say what stays and what would be lost.
 
 Ours are the state folders, and the workdirs that are on record there and hold the folder that a sync makes in them.
-Not here: its removal (everything.py).
 """
 
 import os

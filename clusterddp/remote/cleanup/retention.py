@@ -2,8 +2,6 @@
 
 Never a live run's, nor one that something of it may still hang on: the spool is how a stop would find it. Only those
 of the hosts that this connection stands for; others may share the folder.
-
-Not here: what a user's ``down`` removes besides (cleanup/uninstall.py). Run dirs and workdirs are never pruned.
 """
 
 import os

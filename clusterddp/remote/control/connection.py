@@ -14,7 +14,6 @@ number and its bytes: who stands between can delay and end a connection, and not
 nothing in them is secret.
 
 A frame is a 4-byte big-endian length and a message of so many bytes; after the proof 32 bytes of HMAC follow.
-Not here: the messages (control/messages.py), who leads whom (control/leader.py).
 """
 
 import errno

@@ -3,8 +3,6 @@
 A datagram is the sender's place, a beat's fields and an HMAC with a key of its own of that connection and direction
 (control/connection.py), so it counts only where the connection stands, and a repeated one is older than the newest.
 Where UDP is filtered nothing is heard here; the same beats go over TCP.
-
-Not here: what a beat proves (control/contact.py).
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""The beats of one node: a follower's to its lead, over TCP and as datagrams; a lead's answers, each the way it came.
-
-Not here: what beats prove (control/contact.py), datagrams' bytes (control/datagrams.py), who leads (control/leader.py).
-"""
+"""A node's heartbeats: a follower's to its leader, over TCP and as datagrams; a leader's answers the same way."""
 
 import selectors
 import socket

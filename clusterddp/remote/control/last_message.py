@@ -2,8 +2,6 @@
 
 Who calls or asks on its port gets that one answer. A refused connection says much less: a port that nobody holds may be
 a network's answer, or a host's whose processes go on.
-
-Not here: the end of the node's processes, which comes first (supervisor/fence.py).
 """
 
 import selectors

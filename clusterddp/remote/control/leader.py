@@ -8,9 +8,6 @@ Whatever a peer sends, before the proof and after it, ends its own connection at
 the key yet, have one deadline for all of it; where there are too many the oldest gives way, first of the same address.
 
 Whom a lead misses it asks whether its part has ended for good.
-
-Not here: beats and what they prove (control/heartbeats.py, control/contact.py), proofs and frames
-(control/connection.py), what the messages mean (control/membership.py, supervisor/).
 """
 
 import selectors

@@ -4,8 +4,6 @@ Each says a word on itself to the lead; the lead tells everyone what is new, so 
 for the run's status, knows it too. What holds now (words, the order that ends the attempt or the run, the decision on
 what follows) is told on every connection anew and by the lead again and again: no message lost is missed for long.
 Times are kept by this host's own clocks; between hosts only ages travel.
-
-Not here: connections (control/leader.py), what follows from what is known (supervisor/).
 """
 
 import time

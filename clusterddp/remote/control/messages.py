@@ -22,8 +22,6 @@ After it, in authenticated frames:
 ``decode`` is total: it returns one of these or raises DamagedError, whatever the bytes. What is written is cut to the
 lengths that it allows, so a message of ours is never refused. Supervisors of one run have the same code: an
 unknown field is an error.
-
-Not here: frames and proofs (control/connection.py), what follows from a message (control/membership.py).
 """
 
 import enum

@@ -1,7 +1,4 @@
-"""The operations: which interpreter, wheels and environments a host has, an environment built of them.
-
-Not here: where they lie (store.py), which wheels an environment has (the operator's), removing them (removal.py).
-"""
+"""The operations: which interpreter, wheels and environments a host has, an environment built of them."""
 
 import hashlib
 import os

@@ -1,7 +1,4 @@
-"""Who keeps a text that was the working folder's name while something was imported, so that another can be put in.
-
-Not here: when it is (preload/preload_server.py, fork_server/preload_trial.py).
-"""
+"""Who keeps a text that was the working folder's name while something was imported, so that another can be put in."""
 
 import gc
 from types import FrameType

@@ -1,7 +1,4 @@
-"""Which variables are read while something is imported: through os.environ, or named by a library that came with it.
-
-Not here: those that a project's code sets (fork_server/environ_writes.py).
-"""
+"""Which variables are read while something is imported: through os.environ, or named by a library that came with it."""
 
 import os
 import re

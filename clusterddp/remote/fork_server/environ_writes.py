@@ -2,8 +2,6 @@
 
 ``os.environ["OMP_NUM_THREADS"] = "4"`` above ``import torch`` is common. What cannot be told from the text counts as
 any variable. Installed packages are not looked at. Pure but for ``project_files``.
-
-Not here: which variables that is (fork_server/environ_reads.py), what follows from it (fork_server/server.py).
 """
 
 import ast

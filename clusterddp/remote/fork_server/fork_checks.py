@@ -1,7 +1,6 @@
 """Whether a fork would differ from a plain start: what importing left behind, and what would be imported otherwise.
 
-Run in the training interpreter while it starts. Not here: forking (fork_server/server.py), what a fork makes anew
-(fork_server/forked_worker.py).
+Run in the training interpreter while it starts.
 """
 
 import os

@@ -1,7 +1,6 @@
 """The agent or the store as a fork of the run's fork server: our own processes, which the supervisor adopts.
 
-Their main function is called, where a worker returns into Python's own start (fork_server/forked_worker.py). Not here:
-the order (supervisor/fork_server_process.py).
+Their main function is called, where a worker returns into Python's own start (fork_server/forked_worker.py).
 """
 
 import atexit

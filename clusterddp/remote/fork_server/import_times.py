@@ -3,8 +3,6 @@
 What Python calls for a module that is not loaded yet is replaced by one that looks at its clock, for the outermost
 import of each installed package alone: what that imports in turn runs as ever. The script sees no difference: no
 finder, no name, no line of a traceback.
-
-Not here: what is made of it (runs/preload_hint.py), when it is written (at the end, as Python flushes the streams).
 """
 
 import os

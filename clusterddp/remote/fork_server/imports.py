@@ -1,8 +1,4 @@
-"""What is imported before the first fork, with the collector off, so that its pages stay shared.
-
-Not here: who forks (fork_server/server.py, preload/preload_server.py), packages besides torch
-(fork_server/preload_packages.py).
-"""
+"""What is imported before the first fork, with the collector off, so that its pages stay shared."""
 
 import gc
 import importlib

@@ -7,9 +7,6 @@ Each package is imported by a child of the process that has those before it, so 
 
 All is done twice, in two such chains one after the other, and what differs between them (fork_server/preload_state.py)
 is one process's own: an id, a time, a token.
-
-Not here: which packages, and what is kept of it (fork_server/preload_packages.py), what is looked at
-(fork_server/imports.py, fork_server/fork_checks.py).
 """
 
 import json

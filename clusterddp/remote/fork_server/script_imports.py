@@ -1,6 +1,6 @@
 """Which packages a script may import, by the words of the import statements in its project's files.
 
-Nothing is executed. Not here: what follows from it (fork_server/server.py).
+Nothing is executed.
 """
 
 import os

@@ -11,12 +11,6 @@ from there into Python's own start: it runs the script as any other.
 
 The server reads no request itself and installs no signal handler; a keeper that fails harms one start. If the server
 dies the workers go on, and later ones are started plainly.
-
-Not here: a fork's life as a keeper (fork_server/worker_parent.py), as a worker (fork_server/forked_worker.py), as
-agent or store
-(fork_server/forked_agent.py); what is imported (fork_server/imports.py); a server that has done so before the run
-(preload/preload_server.py); the shim's side (worker/fork_client.py), the supervisor's
-(supervisor/fork_server_process.py).
 """
 
 import array

@@ -1,6 +1,6 @@
 """The parent of one forked worker, at its shim's orders; it ends the worker when the shim is gone.
 
-The shim's side is worker/fork_client.py. Not here: the worker's own start (fork_server/forked_worker.py).
+The shim's side is worker/fork_client.py.
 """
 
 import array

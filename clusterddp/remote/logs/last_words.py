@@ -1,7 +1,4 @@
-"""last_words: what a worker that failed has said of it: the traceback on record, else the end of its stderr.
-
-Not here: which worker, and which of the lines are shown (clusterddp/runs/failure_lines.py).
-"""
+"""last_words: what a worker that failed has said of it: the traceback on record, else the end of its stderr."""
 
 from typing import Any, Dict
 

@@ -3,8 +3,6 @@
 Over the limit the oldest output goes: a hole is punched at the head of the largest files. Offsets stay, and
 readers say ``dropped`` where they meet one. Where the file system cannot do that, output grows on, and an
 event says so.
-
-Not here: how holes are read (logs/output_files.py), how a worker outlives a full disk (worker/hook/sitecustomize.py).
 """
 
 import os

@@ -5,8 +5,6 @@ A chunk is a run of whole units; only a line longer than a frame, and the end of
 chunks that end elsewhere. In a timed file all units of a chunk have one time, and a unit comes only once the
 index covers it: so whoever reads, whenever, sees the same time. The ``\r`` of a unit is only known to stand alone
 when the byte after it is there, and the unit's time is that byte's.
-
-Not here: which chunks are wanted and when to look again (logs/tail.py).
 """
 
 import errno

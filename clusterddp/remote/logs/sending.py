@@ -1,6 +1,6 @@
 """Chunks of log files as frames of the operation ``tail``.
 
-What a frame holds is said, and checked, in shared/run/log_frames.py. Not here: which chunks (logs/tail.py).
+What a frame holds is said, and checked, in shared/run/log_frames.py.
 """
 
 from typing import Any, Dict, Optional, Union

@@ -18,9 +18,6 @@ Arguments of the operation, all but ``spool`` optional:
 First comes a frame ``hello``; then data frames (logs/sending.py), the past ordered by time; in follow mode an
 empty frame ``caught_up`` with all offsets, then what comes, as it comes, and an empty frame ``exited`` when workers
 have ended: the run's end may be near. The result is ``{ended, offsets}``.
-
-Not here: which files, and how one is cut into chunks (logs/output_files.py), the order of a worker's two
-(logs/stream_order.py), how lines look (clusterddp/logs).
 """
 
 import heapq

@@ -1,7 +1,4 @@
-"""Many short lines of a worker's two files at once, in the order that its marks give them.
-
-Not here: lines that no mark parts, and pieces that end within a line (logs/stream_order.py).
-"""
+"""Many short lines of a worker's two files at once, in the order that its marks give them."""
 
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 

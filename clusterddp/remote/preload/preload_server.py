@@ -13,8 +13,6 @@ has become large.
 
 Besides torch it imports the packages of clusterddp_preload that have passed their trial
 (fork_server/preload_packages.py).
-
-Not here: which runs may be begun from it, and its start (supervisor/preload_client.py).
 """
 
 import gc

@@ -1,6 +1,6 @@
 """What a request to a warm server becomes: the fence, the supervisor and the fork server of a run.
 
-Here it is done, in forks of the server. Not here: the server itself (preload/preload_server.py).
+Here it is done, in forks of the server.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""The folder of a host's warm server: whether one is alive, and its end.
-
-Not here: its start (supervisor/preload_client.py), what it does (preload/preload_server.py).
-"""
+"""The folder of a host's warm server: whether one is alive, and its end."""
 
 import contextlib
 import os

@@ -4,9 +4,6 @@ The receiving end measures, for what a sender has written may still lie in its o
 out (slow start, buckets of shapers), counts for a while, and tells the sender over the same connection. So a
 measurement takes its time and no more, however slow the way is. Python moves some ten Gbit/s in one stream: what
 is faster is not told apart.
-
-Not here: who pours to whom and when (clusterddp/doctor/bench_pairs.py), what a speed means
-(clusterddp/checks/catalog/performance.py).
 """
 
 import json

@@ -4,9 +4,6 @@ What is said after the nonce are messages: a length in four bytes, then so many 
 the length as soon as it has them all. Small messages measure losses and round trips; a large one shows whether
 packets of full size pass: where a path's MTU is smaller than its ends believe and no router says so (a black hole),
 connections are made, small messages come through, and everything large vanishes.
-
-Not here: listening, many dials at once (probes/reachability.py); what the answers mean (clusterddp/facts,
-clusterddp/checks).
 """
 
 import errno

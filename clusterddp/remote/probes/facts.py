@@ -1,7 +1,6 @@
 """The operation ``facts``: all that the operator has to know of a host before it plans.
 
 The slow parts run side by side: ``nvidia-smi`` while the setup lines run. Only torch's answer is cached.
-Not here: whether hosts reach each other (probes/reachability.py); judging what is found (clusterddp/facts.py).
 """
 
 import os

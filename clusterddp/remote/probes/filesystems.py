@@ -1,7 +1,6 @@
 """File systems below folders of this host: type and free space, a write test, stale locks of torch's extensions.
 
 Every function may hang with its file server: the caller asks in a thread that it can give up (probes/health.py).
-Not here: which folders are asked about, judging what is found (clusterddp/checks).
 """
 
 import glob

@@ -1,8 +1,6 @@
 """The operation ``gpu_health``: each NVIDIA GPU by the driver, the kernel log and torch, for the doctor.
 
 Everything runs side by side, each with its own time: a hanging ``nvidia-smi`` is told, not waited for.
-Not here: the texts taken apart (probes/nvidia_smi_xml.py, probes/xids.py), the GPUs a run has to know of
-(system/nvidia_smi.py), judging (clusterddp/checks).
 """
 
 import os

@@ -2,8 +2,6 @@
 
 Whatever may hang (a dead name server, a dead file server) is asked in a thread of its own and given up after its
 time: then the answer says so, and the rest is there all the same.
-Not here: facts that a run needs too (probes/facts.py), the network between hosts (probes/reachability.py), judging
-(clusterddp/checks).
 """
 
 import os

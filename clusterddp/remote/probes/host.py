@@ -1,7 +1,6 @@
 """This machine: name, kernel, cores, memory, user, and logind settings that end a user's processes.
 
 Everything is read from files and the kernel, nothing is looked up in a name service: a dead one costs minutes.
-Not here: network (shared/names/interfaces.py), GPUs (system/nvidia_smi.py), Python and torch (probes/torch.py).
 """
 
 import glob

@@ -1,7 +1,4 @@
-"""This host's InfiniBand and RoCE ports, as the kernel shows them in sysfs; no tool of a vendor is needed.
-
-Not here: whether anything can be sent over them, judging (clusterddp/checks/catalog/infiniband.py).
-"""
+"""This host's InfiniBand and RoCE ports, as the kernel shows them in sysfs; no tool of a vendor is needed."""
 
 import os
 from typing import Any, Dict, List, Optional

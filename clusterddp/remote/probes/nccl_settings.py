@@ -1,7 +1,4 @@
-"""Settings of a job outside NCCL_* and GLOO_* variables: NCCL's files, proxies, cache folders.
-
-Not here: the environment itself (system/setup_env.py), comparing hosts (clusterddp/checks).
-"""
+"""Settings of a job outside NCCL_* and GLOO_* variables: NCCL's files, proxies, cache folders."""
 
 import os
 import re

@@ -2,7 +2,6 @@
 
 The XML form is read because an element that a driver does not know is only missing there; asked for by name
 (``--query-gpu``), one unknown field loses all the others. Renamed elements are looked for under both names.
-Not here: running nvidia-smi (probes/gpu_health.py), what a run has to know of GPUs (system/nvidia_smi.py).
 """
 
 import re

@@ -1,7 +1,4 @@
-"""The packages that an interpreter finds, by the ``.dist-info`` folders on its path; nothing is imported or run.
-
-Not here: torch itself (probes/torch.py), comparing hosts (clusterddp/checks).
-"""
+"""The packages that an interpreter finds, by the ``.dist-info`` folders on its path; nothing is imported or run."""
 
 import re
 from typing import Dict, Sequence

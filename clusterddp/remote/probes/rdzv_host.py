@@ -2,8 +2,6 @@
 
 A torchrun started by hand asks itself just that on every host, and the one that says yes holds the store. torch's own
 function answers (probes/scripts/rdzv_host.py). The answer hangs on names, so it is never kept.
-
-Not here: which endpoints are asked about (probes/facts.py), judging (clusterddp/checks).
 """
 
 import json

@@ -5,9 +5,6 @@ chose (gloo and NCCL use such ports between the workers): a firewall often lets 
 All dials of a host run side by side, so any number of them costs about one timeout, two where all of them connect
 and then stall. A dial that is not answered is repeated on further connections within the same timeout: TCP repeats a
 lost packet of the handshake after 1 s, 2 s, 4 s, so of two lost packets one connection may not recover in time.
-
-Not here: one dial and what it measures (probes/dial.py), which networks are tried and which is chosen
-(clusterddp/facts/network.py), bandwidth.
 """
 
 import errno

@@ -2,7 +2,6 @@
 
 Each host leaves a small file with a nonce in its folders, looks for those of the others, and removes its own. What a
 host that was lost meanwhile has left is removed by its next mark.
-Not here: who is asked when, judging it (clusterddp/probe/gather.py, clusterddp/checks).
 """
 
 import os

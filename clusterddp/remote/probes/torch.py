@@ -2,8 +2,6 @@
 
 ``import torch`` takes seconds, minutes on a cold network file system, so its answer is cached under everything it
 depends on: the interpreter, torch's installation, the setup, the environment, the visible GPUs. A failure never is.
-
-Not here: the environment itself (system/setup_env.py), the question (probes/scripts/torch_facts.py).
 """
 
 import hashlib

@@ -2,7 +2,6 @@
 
 The journal reaches back to the boot; where it may not be read, the kernel's own ring of recent messages may be
 (``kernel.dmesg_restrict`` 0). Where neither may, the answer says so: no message seen is no proof that there is none.
-Not here: what a number means and what to do (clusterddp/checks).
 """
 
 import os

@@ -9,8 +9,6 @@ A process is ours if any of these holds:
 
 Never by name. What names another run or node is a stranger, and all below it, whatever else holds: also
 where a worker starts runs of its own. A process older than the supervisor is a stranger too.
-
-Not here: the workdir is no folder of the run, it persists. How processes are ended: processes/terminate.py.
 """
 
 import os

@@ -3,8 +3,6 @@
 While a supervisor lives every process of its node descends from it, whatever it does: it adopts orphans. Once it is
 killed, one that has wiped its environment, closed our files and left for a session of its own is on no path but
 this. Written once a second, for at most a hundredth of a core.
-
-Not here: which processes are the node's (processes/ownership.py).
 """
 
 import json

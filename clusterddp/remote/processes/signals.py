@@ -1,7 +1,4 @@
-"""signal: send a signal to a node's workers, those that handle it alone: a notice must not end who does not know it.
-
-Not here: signals that end a run (processes/stop.py).
-"""
+"""signal: send a signal to a node's workers, those that handle it alone: a notice must not end who does not know it."""
 
 import os
 import signal as signals

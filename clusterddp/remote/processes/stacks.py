@@ -2,8 +2,7 @@
 
 py-spy reads them from outside, where the host has it. Else the hook's faulthandler appends them to a file of the
 spool, on a signal: it answers also while C code holds the interpreter, and the worker goes on. A worker that answers
-neither is told of by its kernel state. Not here: reading the texts, and which ranks are at the same place
-(clusterddp/runs/stacks.py).
+neither is told of by its kernel state.
 """
 
 import os

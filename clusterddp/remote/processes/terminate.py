@@ -1,7 +1,4 @@
-"""Ending a node's processes: SIGTERM, a grace, SIGKILL, until none is found.
-
-Not here: which processes are the node's (processes/ownership.py).
-"""
+"""Ending a node's processes: SIGTERM, a grace, SIGKILL, until none is found."""
 
 import os
 import signal

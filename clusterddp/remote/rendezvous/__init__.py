@@ -2,8 +2,6 @@
 
 torchrun (torch 2.6 and newer) finds it as the entry point ``clusterddp`` of the group ``torchrun.handlers``, in the
 zipapp that the agent has on its PYTHONPATH; workers never do. Older torch: torchrun's own c10d.
-
-Not here: what a round is (rendezvous/rounds.py), what torch wants of a handler (rendezvous/handler.py).
 """
 
 from typing import Any, Callable

@@ -1,8 +1,6 @@
 """The ``RendezvousHandler`` that torch loads in the agent, over the rounds of rounds.py.
 
 It stands on torch's public classes only, which are the same from torch 2.6 on: ``RendezvousHandler``, ``TCPStore``.
-
-Not here: how the nodes agree (rendezvous/rounds.py).
 """
 
 import atexit

@@ -9,8 +9,6 @@ node's workers before the others begin without it. So where the lease ends
     at ``kill_at``  SIGKILL: each worker ends with its parent, which ends with the agent
 
 and where the supervisor is gone SIGKILL follows at once.
-
-Not here: how run control knows it (control/membership.py), what a round makes of it (rendezvous/rounds.py).
 """
 
 import json

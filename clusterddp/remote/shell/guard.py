@@ -2,8 +2,6 @@
 
 It stands apart from the helper, which may be killed with its connection at any moment: the guard then sees the end of
 its orders and ends everything below itself. What a command that has ended by itself leaves in the background stays.
-
-Not here: the command's input and output (execute.py).
 """
 
 import json

@@ -2,8 +2,6 @@
 
 It is in the job's script, which Slurm brings to the first node. What is too large for that is kept on the login host,
 and sent from there to all nodes (sbcast) at each start of the job, when whoever follows the run sees them wait for it.
-
-Not here: what is in the stream and how it is placed (workdir/sync_operations.py).
 """
 
 import fcntl

@@ -1,8 +1,7 @@
 """A run's files brought to the login host from nodes that share no folder with it, before their job ends.
 
 Nobody reaches a node once its job is over. So the script waits in the end while somebody follows the run, who has the
-login host fetch the spools; from then on that tells of the run. Not here: the script that waits (parting.py), who
-asks for that (launch/slurm/job_nodes.py).
+login host fetch the spools; from then on that tells of the run.
 """
 
 import fcntl

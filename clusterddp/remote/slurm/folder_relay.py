@@ -3,8 +3,6 @@
 Slurm connects srun, on the job's first node, with a task on every node: what srun reads goes to all tasks, what a task
 writes comes to srun. Each side writes down here what the other says, and says what is new in its own folder; srun's
 side passes it on. Small files only, which are replaced whole (``write_private``); removing one is nobody else's matter.
-
-Not here: what the files hold (slurm/job_folder.py), a job's output and spools, which stay where they are.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """What is removed of runs that Slurm has started, from the folder that the login host and all nodes share.
 
 A run whose script has said how it ended, or whose job Slurm has no more, is over; nothing of it can be left on a node
-then, for Slurm ends a job's processes. Not here: the spools that nodes prune of their own (cleanup/retention.py).
+then, for Slurm ends a job's processes.
 """
 
 import os

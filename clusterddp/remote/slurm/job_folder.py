@@ -1,7 +1,4 @@
-"""The folder of a run that Slurm starts, which all its nodes and the login host share: its files.
-
-Not here: what they hold (shared/slurm/job_record.py), the spools of the run's nodes (spool/layout.py).
-"""
+"""The folder of a run that Slurm starts, which all its nodes and the login host share: its files."""
 
 import os
 import time

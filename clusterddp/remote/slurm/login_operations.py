@@ -1,6 +1,6 @@
 """What a login host does for an operator: asks Slurm, submits, tells of what was submitted, orders a stop.
 
-Operations of the helper. Not here: what Slurm's answers mean (clusterddp/slurm).
+Operations of the helper.
 """
 
 import getpass

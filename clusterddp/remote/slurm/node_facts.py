@@ -1,7 +1,4 @@
-"""What a node of a job is, as its plan needs it: asked of this host as the operator asks it, within what Slurm gives.
-
-Not here: the facts themselves (probes/facts.py), the node's environment from them (shared/run/node_env.py).
-"""
+"""The facts of a job's node that its plan needs: asked as the operator asks a host, within what Slurm allots."""
 
 import ipaddress
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple

@@ -1,7 +1,4 @@
-"""The end of a job whose nodes share no folder: its script waits until somebody who follows the run has what they know.
-
-Not here: how that is fetched (collect.py).
-"""
+"""The end of a job whose nodes share no folder: its script waits until a follower of the run has what they know."""
 
 import os
 import re

@@ -1,7 +1,7 @@
 """Where the nodes of one start find each other: a folder that all of them see, a file a node and subject.
 
 A client of a network file system may not look for new files for half a minute; making a file of one's own in the folder
-lets it look. Not here: what they tell each other (slurm/node_task.py).
+lets it look.
 """
 
 import os

@@ -2,7 +2,6 @@
 
 Each record is one O_APPEND write, so writers need no lock. A full disk may tear a record: the next writer
 begins a new line, readers skip what they cannot decode.
-Not here: what the events mean (supervisor, verdict).
 """
 
 import json

@@ -5,7 +5,6 @@
     quoted/        when the values are removed: the ends of those output files that hold one, struck
 
 Output files are the user's and stay as they are; who quotes them later has no values any more, so the ends are kept.
-Not here: how a value is found (shared/text/redaction.py), what the records mean (shared/verdict/failures.py).
 """
 
 import json

@@ -1,8 +1,6 @@
 """All that one attempt has on a node: its spool, its plan, its processes, what is kept of its output.
 
 Made by the file thread, for it reads and opens files; then the loop's.
-
-Not here: what is done with it (supervisor/node.py).
 """
 
 from typing import Any, Dict, NamedTuple, Optional, Tuple

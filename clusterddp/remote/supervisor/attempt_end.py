@@ -1,7 +1,4 @@
-"""The end of a node's part in an attempt: its processes, the store, the exit record.
-
-Not here: what ends the agent (supervisor/node.py), whether another attempt follows (supervisor/relaunch.py).
-"""
+"""The end of a node's part in an attempt: its processes, the store, the exit record."""
 
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple

@@ -1,7 +1,4 @@
-"""The children of a supervisor: the agent, and on the rendezvous host the store. Starting, reaping, finding them.
-
-Not here: when they are ended (supervisor/node.py), what a worker is (worker/shim.py).
-"""
+"""The children of a supervisor: the agent, and on the rendezvous host the store. Starting, reaping, finding them."""
 
 import os
 import resource

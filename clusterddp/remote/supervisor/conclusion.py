@@ -2,8 +2,6 @@
 
 So each host can tell how the run ended when others are gone, and whoever asks hears the same. The lead waits for who is
 within reach as long as he needs, for others with a limit. A node that reaches no lead writes what it knows itself.
-
-Not here: the judgement (shared/verdict/judge.py), which copy counts (shared/verdict/verdict_record.py).
 """
 
 import time

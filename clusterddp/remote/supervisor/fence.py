@@ -16,8 +16,6 @@ file but of /proc, writes none, and keeps its memory from being swapped out wher
 leaves behind, so all of a node descends from it; what descends from here and names another run is a stranger, as
 everywhere (processes/ownership.py). If the fence dies, the supervisor ends the node's part
 (supervisor/stop_conditions.py).
-
-Not here: leases (supervisor/fence_pipe.py), what is said to the others (control/last_message.py).
 """
 
 import os

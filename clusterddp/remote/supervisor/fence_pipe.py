@@ -2,8 +2,6 @@
 
 A lease says until when the node's part may go on, by the boot clock. It is renewed at each turn of the supervisor's
 loop, behind run control's own turn, so it ends by itself where the loop stands still, whatever holds it up.
-
-Not here: what the fence does (supervisor/fence.py), how long a lease is (supervisor/stop_conditions.py).
 """
 
 import os

@@ -2,8 +2,6 @@
 
 Jobs are done one by one in the order in which they were given. What a step of the node depends on is asked for turn
 after turn until it is done (``ask``). What comes again, or can be lost, is given away (``later``).
-
-Not here: what is written and read (spool/, inbox.py), the loop (loop.py).
 """
 
 import queue

@@ -3,8 +3,6 @@
 It is a child like the agent and the store, and outlives attempts: one import of torch serves all of them. What it forks
 for the supervisor, which adopts it, is the agent of each attempt and the store. Nothing waits for it longer than a
 limit: whatever it cannot do is done plainly.
-
-Not here: what it does (fork_server/server.py), how a shim asks it for a worker (worker/fork_client.py).
 """
 
 import array

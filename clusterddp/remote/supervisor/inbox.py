@@ -2,8 +2,6 @@
 
 Read by the file thread (supervisor/file_work.py); the loop looks at what was read last, so a disk that does not answer
 holds up nothing but what would have come from there.
-
-Not here: what follows from it (supervisor/node.py), who writes it (supervisor/start.py, processes/stop.py).
 """
 
 from typing import Callable, Dict, Optional

@@ -1,8 +1,4 @@
-"""What follows an attempt: another one, on which nodes, or none. Pure.
-
-Not here: the plan of the next attempt (shared/run/plan.py), why a node failed (shared/verdict/failures.py), who
-decides and how it is told (supervisor/relaunch.py).
-"""
+"""What follows an attempt: another one, on which nodes, or none. Pure."""
 
 from typing import Mapping, NamedTuple, Optional, Set, Tuple
 

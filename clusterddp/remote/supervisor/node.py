@@ -5,10 +5,6 @@ and at the end leaves no process behind and an exit record. What ends a part is 
 one cannot be read for a while the others go on; where one fails by a mistake of ours the part ends, for a run that
 nothing can stop is worse than one that stops. Files are written and read by a thread (supervisor/file_work.py): a step
 that depends on one asks turn after turn until it is done.
-
-Not here: the loop (supervisor/event_loop.py), the processes (supervisor/children.py), reasons of our own to end
-(supervisor/stop_conditions.py), orders in the spool (supervisor/inbox.py), the end of an attempt
-(supervisor/attempt_end.py), whether another follows (supervisor/relaunch.py), the other nodes (control/).
 """
 
 import enum

@@ -4,8 +4,6 @@ There is one in a state folder, in ``<state>/warm/HOST/`` with its own copy of t
 where a plain start would come out the same: the same code, interpreter, environment (but for names that nothing reads
 while torch is imported), limits, rights, namespaces, cgroup. Anything else is the usual start, and why stands in the
 events.
-
-Not here: what it does (preload/preload_server.py).
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """The supervisor: our process on a host that owns the agent of one run. It outlives every connection.
 
-Here it becomes a process of its own: the spool's lock, signals, the environment. Not here: what it does
-(supervisor/node.py), its start by the helper (supervisor/start.py), the process above it (supervisor/fence.py).
+Here it becomes a process of its own: the spool's lock, signals, the environment.
 """
 
 import json

@@ -4,8 +4,6 @@ Carried out by the supervisors alone, so a job is started again with every opera
 majority decides, and only when every node of the attempt has ended or is lost; a node without a majority has ended
 its own part by then (limits), so two attempts never run at once. What was decided is told until all know it
 (control/membership.py). No wait is without a limit: a node that was told to end and does not ends the run.
-
-Not here: the decision itself (supervisor/next_attempt.py, pure), a node's part in an attempt (supervisor/node.py).
 """
 
 import os

@@ -8,8 +8,6 @@ digests. Nothing is encrypted, as in all of run control. Threads of their own do
     who listens   {nonce}
     who asks      {place, nonce, path, get, proof}
     who listens   {manifest, lists, proof} and so many bytes; with ``get`` the contents, as bundles
-
-Not here: what is at a path and taking it over (transfer/replicated_paths.py), when (supervisor/relaunch.py).
 """
 
 import contextlib

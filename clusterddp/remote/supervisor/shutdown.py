@@ -1,7 +1,4 @@
-"""The order that ends a node's part of an attempt, and when it ends by force. Pure.
-
-Not here: where orders come from (supervisor/stop_conditions.py, run control), carrying them out (supervisor/node.py).
-"""
+"""The order that ends a node's part of an attempt, and when it ends by force. Pure."""
 
 from typing import Optional
 

@@ -1,7 +1,6 @@
 """A node's own reasons to end its part: limits, signals, a store that died, nodes out of reach.
 
 Each reason is one function, asked on its own (supervisor/node.py): where one fails the others still hold.
-Not here: orders that others give (stop orders in the spool, run control), and carrying them out (supervisor/node.py).
 """
 
 import time

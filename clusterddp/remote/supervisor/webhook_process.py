@@ -4,9 +4,6 @@ It reads the node's files alone, so a network that hangs holds up nothing of the
 (workdir/heartbeat.py) it
 belongs to no run, and nobody waits for it. The URL, a secret, comes on stdin and is in its memory only. The node that
 leads the run tells of it; how it ended is told by who judged it.
-
-Not here: who decides whether hosts tell or the operator does (launch/ssh/over_ssh.py), the same from there
-(cli/notify.py).
 """
 
 import http.client

@@ -3,8 +3,6 @@
 What a child prints is kept apart from its answer, so a noisy profile or ``sitecustomize`` cannot spoil it.
 Everything goes through anonymous memory files, not pipes: a daemon the child leaves behind (an ``ssh-agent``) holds
 nothing open that we wait for.
-
-Not here: workers and agents, which outlive a connection (supervisor/process.py, worker/shim.py).
 """
 
 import os

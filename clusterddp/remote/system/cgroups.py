@@ -1,7 +1,4 @@
-"""Memory and CPU limits of this process's control groups and their ancestors, version 1 and 2.
-
-Not here: the machine itself (probes/host.py), what a killed job's group tells (system/oom_kills.py).
-"""
+"""Memory and CPU limits of this process's control groups and their ancestors, version 1 and 2."""
 
 import os
 from typing import Any, Dict, Iterator, List, Optional, Tuple

@@ -1,8 +1,6 @@
 """Disk space: reserved for records that must be written on a full disk, and freed by punching holes in files.
 
 A reserved record is a file of blanks beside its path, written in place and renamed when the disk is full.
-
-Not here: for which files, and when (logs/limit.py, spool/layout.py).
 """
 
 import errno

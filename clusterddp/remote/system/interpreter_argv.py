@@ -3,8 +3,6 @@
 CPython keeps what it will run in its PyConfig, whose layout differs between versions. Nothing here knows it: the
 interpreter was begun with words that stand nowhere else, and the fields that hold them are looked for. Where each is
 not found exactly once nothing is changed.
-
-Not here: what /proc shows (system/rename.py).
 """
 
 import ctypes

@@ -1,7 +1,4 @@
-"""The processes of this host as /proc shows them: a snapshot of all, and queries on one.
-
-Not here: whose they are (processes/ownership.py), how they are ended (processes/terminate.py).
-"""
+"""The processes of this host as /proc shows them: a snapshot of all, and queries on one."""
 
 import os
 from typing import Container, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple

@@ -1,7 +1,6 @@
 """What /proc and children see of this process: its command line and environment, replaced as a whole.
 
-For a fork that takes another program's place without exec. Not here: what else such a fork makes anew
-(fork_server/forked_worker.py).
+For a fork that takes another program's place without exec.
 """
 
 import os

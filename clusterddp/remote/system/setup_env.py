@@ -2,8 +2,6 @@
 
 The lines run once in ``bash -l`` under a constant script: they reach it through a descriptor, so nothing of theirs is
 spliced into shell text, and they stand in no process listing. What counts is the environment at their end.
-
-Not here: which interpreter that environment holds (probes/torch.py), starting anything in it (supervisor/process.py).
 """
 
 import hashlib

@@ -12,8 +12,6 @@ Data frames of the operation, besides its head; their bodies carry the bundles t
     get, ranges, name, address, port            take a unit from another host
     have; failed, source, reached, why          to the operator: a unit is written; a host did not give it
     end                                         no host needs anything more
-
-Not here: how hosts speak to each other (peers.py), who gets what from whom (clusterddp/sync/transfer/schedule.py).
 """
 
 import os

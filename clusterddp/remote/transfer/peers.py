@@ -3,8 +3,6 @@
 Each host has a key and a certificate that the operator made for this transfer alone; who has none gets no word in. A
 request is a line, the ranges of chunks that are wanted; the answer is one bundle (shared/wire/chunk_stream.py), or the
 end of the connection. Whoever receives proves each chunk by the operator's digest. Keys are never on a disk.
-
-Not here: which ranges to take from whom (spread.py, as the operator says).
 """
 
 import contextlib

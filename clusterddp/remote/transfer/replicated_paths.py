@@ -2,8 +2,6 @@
 
 A path's parent is each host's own, through whatever link leads to it. A path that is a link to something beside it, as
 ``last -> epoch_3``, goes with what it leads to; any other link is followed. What stood there keeps a numbered name.
-
-Not here: who sends to whom (supervisor/replication.py).
 """
 
 import errno

@@ -2,8 +2,6 @@
 
 Listed are files and links with the names of their contents, hashed as they are then; read are chunks of them, as they
 are by then: the operator sees by the digests what has changed in between, and lists again.
-
-Not here: what the operator makes of it (clusterddp/sync/transfer/fetch.py).
 """
 
 import os

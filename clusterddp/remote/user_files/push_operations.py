@@ -3,8 +3,6 @@
 Nothing is deleted. A file that differs from what comes and that no push has put there as it is now is refused, unless
 the user says otherwise; so is one that sync manages. What pushes have put is written down in the state folder, not in
 the place itself: a program that reads it must find nothing else there. Only parts of a push that broke off lie there.
-
-Not here: the changes on disk (place.py), the record (push_record.py).
 """
 
 import contextlib

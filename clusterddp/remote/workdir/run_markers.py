@@ -1,7 +1,4 @@
-"""A run's marker in its workdir, made at its start: while it lives, no sync changes the code there.
-
-Not here: who is asked what runs are live (workdir/live_runs.py).
-"""
+"""A run's marker in its workdir, made at its start: while it lives, no sync changes the code there."""
 
 import os
 import subprocess

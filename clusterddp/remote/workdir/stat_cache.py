@@ -3,8 +3,6 @@
 A file of the state folder: a line of JSON, then paths, stats and the manifest, each as one block of bytes, so that a
 folder which nobody changed is proved without parsing any of them. It is good for one boot: a power cut can undo what
 stats promise.
-
-Not here: what syncs have put there, for all hosts that share the folder (record.py); looking at the files (proof.py).
 """
 
 import os

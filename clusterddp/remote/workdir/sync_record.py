@@ -6,9 +6,6 @@ and what the record calls whole is proved by its digest. Of an interrupted sync 
 
 Former versions had all in ``record.json``. It is read where it is, since only they write it, and removed with the first
 sync of ours; they find none then, and take what they do not know for the host's own.
-
-Not here: what follows from it (workdir/sync_operations.py, workdir/update.py), what each host remembers of the files
-(memory.py).
 """
 
 import os

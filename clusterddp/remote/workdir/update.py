@@ -3,8 +3,6 @@
 Contents are first put together in a folder inside the workdir (assembly.py); only when all are whole is anything
 renamed over or deleted. What nobody here put, or somebody changed, is never lost: it is kept aside under
 ``<name>.clusterddp-kept-<n>`` where the manifest needs its place, and stays where it is otherwise.
-
-Not here: which folder it is, its lock and its record (workdir/sync_operations.py).
 """
 
 import itertools

@@ -1,7 +1,4 @@
-"""A workdir: its path, its lock, and whether live runs forbid a change of the code in it.
-
-Not here: what is done in it (workdir/sync_operations.py), who is live (workdir/live_runs.py).
-"""
+"""A workdir: its path, its lock, and whether live runs forbid a change of the code in it."""
 
 import errno
 import os

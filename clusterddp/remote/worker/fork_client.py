@@ -4,8 +4,6 @@ The other end is fork_server/worker_parent.py.
 A worker is forked only for a process that stands as the server does (``differences``): limits, cgroup, affinity
 and all else that a child has from its parent are then the same either way. Whatever fails before the worker's pid is
 known means that it is started plainly; nothing of it has begun by then.
-
-Not here: the plain start (worker/plain_start.py), the server's start (supervisor/fork_server_process.py).
 """
 
 import array

@@ -4,8 +4,6 @@ torchrun ends the workers before it starts them again without a lost host. These
 what they would save at a SIGTERM they cannot agree on any more; so they get what supervisors give for a lost host.
 
 Who is gone stands in ``peers.json`` of the spool, which this node's supervisor keeps.
-
-Not here: how it is known (control/membership.py), the signals (worker/shim.py).
 """
 
 import json

@@ -1,7 +1,4 @@
-"""A worker started plainly: the shim's own child, which execs the real interpreter with the start-up hook.
-
-Not here: a forked one (worker/fork_client.py), what the shim does with either (worker/shim.py).
-"""
+"""A worker started plainly: the shim's own child, which execs the real interpreter with the start-up hook."""
 
 import os
 import signal

@@ -3,8 +3,6 @@
 It opens the worker's output files, records the start, forks, execs the real interpreter with the startup hook,
 forwards signals, records how the worker ended, and then dies the same way, so that torchrun sees no difference.
 While it lives the worker cannot outlive its agent: the agent's death reaches the shim, the shim's the worker.
-Not here: the worker's environment (worker/worker_env.py), what its interpreter does first
-(worker/hook/sitecustomize.py).
 """
 
 import errno

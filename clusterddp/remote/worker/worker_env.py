@@ -1,7 +1,4 @@
-"""The script torchrun starts for each worker (PYTHON_EXEC), and the environment the worker gets.
-
-Not here: starting it (worker/shim.py), what the hook does with its two names (worker/hook/sitecustomize.py).
-"""
+"""The script torchrun starts for each worker (PYTHON_EXEC), and the environment the worker gets."""
 
 import os
 import shlex

@@ -3,9 +3,6 @@
 To add one: a row in runs/known_messages/jobs.py or runs/known_messages/machines.py (the first that fits is taken,
 runs/known_messages/jobs.py's before, so the special stand above the general), what it really prints in
 tests/data/known/NAME.txt, a line in docs/known-messages.md. Tests hold the three together.
-
-Not here: whose fault a failure is (remote/shared/verdict/failures.py), proving a cluster beforehand (the doctor, whose
-check ``check`` names).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One known message. Not here: the messages themselves, and which of them a text is."""
+"""One known message."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 It begins as any other, with different chunks for each host. As soon as it is measured that the rest would take longer
 from here alone, the hosts listen, each on its address between the hosts, and take from each other what the schedule
 says. Each operation stays open until all have everything.
-
-Not here: who gets what from whom (schedule.py); the hosts' side (remote/transfer/host_to_host.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Files of several hosts brought together below one folder here: what is equal once, what differs in a folder a host.
-
-Not here: what a host says and sends (fetch.py); how it is written (landing.py).
-"""
+"""Collect files of several hosts below one folder here: what is equal once, what differs in a folder per host."""
 
 from __future__ import annotations
 

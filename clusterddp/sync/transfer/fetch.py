@@ -1,7 +1,4 @@
-"""Files of one host on their way here: what it lists, and its chunks. A host may say anything: all is checked here.
-
-Not here: where they are put (landing.py), and what of several hosts (collect.py).
-"""
+"""Files of one host on their way here: what it lists, and its chunks. A host may say anything: all is checked here."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 The operator gives every unit to one host, and from there it goes on to the others: a host takes it from whichever that
 has it is least busy. What no other host can give, the operator does.
-
-Not here: moving anything (spread.py), TLS and listeners (remote/transfer/peers.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What hosts are sent: the manifest, the lists of chunks, and the chunks that some of them lack.
 
 A chunk is read and compressed once for all hosts that take it at about the same time; only so many are kept in memory.
-
-Not here: who lacks what (sync/send_code.py); how a host reads it (remote/shared/wire/chunk_stream.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bug of ours: one line, a crash file, and a code that is not the script's own. Not covered: bugs on hosts."""
+"""A bug of ours: one line, a crash file, and a code that is not the script's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``-v`` on this machine's own hosts, without SSH. Not covered: the ways to other hosts (tests/integration)."""
+"""``-v`` on this machine's own hosts, without SSH."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How ranks find rank 0: on a bad network, with recordings, with mistakes. Pure, in virtual time.
-
-Not covered: datagrams' bytes (test_discover_message.py), sockets (tests/integration/test_discover.py).
-"""
+"""How ranks find rank 0: on a bad network, with recordings, with mistakes. Pure, in virtual time."""
 
 from __future__ import annotations
 

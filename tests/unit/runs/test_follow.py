@@ -1,7 +1,4 @@
-"""A run followed to its end: hosts that break off, that come back, that never do; and the attempt that follows.
-
-Not covered: which streams are given up when the run has ended (test_ending.py).
-"""
+"""A run followed to its end: hosts that break off, that come back, that never do; and the attempt that follows."""
 
 from __future__ import annotations
 

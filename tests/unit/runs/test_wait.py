@@ -1,7 +1,4 @@
-"""Where `wait` finds its run: by its whole id without the hosts that are silent, else by all.
-
-Not covered: silent hosts themselves (tests/chaos/test_end_heard.py).
-"""
+"""Where `wait` finds its run: by its whole id without the hosts that are silent, else by all."""
 
 from __future__ import annotations
 

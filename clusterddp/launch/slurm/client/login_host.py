@@ -1,7 +1,6 @@
 """The host from which jobs are submitted: a login host over SSH, or this machine; what it is asked.
 
-All of Slurm's commands run there, below our helper, and no compute node is connected to. Not here: reading what they
-print (answers.py).
+All of Slurm's commands run there, below our helper, and no compute node is connected to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Whether a job that waits would wait for ever, as it was submitted: by Slurm's reason, and by the limits behind it.
 
 Some reasons say so by themselves. Others name a limit for all jobs of an account or a QOS together: they pass when
-other jobs end, but not where this job alone asks for more than the limit is. Not here: what the doctor knows of an
-account without any job (launch/slurm/client/survey.py).
+other jobs end, but not where this job alone asks for more than the limit is.
 """
 
 from __future__ import annotations

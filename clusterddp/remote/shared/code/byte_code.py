@@ -3,8 +3,6 @@
 Importing ``typing`` alone takes a third as long as starting Python, and every process of ours on a host would pay it.
 What types say is dropped here, in the syntax tree: annotations, names that stand for types, and the imports only they
 need; ``typing.NamedTuple`` becomes ``collections.namedtuple``, which it is made of. Sources stay as they are.
-
-Not here: the archive (code_archive.py).
 """
 
 import ast

@@ -3,8 +3,6 @@
 Byte code is stored as it is: what is sent is compressed as one, and a host decompresses nothing for each import. The
 operator makes it for its own Python; a host with another one makes it again from the sources (helper/own_code.py), and
 what it has made tells of itself: its last bytes (the archive's comment) are where the index lies, and two digests.
-
-Not here: which files it holds (hosts/zipapp.py), finding it on a host (system/code_finder.py).
 """
 
 import hashlib

@@ -2,8 +2,6 @@
 
 One netlink socket answers for links and addresses: no ``ip`` binary is needed, and /sys (which may show another
 network namespace's interfaces) is only asked for a speed that the driver does not tell otherwise.
-
-Not here: whether anybody can reach these addresses (probes/reachability.py), names of hosts.
 """
 
 import array

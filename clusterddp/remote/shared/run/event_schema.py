@@ -2,8 +2,6 @@
 
 An event is a JSON object with ``event`` and ``time`` (ns, the host's clock) and the fields of its kind below; what
 has a wrong field is no event, for a full disk tears records. Other kinds and fields are a newer version's, and stay.
-
-Not here: appending and reading the file (spool/events.py).
 """
 
 from typing import Any, Dict, Mapping, Optional

@@ -3,8 +3,6 @@
 What makes the plan of a host that joins (``joined_plan``) and of the next attempt (``next_plan``) from another plan
 stands here too. Pure. Fields have the names they have in ``plan.json``; those with a default came later than
 the first version, so spools of every version can be read.
-
-Not here: a run's first plans (launch/make_plan.py), a node's environment (node_env.py).
 """
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple

@@ -1,8 +1,6 @@
 """The small records of a node's spool, as both sides read them: how it ended, orders, what it knows.
 
 A field with a default may be missing.
-
-Not here: the node's plan (plan.py), its events (events.py), where the files lie (spool/layout.py).
 """
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple

@@ -1,8 +1,7 @@
 """From a run's plan without hosts to each node's: where a workload manager chooses the hosts, they make it themselves.
 
 The plan without hosts (``NodePlan`` of one node that stands for all) is made by the operator. Its ``rdzv_backend`` may
-be ``auto``. Pure. Not here: what a node is (slurm/node_facts.py), the plan of a run whose hosts the operator knows
-(launch/make_plan.py).
+be ``auto``. Pure.
 """
 
 import re

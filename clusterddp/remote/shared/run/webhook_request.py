@@ -1,7 +1,4 @@
-"""The request that tells a URL one event of a run (``--notify``); both sides send it.
-
-Not here: when something is told (supervisor/webhook_process.py, cli/notify.py).
-"""
+"""The request that tells a URL one event of a run (``--notify``); both sides send it."""
 
 import base64
 import json

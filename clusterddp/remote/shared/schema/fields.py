@@ -3,8 +3,7 @@
     fields = Fields(parse_json(data))
     Thing(name=fields.check("name", NAME.fullmatch, "a name"), port=fields.number("port", 65535))
 
-Whatever the value, reading gives what it says or raises one error. Not here: bytes to JSON (frames.py), whole records
-(records.py).
+Whatever the value, reading gives what it says or raises one error.
 """
 
 from typing import Any, Callable, Container, Dict, List, Optional, Tuple, TypeVar

@@ -5,7 +5,7 @@
         start.<job>.<restart>/       where the nodes of one start meet
             attempt.json notice.json heeded.<place>.json stop.json requeued.json awaiting.json arrived.json
 
-Pure. Not here: what a job does with it (slurm/node_task.py), who submits it (launch/slurm/over_slurm.py).
+Pure.
 """
 
 import re

@@ -5,7 +5,7 @@
     redaction.text(end, begins=False)                      # of a text whose beginning was cut off
 
 A value is found as it is, and as Python, JSON, a URL or base64 write it. Of a value with several lines each line
-counts: a message often shows one of them. Not here: which values a run has (spool/quoted.py).
+counts: a message often shows one of them.
 """
 
 import itertools

@@ -10,7 +10,7 @@ peer, are; an exception, an exit code, a crash, memory run out would come again.
 ``worth_another(causes of all nodes)`` says so: ask when every node that answers has told its own, because a victim
 tells its cause before the culprit does.
 
-Times are the node's own clock (ns). Not here: comparing hosts' clocks, the run's one verdict (verdict.py).
+Times are the node's own clock (ns).
 """
 
 import re

@@ -2,8 +2,6 @@
 
 Class first, time within a class: (1) a failure of its own, (2) a lost peer, (3) ended by us or by the agent.
 A killed rank's victims raise before anybody sees the death, so time alone would blame them.
-
-Not here: a node's end (node_end.py), the verdict as a file (kept_verdict.py), what helps (runs/verdict_lines.py).
 """
 
 import re

@@ -3,8 +3,7 @@
     end = end_of(node)             # from its plan's names, its state, exit record and evidence
     small = fitted(end)            # at most MOST bytes, as it travels and is kept
 
-Times are by the operator's clock (ns). Not here: the node's evidence (supervisor/status_operation.py), whose fault a
-worker's failure was (failures.py), the verdict (verdict.py).
+Times are by the operator's clock (ns).
 """
 
 import json

@@ -3,8 +3,6 @@
 When a run ends its lead writes it for all; a node that is cut off writes its own. One copy is enough to tell how it
 ended, whatever becomes of the hosts. Of several that of the later attempt counts, then the one whose writer heard more
 nodes, then that of the lower place.
-
-Not here: the judgement (verdict.py), collecting the ends (supervisor/conclusion.py).
 """
 
 from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple

@@ -2,8 +2,6 @@
 
 A content of one chunk is named by the chunk's digest; one of several by the digest over theirs, a dash and how many
 they are. Who has the list of chunks can prove it by the name, and each chunk by the list, in any order.
-
-Not here: which files they are of (manifest.py), chunks on their way (sync_stream.py) and put together (parts.py).
 """
 
 import os

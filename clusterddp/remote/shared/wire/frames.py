@@ -14,8 +14,6 @@ A header holds ``id`` (request) and ``kind``:
 
 Decoding is strict and total: whatever the bytes, it gives frames or raises ProtocolError. What a header's other
 fields must be is checked by who reads them (fields.py).
-
-Not here: who sends what when (helper/loop.py, clusterddp/hosts/client.py).
 """
 
 from struct import pack, unpack_from

@@ -2,8 +2,6 @@
 
 A file there is named by its content; what of it is right is seen by hashing it, so nothing else has to be kept. Chunks
 come in any order. The folder is a descriptor: no path is looked up again, and no link is followed.
-
-Not here: who sends them (sync_stream.py), and the places they go to.
 """
 
 import errno

@@ -3,8 +3,7 @@
 A manifest is a list of entries sorted by path. A path is text in UTF-8 with surrogateescape, whatever the
 locale of either machine, so that every file name Linux allows comes through; on disk it is bytes again.
 
-Also here: reading an entry back from a disk without following a link. Not here: which files belong to a
-project (clusterddp/sync/project_files.py) and what a host may change (workdir/update.py).
+Also here: reading an entry back from a disk without following a link.
 """
 
 import errno

@@ -7,7 +7,6 @@ environment is restored before any code of the user, so whatever that starts beg
 
 It is a file of its own on the host, run by any Python from 3.8: it imports nothing of ours, at start-up nothing
 that Python has not loaded already (hence the imports inside functions), and no failure of it reaches the worker.
-Not here: what is made of the record (verdict), the output files and the processes (shim).
 """  # noqa: INP001 - a data file, imported by its folder
 
 import os

@@ -1,7 +1,4 @@
-"""Rounds in many orders of events: agents by a clock of the test's own, what run control says comes late or never.
-
-Not covered: torch's own store (tests/integration/test_plugin_rounds.py).
-"""
+"""Rounds in many orders of events: agents by a clock of the test's own, what run control says comes late or never."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a node keeps the rendezvous store when its own agent has ended. Not covered: ending processes (pairs)."""
+"""How long a node keeps the rendezvous store when its own agent has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a node ends its part because the rendezvous store is gone. Not covered: what else ends a part (integration)."""
+"""When a node ends its part because the rendezvous store is gone."""
 
 from __future__ import annotations
 
