@@ -15,7 +15,7 @@ import pytest
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import each, values
 from clusterddp.hosts.ssh import Connector
-from clusterddp.remote.control.messages import Message
+from clusterddp.remote.control.messages import AttemptDecision, Message
 from tests.chaos.rounds import ROUNDS
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import with_constants
@@ -31,8 +31,8 @@ SEND = "    def send(self, message: Message) -> bool:\n"
 LOSE = """    lost = set()
 
     def send(self, message: Message) -> bool:
-        if type(message).__name__ == "%s" and not Connection.lost:
-            Connection.lost.add(1)
+        if type(message).__name__ == "%s" and not PeerConnection.lost:
+            PeerConnection.lost.add(1)
             return True
         return self._send(message)
 
@@ -40,7 +40,7 @@ LOSE = """    lost = set()
 """
 DIE = "os.kill(os.getpid(), 9) if self.%s == 0 and %s == 1 else None"
 RELAUNCH = "supervisor/relaunch"
-DECIDE = "            self.membership.decide(Decision(plan.attempt + 1, following.places, node.place, port))\n"
+DECIDE = "            self.membership.decide(AttemptDecision(plan.attempt + 1, following.places, node.place, port))\n"
 IMPORT = (RELAUNCH, "import shutil\n", "import os\nimport shutil\n")
 STEPS = {
     "before it decides": (
@@ -99,7 +99,9 @@ def job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
-@pytest.mark.parametrize("kind", [kind if kind == "Decision" else pytest.param(kind, marks=LONG) for kind in KINDS])
+@pytest.mark.parametrize(
+    "kind", [kind if kind == AttemptDecision.__name__ else pytest.param(kind, marks=LONG) for kind in KINDS]
+)
 def test_a_message_is_lost(job: Callable[..., Job], kind: str, number: int) -> None:
     """Each supervisor loses its first one of a kind; the run is started again and ends well all the same."""
     assert number >= 0

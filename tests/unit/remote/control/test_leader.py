@@ -205,7 +205,7 @@ def test_a_node_with_another_key_or_of_another_run_is_never_heard(star: Star, ke
             b'{"kind":"Call","caller":Infinity,"called":0,"nonce":"' + b"0" * 32 + b'","proof":"' + b"0" * 64 + b'"}'
         ),
         framed(b'{"kind":"Call","caller":1e999,"called":0,"nonce":"","proof":""}'),
-        framed(b'{"kind":"Order","reason":"mischief","grace":0.0,"ours":false,"attempt":null}'),
+        framed(b'{"kind":"EndOrder","reason":"mischief","grace":0.0,"ours":false,"attempt":null}'),
         framed(b'{"kind":"Beat","majority":true}'),
         framed(b"\xff\xfe"),
         framed(b'{"kind":' + b"9" * 400 + b"}"),

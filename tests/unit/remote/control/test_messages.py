@@ -97,7 +97,7 @@ def test_a_field_of_another_type_is_refused(message: Message) -> None:
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 5000, "-0.5", "true", "null", '"1"'])
 def test_a_number_that_is_none_is_refused(number: str) -> None:
     with pytest.raises(DamagedError):
-        decode(b'{"kind":"Order","reason":"","ours":true,"attempt":null,"grace":%s}' % number.encode())
+        decode(b'{"kind":"EndOrder","reason":"","ours":true,"attempt":null,"grace":%s}' % number.encode())
     with pytest.raises(DamagedError):
         decode(b'{"kind":"Elsewhere","proof":"%s","place":%s}' % (PROOF.encode(), number.encode()))
 

@@ -88,7 +88,7 @@ class Team:
 @pytest.fixture
 def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Team:
     Member.all = {}
-    monkeypatch.setattr(peers, "Peers", Member)
+    monkeypatch.setattr(peers, "TransferPeers", Member)
     return Team(tmp_path)
 
 
@@ -182,7 +182,7 @@ def test_a_host_without_tls_or_a_free_port_gets_all_from_here(team: Team, monkey
             raise ValueError("no TLS")
         return Member(own, stored)
 
-    monkeypatch.setattr(peers, "Peers", made)
+    monkeypatch.setattr(peers, "TransferPeers", made)
     team.push()
     assert team.equal(*NAMES)
     assert set(Member.all) == {"h1", "h2"}
