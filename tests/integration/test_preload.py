@@ -200,7 +200,7 @@ def test_a_package_that_imports_what_is_not_installed_is_left_out(tmp_path: Path
 
 FREE_ONES = """
 import importlib, json
-from clusterddp.remote.fork_server import environ_reads
+from clusterddp.remote.fork_server import environ_reads as reads
 reads.mapped_files = set  # libraries name what they read later, too
 asked = set()
 with reads.noting(asked):
