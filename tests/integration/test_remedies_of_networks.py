@@ -12,7 +12,7 @@ from tests.integration.cli import User, nothing_left
 from tests.integration.gpus_made import FOLDER, TORCH_ENV, MadeGpus
 from tests.integration.test_doctor import named
 from tests.lab.system import command
-from tests.lean import lean_python
+from tests.lean import lean_python, training_python
 from tests.own_lab import own_lab
 from tests.remedies import remedy, type_line
 from tests.with_torch import need_torch
@@ -110,6 +110,46 @@ def test_hosts_without_a_common_network_have_one_once_it_is_named(two: Lab, user
     finally:
         for host in two.hosts:
             command("ip", "-n", host.namespace, "link", "del", "docker0", check=False)
+
+
+NO_ROUTE = remedy(
+    "runs/known_messages/jobs.py", "set clusterddp_address or clusterddp_interface to the network that all nodes share"
+)
+REDUCES = """
+import datetime, torch, torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+one = torch.ones(1)
+dist.all_reduce(one)
+print("reduced", one.item(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.torch
+def test_a_job_between_networks_without_a_route_runs_in_the_one_that_the_hosts_share(two: Lab, user: User) -> None:
+    """The second host reaches the first one's address, so they meet; a worker of the first dials the second's."""
+    need_torch()
+    first, second = two.hosts
+    torch = {"clusterddp_python": training_python()}
+    shared, other = first.nics[1].address, second.nics[0].address
+    user.write("train.py", REDUCES)
+    apart = {first.name: {"clusterddp_address": shared}, second.name: {"clusterddp_address": other}}
+    inventory(two, user, torch, more=apart)
+    way = ("route", "add", "unreachable", f"{other}/32")
+    try:
+        command("ip", "-n", first.namespace, *way)
+        failed = type_line(user, "clusterddp run --no-doctor -i i.yaml train.py")
+        assert failed.code == 1, failed.err
+        assert NO_ROUTE.found(failed.err)
+        assert "No route to host" in failed.err.splitlines()[-1]
+        inventory(two, user, {**torch, "clusterddp_interface": "eth1"})
+        done = type_line(user, "clusterddp run -i i.yaml train.py")
+        assert (done.code, done.out.count("reduced 2.0")) == (0, 2), done.err
+        own = {host.name: {"clusterddp_address": host.nics[1].address} for host in two.hosts}
+        inventory(two, user, torch, more=own)
+        assert wrong(user, "network") == []
+    finally:
+        command("ip", "-n", first.namespace, "route", "del", *way[2:], check=False)
 
 
 ELECTED = remedy(

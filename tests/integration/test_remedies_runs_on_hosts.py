@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import User
+from tests.integration.cli import User, assert_nothing_left
 from tests.integration.test_remedies_runs import WAITS, refused, typed
 from tests.remedies import remedy
 from tests.with_torch import need_torch
@@ -63,3 +63,36 @@ def test_a_run_whose_hosts_did_not_answer_is_asked_for_later(make_lab: MakeLab, 
         (line,) = UNHEARD.commands(live.text("err"))
         host.boot()
         assert live.run in typed(user, line)
+
+
+CUT_OFF = remedy(
+    "runs/notices.py", "is {}, and nothing proves that its processes ended: `clusterddp stop {}` ends them"
+)
+
+
+def test_a_host_that_was_cut_off_while_the_others_ended_is_ended_by_the_told_command(
+    make_lab: MakeLab, user: User
+) -> None:
+    need_torch()
+    lab = make_lab(3)
+    *others, cut_off = lab.hosts
+    lab.write_inventory(user.folder / "inventory.yaml")
+    with user.start("run", "--nnodes", "2:3", "--max-restarts", "1", "waits.py", "/tmp/go on") as live:
+        live.wait_for("waits", times=3)
+        for host in others:  # they hear nothing of it until the end
+            host.drop(proto="all", direction="both", peer=cut_off.address)
+        cut_off.drop(proto="all", direction="both")
+        live.wait_for("waits", times=5)  # the others start again without it
+        for host in others:
+            host.write("/tmp/go on", "")
+        done = live.end()
+    assert done.code == 0, done.err
+    cut_off.heal()  # the operator reaches it again
+    status = f"clusterddp status {done.run}"
+    told = typed(user, status)
+    assert CUT_OFF.printed(told) == ("running", done.run)
+    assert cut_off.leftovers(done.run)
+    (stop,) = CUT_OFF.commands(told)
+    assert f"{cut_off.name}: 0 processes" not in typed(user, stop)
+    assert_nothing_left(lab.hosts, done.run)
+    assert f"{cut_off.name} answers again: its part was stopped" in typed(user, status)
