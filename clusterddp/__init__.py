@@ -1,8 +1,8 @@
 """Train with PyTorch on several GPU machines from one terminal, over plain SSH.
 
-``from clusterddp import Cluster`` offers what the command line does; see ``clusterddp.api.cluster``. Every error,
-every option
-and every type that its calls take or return can be imported from here too; nothing is loaded before it is asked for.
+``from clusterddp import Cluster`` offers what the command line does; see ``clusterddp.api.cluster``. Every error, every
+option and every type that its calls take or return can be imported from here too; nothing is loaded before it is asked
+for.
 """
 
 from __future__ import annotations

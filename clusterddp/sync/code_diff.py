@@ -1,4 +1,4 @@
-"""What tells two codes of a project apart, file by file and line by line, as far as it is kept (objects.py)."""
+"""What tells two codes of a project apart, file by file and line by line, as far as it is kept (code_store.py)."""
 
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 
 Beside ``<digest>.pyz``, as it was sent, then lies ``<digest>-<magic number in hex>.pyz`` with the same sources: helpers
 run from it (system/code_finder.py), and runs get it as their copy. A helper that ran from sources leaves a process
-behind
-that makes it, once the connection has ended: nobody waits for it, and the next connection compiles nothing. Where it
-cannot be kept the sources do as well.
+behind that makes it, once the connection has ended: nobody waits for it, and the next connection compiles nothing.
+Where it cannot be kept the sources do as well.
 """
 
 import errno

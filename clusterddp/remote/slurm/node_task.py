@@ -1,9 +1,8 @@
 """A node's task in a job's step: brings up the same supervisor as a start over SSH, and stays until it has ended.
 
 The nodes meet in the run's folder (slurm/shared_exchange.py): each says what it is, all make the same plans of that,
-each
-starts its supervisor and says its ports, and when all have, the agents start. The task is the subreaper of its node's
-processes, so that Slurm finds all of them below it.
+each starts its supervisor and says its ports, and when all have, the agents start. The task is the subreaper of its
+node's processes, so that Slurm finds all of them below it.
 
 It ends with 0 when its supervisor has told how its part ended, whatever that was: with another code srun would end the
 other nodes (--kill-on-bad-exit) while they tell.

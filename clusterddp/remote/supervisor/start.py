@@ -60,9 +60,9 @@ def start_node(
     """Start the supervisor of a node, below whoever is the next subreaper above this process.
 
     Returns ``{started, spool, store, control, unreachable, not_warm}``: ``store`` and ``control`` are the ports that
-    were bound here, or 0; ``unreachable`` says why the URL that is to be ``notified`` (webhook.py) cannot be reached
-    from here, ``not_warm`` why the host's warm server has not begun it, or they are empty. The agent starts only when
-    all nodes are ready (``commit_node``).
+    were bound here, or 0; ``unreachable`` says why the URL that is to be ``notified`` (webhook_process.py) cannot be
+    reached from here, ``not_warm`` why the host's warm server has not begun it, or they are empty. The agent starts
+    only when all nodes are ready (``commit_node``).
 
     Raises:
         Refused: the run was stopped already, its port range is taken, the setup lines fail, …

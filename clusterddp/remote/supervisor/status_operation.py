@@ -27,8 +27,8 @@ def runs(request: Request) -> List[Dict[str, Any]]:
     """Every node of every run whose spool is here and belongs to ``hosts`` (null: to any); ``run``: ids that begin so.
 
     ``known``: digests of fields that the asker has, by spool: what is the same is left out
-    (shared/verdict/status_reply.py).
-    One whose files are damaged is ``{run, host, damaged}``: why it cannot be told of; the others are.
+    (shared/verdict/status_reply.py). One whose files are damaged is ``{run, host, damaged}``: why it cannot be told of;
+    the others are.
     """
     wanted = request.args["hosts"] and set(request.args["hosts"])
     prefix, brief = request.args.get("run") or "", bool(request.args.get("brief"))

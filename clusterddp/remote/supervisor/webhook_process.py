@@ -1,9 +1,8 @@
 """The process that tells a URL how a run fares (``run --notify URL``): one a node, beside the supervisor.
 
 It reads the node's files alone, so a network that hangs holds up nothing of the run; like the beat
-(workdir/heartbeat.py) it
-belongs to no run, and nobody waits for it. The URL, a secret, comes on stdin and is in its memory only. The node that
-leads the run tells of it; how it ended is told by who judged it.
+(workdir/heartbeat.py) it belongs to no run, and nobody waits for it. The URL, a secret, comes on stdin and is in its
+memory only. The node that leads the run tells of it; how it ended is told by who judged it.
 """
 
 import http.client

@@ -1,7 +1,7 @@
 """The state folder on a host, and how the helper itself gets into it.
 
-Where a connection's first code (find_code.py) does not find the helper, the operator sends this source, behind that of
-indexed_code.py, and calls ``receive_helper``. Later the same functions serve every other module here.
+Where a connection's first code (code_finder.py) does not find the helper, the operator sends this source, behind that
+of indexed_code.py, and calls ``receive_helper``. Later the same functions serve every other module here.
 Every connection imports it, so what is expensive to import is imported where it is used.
 """
 
@@ -192,7 +192,7 @@ def _no_folder(path: str, error: OSError) -> Refused:
         number = errno.EEXIST if error.errno == errno.ENOTDIR and os.path.lexists(path) else error.errno
         return cannot_write(OSError(number, error.strerror), path)
     message, remedy = "%s %s" % (error.filename, error.strerror), "set clusterddp_state to a folder of your own"
-    if "written" in str(error.strerror):  # find_code.py's _check_folder
+    if "written" in str(error.strerror):  # code_finder.py's _check_folder
         import shlex
 
         message += ", who could put their own in place of %s" % path
@@ -330,7 +330,7 @@ def _whole(folder: str, digest: str) -> Optional[int]:
 def run_helper(handle: int, name: str, state: str, magic: str) -> None:
     """Say ``<magic> have`` and run the helper, if the file found is the one in the state folder; else return.
 
-    Called by find_code.py, whose look was a guess, with the file open; ``name`` is the digest of what was sent, with
+    Called by code_finder.py, whose look was a guess, with the file open; ``name`` is the digest of what was sent, with
     more behind it where the host has made the file of that.
     """
     try:

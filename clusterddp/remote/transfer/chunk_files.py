@@ -1,7 +1,7 @@
 """The contents that a folder is to get, put together beside it from what lies there and what comes, then moved there.
 
-Used by sync (place.py) and by push (pushed.py). The folder of parts stays where a transfer breaks off, and the next one
-goes on from it (shared/wire/partial_files.py).
+Used by sync (update.py) and by push (push_operations.py). The folder of parts stays where a transfer breaks off, and
+the next one goes on from it (shared/wire/partial_files.py).
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What pushes have put into one folder of a host, kept in its state folder: see pushed.py."""
+"""What pushes have put into one folder of a host, kept in its state folder: see push_operations.py."""
 
 import hashlib
 import json

@@ -10,8 +10,8 @@ has it now, and as the host has it now.
 So a checkpoint that a run rewrites is not put back, and a file that somebody removed on the host stays removed. What
 leaves the project stays on the host.
 
-The record lies in the workdir's dotted folder (lock.py), for all hosts that share the workdir: ``data.json``, and
-``data.<digest>``, the project's data at the last sync, in the bytes that were sent.
+The record lies in the workdir's dotted folder (folder_lock.py), for all hosts that share the workdir: ``data.json``,
+and ``data.<digest>``, the project's data at the last sync, in the bytes that were sent.
 """
 
 import os

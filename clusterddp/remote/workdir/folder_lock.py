@@ -2,10 +2,10 @@
 
     <workdir>/.clusterddp-live/
         lock.free, or lock.held.<owner>.<nonce>    one file: the lock. Whoever renames it has it
-        synced.json, manifest.<digest>             what syncs have put (record.py)
-        run.<owner>.<run>.<host>                   one for each live run (live.py)
-        start.<run>                                when a run began here (started.py)
-        parts/                                     contents of a sync that is under way, or was cut (assembly.py)
+        synced.json, manifest.<digest>             what syncs have put (sync_record.py)
+        run.<owner>.<run>.<host>                   one for each live run (live_runs.py)
+        start.<run>                                when a run began here (start_marker.py)
+        parts/                                     contents of a sync that is under way, or was cut (chunk_files.py)
         id                                         a random word: hosts that read the same share the folder
 
 A rename is one step on every filesystem, and each holder's name is its own: so a lock whose holder is dead is taken

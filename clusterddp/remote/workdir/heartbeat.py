@@ -1,4 +1,4 @@
-"""The process that makes the beat of a marker (live.py): a file server that hangs holds it alone, not the supervisor.
+"""The process that touches a run's marker (live_runs.py), so that a hanging file server stops it, not the supervisor.
 
 There is one a node as long as the run lives, so it imports next to nothing.
 """

@@ -1,8 +1,7 @@
 """Which runs are live in a workdir, on any host that shares it: a marker for each, in the folder itself.
 
-A marker's name says all (lock.py); it is empty, so that a full disk keeps nobody from writing it. Its beat is made by a
-process of its own (beat.py).
-A marker that is not proved dead counts as live (owner.py).
+A marker's name says all (folder_lock.py); it is empty, so that a full disk keeps nobody from writing it. Its beat is
+made by a process of its own (heartbeat.py). A marker that is not proved dead counts as live (lock_owner.py).
 """
 
 import os

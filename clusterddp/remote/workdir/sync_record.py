@@ -1,8 +1,9 @@
 """The sync record of a workdir: which files syncs have put there, for all hosts that share the folder.
 
-It lies in the workdir's own dotted folder (lock.py): ``synced.json`` says by digest which manifests' files are ours,
-``manifest.<digest>`` is each of them, in the bytes that were sent. So a manifest is written once, before any change,
-and what the record calls whole is proved by its digest. Of an interrupted sync both the old and the new one are named.
+It lies in the workdir's own dotted folder (folder_lock.py): ``synced.json`` says by digest which manifests' files are
+ours, ``manifest.<digest>`` is each of them, in the bytes that were sent. So a manifest is written once, before any
+change, and what the record calls whole is proved by its digest. Of an interrupted sync both the old and the new one are
+named.
 
 Former versions had all in ``record.json``. It is read where it is, since only they write it, and removed with the first
 sync of ours; they find none then, and take what they do not know for the host's own.

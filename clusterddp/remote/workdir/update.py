@@ -1,6 +1,6 @@
 """Making a workdir's files those of a manifest; an interruption at any moment leaves each file old or new.
 
-Contents are first put together in a folder inside the workdir (assembly.py); only when all are whole is anything
+Contents are first put together in a folder inside the workdir (chunk_files.py); only when all are whole is anything
 renamed over or deleted. What nobody here put, or somebody changed, is never lost: it is kept aside under
 ``<name>.clusterddp-kept-<n>`` where the manifest needs its place, and stays where it is otherwise.
 """

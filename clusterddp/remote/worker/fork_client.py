@@ -1,9 +1,8 @@
 """The shim's side of a run's fork server: ask it for a worker, and be that worker's parent through its keeper.
 
-The other end is fork_server/worker_parent.py.
-A worker is forked only for a process that stands as the server does (``differences``): limits, cgroup, affinity
-and all else that a child has from its parent are then the same either way. Whatever fails before the worker's pid is
-known means that it is started plainly; nothing of it has begun by then.
+The other end is fork_server/worker_parent.py. A worker is forked only for a process that stands as the server does
+(``differences``): limits, cgroup, affinity and all else that a child has from its parent are then the same either way.
+Whatever fails before the worker's pid is known means that it is started plainly; nothing of it has begun by then.
 """
 
 import array

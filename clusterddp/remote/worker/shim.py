@@ -171,8 +171,8 @@ def _forward_to(process: "Union[Forked, Plain]", received: List[Tuple[int, int]]
     """Forward signals to the worker; ignore the terminal's stop signals.
 
     When the ``grace`` after a SIGTERM is over the worker's group is killed: torchrun gives it the run's own only when
-    it ends itself, and a fixed 30 s before a restart.
-    Signals that tell it to end while it lives are appended to ``received`` as (signal, ns): evidence for the verdict.
+    it ends itself, and a fixed 30 s before a restart. Signals that tell it to end while it lives are appended to
+    ``received`` as (signal, ns): evidence for the verdict.
     """
     pid = process.pid
 
