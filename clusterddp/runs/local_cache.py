@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp import project_folder
 from clusterddp.errors import UsageError
-from clusterddp.remote.shared.run.run_record import READER, RunRecord
+from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import record_in, written
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, read_verdict
 from clusterddp.remote.shared.wire.frames import parse_json
 
@@ -73,7 +73,9 @@ def kept(project: Project, run: str = "") -> dict[str, CachedRun]:
     for path in project_folder.own(project.folder, FOLDER).glob(f"{run}*.json"):
         with contextlib.suppress(OSError, ValueError):
             fields = Fields(parse_json(project_folder.read(path, _MOST_BYTES)), most=1 << 20)
-            found[path.stem] = CachedRun(READER(fields, "record"), read_verdict(fields.raw("verdict")))
+            found[path.stem] = CachedRun(
+                record_in(fields.part("record"), RunRecord), read_verdict(fields.raw("verdict"))
+            )
     return found
 
 

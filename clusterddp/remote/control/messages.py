@@ -31,9 +31,20 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
 from ..shared.names.ip_address import is_address
 from ..shared.schema.fields import DamagedError, Fields
-from ..shared.schema.record import Reader, Readers, maybe, read_record, record, records, written
+from ..shared.schema.record import (
+    Reader,
+    checked,
+    field,
+    many,
+    maybe,
+    nested,
+    read_record,
+    readers_of,
+    record,
+    written,
+)
 from ..shared.text.shortening import cut_in_the_middle
-from ..shared.verdict.node_report import NodeEnd, node_end
+from ..shared.verdict.node_report import NodeEnd
 from ..shared.wire.frames import parse_json
 
 MOST_NODES = 4096
@@ -56,15 +67,60 @@ class NodeState(enum.Enum):
     STANDBY = "standby"  # it takes no part, and may in a later attempt
 
 
+def _short(most: int) -> Reader[str]:
+    """A text of at most so many characters, that any file can hold."""
+    return checked(lambda text: text == cut(text, most), "a text of up to %d" % most)
+
+
+def _host(known: Fields, name: str) -> str:
+    """A host's name as a node's plan may have it."""
+    known.filename(name)
+    return _short(NAME)(known, name)
+
+
+def _digits(count: int) -> Reader[str]:
+    return checked(re.compile("[0-9a-f]{%d}" % count).fullmatch, "%d hexadecimal digits" % count)
+
+
+def _number(least: int, most: int) -> Reader[int]:
+    def read(known: Fields, name: str) -> int:
+        value = known.number(name, most)
+        if value < least:
+            raise known.wrong(name, value, "at least %d" % least)
+        return value
+
+    return read
+
+
+def _places(known: Fields, name: str) -> Tuple[int, ...]:
+    places = known.numbers(name)
+    if len(set(places)) < len(places) or max(places, default=0) >= MOST_NODES:
+        raise known.wrong(name, places, "places of nodes, each once")
+    return places
+
+
+def _state(known: Fields, name: str) -> NodeState:
+    return NodeState(known.check(name, {state.value for state in NodeState}.__contains__, "a node's state"))
+
+
+_PLACE = _number(0, MOST_NODES - 1)
+_ATTEMPT = _number(1, MOST_ATTEMPTS)
+_PORT = _number(0, 65535)
+_COUNT = _number(0, 1 << 53)
+_NONCE, _PROOF = _digits(NONCE), _digits(PROOF)
+
+
+@record
 class Joined(NamedTuple):
     """A host that joined after the start, as the others need to know it."""
 
-    host: str
-    address: str
-    nproc: int
-    control: int  # its port of run control
+    host: str = field(_host)
+    address: str = field(checked(is_address, "an IP address"))
+    nproc: int = field(_number(1, MOST_NODES))
+    control: int = field(_number(1, 65535))  # its port of run control
 
 
+@record
 class Word(NamedTuple):
     """A node's last word on itself.
 
@@ -72,15 +128,15 @@ class Word(NamedTuple):
     the port where new nodes get what is carried to them, or 0.
     """
 
-    state: NodeState
-    attempt: int
-    code: Optional[int] = None
-    curable: bool = True
-    cause: str = ""
-    left: bool = False
-    joined: Optional[Joined] = None
-    slow: bool = False
-    carry: int = 0
+    state: NodeState = field(_state)
+    attempt: int = field(_ATTEMPT)
+    code: Optional[int] = field(Fields.maybe_number, default=None)
+    curable: bool = field(Fields.flag, default=True)
+    cause: str = field(_short(CAUSE), default="")
+    left: bool = field(Fields.flag, default=False)
+    joined: Optional[Joined] = field(maybe(nested(Joined)), default=None)
+    slow: bool = field(Fields.flag, default=False)
+    carry: int = field(_PORT, default=0)
 
     def to_json(self) -> Dict[str, Any]:
         """As a JSON object."""
@@ -88,77 +144,87 @@ class Word(NamedTuple):
         return dict(self._asdict(), state=self.state.value, cause=cut(self.cause, CAUSE), joined=joined)
 
 
+@record
 class Hello(NamedTuple):
     """``nonce``: of who was called."""
 
-    nonce: str
+    nonce: str = field(_NONCE)
 
 
+@record
 class Call(NamedTuple):
     """``caller`` and ``called``: places; ``nonce``: the caller's."""
 
-    caller: int
-    called: int
-    nonce: str
-    proof: str
+    caller: int = field(_PLACE)
+    called: int = field(_PLACE)
+    nonce: str = field(_NONCE)
+    proof: str = field(_PROOF)
 
 
+@record
 class Ask(NamedTuple):
     """As Call."""
 
-    caller: int
-    called: int
-    nonce: str
-    proof: str
+    caller: int = field(_PLACE)
+    called: int = field(_PLACE)
+    nonce: str = field(_NONCE)
+    proof: str = field(_PROOF)
 
 
+@record
 class Lead(NamedTuple):
     """The called one leads the caller."""
 
-    proof: str
+    proof: str = field(_PROOF)
 
 
+@record
 class Elsewhere(NamedTuple):
     """``place`` leads."""
 
-    place: int
-    proof: str
+    place: int = field(_PLACE)
+    proof: str = field(_PROOF)
 
 
+@record
 class Gone(NamedTuple):
     """The part of who is called has ended for good: nothing of it runs."""
 
-    proof: str
+    proof: str = field(_PROOF)
 
 
+@record
 class Beat(NamedTuple):
     """``majority``: whether the sender knows of a lead with one; ``number``: its own, ``echo``: the newest it heard.
 
     ``age``: seconds since a lead's last contact with a majority, or since a follower heard another lead.
     """
 
-    majority: bool
-    number: int
-    echo: int
-    age: float
+    majority: bool = field(Fields.flag)
+    number: int = field(_COUNT)
+    echo: int = field(_COUNT)
+    age: float = field(Fields.real)
 
 
+@record
 class WordSaid(NamedTuple):
     """``operator``: seconds since the sender heard an operator, here or elsewhere; ``epoch``: the newest it knows."""
 
-    word: Word
-    operator: float
-    epoch: int = 0
+    word: Word = field(nested(Word))
+    operator: float = field(Fields.real)
+    epoch: int = field(_COUNT, default=0)
 
 
+@record
 class NodeStatusRow(NamedTuple):
     """One node's word in a table; ``age``: seconds since it was said."""
 
-    place: int
-    age: float
-    word: Word
+    place: int = field(_PLACE)
+    age: float = field(Fields.real)
+    word: Word = field(nested(Word))
 
 
+@record
 class TakingPart(NamedTuple):
     """Who takes part in an attempt, as its leader says.
 
@@ -166,54 +232,59 @@ class TakingPart(NamedTuple):
     places of the attempt are excluded: lost, or failed.
     """
 
-    attempt: int
-    epoch: int
-    places: Tuple[int, ...]
-    ended: Tuple[int, ...] = ()
+    attempt: int = field(_ATTEMPT)
+    epoch: int = field(_COUNT)
+    places: Tuple[int, ...] = field(_places)
+    ended: Tuple[int, ...] = field(_places, default=())
 
 
+@record
 class StatusTable(NamedTuple):
     """A part of what the lead knows: the words that are new to the receiver, and who takes part in the attempt."""
 
-    rows: Tuple[NodeStatusRow, ...]
-    operator: float
-    part: Optional[TakingPart] = None
+    rows: Tuple[NodeStatusRow, ...] = field(many(NodeStatusRow))
+    operator: float = field(Fields.real)
+    part: Optional[TakingPart] = field(maybe(nested(TakingPart)), default=None)
 
 
+@record
 class EndOrder(NamedTuple):
     """The run is to end; with ``attempt`` that attempt only, and another may follow.
 
     ``grace``: seconds until SIGKILL. ``ours``: the reason is ours (a lost host, a signal), not the job's or the user's.
     """
 
-    reason: str
-    grace: float
-    ours: bool
-    attempt: Optional[int] = None
+    reason: str = field(_short(REASON))
+    grace: float = field(Fields.real)
+    ours: bool = field(Fields.flag)
+    attempt: Optional[int] = field(maybe(_ATTEMPT), default=None)
 
 
+@record
 class AttemptDecision(NamedTuple):
     """``attempt`` begins on ``places``, its store on ``store`` at ``port``; without places the run is over."""
 
-    attempt: int
-    places: Tuple[int, ...] = ()
-    store: int = 0
-    port: int = 0
-    reason: str = ""
+    attempt: int = field(_ATTEMPT)
+    places: Tuple[int, ...] = field(_places, default=())
+    store: int = field(_PLACE, default=0)
+    port: int = field(_PORT, default=0)
+    reason: str = field(_short(REASON), default="")
 
 
+@record
 class EndSaid(NamedTuple):
     """How the sender's part ended."""
 
-    end: NodeEnd
+    end: NodeEnd = field(nested(NodeEnd))
 
 
+@record
 class VerdictPart(NamedTuple):
     """The ``number``th of so many parts of the verdict's JSON."""
 
-    number: int
-    parts: int
-    text: str
+    number: int = field(_number(0, MOST_PARTS - 1))
+    parts: int = field(_number(1, MOST_PARTS))
+    text: str = field(_short(VERDICT_PART))
 
 
 Message = Union[
@@ -231,6 +302,14 @@ Message = Union[
     EndSaid,
     VerdictPart,
 ]
+
+_KINDS: Dict[str, Type[Message]] = {
+    kind.__name__: kind
+    for kind in (
+        Hello, Call, Ask, Lead, Elsewhere, Gone, Beat, WordSaid, StatusTable, EndOrder, AttemptDecision, EndSaid,
+        VerdictPart,
+    )
+}  # fmt: skip
 
 
 def cut(text: str, most: int) -> str:
@@ -294,99 +373,9 @@ def decode(payload: bytes) -> Message:
     name = Fields(data).text("kind")
     if name not in _KINDS:
         raise DamagedError("%r is no message of run control" % name[:NAME])
-    kind, readers = _KINDS[name]
+    kind = _KINDS[name]
+    readers = readers_of(kind)
     if data.keys() != readers.keys() | {"kind"}:
         raise DamagedError("%s has other fields than %s" % (name, ", ".join(readers)))
-    message: Message = read_record(kind, readers, data, name)
+    message: Message = read_record(kind, data, name)
     return message
-
-
-def _short(most: int) -> Reader:
-    """A text of at most so many characters, that any file can hold."""
-    return lambda known, name: known.check(name, lambda text: text == cut(text, most), "a text of up to %d" % most)
-
-
-def _host(known: Fields, name: str) -> str:
-    """A host's name as a node's plan may have it."""
-    known.filename(name)
-    return str(_short(NAME)(known, name))
-
-
-def _address(known: Fields, name: str) -> str:
-    return known.check(name, is_address, "an IP address")
-
-
-def _digits(count: int) -> Reader:
-    meant = re.compile("[0-9a-f]{%d}" % count).fullmatch
-    return lambda known, name: known.check(name, meant, "%d hexadecimal digits" % count)
-
-
-def _number(least: int, most: int) -> Reader:
-    def read(known: Fields, name: str) -> int:
-        value = known.number(name, most)
-        if value < least:
-            raise known.wrong(name, value, "at least %d" % least)
-        return value
-
-    return read
-
-
-def _places(known: Fields, name: str) -> Tuple[int, ...]:
-    places = known.numbers(name)
-    if len(set(places)) < len(places) or max(places, default=0) >= MOST_NODES:
-        raise known.wrong(name, places, "places of nodes, each once")
-    return places
-
-
-def _state(known: Fields, name: str) -> NodeState:
-    return NodeState(known.check(name, {state.value for state in NodeState}.__contains__, "a node's state"))
-
-
-_PLACE = _number(0, MOST_NODES - 1)
-_ATTEMPT = _number(1, MOST_ATTEMPTS)
-_PORT = _number(0, 65535)
-_JOINED: Readers = {
-    "host": _host,
-    "address": _address,
-    "nproc": _number(1, MOST_NODES),
-    "control": _number(1, 65535),
-}
-_WORD: Readers = {
-    "state": _state,
-    "attempt": _ATTEMPT,
-    "code": maybe(Fields.number),
-    "curable": Fields.flag,
-    "cause": _short(CAUSE),
-    "left": Fields.flag,
-    "joined": maybe(record(Joined, _JOINED)),
-    "slow": Fields.flag,
-    "carry": _PORT,
-}
-_ROW: Readers = {"place": _PLACE, "age": Fields.real, "word": record(Word, _WORD)}
-_COUNT = _number(0, 1 << 53)
-_PART: Readers = {"attempt": _ATTEMPT, "epoch": _COUNT, "places": _places, "ended": _places}
-_CALL: Readers = {"caller": _PLACE, "called": _PLACE, "nonce": _digits(NONCE), "proof": _digits(PROOF)}
-_READERS: Dict[Type[Any], Readers] = {
-    Hello: {"nonce": _digits(NONCE)},
-    Call: _CALL,
-    Ask: _CALL,
-    Lead: {"proof": _digits(PROOF)},
-    Elsewhere: {"place": _PLACE, "proof": _digits(PROOF)},
-    Gone: {"proof": _digits(PROOF)},
-    Beat: {"majority": Fields.flag, "number": _COUNT, "echo": _COUNT, "age": Fields.real},
-    WordSaid: {"word": record(Word, _WORD), "operator": Fields.real, "epoch": _COUNT},
-    StatusTable: {
-        "rows": records(NodeStatusRow, _ROW),
-        "operator": Fields.real,
-        "part": maybe(record(TakingPart, _PART)),
-    },
-    EndOrder: {"reason": _short(REASON), "grace": Fields.real, "ours": Fields.flag, "attempt": maybe(_ATTEMPT)},
-    AttemptDecision: {"attempt": _ATTEMPT, "places": _places, "store": _PLACE, "port": _PORT, "reason": _short(REASON)},
-    EndSaid: {"end": node_end},
-    VerdictPart: {
-        "number": _number(0, MOST_PARTS - 1),
-        "parts": _number(1, MOST_PARTS),
-        "text": _short(VERDICT_PART),
-    },
-}
-_KINDS = {kind.__name__: (kind, readers) for kind, readers in _READERS.items()}

@@ -17,7 +17,7 @@ import time
 from typing import Any, Callable, Container, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..shared.schema.fields import Fields
-from ..shared.schema.record import Readers, parsed, read_record, records, written
+from ..shared.schema.record import field, many, parsed, read_record, record, written
 from ..system.bootstrap import Refused, private_folder, write_json
 from .environ_writes import mattering_write
 from .fork_checks import RefusedError, import_state, refuse_shadows
@@ -28,11 +28,9 @@ RULES = 2  # of the trial; verdicts by others do not count
 LONGEST = 16 << 20  # bytes of a file of verdicts
 MOST_KEPT = 8  # files of verdicts
 ABANDONED = 3600.0  # seconds after which a trial's folder is nobody's
-_VERDICT: Readers = {
-    "name": Fields.text, "modules": Fields.texts, "left_out": Fields.text, "reads": Fields.texts, "asks": Fields.texts,
-}  # fmt: skip
 
 
+@record
 class KeptVerdicts(NamedTuple):
     """Verdicts with what they hang on.
 
@@ -42,12 +40,9 @@ class KeptVerdicts(NamedTuple):
         digest: Of the rules and of the state of all of these.
     """
 
-    verdicts: Tuple[PreloadVerdict, ...]
-    paths: Tuple[str, ...]
-    digest: str
-
-
-_KEPT: Readers = {"verdicts": records(PreloadVerdict, _VERDICT), "paths": Fields.texts, "digest": Fields.text}
+    verdicts: Tuple[PreloadVerdict, ...] = field(many(PreloadVerdict))
+    paths: Tuple[str, ...] = field(Fields.texts)
+    digest: str = field(Fields.text)
 
 
 def decode(data: bytes) -> KeptVerdicts:
@@ -60,7 +55,7 @@ def decode(data: bytes) -> KeptVerdicts:
 
 
 def _read(data: Any) -> KeptVerdicts:
-    found: KeptVerdicts = read_record(KeptVerdicts, _KEPT, data, "preload")
+    found = read_record(KeptVerdicts, data, "preload")
     for verdict in found.verdicts:
         for module in verdict.modules:
             if not all(part.isidentifier() for part in module.split(".")):

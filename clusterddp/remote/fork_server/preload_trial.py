@@ -18,6 +18,8 @@ import time
 from importlib.machinery import PathFinder
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Sequence, Set, Tuple
 
+from ..shared.schema.fields import Fields
+from ..shared.schema.record import field, record
 from ..system import prctl, procfs
 from .environ_reads import EVERY, own_to_one
 from .fork_checks import RefusedError, children, mapped_files, read_paths, tell
@@ -34,6 +36,7 @@ SITES = ("site-packages", "dist-packages")  # where installers put things
 NO_SUCH = "no module or distribution of that name is installed"
 
 
+@record
 class PreloadVerdict(NamedTuple):
     """What the trial of a package has shown.
 
@@ -45,11 +48,11 @@ class PreloadVerdict(NamedTuple):
         asks: Top-level names of modules that it looks for.
     """
 
-    name: str
-    modules: Tuple[str, ...] = ()
-    left_out: str = ""
-    reads: Tuple[str, ...] = ()
-    asks: Tuple[str, ...] = ()
+    name: str = field(Fields.text)
+    modules: Tuple[str, ...] = field(Fields.texts, default=())
+    left_out: str = field(Fields.text, default="")
+    reads: Tuple[str, ...] = field(Fields.texts, default=())
+    asks: Tuple[str, ...] = field(Fields.texts, default=())
 
 
 class TrialResult(NamedTuple):

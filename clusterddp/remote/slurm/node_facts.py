@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from ..helper.request import Request
 from ..probes.facts import facts
 from ..shared.schema.fields import Fields
-from ..shared.schema.record import Readers, maybe, read_record, records
+from ..shared.schema.record import field, many, maybe, read_record, record
 from ..shared.slurm.job_record import SlurmJob
 from ..shared.text.counted import counted
 from ..system.bootstrap import Refused
@@ -14,58 +14,38 @@ from ..system.bootstrap import Refused
 NO_OPERATION = -1
 
 
+@record
 class Address(NamedTuple):
     """An address of a host, and the network it is in."""
 
-    address: str
-    interface: str
-    network: str
-    speed: int = 0  # Mbit/s; 0: not known
+    address: str = field(Fields.text)
+    interface: str = field(Fields.text)
+    network: str = field(Fields.text)
+    speed: int = field(Fields.number, default=0)  # Mbit/s; 0: not known
 
 
+@record
 class NodeFacts(NamedTuple):
     """One node, as the others hear of it."""
 
-    host: str
-    python: str
-    torch: str  # version
-    python_version: str
-    nccl: Optional[str]
-    nproc: int
-    threads: int
-    gpus: Tuple[str, ...]
-    addresses: Tuple[Address, ...]
-    workdir: str = ""
-    attempts: int = 0  # how many there were before, as this node sees them
-    key: str = ""  # of run control, by the first node
+    host: str = field(Fields.filename)
+    python: str = field(Fields.text)
+    torch: str = field(Fields.text)  # version
+    python_version: str = field(Fields.text)
+    nccl: Optional[str] = field(maybe(Fields.text))
+    nproc: int = field(Fields.number)
+    threads: int = field(Fields.number)
+    gpus: Tuple[str, ...] = field(Fields.texts)
+    addresses: Tuple[Address, ...] = field(many(Address))
+    workdir: str = field(Fields.text, default="")
+    attempts: int = field(Fields.number, default=0)  # how many there were before, as this node sees them
+    key: str = field(Fields.text, default="")  # of run control, by the first node
     more: Mapping[str, Any] = {}
-
-
-_ADDRESS: Readers = {
-    "address": Fields.text,
-    "interface": Fields.text,
-    "network": Fields.text,
-    "speed": Fields.number,
-}
-_READERS: Readers = {
-    "host": Fields.filename,
-    "python": Fields.text,
-    "torch": Fields.text,
-    "python_version": Fields.text,
-    "nccl": maybe(Fields.text),
-    "nproc": Fields.number,
-    "threads": Fields.number,
-    "gpus": Fields.texts,
-    "addresses": records(Address, _ADDRESS),
-    "workdir": Fields.text,
-    "attempts": Fields.number,
-    "key": Fields.text,
-}
 
 
 def read_facts(data: Any) -> NodeFacts:
     """A node from its JSON object; raises DamagedError."""
-    return read_record(NodeFacts, _READERS, data, "facts")
+    return read_record(NodeFacts, data, "facts")
 
 
 def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str, str]) -> NodeFacts:

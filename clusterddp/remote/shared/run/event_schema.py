@@ -30,13 +30,13 @@ OPTIONAL = (
     "world_size",
     "group_world_size",
 )
-_WORKER: Mapping[str, Reader] = {
+_WORKER: Mapping[str, Reader[Any]] = {
     "start": Fields.number,  # of the workers, within the attempt
     "local_rank": Fields.number,
     "pid": Fields.number,
     "agent_bytes": Fields.number,  # so much the agent had written then
 }
-EVENTS: Mapping[str, Mapping[str, Reader]] = {
+EVENTS: Mapping[str, Mapping[str, Reader[Any]]] = {
     "worker_started": dict(
         _WORKER,
         rank=Fields.number,

@@ -7,6 +7,9 @@ from ``PET_*``, so the argv stays identical on every host and everything particu
 import math
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
+from ..schema.fields import Fields
+from ..schema.record import by_key, field, record
+
 # Left over from another launcher or torchrun on this host, these would steer ours.
 STALE = {
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
@@ -34,15 +37,18 @@ def without_other_launchers(environment: Mapping[str, str]) -> Dict[str, str]:
     return {n: value for n, value in environment.items() if n not in STALE and not n.startswith(STALE_PREFIXES)}
 
 
+@record
 class Policy(NamedTuple):
     """What the environments of all nodes of a run have in common."""
 
-    run: str
-    env: Mapping[str, str]  # the user's, for all hosts
-    debug_comm: bool = False
-    grace: float = GRACE  # seconds between SIGTERM and SIGKILL when torchrun ends its workers
-    elastic: bool = False
-    tight: bool = False  # the hosts' clocks agree so well that a dead one may be told from a live one sooner
+    run: str = field(Fields.text)
+    env: Mapping[str, str] = field(by_key(Fields.text))  # the user's, for all hosts
+    debug_comm: bool = field(Fields.flag, default=False)
+    # seconds between SIGTERM and SIGKILL when torchrun ends its workers
+    grace: float = field(Fields.real, default=GRACE)
+    elastic: bool = field(Fields.flag, default=False)
+    # the hosts' clocks agree so well that a dead one may be told from a live one sooner
+    tight: bool = field(Fields.flag, default=False)
     more: Mapping[str, Any] = {}
 
 

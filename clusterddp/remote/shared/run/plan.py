@@ -8,9 +8,8 @@ the first version, so spools of every version can be read.
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..schema.fields import DamagedError, Fields
-from ..schema.record import Reader, Readers, maybe, read_record, record, records
+from ..schema.record import by_key, field, many, maybe, nested, read_record, record
 from .node_env import STATIC, Node, Policy, node_environment, yielding
-from .run_record import READER as RUN_RECORD
 from .run_record import RunRecord
 
 BACKEND = "clusterddp"  # the name behind --rdzv-backend
@@ -20,12 +19,13 @@ AGENT_LOG = "agent.out"  # the agent's own output, in the spool's logs
 FORMAT = 1  # of the spool; newer code reads all older ones
 
 
+@record
 class Peer(NamedTuple):
     """What the other nodes of a run know of one."""
 
-    host: str
-    address: str
-    nproc: int
+    host: str = field(Fields.filename)
+    address: str = field(Fields.text)
+    nproc: int = field(Fields.number)
     more: Mapping[str, Any] = {}
 
     @classmethod
@@ -34,124 +34,71 @@ class Peer(NamedTuple):
         return cls(host=node.host, address=node.address, nproc=node.nproc)
 
 
+@record
 class StorePlan(NamedTuple):
     """The rendezvous store, in the plan of the node that has it."""
 
-    address: str
+    address: str = field(Fields.text)
     more: Mapping[str, Any] = {}
 
 
+@record
 class NodePlan(NamedTuple):
     """One node's part in one attempt. Its ``place`` is its number for the whole run, its ``node_rank`` may change."""
 
-    run: str
-    attempt: int
-    node: str  # <node_rank>-<host>: the spool's folder
-    node_rank: int
-    nnodes: int
-    host: str
-    argv: Tuple[str, ...]  # torchrun's, without the interpreter; the same on every host
-    python: str
-    setup: Tuple[str, ...]
-    env: Mapping[str, str]
-    workdir: str
-    cwd: str
-    run_dir: str
-    nproc: int
-    world_size: int
-    store: Optional[StorePlan]
-    secrets: Tuple[str, ...]  # names
-    clock_offset_ns: int
-    clock_error_ns: int
-    time_limit: Optional[float]
-    record: RunRecord
-    place: int = 0
-    places: Tuple[int, ...] = (0,)  # that take part, in the order of their ranks
-    peers: Tuple[Peer, ...] = ()  # of the whole run, by place; spares and hosts that joined behind
-    standby: bool = False  # a spare
-    joined: bool = False  # after the start
-    elastic: bool = False
-    min_nodes: int = 1
-    max_nodes: int = 1
-    program: str = ""  # one of remote/builtin in place of a script
-    rdzv_backend: str = "c10d"
-    policy: Policy = Policy(run="", env={})
-    yielding: Tuple[str, ...] = ()  # variables of ``env`` that a value of the host wins over
-    store_place: int = 0
-    ports: Tuple[int, int] = (0, 0)  # first and last that may be bound
-    log_limit: Optional[int] = None  # bytes
-    relaunch: int = 0  # attempts that may follow the first
-    lease: Optional[float] = None  # seconds without an operator after which the run ends; None: it outlives him
-    worker_argv: Tuple[str, ...] = ()  # a worker's, without the interpreter, where workers are forked; else empty
-    warm: float = 0.0  # seconds that a warm server stays for the next run
-    bound: Tuple[int, int] = (0, 0)  # ports of the store and of run control, by the host
-    carry: Tuple[str, ...] = ()  # paths below the workdir that a node which is new to an attempt gets from the others
-    preload: Tuple[str, ...] = ()  # packages that the fork server and the warm server import besides torch
-    manager: str = ""  # a workload manager that may end the node's processes, all at once, by SIGTERM
-    format: int = FORMAT
+    run: str = field(Fields.filename)
+    attempt: int = field(Fields.number)
+    node: str = field(Fields.filename)  # <node_rank>-<host>: the spool's folder
+    node_rank: int = field(Fields.number)
+    nnodes: int = field(Fields.number)
+    host: str = field(Fields.filename)
+    argv: Tuple[str, ...] = field(Fields.texts)  # torchrun's, without the interpreter; the same on every host
+    python: str = field(Fields.text)
+    setup: Tuple[str, ...] = field(Fields.texts)
+    env: Mapping[str, str] = field(by_key(Fields.text))
+    workdir: str = field(Fields.text)
+    cwd: str = field(Fields.text)
+    run_dir: str = field(Fields.text)
+    nproc: int = field(Fields.number)
+    world_size: int = field(Fields.number)
+    store: Optional[StorePlan] = field(maybe(nested(StorePlan)))
+    secrets: Tuple[str, ...] = field(Fields.texts)  # names
+    clock_offset_ns: int = field(Fields.integer)
+    clock_error_ns: int = field(Fields.number)
+    time_limit: Optional[float] = field(Fields.maybe_real)
+    record: RunRecord = field(nested(RunRecord))
+    place: int = field(Fields.number, default=0)
+    places: Tuple[int, ...] = field(Fields.numbers, default=(0,))  # that take part, in the order of their ranks
+    # of the whole run, by place; spares and hosts that joined behind
+    peers: Tuple[Peer, ...] = field(many(Peer), default=())
+    standby: bool = field(Fields.flag, default=False)  # a spare
+    joined: bool = field(Fields.flag, default=False)  # after the start
+    elastic: bool = field(Fields.flag, default=False)
+    min_nodes: int = field(Fields.number, default=1)
+    max_nodes: int = field(Fields.number, default=1)
+    program: str = field(Fields.text, default="")  # one of remote/builtin in place of a script
+    rdzv_backend: str = field(Fields.text, default="c10d")
+    policy: Policy = field(nested(Policy), default=Policy(run="", env={}))
+    # variables of ``env`` that a value of the host wins over
+    yielding: Tuple[str, ...] = field(Fields.texts, default=())
+    store_place: int = field(Fields.number, default=0)
+    ports: Tuple[int, int] = field(Fields.pair, default=(0, 0))  # first and last that may be bound
+    log_limit: Optional[int] = field(Fields.maybe_number, default=None)  # bytes
+    relaunch: int = field(Fields.number, default=0)  # attempts that may follow the first
+    # seconds without an operator after which the run ends; None: it outlives him
+    lease: Optional[float] = field(Fields.maybe_real, default=None)
+    # a worker's, without the interpreter, where workers are forked; else empty
+    worker_argv: Tuple[str, ...] = field(Fields.texts, default=())
+    warm: float = field(Fields.real, default=0.0)  # seconds that a warm server stays for the next run
+    bound: Tuple[int, int] = field(Fields.pair, default=(0, 0))  # ports of the store and of run control, by the host
+    # paths below the workdir that a node which is new to an attempt gets from the others
+    carry: Tuple[str, ...] = field(Fields.texts, default=())
+    # packages that the fork server and the warm server import besides torch
+    preload: Tuple[str, ...] = field(Fields.texts, default=())
+    # a workload manager that may end the node's processes, all at once, by SIGTERM
+    manager: str = field(Fields.text, default="")
+    format: int = field(Fields.number, default=FORMAT)
     more: Mapping[str, Any] = {}  # fields of a newer version
-
-
-def _environment(fields: Fields, name: str) -> Dict[str, str]:
-    return fields.mapping(name, Fields.text)
-
-
-_POLICY: Readers = {
-    "run": Fields.text,
-    "env": _environment,
-    "debug_comm": Fields.flag,
-    "elastic": Fields.flag,
-    "tight": Fields.flag,
-    "grace": Fields.real,
-}
-_PEER: Readers = {"host": Fields.filename, "address": Fields.text, "nproc": Fields.number}
-_PLAN: Readers = {
-    "run": Fields.filename,
-    "attempt": Fields.number,
-    "node": Fields.filename,
-    "node_rank": Fields.number,
-    "nnodes": Fields.number,
-    "host": Fields.filename,
-    "argv": Fields.texts,
-    "python": Fields.text,
-    "setup": Fields.texts,
-    "env": _environment,
-    "workdir": Fields.text,
-    "cwd": Fields.text,
-    "run_dir": Fields.text,
-    "nproc": Fields.number,
-    "world_size": Fields.number,
-    "store": maybe(record(StorePlan, {"address": Fields.text})),
-    "secrets": Fields.texts,
-    "clock_offset_ns": Fields.integer,
-    "clock_error_ns": Fields.number,
-    "time_limit": Fields.maybe_real,
-    "record": RUN_RECORD,
-    "place": Fields.number,
-    "places": Fields.numbers,
-    "peers": records(Peer, _PEER),
-    "standby": Fields.flag,
-    "joined": Fields.flag,
-    "elastic": Fields.flag,
-    "min_nodes": Fields.number,
-    "max_nodes": Fields.number,
-    "program": Fields.text,
-    "rdzv_backend": Fields.text,
-    "policy": record(Policy, _POLICY),
-    "yielding": Fields.texts,
-    "store_place": Fields.number,
-    "ports": Fields.pair,
-    "log_limit": Fields.maybe_number,
-    "relaunch": Fields.number,
-    "lease": Fields.maybe_real,
-    "worker_argv": Fields.texts,
-    "warm": Fields.real,
-    "bound": Fields.pair,
-    "carry": Fields.texts,
-    "preload": Fields.texts,
-    "manager": Fields.text,
-    "format": Fields.number,
-}
 
 
 def read_plan(data: Any) -> NodePlan:
@@ -160,15 +107,12 @@ def read_plan(data: Any) -> NodePlan:
     Raises:
         DamagedError: a field is missing or wrong.
     """
-    plan = read_record(NodePlan, _PLAN, data, "plan")
+    plan = read_record(NodePlan, data, "plan")
     named = [("place", plan.place), ("store_place", plan.store_place), *(("places", place) for place in plan.places)]
     for name, place in named if plan.peers else ():  # the first version knew none
         if place >= len(plan.peers):
             raise DamagedError("plan.%s is %d; the run has %d nodes" % (name, place, len(plan.peers)))
     return plan
-
-
-PLAN_READER: Reader = record(NodePlan, _PLAN)  # of a field that holds one
 
 
 def read_peer(data: Any) -> Peer:
@@ -177,7 +121,7 @@ def read_peer(data: Any) -> Peer:
     Raises:
         DamagedError: a field is missing or wrong.
     """
-    return read_record(Peer, _PEER, data, "peer")
+    return read_record(Peer, data, "peer")
 
 
 def spool_environment(spool: str, plan: NodePlan) -> Dict[str, str]:

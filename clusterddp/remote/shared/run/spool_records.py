@@ -3,79 +3,12 @@
 A field with a default may be missing.
 """
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from ..schema.fields import Fields
-from ..schema.record import Readers, read_record, record, records
+from ..schema.record import by_key, field, many, nested, one_of, read_record, record
 
 ENDINGS = ("succeeded", "failed", "stopped", "lost")
-
-
-class LeftProcess(NamedTuple):
-    """A process that outlived its node."""
-
-    pid: int
-    ticks: int = 0  # since boot, of its start
-    command: str = ""
-    state: str = ""  # the kernel's letter
-    user: str = ""  # whose rights it has, if they are another user's
-    more: Mapping[str, Any] = {}
-
-
-class ExitRecord(NamedTuple):
-    """How a node's part in an attempt ended (``exit.json``)."""
-
-    state: str  # one of ENDINGS
-    exit_code: int  # this node's view; the verdict over all nodes is the operator's
-    reason: str
-    ended: int = 0  # ns, by the host's clock
-    agent_exit: Optional[int] = None  # torchrun's exit code; None: it did not run
-    survivors: Tuple[LeftProcess, ...] = ()
-    killed: int = 0  # processes that needed SIGKILL
-    unseen: Tuple[int, ...] = ()  # children that /proc did not show
-    ours: bool = False  # a stop that nobody ordered
-    by_stop: bool = False  # written by `stop`, for no supervisor did
-    pending: bool = False  # another attempt may follow
-    final: Optional[str] = None  # why none follows, or which one
-    more: Mapping[str, Any] = {}
-
-
-class StopOrder(NamedTuple):
-    """The order that the run is to end (``stop.json``)."""
-
-    reason: str
-    grace: float  # seconds between SIGTERM and SIGKILL
-    more: Mapping[str, Any] = {}
-
-
-class Ready(NamedTuple):
-    """What is known once every node is ready (``committed``)."""
-
-    store: int = 0  # the rendezvous store's port
-    peers: Tuple[Tuple[str, int], ...] = ()  # address and port of run control, by place
-    tell: bool = False  # the hosts tell the URL of ``run --notify``
-    more: Mapping[str, Any] = {}
-
-
-class PeerStatus(NamedTuple):
-    """A node as another one heard of it last."""
-
-    state: str
-    attempt: int
-    age: float  # seconds
-    more: Mapping[str, Any] = {}
-
-
-class PeersRecord(NamedTuple):
-    """What a node knows of the others (``peers.json``)."""
-
-    nodes: Mapping[str, PeerStatus]  # by host
-    missing: Tuple[str, ...] = ()  # hosts out of reach
-    gone: Tuple[str, ...] = ()  # hosts that take no part in the attempt any more: lost, or failed
-    lead: Optional[str] = None  # the host that leads; None: no majority is within reach
-    addresses: Tuple[Tuple[str, int], ...] = ()  # as in ``Ready.peers``
-    time: int = 0  # ns
-    more: Mapping[str, Any] = {}
 
 
 def _addresses(fields: Fields, name: str) -> Tuple[Tuple[str, int], ...]:
@@ -91,59 +24,96 @@ def _address(fields: Fields) -> Tuple[str, int]:
     return inner.text("address"), inner.number("port", 65535)
 
 
-def _by_host(fields: Fields, name: str) -> Dict[str, PeerStatus]:
-    return fields.mapping(name, record(PeerStatus, _PEER_STATUS))
+@record
+class LeftProcess(NamedTuple):
+    """A process that outlived its node."""
+
+    pid: int = field(Fields.number)
+    ticks: int = field(Fields.number, default=0)  # since boot, of its start
+    command: str = field(Fields.text, default="")
+    state: str = field(Fields.text, default="")  # the kernel's letter
+    user: str = field(Fields.text, default="")  # whose rights it has, if they are another user's
+    more: Mapping[str, Any] = {}
 
 
-_LEFT: Readers = {
-    "pid": Fields.number,
-    "ticks": Fields.number,
-    "command": Fields.text,
-    "state": Fields.text,
-    "user": Fields.text,
-}
-EXIT_RECORD: Readers = {
-    "state": lambda fields, name: fields.check(name, ENDINGS.__contains__, "one of " + ", ".join(ENDINGS)),
-    "exit_code": Fields.number,
-    "reason": Fields.text,
-    "ended": Fields.integer,
-    "agent_exit": Fields.maybe_number,
-    "survivors": records(LeftProcess, _LEFT),
-    "killed": Fields.number,
-    "unseen": Fields.numbers,
-    "ours": Fields.flag,
-    "by_stop": Fields.flag,
-    "pending": Fields.flag,
-    "final": Fields.maybe_text,
-}
-_STOP_ORDER: Readers = {"reason": Fields.text, "grace": Fields.real}
-_READY: Readers = {"store": Fields.number, "peers": _addresses, "tell": Fields.flag}
-_PEER_STATUS: Readers = {"state": Fields.text, "attempt": Fields.number, "age": Fields.real}
-PEERS: Readers = {
-    "nodes": _by_host,
-    "missing": Fields.texts,
-    "gone": Fields.texts,
-    "lead": Fields.maybe_text,
-    "addresses": _addresses,
-    "time": Fields.integer,
-}
+@record
+class ExitRecord(NamedTuple):
+    """How a node's part in an attempt ended (``exit.json``)."""
+
+    state: str = field(one_of(*ENDINGS))
+    exit_code: int = field(Fields.number)  # this node's view; the verdict over all nodes is the operator's
+    reason: str = field(Fields.text)
+    ended: int = field(Fields.integer, default=0)  # ns, by the host's clock
+    agent_exit: Optional[int] = field(Fields.maybe_number, default=None)  # torchrun's exit code; None: it did not run
+    survivors: Tuple[LeftProcess, ...] = field(many(LeftProcess), default=())
+    killed: int = field(Fields.number, default=0)  # processes that needed SIGKILL
+    unseen: Tuple[int, ...] = field(Fields.numbers, default=())  # children that /proc did not show
+    ours: bool = field(Fields.flag, default=False)  # a stop that nobody ordered
+    by_stop: bool = field(Fields.flag, default=False)  # written by `stop`, for no supervisor did
+    pending: bool = field(Fields.flag, default=False)  # another attempt may follow
+    final: Optional[str] = field(Fields.maybe_text, default=None)  # why none follows, or which one
+    more: Mapping[str, Any] = {}
+
+
+@record
+class StopOrder(NamedTuple):
+    """The order that the run is to end (``stop.json``)."""
+
+    reason: str = field(Fields.text)
+    grace: float = field(Fields.real)  # seconds between SIGTERM and SIGKILL
+    more: Mapping[str, Any] = {}
+
+
+@record
+class Ready(NamedTuple):
+    """What is known once every node is ready (``committed``)."""
+
+    store: int = field(Fields.number, default=0)  # the rendezvous store's port
+    peers: Tuple[Tuple[str, int], ...] = field(_addresses, default=())  # address and port of run control, by place
+    tell: bool = field(Fields.flag, default=False)  # the hosts tell the URL of ``run --notify``
+    more: Mapping[str, Any] = {}
+
+
+@record
+class PeerStatus(NamedTuple):
+    """A node as another one heard of it last."""
+
+    state: str = field(Fields.text)
+    attempt: int = field(Fields.number)
+    age: float = field(Fields.real)  # seconds
+    more: Mapping[str, Any] = {}
+
+
+@record
+class PeersRecord(NamedTuple):
+    """What a node knows of the others (``peers.json``)."""
+
+    nodes: Mapping[str, PeerStatus] = field(by_key(nested(PeerStatus)))  # by host
+    missing: Tuple[str, ...] = field(Fields.texts, default=())  # hosts out of reach
+    # hosts that take no part in the attempt any more: lost, or failed
+    gone: Tuple[str, ...] = field(Fields.texts, default=())
+    # the host that leads; None: no majority is within reach
+    lead: Optional[str] = field(Fields.maybe_text, default=None)
+    addresses: Tuple[Tuple[str, int], ...] = field(_addresses, default=())  # as in ``Ready.peers``
+    time: int = field(Fields.integer, default=0)  # ns
+    more: Mapping[str, Any] = {}
 
 
 def read_exit(data: Any) -> ExitRecord:
     """An exit record from its JSON object; raises DamagedError."""
-    return read_record(ExitRecord, EXIT_RECORD, data, "exit")
+    return read_record(ExitRecord, data, "exit")
 
 
 def read_stop_order(data: Any) -> StopOrder:
     """An order to stop from its JSON object; raises DamagedError."""
-    return read_record(StopOrder, _STOP_ORDER, data, "stop")
+    return read_record(StopOrder, data, "stop")
 
 
 def read_ready(data: Any) -> Ready:
     """What is known when all are ready, from its JSON object; raises DamagedError."""
-    return read_record(Ready, _READY, data, "committed")
+    return read_record(Ready, data, "committed")
 
 
 def read_peers(data: Any) -> PeersRecord:
     """What a node knows of the others, from its JSON object; raises DamagedError."""
-    return read_record(PeersRecord, PEERS, data, "peers")
+    return read_record(PeersRecord, data, "peers")

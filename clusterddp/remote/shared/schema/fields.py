@@ -86,6 +86,10 @@ class Fields:
             raise self.wrong(name, value, "a whole number of 64 bits")
         return value
 
+    def maybe_integer(self, name: str) -> Optional[int]:
+        """A whole number of 64 bits, or None."""
+        return self.integer(name) if self.given(name) else None
+
     def real(self, name: str) -> float:
         """A number from 0."""
         value = self._data.get(name)

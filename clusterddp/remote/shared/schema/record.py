@@ -1,38 +1,88 @@
-"""Records: named tuples that travel and lie on disks as JSON objects, read by a table of their fields' readers.
+"""Records: named tuples that travel and lie on disks as JSON objects, declared once: each field with its reader.
 
-A record's field that has a default may be missing in the object: an older version wrote it. Fields that are not known
-are a newer version's: they stay, in ``more``, and are written back.
+    @record
+    class Thing(NamedTuple):
+        name: str = field(Fields.text)
+        ports: Tuple[int, ...] = field(Fields.numbers, default=())
+        more: Mapping[str, Any] = {}
+
+    read_record(Thing, data, "thing")
+
+A field that has a default may be missing in the object: an older version wrote it. Fields that are not known are a
+newer version's: a record with ``more`` keeps them there, and they are written back.
+
+On hosts the byte code has no annotations (code/byte_code.py), so a field's reader is its value. Type checkers hold
+reader and default against the annotation. They take every field for one that may be left out of a call; a test holds
+the calls against the declarations (tests/unit/remote/shared/schema/test_record.py).
 """
 
-from typing import Any, Callable, Dict, Mapping, TypeVar
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, Type, TypeVar
 
 from ..wire.frames import parse_json
 from .fields import Fields
 
 T = TypeVar("T")
-Reader = Callable[[Fields, str], Any]  # (the fields, a name) → its value: a method of Fields, or one made below
-Readers = Mapping[str, Reader]
+Kind = TypeVar("Kind", bound=Type[Any])
+Reader = Callable[[Fields, str], T]  # (the fields, a name) → its value: a method of Fields, or one made below
 
 MOST = 1 << 20  # items of a list, characters of a text: a command line may be long
+NEEDED: Any = object()  # the default of a field that has none
 
 
-def read_record(kind: Callable[..., T], readers: Readers, data: Any, place: str) -> T:
+class FieldSpec(NamedTuple):
+    """What a record's class says of one field."""
+
+    read: Callable[[Fields, str], Any]
+    default: Any
+
+
+def field(read: Reader[T], *, default: T = NEEDED) -> T:
+    """Declare a record's field: how it is read, and what it is where it is missing, which else it may not be."""
+    return FieldSpec(read, default)  # type: ignore[return-value]
+
+
+def record(kind: Kind) -> Kind:
+    """Make a named tuple whose fields' values are made by ``field`` a record: readers in READERS, defaults as usual.
+
+    Raises:
+        TypeError: a field has no reader, or none has a default behind one that has.
+    """
+    given: Mapping[str, Any] = kind._field_defaults
+    readers = {name: spec.read for name, spec in given.items() if type(spec) is FieldSpec}
+    values = {name: spec.default if name in readers else spec for name, spec in given.items()}
+    defaults = {name: value for name, value in values.items() if value is not NEEDED}
+    if {*kind._fields} - {*readers} - {"more"}:
+        raise TypeError("%s has a field without a reader" % kind.__name__)
+    if tuple(defaults) != kind._fields[len(kind._fields) - len(defaults) :]:
+        raise TypeError("%s has a field without a default behind one that has one" % kind.__name__)
+    kind.READERS, kind._field_defaults = readers, defaults
+    kind.__new__.__defaults__ = tuple(defaults.values())
+    return kind
+
+
+def read_record(kind: Type[T], data: Any, place: str) -> T:
     """A record from its JSON object.
 
     Args:
-        kind: The named tuple.
-        readers: How each of its fields is read.
+        kind: The record's class.
         data: The object.
         place: What it is called in errors.
 
     Raises:
         DamagedError: a field is missing or wrong.
     """
-    return record_in(Fields(data, place + ".", most=MOST), kind, readers)
+    return record_in(Fields(data, place + ".", most=MOST), kind)
 
 
-def record_in(fields: Fields, kind: Callable[..., T], readers: Readers) -> T:
+def readers_of(kind: Type[Any]) -> Mapping[str, Reader[Any]]:
+    """How each of a record's fields is read."""
+    readers: Mapping[str, Reader[Any]] = kind.READERS
+    return readers
+
+
+def record_in(fields: Fields, kind: Type[T]) -> T:
     """A record from its fields."""
+    readers = readers_of(kind)
     defaults: Mapping[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
     found = {name: read(fields, name) for name, read in readers.items() if fields.there(name) or name not in defaults}
     for name, value in found.items():
@@ -43,17 +93,32 @@ def record_in(fields: Fields, kind: Callable[..., T], readers: Readers) -> T:
     return kind(**found)
 
 
-def record(kind: Callable[..., Any], readers: Readers) -> Reader:
+def nested(kind: Type[T]) -> Reader[T]:
     """The reader of a field that holds a record."""
-    return lambda fields, name: record_in(fields.part(name), kind, readers)
+    return lambda fields, name: record_in(fields.part(name), kind)
 
 
-def records(kind: Callable[..., Any], readers: Readers) -> Reader:
+def many(kind: Type[T]) -> "Reader[Tuple[T, ...]]":
     """The reader of a field that holds a list of records."""
-    return lambda fields, name: fields.each(name, lambda one: record_in(one, kind, readers))
+    return lambda fields, name: fields.each(name, lambda item: record_in(item, kind))
 
 
-def maybe(read: Reader) -> Reader:
+def by_key(read: Reader[T]) -> "Reader[Dict[str, T]]":
+    """The reader of a field that holds an object of any keys, each value of which ``read`` reads."""
+    return lambda fields, name: fields.mapping(name, read)
+
+
+def checked(meant: Callable[[str], object], what: str) -> Reader[str]:
+    """The reader of a text for which ``meant`` gives something true and raises no ValueError."""
+    return lambda fields, name: fields.check(name, meant, what)
+
+
+def one_of(*texts: str) -> Reader[str]:
+    """The reader of a text that is one of these."""
+    return checked(texts.__contains__, "one of " + ", ".join(texts))
+
+
+def maybe(read: Reader[T]) -> "Reader[Optional[T]]":
     """The reader of a field that may be null."""
     return lambda fields, name: read(fields, name) if fields.given(name) else None
 

@@ -12,10 +12,10 @@ import re
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from ..run.log_frames import RUN
-from ..run.plan import PLAN_READER, NodePlan
+from ..run.plan import NodePlan
 from ..schema.fields import Fields
-from ..schema.record import Readers, maybe, read_record, record
-from ..verdict.verdict_record import VERDICT, VerdictRecord
+from ..schema.record import by_key, checked, field, maybe, nested, read_record, record
+from ..verdict.verdict_record import VerdictRecord
 
 JOB_ID = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")  # an array's has its index behind
 COMMENT = "clusterddp:"  # begins a job's comment; the run's id follows
@@ -42,97 +42,70 @@ def start_name(environment: Mapping[str, str]) -> str:
     return "start.%s.%s" % (environment["SLURM_JOB_ID"], environment.get("SLURM_RESTART_COUNT") or "0")
 
 
+@record
 class SentCode(NamedTuple):
     """The project's code as it comes to a job whose nodes share no folder: the args of ``sync_apply``."""
 
-    workdir: str  # the folder on each node, which may begin with ~/
-    digest: str  # empty: none comes, and each node's is taken as it is
-    manifest: int  # bytes
-    lists: int  # bytes
-    name: str = ""  # of the folder beside it that is meant
-    data: Optional[str] = None  # digest of the project's data; None: a node's is left alone
-    data_size: int = 0  # bytes of its manifest, at the end of ``manifest``
-    take: str = ""  # whose version of data counts where project and node changed it
-    folders: Tuple[str, ...] = ()  # that are to be there besides
-    links: Mapping[str, str] = {}  # path inside → where it leads
-    broadcast: bool = False  # whoever follows the run has it sent by sbcast; else it is in the job's script
+    workdir: str = field(Fields.text)  # the folder on each node, which may begin with ~/
+    digest: str = field(Fields.text)  # empty: none comes, and each node's is taken as it is
+    manifest: int = field(Fields.number)  # bytes
+    lists: int = field(Fields.number)  # bytes
+    name: str = field(Fields.text, default="")  # of the folder beside it that is meant
+    # digest of the project's data; None: a node's is left alone
+    data: Optional[str] = field(Fields.maybe_text, default=None)
+    data_size: int = field(Fields.number, default=0)  # bytes of its manifest, at the end of ``manifest``
+    take: str = field(Fields.text, default="")  # whose version of data counts where project and node changed it
+    folders: Tuple[str, ...] = field(Fields.texts, default=())  # that are to be there besides
+    links: Mapping[str, str] = field(by_key(Fields.text), default={})  # path inside → where it leads
+    # whoever follows the run has it sent by sbcast; else it is in the job's script
+    broadcast: bool = field(Fields.flag, default=False)
     more: Mapping[str, Any] = {}
 
 
+@record
 class SlurmJob(NamedTuple):
     """What each node of a job is to start, as far as it can be known before Slurm has chosen them."""
 
-    state: str  # the folder of ours that all nodes and the login host share
-    plan: NodePlan  # of a node that stands for all
-    python: Optional[str] = None  # the training interpreter that is wanted: ``clusterddp_python``
-    nproc: Optional[int] = None  # workers of each node; None: one a GPU, else one
-    interface: Optional[str] = None
-    inside: bool = False  # a job that was there already: it goes on when the run has ended
-    apart: Optional[SentCode] = None  # its nodes share no folder with each other or the login host: ``state`` is each's
+    # the folder of ours that all nodes and the login host share
+    state: str = field(checked(lambda path: path.startswith("/"), "an absolute path"))
+    plan: NodePlan = field(nested(NodePlan))  # of a node that stands for all
+    # the training interpreter that is wanted: ``clusterddp_python``
+    python: Optional[str] = field(Fields.maybe_text, default=None)
+    nproc: Optional[int] = field(Fields.maybe_number, default=None)  # workers of each node; None: one a GPU, else one
+    interface: Optional[str] = field(Fields.maybe_text, default=None)
+    inside: bool = field(Fields.flag, default=False)  # a job that was there already: it goes on when the run has ended
+    # its nodes share no folder with each other or the login host: ``state`` is each's
+    apart: Optional[SentCode] = field(maybe(nested(SentCode)), default=None)
     more: Mapping[str, Any] = {}
 
 
+@record
 class SubmittedRun(NamedTuple):
     """What a login host tells of a run that was submitted there."""
 
-    run: str
-    plan: NodePlan
-    job: Optional[str] = None  # Slurm's number of it
-    stopped: Optional[str] = None  # why a stop was ordered, if one was
-    starts: int = 0  # how often Slurm has started it
-    attempt: int = 0  # that the last start is, or will be when its nodes have met
-    end: Optional[VerdictRecord] = None  # what the job said in the end
-    inside: bool = False  # the job was there already
-    secrets: bool = False  # whether their values still lie there
-    apart: bool = False  # its nodes share no folder
-    parting: bool = False  # of such a run: its script waits for what its nodes know to be fetched
-    awaiting: Optional[str] = None  # of such a run: the start whose nodes wait for their code
+    run: str = field(checked(RUN.fullmatch, "a run's id"))
+    plan: NodePlan = field(nested(NodePlan))
+    # Slurm's number of it
+    job: Optional[str] = field(maybe(checked(JOB_ID.fullmatch, "a job's number")), default=None)
+    stopped: Optional[str] = field(Fields.maybe_text, default=None)  # why a stop was ordered, if one was
+    starts: int = field(Fields.number, default=0)  # how often Slurm has started it
+    attempt: int = field(Fields.number, default=0)  # that the last start is, or will be when its nodes have met
+    end: Optional[VerdictRecord] = field(maybe(nested(VerdictRecord)), default=None)  # what the job said in the end
+    inside: bool = field(Fields.flag, default=False)  # the job was there already
+    secrets: bool = field(Fields.flag, default=False)  # whether their values still lie there
+    apart: bool = field(Fields.flag, default=False)  # its nodes share no folder
+    # of such a run: its script waits for what its nodes know to be fetched
+    parting: bool = field(Fields.flag, default=False)
+    # of such a run: the start whose nodes wait for their code
+    awaiting: Optional[str] = field(maybe(checked(START.fullmatch, "a start's name")), default=None)
     more: Mapping[str, Any] = {}
-
-
-_CODE: Readers = {
-    "workdir": Fields.text,
-    "digest": Fields.text,
-    "manifest": Fields.number,
-    "lists": Fields.number,
-    "name": Fields.text,
-    "folders": Fields.texts,
-    "links": lambda fields, name: fields.mapping(name, Fields.text),
-    "broadcast": Fields.flag,
-    "data": Fields.maybe_text,
-    "data_size": Fields.number,
-    "take": Fields.text,
-}
-_JOB: Readers = {
-    "state": lambda fields, name: fields.check(name, lambda path: path.startswith("/"), "an absolute path"),
-    "plan": PLAN_READER,
-    "python": Fields.maybe_text,
-    "nproc": Fields.maybe_number,
-    "interface": Fields.maybe_text,
-    "inside": Fields.flag,
-    "apart": maybe(record(SentCode, _CODE)),
-}
-_SUBMITTED: Readers = {
-    "run": lambda fields, name: fields.check(name, RUN.fullmatch, "a run's id"),
-    "plan": PLAN_READER,
-    "job": maybe(lambda fields, name: fields.check(name, JOB_ID.fullmatch, "a job's number")),
-    "stopped": Fields.maybe_text,
-    "starts": Fields.number,
-    "attempt": Fields.number,
-    "end": maybe(record(VerdictRecord, VERDICT)),
-    "inside": Fields.flag,
-    "secrets": Fields.flag,
-    "apart": Fields.flag,
-    "parting": Fields.flag,
-    "awaiting": maybe(lambda fields, name: fields.check(name, START.fullmatch, "a start's name")),
-}
 
 
 def read_slurm_job(data: Any) -> SlurmJob:
     """A job from its JSON object; raises DamagedError."""
-    return read_record(SlurmJob, _JOB, data, "job")
+    return read_record(SlurmJob, data, "job")
 
 
 def read_submitted(data: Any) -> SubmittedRun:
     """What a login host tells, from its JSON object; raises DamagedError."""
-    return read_record(SubmittedRun, _SUBMITTED, data, "submitted")
+    return read_record(SubmittedRun, data, "submitted")

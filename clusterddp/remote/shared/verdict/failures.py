@@ -17,6 +17,8 @@ import re
 import signal
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
+from ..schema.fields import Fields
+from ..schema.record import field, record
 from ..text.shortening import cut_in_the_middle
 
 FAIL_FAST_REASON = "another host failed"
@@ -67,22 +69,25 @@ _FRAME = r'(?m)^\s*File "([^"<][^"]*)", line (\d+)'
 _INSTALLED = r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/"
 
 
+@record
 class FailedWorker(NamedTuple):
     """One failed worker of one start."""
 
-    kind: int
-    cause: str
-    curable: bool
-    time_ns: int
-    start: int
-    rank: int
-    local_rank: int
-    exit_code: int
-    signal: Optional[int]
-    text: str
-    place: str  # "train.py:81", or empty
-    said: str  # where a known message may stand: the exception, without one the last lines on stderr
-    collective: Optional[int] = None  # the number of the collective that timed out, by NCCL's watchdog
+    kind: int = field(lambda fields, name: fields.number(name, ENDED))
+    cause: str = field(Fields.text)
+    curable: bool = field(Fields.flag)
+    time_ns: int = field(Fields.integer)
+    start: int = field(Fields.number)
+    rank: int = field(Fields.number)
+    local_rank: int = field(Fields.number)
+    exit_code: int = field(Fields.number)
+    signal: Optional[int] = field(Fields.maybe_number)
+    text: str = field(Fields.text)
+    place: str = field(Fields.text)  # "train.py:81", or empty
+    # where a known message may stand: the exception, without one the last lines on stderr
+    said: str = field(Fields.text)
+    # the number of the collective that timed out, by NCCL's watchdog
+    collective: Optional[int] = field(Fields.maybe_number, default=None)
 
 
 class Cause(NamedTuple):

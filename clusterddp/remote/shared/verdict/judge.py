@@ -8,6 +8,8 @@ import re
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..names.host_names import folded_names, in_order
+from ..schema.fields import Fields
+from ..schema.record import field, nested, record
 from .failures import ENDED, LEASE, LOST_PEER, OWN, TIME_LIMIT, FailedWorker, signal_name
 from .node_report import CONSEQUENCES, NodeEnd
 
@@ -26,14 +28,15 @@ _WHY_LOST = {  # of one host, of several
 }
 
 
+@record
 class Failure(NamedTuple):
     """A ``FailedWorker`` with its host and attempt; its time by the operator's clock, which may err by so much."""
 
-    host: str
-    attempt: int
-    error_ns: int
-    worker: FailedWorker
-    recovered: bool = False
+    host: str = field(Fields.text)
+    attempt: int = field(Fields.number)
+    error_ns: int = field(Fields.number)
+    worker: FailedWorker = field(nested(FailedWorker))
+    recovered: bool = field(Fields.flag, default=False)
 
     @property
     def kind(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tup
 
 from ..run.spool_records import ENDINGS
 from ..schema.fields import DamagedError, Fields
-from ..schema.record import Readers, read_record, record, records, written
+from ..schema.record import by_key, field, many, one_of, read_record, record, written
 from ..text.shortening import cut_in_the_middle
 from .failures import (
     FAIL_FAST_REASON,
@@ -32,37 +32,41 @@ CONSEQUENCES = (
 _TEXTS = (1000, 300, 100, 30)  # characters that are tried for the texts, until all fits
 
 
+@record
 class Finished(NamedTuple):
     """A worker of the last start that ended with exit code 0, and not because it was told to end."""
 
-    rank: int
-    local_rank: int
-    time_ns: int
+    rank: int = field(Fields.number)
+    local_rank: int = field(Fields.number)
+    time_ns: int = field(Fields.integer)
 
 
+@record
 class NodeEnd(NamedTuple):
     """A node's end. ``state``: one of ENDINGS; ``lost``: its supervisor ended without a record."""
 
-    host: str
-    attempt: int
-    state: str
-    place: int = 0
-    reason: str = ""
-    ours: bool = False  # a stop that nobody ordered
-    agent_exit: Optional[int] = None  # torchrun's exit code; None: it did not run
-    rebooted: bool = False  # why it is lost
-    ended: Optional[int] = None
-    stopping: Optional[int] = None  # when it was told to end, unless because another failed
-    error_ns: int = 0  # of its clock
-    start: int = 0  # of its workers, the last one
-    agent: str = ""  # the line of the agent's output that says what went wrong
-    blames_worker: bool = True  # the agent says that a worker failed, or nothing
-    said: str = ""  # the end of the agent's output, where a known message may stand
-    workdir: str = ""
-    exits: Mapping[str, str] = {}  # exit code → ranks of the last start, as "0-3,7"
-    finished: Tuple[Finished, ...] = ()
-    failures: Tuple[FailedWorker, ...] = ()  # the first of them, by class, then by time
-    failed: int = 0  # how many there were
+    host: str = field(Fields.text)
+    attempt: int = field(Fields.number)
+    state: str = field(one_of(*ENDINGS))
+    place: int = field(Fields.number, default=0)
+    reason: str = field(Fields.text, default="")
+    ours: bool = field(Fields.flag, default=False)  # a stop that nobody ordered
+    agent_exit: Optional[int] = field(Fields.maybe_number, default=None)  # torchrun's exit code; None: it did not run
+    rebooted: bool = field(Fields.flag, default=False)  # why it is lost
+    ended: Optional[int] = field(Fields.maybe_integer, default=None)
+    # when it was told to end, unless because another failed
+    stopping: Optional[int] = field(Fields.maybe_integer, default=None)
+    error_ns: int = field(Fields.number, default=0)  # of its clock
+    start: int = field(Fields.number, default=0)  # of its workers, the last one
+    agent: str = field(Fields.text, default="")  # the line of the agent's output that says what went wrong
+    blames_worker: bool = field(Fields.flag, default=True)  # the agent says that a worker failed, or nothing
+    said: str = field(Fields.text, default="")  # the end of the agent's output, where a known message may stand
+    workdir: str = field(Fields.text, default="")
+    exits: Mapping[str, str] = field(by_key(Fields.text), default={})  # exit code → ranks of the last start, as "0-3,7"
+    finished: Tuple[Finished, ...] = field(many(Finished), default=())
+    # the first of them, by class, then by time
+    failures: Tuple[FailedWorker, ...] = field(many(FailedWorker), default=())
+    failed: int = field(Fields.number, default=0)  # how many there were
 
 
 def end_of(node: Mapping[str, Any], *, place: int = 0, workdir: str = "") -> NodeEnd:
@@ -173,55 +177,6 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join("%d" % first if first == last else "%d-%d" % (first, last) for first, last in parts)
 
 
-def _maybe_integer(fields: Fields, name: str) -> Optional[int]:
-    return fields.integer(name) if fields.given(name) else None
-
-
-def _kind(fields: Fields, name: str) -> int:
-    return fields.number(name, 3)
-
-
-FAILED_WORKER: Readers = {
-    "kind": _kind,
-    "cause": Fields.text,
-    "curable": Fields.flag,
-    "time_ns": Fields.integer,
-    "start": Fields.number,
-    "rank": Fields.number,
-    "local_rank": Fields.number,
-    "exit_code": Fields.number,
-    "signal": Fields.maybe_number,
-    "text": Fields.text,
-    "place": Fields.text,
-    "said": Fields.text,
-    "collective": Fields.maybe_number,
-}
-_FINISHED: Readers = {"rank": Fields.number, "local_rank": Fields.number, "time_ns": Fields.integer}
-NODE_END: Readers = {
-    "host": Fields.text,
-    "attempt": Fields.number,
-    "state": lambda fields, name: fields.check(name, ENDINGS.__contains__, "one of " + ", ".join(ENDINGS)),
-    "place": Fields.number,
-    "reason": Fields.text,
-    "ours": Fields.flag,
-    "agent_exit": Fields.maybe_number,
-    "rebooted": Fields.flag,
-    "ended": _maybe_integer,
-    "stopping": _maybe_integer,
-    "error_ns": Fields.number,
-    "start": Fields.number,
-    "agent": Fields.text,
-    "blames_worker": Fields.flag,
-    "said": Fields.text,
-    "workdir": Fields.text,
-    "exits": lambda fields, name: fields.mapping(name, Fields.text),
-    "finished": records(Finished, _FINISHED),
-    "failures": records(FailedWorker, FAILED_WORKER),
-    "failed": Fields.number,
-}
-node_end = record(NodeEnd, NODE_END)  # the reader of a field that holds one
-
-
 def read_end(data: Any) -> NodeEnd:
     """A node's end from its JSON object; raises DamagedError."""
-    return read_record(NodeEnd, NODE_END, data, "end")
+    return read_record(NodeEnd, data, "end")

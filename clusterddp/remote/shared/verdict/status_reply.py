@@ -11,11 +11,11 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..run.event_schema import maybe_event
 from ..run.log_frames import MOST_ATTEMPT, RUN
-from ..run.run_record import READER as RUN_RECORD
+from ..run.run_record import RunRecord
 from ..run.spool_records import read_exit, read_peers
 from ..schema.fields import DamagedError, Fields
 from ..schema.json_text import to_json
-from ..schema.record import written
+from ..schema.record import record_in, written
 from .node_report import read_end
 from .verdict_record import VerdictRecord, read_verdict
 
@@ -138,7 +138,7 @@ def _identity(fields: Fields, host: Optional[str], run: str) -> Dict[str, Any]:
         fields.maybe_number(name)
     fields.numbers("pids")
     told: Dict[str, Any] = {
-        "record": RUN_RECORD(fields, "record"),
+        "record": record_in(fields.part("record"), RunRecord),
         "exit": written(read_exit(fields.raw("exit"))) if fields.given("exit") else None,
         "events": [event for event in map(maybe_event, fields.array("events")) if event is not None],
         "peers": _peers(fields),

@@ -9,48 +9,49 @@ from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..run.spool_records import ENDINGS
 from ..schema.fields import Fields
-from ..schema.record import Readers, read_record, record, records
+from ..schema.record import by_key, field, many, one_of, read_record, record
 from ..text.shortening import cut_in_the_middle
-from .failures import FailedWorker
 from .judge import Failure, Judgement
-from .node_report import FAILED_WORKER, NodeEnd
+from .node_report import NodeEnd
 
 MOST_FAILURES = 32  # that are kept one by one
 MOST_LINE = 1000  # characters
 UNKNOWN = "unknown"  # the state of a run of which nobody can say now how it ended
 
 
+@record
 class HostEnd(NamedTuple):
     """How one node ended."""
 
-    host: str
-    state: str
-    ended: Optional[int] = None  # ns, by the operator's clock
-    reason: str = ""
-    workdir: str = ""
-    exits: Mapping[str, str] = {}  # exit code → ranks, as "0-3,7"
+    host: str = field(Fields.text)
+    state: str = field(one_of(*ENDINGS))
+    ended: Optional[int] = field(Fields.maybe_integer, default=None)  # ns, by the operator's clock
+    reason: str = field(Fields.text, default="")
+    workdir: str = field(Fields.text, default="")
+    exits: Mapping[str, str] = field(by_key(Fields.text), default={})  # exit code → ranks, as "0-3,7"
     more: Mapping[str, Any] = {}
 
 
+@record
 class VerdictRecord(NamedTuple):
     """A verdict, who wrote it, and whom he had heard."""
 
-    attempt: int
-    state: str
-    exit_code: int
-    line: str
-    writer: str  # a host's name, or who watched
-    place: int  # of the writer
-    heard: Tuple[str, ...]
-    missing: Tuple[str, ...] = ()
-    written: int = 0  # ns, by the operator's clock
-    ended: Optional[int] = None
-    notice: str = ""
-    failures: Tuple[Failure, ...] = ()  # the first of them, by class, then by time
-    failed: int = 0  # how many there were
-    said: Tuple[str, ...] = ()  # where a known message may stand
-    hosts: Tuple[HostEnd, ...] = ()
-    code: str = ""  # the digest of what ran
+    attempt: int = field(Fields.number)
+    state: str = field(one_of(*ENDINGS))
+    exit_code: int = field(lambda fields, name: fields.number(name, 255))
+    line: str = field(Fields.text)
+    writer: str = field(Fields.text)  # a host's name, or who watched
+    place: int = field(Fields.number)  # of the writer
+    heard: Tuple[str, ...] = field(Fields.texts)
+    missing: Tuple[str, ...] = field(Fields.texts, default=())
+    written: int = field(Fields.integer, default=0)  # ns, by the operator's clock
+    ended: Optional[int] = field(Fields.maybe_integer, default=None)
+    notice: str = field(Fields.text, default="")
+    failures: Tuple[Failure, ...] = field(many(Failure), default=())  # the first of them, by class, then by time
+    failed: int = field(Fields.number, default=0)  # how many there were
+    said: Tuple[str, ...] = field(Fields.texts, default=())  # where a known message may stand
+    hosts: Tuple[HostEnd, ...] = field(many(HostEnd), default=())
+    code: str = field(Fields.text, default="")  # the digest of what ran
     more: Mapping[str, Any] = {}
 
     @property
@@ -116,49 +117,6 @@ def best(copies: Iterable[VerdictRecord]) -> Optional[VerdictRecord]:
     return max(copies, key=lambda copy: (copy.attempt, len(copy.heard), -copy.place), default=None)
 
 
-def _state(fields: Fields, name: str) -> str:
-    return fields.check(name, ENDINGS.__contains__, "one of " + ", ".join(ENDINGS))
-
-
-def _maybe_integer(fields: Fields, name: str) -> Optional[int]:
-    return fields.integer(name) if fields.given(name) else None
-
-
-_FAILURE: Readers = {
-    "host": Fields.text,
-    "attempt": Fields.number,
-    "error_ns": Fields.number,
-    "worker": record(FailedWorker, FAILED_WORKER),
-    "recovered": Fields.flag,
-}
-_HOST: Readers = {
-    "host": Fields.text,
-    "state": _state,
-    "ended": _maybe_integer,
-    "reason": Fields.text,
-    "workdir": Fields.text,
-    "exits": lambda fields, name: fields.mapping(name, Fields.text),
-}
-VERDICT: Readers = {
-    "attempt": Fields.number,
-    "state": _state,
-    "exit_code": lambda fields, name: fields.number(name, 255),
-    "line": Fields.text,
-    "writer": Fields.text,
-    "place": Fields.number,
-    "heard": Fields.texts,
-    "missing": Fields.texts,
-    "written": Fields.integer,
-    "ended": _maybe_integer,
-    "notice": Fields.text,
-    "failures": records(Failure, _FAILURE),
-    "failed": Fields.number,
-    "said": Fields.texts,
-    "hosts": records(HostEnd, _HOST),
-    "code": Fields.text,
-}
-
-
 def read_verdict(data: Any) -> VerdictRecord:
     """A verdict from its JSON object; raises DamagedError."""
-    return read_record(VerdictRecord, VERDICT, data, "verdict")
+    return read_record(VerdictRecord, data, "verdict")
