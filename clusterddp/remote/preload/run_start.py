@@ -13,9 +13,8 @@ from ..fork_server.fork_checks import RefusedError, tell
 from ..fork_server.forked_worker import WorkerInputs
 from ..fork_server.server import Server
 from ..system import prctl
-from ..system.interpreter_argv import NotFoundError, begin_otherwise
 from ..system.rename import set_environment
-from .server_folder import SCRIPT
+from .run_script import run_later
 
 
 class StartRequest(NamedTuple):
@@ -48,13 +47,11 @@ class Beginning(NamedTuple):
     """What a fork server has from the warm one.
 
     Attributes:
-        here: The folder that was begun in.
-        holders: Who remembers that.
+        holders: Who remembers the folder that it was begun in.
         asked: The top-level names of modules that were looked for.
         left_out: Those of packages that it could not preload.
     """
 
-    here: str
     holders: Holders
     asked: Set[str]
     left_out: FrozenSet[str]
@@ -100,13 +97,12 @@ def be_fork_server(beginning: Beginning, request: StartRequest, orders: int) -> 
         os.chdir(request.cwd)
         set_environment(request.worker_env.items())
         beginning.holders.replace(os.getcwd())
-        begin_otherwise(SCRIPT, beginning.here, request.argv, os.getcwd())
+        run_later(request.argv)
         given = WorkerInputs(request.argv, request.worker_env, beginning.asked, beginning.left_out)
         server = Server(request.spool, socket.socket(fileno=orders), given)
         return server.run(server.listen())
     except BaseException as error:  # noqa: BLE001 - workers are started plainly then
-        known = isinstance(error, (RefusedError, NotFoundError))
-        tell(orders, "refused %s" % (error if known else repr(error)))
+        tell(orders, "refused %s" % (error if isinstance(error, RefusedError) else repr(error)))
         os._exit(0)
 
 
