@@ -67,12 +67,12 @@ class Notifier:
             say("--notify: not waited for any longer")
 
     def _send(self, told: Mapping[str, Any]) -> None:
-        from http.client import HTTPException  # noqa: PLC0415 - start-up
+        if is_url(self._target):
+            from clusterddp.remote.shared.run.webhook_request import post  # noqa: PLC0415 - start-up
 
-        try:
-            why = _post(self._target, told) if is_url(self._target) else _run(self._target, told)
-        except (OSError, ValueError, HTTPException, subprocess.TimeoutExpired) as error:
-            why = str(error) if isinstance(error, OSError) else type(error).__name__  # whose words may hold the URL
+            why, _ = post(self._target, told, PATIENCE)
+        else:
+            why = _run(self._target, told)
         if why and not self._failed:
             self._failed = True
             say(f"--notify: {why}; nobody is told")
@@ -96,26 +96,21 @@ def _struck(record: RunRecord) -> RunRecord:
     return record._replace(name=redaction.value(record.name), script=redaction.value(record.script))
 
 
-def _post(url: str, told: Mapping[str, Any]) -> str:
-    from urllib.request import urlopen  # noqa: PLC0415 - start-up
-
-    from clusterddp.remote.shared.run.webhook_request import request_of  # noqa: PLC0415 - start-up
-
-    with urlopen(request_of(url, told), timeout=PATIENCE):  # noqa: S310 - http or https alone
-        return ""
-
-
 def _run(command: str, told: Mapping[str, Any]) -> str:
+    """Run the command; why it failed, empty where it did not."""
     own = {f"CLUSTERDDP_{name.upper()}": _in_variable(value) for name, value in told.items()}
-    done = subprocess.run(
-        ["/bin/sh", "-c", command],
-        env={**os.environ, **own},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        check=False,
-        timeout=PATIENCE,
-        start_new_session=True,
-    )
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            env={**os.environ, **own},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            check=False,
+            timeout=PATIENCE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return str(error) if isinstance(error, OSError) else type(error).__name__
     return f"the command ended with {done.returncode}" if done.returncode else ""
 
 

@@ -5,7 +5,6 @@ It reads the node's files alone, so a network that hangs holds up nothing of the
 memory only. The node that leads the run tells of it; how it ended is told by who judged it.
 """
 
-import http.client
 import json
 import os
 import signal
@@ -13,13 +12,12 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from typing import Any, List, Mapping, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
 from ..shared.run.run_record import RunRecord
-from ..shared.run.webhook_request import notice_of, request_of
+from ..shared.run.webhook_request import notice_of, post
 from ..spool.layout import Spool, all_spools
 from ..system.bootstrap import Refused
 from .status_operation import last_output
@@ -119,19 +117,6 @@ def _try_way(url: str) -> str:
     return ""
 
 
-def post(url: str, told: Mapping[str, Any]) -> Tuple[str, bool]:
-    """Send it as JSON; why it failed (empty: it did not; never with the URL), and whether another try may help."""
-    try:
-        with urllib.request.urlopen(request_of(url, told), timeout=PATIENCE):  # noqa: S310 - http or https alone
-            return "", False
-    except urllib.error.HTTPError as error:
-        error.close()
-        return "HTTP %d" % error.code, error.code >= 500 or error.code == 429
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", error)
-        return getattr(reason, "strerror", None) or type(reason).__name__, isinstance(error, OSError)
-
-
 class Teller:
     """What one node has told, and still has to.
 
@@ -225,7 +210,7 @@ class Teller:
         why = ""
         for pause in PAUSES:
             time.sleep(pause)
-            why, again = post(self.url, told)
+            why, again = post(self.url, told, PATIENCE)
             if not again:
                 break
         if why:

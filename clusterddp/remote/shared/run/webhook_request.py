@@ -1,7 +1,9 @@
 """The request that tells a URL one event of a run (``--notify``); both sides send it."""
 
 import base64
+import http.client
 import json
+import urllib.error
 import urllib.request
 from typing import Any, Dict, Mapping, Tuple
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -45,6 +47,19 @@ def request_of(url: str, told: Mapping[str, Any]) -> urllib.request.Request:
     if authorization:
         request.add_unredirected_header("Authorization", "Basic " + authorization)
     return request
+
+
+def post(url: str, told: Mapping[str, Any], patience: float) -> Tuple[str, bool]:
+    """Send it as JSON; why it failed (empty: it did not; never with the URL), and whether another try may help."""
+    try:
+        with urllib.request.urlopen(request_of(url, told), timeout=patience):  # noqa: S310 - http or https alone
+            return "", False
+    except urllib.error.HTTPError as error:
+        error.close()
+        return "HTTP %d" % error.code, error.code >= 500 or error.code == 429
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        return getattr(reason, "strerror", None) or type(reason).__name__, isinstance(error, OSError)
 
 
 def secrets_of(url: str) -> Tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.remote.shared.run import webhook_request
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.remote.spool.layout import Spool
@@ -165,8 +166,8 @@ def test_user_and_password_of_a_url_are_shown_to_its_server_and_to_none_that_it_
     with served() as other:
         server.codes, server.location = [204, 302], other.url
         url = server.url.replace("://", "://al%40ice:p%3Aw%2Fd@")
-        assert webhook_process.post(url, {"event": "done"}) == ("", False)
-        assert webhook_process.post(url, {"event": "done"}) == ("", False)
+        assert webhook_request.post(url, {"event": "done"}, 10) == ("", False)
+        assert webhook_request.post(url, {"event": "done"}, 10) == ("", False)
     assert server.authorized == ["Basic " + base64.b64encode(b"al@ice:p:w/d").decode()] * 2
     assert other.authorized == [None]
     assert webhook_process._try_way(url) == ""
@@ -174,7 +175,7 @@ def test_user_and_password_of_a_url_are_shown_to_its_server_and_to_none_that_it_
 
 @pytest.mark.parametrize("url", ["http://alice:pw@127.0.0.1:9/x", "http://alice:p/w@127.0.0.1/x", "http://a:b@[::bad/"])
 def test_why_a_url_with_a_password_cannot_be_told_names_neither(url: str) -> None:
-    why, _ = webhook_process.post(url, {"event": "done"})
+    why, _ = webhook_request.post(url, {"event": "done"}, 10)
     assert why
     assert not any(part in why + webhook_process._try_way(url) for part in ("alice", "pw", "p/w", "127"))
 
