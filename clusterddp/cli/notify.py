@@ -49,7 +49,7 @@ class Notifier:
         self._failed = False
 
     def tell(self, event: str, text: str) -> None:
-        """Tell one event; its names stand in docs/run.md."""
+        """Tell one event; its names stand in docs/following.md."""
         if self._target:
             from clusterddp.remote.shared.run.webhook_request import notice_of  # noqa: PLC0415 - start-up
 

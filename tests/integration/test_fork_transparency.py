@@ -1,9 +1,9 @@
 """A script cannot tell that its process was forked from `python -u SCRIPT`: both are run and what they saw is compared.
 
-What differs by what it is, and is documented in docs/run.md: `sys.modules` holds torch from the first line on (so the
-table's script imports the same before it looks), the collector's counters, and the hash seed, which the workers of a
-host share. Of the known differences of any worker (test_shim_transparency.py) two are none here: the session's leader
-and /proc/self/environ.
+What differs by what it is, and is documented in docs/fork-server.md: `sys.modules` holds torch from the first line on
+(so the table's script imports the same before it looks), the collector's counters, and the hash seed, which the workers
+of a host share. Of the known differences of any worker (test_shim_transparency.py) two are none here: the session's
+leader and /proc/self/environ.
 """
 
 from __future__ import annotations

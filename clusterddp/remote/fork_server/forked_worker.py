@@ -1,7 +1,7 @@
 """A fork of the run's fork server that becomes a worker: what `python -u SCRIPT` is at this point of its start.
 
 What a process gets at its start and a fork does not is made anew; where that may not succeed the worker is refused,
-and its shim starts it plainly. What differs all the same is documented in docs/run.md.
+and its shim starts it plainly. What differs all the same is documented in docs/fork-server.md.
 """
 
 import os
