@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
+import clusterddp
 from clusterddp.api.cluster import Cluster, Run
 from clusterddp.cli.main import COMMANDS, cli
 from clusterddp.inventory import built_in, load
@@ -187,6 +188,17 @@ def test_every_method_on_the_page_of_the_api_exists() -> None:
     used = set(re.findall(r"\bcluster\.(\w+)\(", text)), set(re.findall(r"\brun\.(\w+)\(", text))
     assert [name for name in used[0] if not hasattr(Cluster, name)] == []
     assert [name for name in used[1] if not hasattr(Run, name)] == []
+
+
+def test_the_stable_names_of_the_api_exist_with_what_is_listed_of_them() -> None:
+    section = text_of(ROOT / "docs/python-api.md").split("\n## What is stable\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE)
+    assert len(rows) == 12
+    for name, listed in rows:
+        assert name in clusterddp.__all__
+        kind = getattr(clusterddp, name)
+        there = {*dir(kind), *getattr(kind, "__dataclass_fields__", ()), *inspect.get_annotations(kind)}
+        assert set(re.findall(r"`(\w+)`", listed)) <= there, name
 
 
 def test_every_field_of_a_log_line_is_described() -> None:
