@@ -82,8 +82,8 @@ def readers_of(kind: Type[Any]) -> Mapping[str, Reader[Any]]:
 
 def record_in(fields: Fields, kind: Type[T]) -> T:
     """A record from its fields."""
-    readers = readers_of(kind)
-    defaults: Mapping[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
+    declared: Any = kind
+    readers, defaults = declared.READERS, declared._field_defaults
     found = {name: read(fields, name) for name, read in readers.items() if fields.there(name) or name not in defaults}
     for name, value in found.items():
         if value is None and not fields.there(name):
