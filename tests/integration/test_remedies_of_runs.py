@@ -114,6 +114,9 @@ def test_a_host_elsewhere_joins_a_run_that_was_started_with_an_address(user: Use
         go.touch()
         done = live.end()
     assert done.code == 0, done.err
+    # Where it came too late to take part, it does not wait for the others.
+    wait_until("nothing of the run is left", lambda: not local_processes(live.run), 60)
+    assert "succeeded" in typed(user, f"clusterddp status {GIVEN} {live.run}")
 
 
 LIVE = remedy("remote/cleanup/everything.py", "`clusterddp stop %s` ends it")

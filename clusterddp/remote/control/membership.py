@@ -120,6 +120,11 @@ class Membership:
         """Whether any other node has not left for good."""
         return len(self.left - {self.place}) < len(self.names) - 1
 
+    def over_without_us(self, limit: float) -> bool:
+        """Whether others have left for good, with the verdict they keep, and no other node is there any more."""
+        gone = self.left.union(self.lost(boot_clock(), limit)) - {self.place}
+        return bool(self.left - {self.place}) and len(gone) == len(self.names) - 1
+
     @property
     def operator_age(self) -> float:
         """Seconds since an operator was heard."""

@@ -33,6 +33,7 @@ class Limits(NamedTuple):
 
 
 # A cable out for half a minute ends nothing.
+AGENT_END = 5.0  # seconds after the others' for the agent of a host that joined to end by itself, if it took part
 LIMITS = Limits(lost=60.0, fence=120.0, grace=GRACE, behind=90.0, excluded=7.5)
 LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0, grace=1.0, behind=30.0, excluded=7.5)
 
@@ -59,6 +60,7 @@ class StopConditions:
         self.limits = LIMITS_RELAUNCH if plan.relaunch else LIMITS
         self.decided: Optional[float] = None  # when we heard of the attempt, but for the first one
         self.ready = False  # whether all nodes are
+        self.alone_since: Optional[float] = None  # when the others were seen to be gone
         self.born = time.monotonic()
         self.terminated = self.stopped = False
         self.of_run: Conditions = {
@@ -73,6 +75,7 @@ class StopConditions:
             "lost nodes": self._lost_nodes,
             "contact": self._contact,
             "fence": self.fenced,
+            "too late": self._others_are_gone,
         }
 
     def begin_attempt(self, plan: NodePlan, children: Children) -> None:
@@ -159,6 +162,17 @@ class StopConditions:
         if ours and (few or not self.plan.elastic or self.plan.store_place in ours):
             return ", ".join(self.membership.names[place] for place in ours)
         return ""
+
+    def _others_are_gone(self) -> Optional[EndOrder]:
+        """A host that joined when the others were about to end would wait in vain for a round with them."""
+        if not self.plan.joined or not self.membership.over_without_us(self.limits.lost):
+            self.alone_since = None
+            return None
+        self.alone_since = self.alone_since or boot_clock()
+        if boot_clock() - self.alone_since < AGENT_END:
+            return None
+        here = self.membership.names[self.membership.place]
+        return of_attempt(self.plan, "the run was over before %s took part" % here, 0.0)
 
     def _contact(self) -> Optional[EndOrder]:
         """A node without contact to a majority ends its own part where another attempt may start without it."""
