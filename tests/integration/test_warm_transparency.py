@@ -1,6 +1,6 @@
 """A worker whose fork server comes from a warm server is the one of `python -u SCRIPT` all the same.
 
-Two things differ, as docs/run.md says: what stands below the script on its stack, and the command line that
+Two things differ, as docs/fork-server.md says: what stands below the script on its stack, and the command line that
 Py_GetArgcArgv tells.
 
 The warm server began as another command line, in another folder, with fewer variables. Only what hangs on these is
