@@ -312,8 +312,11 @@ def test_without_a_descriptor_left_nobody_is_lost_and_who_calls_comes_later(
         monkeypatch.setattr(leader, name, 60.0)
     star.node(1)
     star.until(lambda: star.lead.connected == {1})
-    with socket.create_connection(star.addresses[0]), no_descriptor_left():
-        star.until(lambda: not star.lead.listening)
+    with contextlib.ExitStack() as waiting:
+        for _ in range(8):  # more than connections of our own that may end meanwhile, and give theirs back
+            waiting.enter_context(socket.create_connection(star.addresses[0]))
+        with no_descriptor_left():
+            star.until(lambda: not star.lead.listening)
     star.node(2)
     star.until(lambda: star.lead.connected == {1, 2})
     assert not [event for event in star.heard[0] if isinstance(event, Lost)]
