@@ -1,8 +1,5 @@
 """A worker whose fork server comes from a warm server is the one of `python -u SCRIPT` all the same.
 
-Two things differ, as docs/fork-server.md says: what stands below the script on its stack, and the command line that
-Py_GetArgcArgv tells.
-
 The warm server began as another command line, in another folder, with fewer variables. Only what hangs on these is
 looked at again here; the rest is test_fork_transparency.py's.
 """
@@ -20,7 +17,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.fork_server.fork_checks import FORK_SOCKET
-from clusterddp.remote.preload.run_script import COMMAND
 from clusterddp.remote.worker.fork_client import connect
 from tests.integration.fork_spool import LOADED, empty_torch, torch_environment
 from tests.integration.shim_spool import PROBES, ShimSpool, interpreter, make_spool
@@ -36,8 +32,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.torch
 SCRIPT = ("-u", "script.py", "report.json", "--lr", "a b'c\"$(x)\n", "ä\udce4")
 FOLDERS = """
-import gc, json, os, sys
+import gc, json, os, sys, ctypes
 from multiprocessing import get_context
+count, words = ctypes.c_int(), ctypes.POINTER(ctypes.c_wchar_p)()
+ctypes.pythonapi.Py_GetArgcArgv(ctypes.byref(count), ctypes.byref(words))
 def names():
     return [sys.argv, sys.orig_argv, __file__, sys.path[0]]
 if __name__ == "__main__":
@@ -46,17 +44,9 @@ if __name__ == "__main__":
     remembered = [str(one) for holder in gc.get_objects() for one in gc.get_referents(holder) if type(one) is str]
     with get_context("spawn").Pool(1) as pool:
         child = pool.apply(names)
-    print(ascii([names(), child[0], child[2:], os.getcwd()]))
+    print(ascii([names(), child[0], child[2:], [words[at] for at in range(count.value)], os.getcwd()]))
     print(torch._dynamo.config.debug_dir_root, sorted({one for one in remembered if "cwd-0123" + "456789" in one}))
 """
-
-BELOW = """
-import ctypes, inspect, json
-count, words = ctypes.c_int(), ctypes.POINTER(ctypes.c_wchar_p)()
-ctypes.pythonapi.Py_GetArgcArgv(ctypes.byref(count), ctypes.byref(words))
-print(json.dumps([[one.function for one in inspect.stack()], [words[at] for at in range(1, count.value)]]))
-"""
-SHOW_FRAMES_BELOW = ["recursion", "excepthook that raises", "excepthook deleted", "import faulthandler"]
 
 
 @pytest.fixture(scope="module")
@@ -90,30 +80,9 @@ def test_names_of_the_script_and_the_folder_are_the_runs_everywhere(warm: ShimSp
         (spool.cwd / "script.py").write_text(STATE)
         seen = [json.loads(run(spool, SCRIPT, env).out) for run in (plain, forked, forked)]
         assert seen[1] == seen[2] == seen[0]
-
-
-def test_every_ending_reads_and_counts_the_same(warm: ShimSpool, tmp_path: Path) -> None:
-    spool = make_spool(tmp_path)
-    differ = []
-    with begun(warm, spool, *SCRIPT):
-        for ending, text in ENDINGS.items():
-            (spool.cwd / "script.py").write_text(textwrap.dedent(text), encoding="utf-8")
-            if normal(forked(spool, SCRIPT)) != normal(plain(spool, SCRIPT)):
-                differ.append(ending)
-        (spool.cwd / "script.py").unlink()
-        assert normal(forked(spool, SCRIPT)) == normal(plain(spool, SCRIPT))
-    assert differ == SHOW_FRAMES_BELOW
-
-
-def test_what_differs_is_the_stack_below_the_script_and_the_command_line_of_the_c_library(
-    warm: ShimSpool, tmp_path: Path
-) -> None:
-    spool = make_spool(tmp_path)
-    with begun(warm, spool, *SCRIPT):
-        (spool.cwd / "script.py").write_text(BELOW)
-        seen = [json.loads(run(spool, SCRIPT).out) for run in (plain, forked)]
-    assert seen[0] == [["<module>"], ["-u", "script.py", *SCRIPT[2:]]]
-    assert seen[1] == [["<module>", "_run_script", "_run", "<module>"], ["-u", "-c", COMMAND]]
+        for ending in ("raises", "exit 3", "atexit order", "kills itself"):
+            (spool.cwd / "script.py").write_text(textwrap.dedent(ENDINGS[ending]), encoding="utf-8")
+            assert normal(forked(spool, SCRIPT, env)) == normal(plain(spool, SCRIPT, env)), ending
 
 
 def assert_first_to_go_alone(warm: ShimSpool, spool: ShimSpool) -> None:
@@ -132,17 +101,12 @@ def assert_first_to_go_alone(warm: ShimSpool, spool: ShimSpool) -> None:
         return len([name for name in held if name.startswith("socket:")])
 
     wait_until("it has only the socket that it listens on", lambda: sockets() == 1, timeout=20)  # ours was one more
-
-    def processes() -> list[Path]:
-        found = []
-        for one in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # it has just ended
-                found += [one] if os.fsencode(spool.folder) in (one / "cmdline").read_bytes() else []
-        return found
-
-    wait_until("fence, supervisor and fork server bear their names", lambda: len(processes()) == 3, timeout=20)
-    scores = {(one / "oom_score_adj").read_text() for one in processes()}
-    assert scores == {Path("/proc/self/oom_score_adj").read_text()}
+    ours = []
+    for one in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            ours += [one] if os.fsencode(spool.folder) in (one / "cmdline").read_bytes() else []
+    assert len(ours) == 3  # fence, supervisor, fork server
+    assert {(one / "oom_score_adj").read_text() for one in ours} == {Path("/proc/self/oom_score_adj").read_text()}
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.12", "3.13"])

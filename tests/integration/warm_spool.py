@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.fork_server.fork_checks import FORK_SOCKET
-from clusterddp.remote.preload.run_script import COMMAND
-from clusterddp.remote.preload.server_folder import WISHES
+from clusterddp.remote.preload.server_folder import SCRIPT, WISHES
 from clusterddp.remote.supervisor.fork_server_process import LOG
 from clusterddp.remote.worker.fork_client import ForkServerConnection, connect, decoded, send
 from clusterddp.remote.worker.worker_env import fork_server_environment, script_environment
@@ -55,7 +54,7 @@ def warm_server(
     )
     with (spool.folder / "warm.log").open("wb") as log:
         server = subprocess.Popen(
-            [python, "-c", "", "-u", "-c", COMMAND],
+            [python, "-c", "", "-u", SCRIPT],
             env={n: v for n, v in common(spool, "warm 600 0 0", env).items() if n != "CLUSTERDDP_RUN_ID"},
             cwd=here,
             stdin=subprocess.DEVNULL,

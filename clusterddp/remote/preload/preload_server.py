@@ -241,7 +241,7 @@ class PreloadServer:
         connection.close()
         try:
             left_out = self.preload.not_to_be_had
-            return be_fence(Beginning(self.holders, self.imports.asked, left_out), request, handles)
+            return be_fence(Beginning(self.here, self.holders, self.imports.asked, left_out), request, handles)
         except BaseException:  # noqa: BLE001 - the helper hears that there is no supervisor
             os._exit(HELD_UP)
 

@@ -13,8 +13,9 @@ from ..fork_server.fork_checks import RefusedError, tell
 from ..fork_server.forked_worker import WorkerInputs
 from ..fork_server.server import Server
 from ..system import prctl
+from ..system.interpreter_argv import NotFoundError, begin_otherwise
 from ..system.rename import set_environment
-from .run_script import run_later
+from .server_folder import SCRIPT
 
 
 class StartRequest(NamedTuple):
@@ -47,11 +48,13 @@ class Beginning(NamedTuple):
     """What a fork server has from the warm one.
 
     Attributes:
-        holders: Who remembers the folder that it was begun in.
+        here: The folder that was begun in.
+        holders: Who remembers that.
         asked: The top-level names of modules that were looked for.
         left_out: Those of packages that it could not preload.
     """
 
+    here: str
     holders: Holders
     asked: Set[str]
     left_out: FrozenSet[str]
@@ -97,12 +100,13 @@ def be_fork_server(beginning: Beginning, request: StartRequest, orders: int) -> 
         os.chdir(request.cwd)
         set_environment(request.worker_env.items())
         beginning.holders.replace(os.getcwd())
-        run_later(request.argv)
+        begin_otherwise(SCRIPT, beginning.here, request.argv, os.getcwd())
         given = WorkerInputs(request.argv, request.worker_env, beginning.asked, beginning.left_out)
         server = Server(request.spool, socket.socket(fileno=orders), given)
         return server.run(server.listen())
     except BaseException as error:  # noqa: BLE001 - workers are started plainly then
-        tell(orders, "refused %s" % (error if isinstance(error, RefusedError) else repr(error)))
+        known = isinstance(error, (RefusedError, NotFoundError))
+        tell(orders, "refused %s" % (error if known else repr(error)))
         os._exit(0)
 
 

@@ -10,6 +10,7 @@ from ..system import procfs
 from ..system.bootstrap import read_json
 
 RECORD = "server.json"
+SCRIPT = "clusterddp-warm"  # the word in place of a script that a warm server is begun with
 WISHES = "wishes.json"  # what it is to import, written before it is started
 LOG = "warm.log"  # what it and its imports print
 REFUSED = "refused: "  # begins the last line there of one that cannot be

@@ -16,9 +16,8 @@ import sys
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..fork_server.environ_reads import is_free, own_to_one
-from ..preload.run_script import COMMAND
 from ..preload.server_folder import LOG as WARM_LOG
-from ..preload.server_folder import RECORD, WISHES, LivePreloadServer, end, find, folder_of, why_refused
+from ..preload.server_folder import RECORD, SCRIPT, WISHES, LivePreloadServer, end, find, folder_of, why_refused
 from ..shared.run.plan import NodePlan
 from ..spool.layout import Spool, place_hook
 from ..system import procfs
@@ -199,9 +198,7 @@ class PreloadedStart(NamedTuple):
             for name, value in env.items()
             if name in hooked or (not is_free(name, read) and name not in secret)
         }
-        pid = _detached(
-            [self.plan.python, "-c", "", "-u", "-c", COMMAND], env, here, os.path.join(self.folder, WARM_LOG)
-        )
+        pid = _detached([self.plan.python, "-c", "", "-u", SCRIPT], env, here, os.path.join(self.folder, WARM_LOG))
         record = {"pid": pid, "ticks": procfs.start_ticks(pid) or 0, "boot": procfs.boot_identity()}
         record.update(python=self.plan.python, code=os.path.basename(sys.argv[0]), awaits=awaited)
         write_json(os.path.join(self.folder, RECORD), record, durable=False)

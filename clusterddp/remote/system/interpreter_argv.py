@@ -1,0 +1,169 @@
+"""Another command line for an interpreter that is still starting: it runs another script, as if begun with that.
+
+CPython keeps what it will run in its PyConfig, whose layout differs between versions. Nothing here knows it: the
+interpreter was begun with words that stand nowhere else, and the fields that hold them are looked for. Where each is
+not found exactly once nothing is changed.
+"""
+
+import ctypes
+import os
+import struct
+import sys
+from typing import Any, Iterator, List, Sequence, Tuple
+
+CONFIG_WORDS = 160  # of PyConfig, and a little more; 3.13's has 60
+RUNTIME_WORDS = 1 << 17  # of _PyRuntime, at most
+WORD = struct.calcsize("P")
+WCHAR = ctypes.sizeof(ctypes.c_wchar)
+LONGEST = 4096  # characters
+
+
+class NotFoundError(Exception):
+    """This Python keeps its command line somewhere else."""
+
+
+class Memory:
+    """This process's own, read so that a wrong address is an error and no crash."""
+
+    def __init__(self) -> None:
+        self.handle = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
+
+    def words(self, address: int, count: int) -> Tuple[int, ...]:
+        """So many machine words; fewer where the memory ends."""
+        try:
+            data = os.pread(self.handle, count * WORD, address)
+        except (OSError, OverflowError):
+            return ()
+        whole = len(data) // WORD
+        return struct.unpack("%dP" % whole, data[: whole * WORD])
+
+    def text(self, address: int, length: int) -> str:
+        """A wide string of ``length`` characters; empty where there is none."""
+        try:
+            data = os.pread(self.handle, (length + 1) * WCHAR, address) if address else b""
+            return ctypes.wstring_at((ctypes.c_char * len(data)).from_buffer_copy(data)) if data.endswith(END) else ""
+        except (OSError, OverflowError, ValueError):
+            return ""
+
+    def is_list(self, items: int, texts: Sequence[str]) -> bool:
+        """Whether pointers to just these wide strings lie there."""
+        pointers = self.words(items, len(texts)) if items else ()
+        return len(pointers) == len(texts) and all(
+            self.text(pointers[at], len(text)) == text for at, text in enumerate(texts)
+        )
+
+
+END = b"\0" * WCHAR
+
+
+def begin_otherwise(script: str, here: str, argv: Sequence[str], folder: str) -> None:
+    """Have this interpreter run ``argv``, ``python -u SCRIPT …`` or ``python -u -m MODULE …``.
+
+    Args:
+        script: The word in place of a script that it was begun with, as ``python -u WORD``.
+        here: The folder that it was begun in.
+        argv: With the interpreter.
+        folder: The present one.
+
+    Raises:
+        NotFoundError: nothing was changed.
+    """
+    memory = Memory()
+    try:
+        config = _config()
+        words = memory.words(config, CONFIG_WORDS)
+        whole: List[str] = [*getattr(sys, "orig_argv", ())]  # since Python 3.10
+        files = [at for at, word in enumerate(words) if memory.text(word, len(script)) == script]
+        path = here + "/" + script  # so that of "/" it begins with two
+        absolute = [at for at, word in enumerate(words) if memory.text(word, len(path)) == path]
+        lists = [_lists(memory, words, texts) for texts in ([script], whole)]
+        if not whole or len(files) + len(absolute) != 1 or any(len(found) != 1 for found in lists):
+            raise NotFoundError("its fields were not found")
+        (at,) = files or absolute
+        if words[at - 1] or words[at - 2] or not at:  # run_module and run_command stand before run_filename
+            raise NotFoundError("run_module was not found")
+        runtime = list(_runtime_lists(memory, whole))
+        if len(runtime) != 1:
+            raise NotFoundError("the runtime's own copy was not found")
+    finally:
+        os.close(memory.handle)
+    _rewrite(config, at, bool(absolute), [found[0] for found in lists], runtime, list(argv), folder)
+
+
+def _rewrite(
+    config: int, at: int, absolute: bool, lists: List[int], runtime: List[int], argv: List[str], folder: str
+) -> None:
+    rest = argv[2:]  # behind python -u
+    module = rest[0] == "-m"
+    own = ["-m", *rest[2:]] if module else rest
+    if module:
+        _put(config + (at - 1) * WORD, _wide(rest[1]))
+        _put(config + at * WORD, 0)
+    else:
+        path = rest[0]
+        if absolute and not os.path.isabs(path):
+            path = folder + "/" + path
+        _put(config + at * WORD, _wide(path))
+    _put_list(config + lists[0] * WORD, own)
+    for place in (config + lists[1] * WORD, *runtime):
+        _put_list(place, argv)
+    sys.argv[:] = own
+    sys.orig_argv[:] = argv  # type: ignore[attr-defined,unused-ignore]
+
+
+def _config() -> int:
+    api: Any = ctypes.pythonapi
+    if not hasattr(api, "_Py_GetConfig"):
+        raise NotFoundError("this Python does not tell its configuration")
+    api._Py_GetConfig.restype = ctypes.c_void_p  # noqa: SLF001
+    return int(api._Py_GetConfig() or 0)  # noqa: SLF001
+
+
+def _lists(memory: Memory, words: Sequence[int], texts: Sequence[str]) -> List[int]:
+    """Where a length and a pointer to these strings stand."""
+    return [at for at in range(len(words) - 1) if words[at] == len(texts) and memory.is_list(words[at + 1], texts)]
+
+
+def _runtime_lists(memory: Memory, texts: Sequence[str]) -> Iterator[int]:
+    """The addresses of what Py_GetArgcArgv answers from; setproctitle and others ask it."""
+    api: Any = ctypes.pythonapi
+    count, items = ctypes.c_int(), ctypes.c_void_p()
+    api.Py_GetArgcArgv(ctypes.byref(count), ctypes.byref(items))
+    start = ctypes.addressof(ctypes.c_char.in_dll(api, "_PyRuntime"))
+    if count.value != len(texts) or not memory.is_list(items.value or 0, texts):
+        return
+    for at in range(0, RUNTIME_WORDS, 4096):
+        words = memory.words(start + at * WORD, 4097)
+        for index in range(len(words) - 1):
+            if words[index] == len(texts) and words[index + 1] == items.value:
+                yield start + (at + index) * WORD
+        if len(words) < 4097:
+            return
+
+
+def _raw(size: int) -> int:
+    api: Any = ctypes.pythonapi
+    api.PyMem_RawMalloc.restype, api.PyMem_RawMalloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    place = api.PyMem_RawMalloc(size)  # Python frees it as its own
+    if not place:
+        raise MemoryError(size)
+    return int(place)
+
+
+def _wide(text: str) -> int:
+    buffer = ctypes.create_unicode_buffer(text)
+    place = _raw(ctypes.sizeof(buffer))
+    ctypes.memmove(place, buffer, ctypes.sizeof(buffer))
+    return place
+
+
+def _put(place: int, word: int) -> None:
+    ctypes.memmove(place, struct.pack("P", word), WORD)
+
+
+def _put_list(place: int, texts: Sequence[str]) -> None:
+    items = _raw(WORD * max(1, len(texts)))
+    for index, text in enumerate(texts):
+        _put(items + index * WORD, _wide(text))
+    _put(place, len(texts))
+    _put(place + WORD, items)
