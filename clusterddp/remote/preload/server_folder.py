@@ -144,4 +144,5 @@ def end(state: str) -> bool:
     import shutil  # dear: `status` asks every host for its warm server
 
     shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(os.path.join(state, "learned"), ignore_errors=True)  # earlier versions kept what runs had imported
     return server is not None

@@ -5,6 +5,7 @@ It needs only files and /proc, so it works without the supervisor too. What it c
 """
 
 import os
+import signal
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
@@ -149,10 +150,11 @@ class NodeStop:
 
 
 def _signal_stop(spool: Spool) -> None:
-    """Tell the supervisor to end the run by a signal."""
+    """Tell the supervisor to end the run by a signal; one of an earlier version knows SIGTERM alone."""
     supervisor = spool.supervisor()
     if supervisor:
-        os.kill(supervisor, terminate.STOP_SIGNAL)
+        known = procfs.has_handler(supervisor, terminate.STOP_SIGNAL)
+        os.kill(supervisor, terminate.STOP_SIGNAL if known else signal.SIGTERM)
 
 
 def _supervisor(spools: List[Spool]) -> Optional[int]:
