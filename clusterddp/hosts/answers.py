@@ -1,9 +1,9 @@
-"""What an answer of a host may cost here: judged on its bytes before anything is made of them.
+"""Limits on what a host's answer may cost here, checked on its bytes before it is parsed.
 
-An answer is JSON, and JSON of a few bytes can be a large value: ``[],`` takes three bytes on the wire and eighty in
-memory. So what a text would take is reckoned first, by counting its signs, and a text that would take more than its
-limit is refused unread. An ordinary answer may take MEMORY. Few operations need more: those whose answer grows with the
-number of files that the operator itself asks about say so where they are called, by ``Limit.of_files``.
+An answer is JSON, and a few bytes of JSON can become a large value: ``[],`` takes three bytes on the wire and eighty in
+memory. So the memory that a text would take is estimated first, by counting its characters, and a text over its limit
+is refused without being parsed. An ordinary answer may take MEMORY. The few operations that need more, because their
+answer grows with the number of files the operator itself asks about, set that with ``Limit.of_files``.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from clusterddp.remote.shared.wire.frames import parse_json
 MEMORY = 64 << 20  # bytes that one answer may take here, all copies of it together
 FRAME = 512  # bytes that each frame of an answer counts beside its body: reading it takes time, however short it is
 _FILE = 1536  # bytes that one more file in a list may take: its path, kind, size and the digest of its content
-_COPIES = 2.2  # of the text itself: as it is collected, with the room a bytearray keeps for more, and as text
-# What Python takes at most for each: a place in a list, a text beside its letters, one with letters that take more than
-# a byte, a list, an object, a field of one, a number.
+_COPIES = 2.2  # copies of the text: a bytearray with its spare room, and the text made from it
+# The most bytes that Python takes for each: a slot of a list, a text besides its characters, the same for a text with
+# characters of more than a byte, a list, an object, a field of an object, a number.
 _PLACE, _TEXT, _WIDE, _LIST, _OBJECT, _FIELD, _NUMBER = 10, 64, 96, 100, 240, 80, 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """What one answer may be.
+    """The limits on one answer.
 
     Attributes:
         memory: Bytes it may take here, all copies together.
@@ -40,12 +40,12 @@ class Limit:
 
     @classmethod
     def of_files(cls, count: int) -> Limit:
-        """Of an answer that names so many files, contents or chunks at most, all of which we know already."""
+        """Return the limit for an answer that lists at most ``count`` files, contents or chunks, all known here."""
         return cls(memory=MEMORY + _FILE * count, paths=True)
 
     @property
     def bytes(self) -> int:
-        """How much is collected: a longer text would take more than all memory by itself."""
+        """The most bytes of text to collect: a longer text would exceed the memory limit by itself."""
         return int(self.memory / _COPIES)
 
 
@@ -58,12 +58,7 @@ class TooLargeError(ValueError):
 
 
 class PiecedAnswer:
-    """An answer whose pieces come one by one.
-
-    Args:
-        host: Whose it is.
-        limit: What it may be.
-    """
+    """An answer that is put together from several frames."""
 
     def __init__(self, host: str, limit: Limit) -> None:
         self.text = bytearray()
@@ -71,7 +66,7 @@ class PiecedAnswer:
         self._frames = 0
 
     def add(self, piece: bytes) -> None:
-        """Take the body of one more frame.
+        """Append the body of one more frame.
 
         Raises:
             HelperError: the answer is over its limit.
@@ -83,10 +78,10 @@ class PiecedAnswer:
             raise HelperError(self._host, over, remedy=self._limit.remedy)
 
     def checked(self) -> bytes:
-        """The whole answer as text, for whoever reads it once more.
+        """Return the whole answer as checked text, for a caller that parses it again.
 
         Raises:
-            HelperError: it is none.
+            HelperError: the answer is not valid, or over its limit.
         """
         value = self.value() if self.text else None
         return to_json(value).encode() if _has_surrogates(self.text) else bytes(self.text)
@@ -106,7 +101,7 @@ class PiecedAnswer:
 
 
 def read_answer(text: bytes | bytearray, limit: Limit = ORDINARY) -> Any:
-    """The value of an answer, every text in it one that can be written as UTF-8 (or is a path, where those may stand).
+    """Parse an answer; every text in it can be written as UTF-8, or is a path where ``limit`` allows paths.
 
     Raises:
         ValueError: it is no JSON as a helper writes it, or would take more than its limit.
@@ -122,7 +117,7 @@ def read_answer(text: bytes | bytearray, limit: Limit = ORDINARY) -> Any:
 
 
 def cost(text: bytes | bytearray) -> int:
-    """Bytes of memory that a JSON text takes at most until its value is there; signs within texts count too."""
+    """Estimate the most bytes of memory that parsing a JSON text takes; characters inside strings count too."""
     strings = max(0, text.count(b'"') - text.count(b'\\"')) // 2
     wide, twice = b"\\u" in text, _has_surrogates(text)  # read, and then once more without halves of letters
     width = 4 if twice else 2 if wide else 1  # bytes of a letter in memory
@@ -135,5 +130,5 @@ def cost(text: bytes | bytearray) -> int:
 
 
 def _has_surrogates(text: bytes | bytearray) -> bool:
-    """Whether a letter beyond U+FFFF is written there, or half of one."""
+    """Whether the JSON text escapes a surrogate: half of a character beyond U+FFFF."""
     return b"\\ud" in text or b"\\uD" in text

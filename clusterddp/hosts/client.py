@@ -1,4 +1,4 @@
-"""Host: the operator's end of one helper.
+"""Host: the operator's end of the connection to one helper.
 
 A Host is a client over any byte pipe. One thread reads its frames and hands each to the request it belongs
 to. A silent host is pinged, and given up when it does not answer: TCP alone notices a dead peer much later.
@@ -48,13 +48,13 @@ _log = logging.getLogger("clusterddp")
 QUIET = 10.0  # seconds of silence after which a host we wait for is pinged
 DEAD = 30.0  # seconds of silence after which it is given up
 HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
-LAST_WORDS = 1.0  # seconds to read what is left where nothing can be written any more
+LAST_WORDS = 1.0  # seconds to read what the host still sent, once writing to it has failed
 THREAD_PATIENCE = 2.0  # seconds for the reading thread of a closed pipe to end
-_LEFT = Frame({"kind": "left"}, b"")  # stands among an operation's frames where nobody wants more of them
+_LEFT = Frame({"kind": "left"}, b"")  # queued among an operation's frames to end their reading
 
 
 class Host:
-    """A live helper on one host. Thread-safe; close it, or use it as a context."""
+    """A live helper on one host. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, entry: HostEntry, pipe: BytePipe, hello: Mapping[str, Any], noise: str) -> None:
         self.entry = entry
@@ -63,7 +63,7 @@ class Host:
         self.noise = noise  # what the login shell printed before the helper spoke
         shut = hello.get("unwritable")  # why nothing could be written in its state folder then
         self.unwritable = HelperError(self.name, shut, remedy=hello["remedy"]) if shut else None
-        self.memory: dict[Hashable, Any] = {}  # what who asks keeps of answers, as long as the connection lasts
+        self.memory: dict[Hashable, Any] = {}  # callers cache answers here while the connection lasts
         self._pipe = pipe
         self._lock = threading.Lock()
         self._exchanges: dict[int, Exchange] = {}
@@ -71,7 +71,7 @@ class Host:
         self._heard = time.monotonic()
         self._sent = self._received = 0  # bytes
         self._strays = Strays()
-        self._write_began: float | None = None  # of the write that is under way
+        self._write_began: float | None = None  # when the current write began
         self._asked = 0.0  # when a silent host was first pinged
         self._lost: str | None = None
         self._bug: Exception | None = None  # what has ended the thread that reads
@@ -84,7 +84,7 @@ class Host:
         Raises:
             HostError: no connection, no usable Python, or the helper did not start.
         """
-        code = code or bundle()  # seconds after an upgrade, in which no host is kept waiting
+        code = code or bundle()  # takes seconds after an upgrade: before any connection is opened
         began = time.monotonic()
         pipe = connector.open(entry, COMMAND)
         spans.tell(entry.name, "connection", time.monotonic() - began)
@@ -116,7 +116,7 @@ class Host:
 
     @property
     def silence(self) -> float:
-        """Seconds since something last came from it."""
+        """Seconds since the host last sent anything."""
         return time.monotonic() - self._heard
 
     @property
@@ -125,7 +125,7 @@ class Host:
         return self._lost is not None
 
     def close(self, reason: str = "closed") -> None:
-        """End the connection, and with it the helper; who waits for an answer hears the reason."""
+        """End the connection, and with it the helper; threads waiting for an answer get ``reason`` as their error."""
         WATCH.remove(self)
         self._lose(reason)
         self._pipe.close()
@@ -133,7 +133,7 @@ class Host:
             self._reader.join(THREAD_PATIENCE)
 
     def ping(self, timeout: float = DEAD) -> tuple[int, int, int]:
-        """Ask the helper's loop for its clock: (sent, host's, received) in ns, ours by ``time.time_ns``."""
+        """Read the clock of the helper's host: (sent, host's, received) in ns; our two by ``time.time_ns``."""
         sent = time.time_ns()
         with self._request("ping", {}) as exchange:
             told = self._next(exchange, time.monotonic() + timeout).header.get("time_ns")
@@ -161,7 +161,7 @@ class Host:
         timeout: float | None = None,
         limit: Limit = ORDINARY,
     ) -> Any:
-        """``call`` with a stream of data for the operation; sends no more than the host has granted."""
+        """Do the same as ``call`` with a stream of data for the operation; send no more than the host has granted."""
         deadline = None if timeout is None else time.monotonic() + timeout
         result = PiecedAnswer(self.name, limit)
         credit = CREDIT
@@ -170,7 +170,7 @@ class Host:
                 while credit <= 0 or not exchange.frames.empty():
                     frame = self._next(exchange, deadline)
                     credit += frame.header.get("n", 0)
-                    if self._took(exchange, frame, result):  # it has enough: an early result
+                    if self._took(exchange, frame, result):  # the host needs no more data: an early result
                         return result.value()
                 exchange.given += len(piece)
                 exchange.sent += self._write({"id": exchange.ident, "kind": "data"}, piece)
@@ -181,7 +181,7 @@ class Host:
             return result.value()
 
     def _took(self, exchange: Exchange, frame: Frame, result: PiecedAnswer) -> bool:
-        """Add a frame's part of the result; whether it was the last."""
+        """Add a frame's part of the result; return whether it was the last frame."""
         if frame.header["kind"] in ("data", "end"):
             result.add(frame.body)
             self._grant(exchange, frame)
@@ -224,14 +224,14 @@ class Host:
 
     @contextlib.contextmanager
     def _sending(self, exchange: Exchange, outgoing: Outgoing | None) -> Iterator[None]:
-        """Let ``outgoing`` send while the block reads; without one the operation's data is complete at once."""
+        """Let ``outgoing`` send data while the block reads; without it, end the operation's input at once."""
         if outgoing is None:
             self._write({"id": exchange.ident, "kind": "end"})
             yield
             return
 
         def write(header: Mapping[str, Any], body: bytes) -> None:
-            if body:  # by one thread alone
+            if body:  # only one thread sends data
                 exchange.given += len(body)
             self._write({"id": exchange.ident, **header}, body)
 
@@ -274,7 +274,7 @@ class Host:
             self._write({"id": exchange.ident, "kind": "credit", "n": size})
 
     def _write(self, header: dict[str, Any], body: bytes = b"") -> int:
-        """Send a frame; how many bytes that were."""
+        """Send a frame and return its length in bytes."""
         try:
             data = encode(header, body)
         except ProtocolError as error:
@@ -285,7 +285,7 @@ class Host:
                 self._sent += len(data)
         except OSError as error:
             if self._reader:
-                self._reader.join(LAST_WORDS)  # what the helper said before its end tells more
+                self._reader.join(LAST_WORDS)  # the helper's last message explains more
             self._lose(str(error))
             raise self._gone() from error
         return len(data)
@@ -305,7 +305,7 @@ class Host:
             self._pipe.close()
 
     def _next(self, exchange: Exchange, deadline: float | None) -> Frame:
-        """The next frame of a request; pings a silent host and gives up a dead one."""
+        """Return the next frame of a request; ping a silent host and give up a dead one."""
         while True:
             left = QUIET if deadline is None else min(QUIET, deadline - time.monotonic())
             if left <= 0:
@@ -314,7 +314,7 @@ class Host:
                 frame = exchange.frames.get(timeout=left)
             except queue.Empty:
                 self._check_alive()
-                if self._lost is not None:  # before this request was known to the thread that reads
+                if self._lost is not None:  # lost before the reading thread knew of this request
                     raise self._gone() from None
                 continue
             if frame is None:
@@ -326,10 +326,10 @@ class Host:
             return frame
 
     def _failed(self, header: Mapping[str, Any]) -> HostError:
-        """The error that a frame tells; a bug of ours there leaves a crash file, which is the remedy then."""
+        """Build the error that an error frame reports; for a bug on the host, also write a crash file as its remedy."""
         message, remedy = (str(header.get(key) or "") for key in ("message", "remedy"))
-        trace = clean_text(str(header.get("trace") or ""))  # it is written to a file as it is
-        kind = UnreachableError if header.get("killed") else HelperError  # who was killed may be asked again
+        trace = clean_text(str(header.get("trace") or ""))  # it is written unchanged to a file
+        kind = UnreachableError if header.get("killed") else HelperError  # after a kill the request may be repeated
         error = kind(self.name, message, remedy=remedy, trace=trace if header.get("bug") else "")
         error.remedy = error.remedy or crash_of_host(error)
         _log.debug("%s\n%s", error, trace)
@@ -349,9 +349,9 @@ class Host:
             self.ask_for_life()
 
     def ask_for_life(self) -> None:
-        """Have it send something, if it lives; waits for nothing."""
+        """Ping the host so that it sends something if it is alive; do not wait for the answer."""
         if not self._lock.acquire(blocking=False):
-            return  # somebody writes, perhaps for ever: we are here to notice that
+            return  # another thread writes, and may be blocked: do not wait for it
         try:
             self._strays.allow(2 * FRAME)  # its answer
             self._send(encode({"id": 0, "kind": "req", "op": "ping"}))
@@ -381,7 +381,7 @@ class Host:
         except ProtocolError as error:
             self._bug = HelperError(self.name, f"its helper sends nonsense: {error}")
             self._lose(str(error))
-            self._pipe.close()  # nothing more is taken from it
+            self._pipe.close()  # stop reading from it
         except Exception as error:  # noqa: BLE001 - raised again in the threads that wait for this host
             self._bug = error
             self._lose("a bug of ours")

@@ -1,4 +1,4 @@
-"""One request to a helper, as its answers come in: no more is kept of them than was granted."""
+"""One request to a helper and its answers; no more of them is kept than was granted."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import queue
 from clusterddp.hosts.answers import FRAME
 from clusterddp.remote.shared.wire.frames import CREDIT, MAX_FRAME, PER_FRAME, Frame, Header, ProtocolError
 
-_MOST_GRANTS = 1 << 15  # frames that grant us more, which no credit bounds, that may wait
-_OVERDRAFT = 2 * MAX_FRAME  # a helper sends a whole frame on its last byte of credit, and its end unpaid
-_MOST_HEADERS = 1 << 20  # bytes of headers beyond FRAME each: the places of some ten thousand files of logs
+_MOST_GRANTS = 1 << 15  # credit frames that may be queued; no credit bounds them
+_OVERDRAFT = 2 * MAX_FRAME  # a helper may send a whole frame on its last byte of credit, and its end without any
+_MOST_HEADERS = 1 << 20  # bytes of headers beyond FRAME each: positions of about ten thousand log files
 
 
 class Exchange:
-    """One request: its id, the frames that came for it, and whether its last one was taken."""
+    """One request: its id, the frames received for it, and whether its last frame was read."""
 
     def __init__(self, ident: int) -> None:
         self.ident = ident
         self.frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self.ended = False
-        self.granted = CREDIT  # what the host may have sent, as it is paid for
-        self.sent = self.received = 0  # bytes, frames whole and bodies
+        self.granted = CREDIT  # bytes of credit the host has had
+        self.sent = self.received = 0  # bytes: of whole frames sent, of bodies received
         self.given = 0  # bytes of bodies that the host was sent, or is being sent
-        self._paid = 0  # by the host, for the frames it has sent
+        self._paid = 0  # bytes of credit the host has used
         self._headers = 0  # bytes of long headers
         self._heard = 0  # bytes that the host has granted us
 
     @property
     def late(self) -> int:
-        """Bytes that may still come of it once nobody waits for more: what was granted, in frames of any length."""
+        """The most bytes that may still arrive after the request is abandoned: what was granted, with frame headers."""
         return 2 * (self.granted + _OVERDRAFT - self._paid)
 
     def take(self, frame: Frame, size: int) -> None:
-        """Keep a frame, which had so many bytes, for whoever waits for it.
+        """Queue a frame of ``size`` bytes for the thread that waits for it.
 
         Raises:
-            ProtocolError: it is none of ours, or more than was granted.
+            ProtocolError: the frame is of an unknown kind, or more than was granted.
         """
         header = frame.header
         if header["kind"] not in ("data", "end", "error", "credit"):
@@ -60,20 +60,20 @@ class Exchange:
 
 
 class Strays:
-    """Frames that belong to no request that is there: a few are what was still on its way when a request was left."""
+    """A limit on frames that belong to no current request, which arrive late after a request was abandoned."""
 
     def __init__(self) -> None:
         self._left = 1 << 20  # bytes that may still come
 
     def allow(self, size: int) -> None:
-        """So many bytes more may come."""
+        """Allow ``size`` more bytes."""
         self._left += size
 
     def take(self, size: int) -> None:
-        """One came, of so many bytes.
+        """Count one frame of ``size`` bytes.
 
         Raises:
-            ProtocolError: these are more than were ever asked for.
+            ProtocolError: more bytes came than were allowed.
         """
         self._left -= size + FRAME
         if self._left < 0:

@@ -1,4 +1,4 @@
-"""The same work on many hosts at once, from a bounded pool; each host's outcome is a value or its error."""
+"""Do the same work on many hosts at once, in a bounded pool; each host's outcome is a value or its error."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ POOL = 48  # hosts worked on at once
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome(Generic[T]):
-    """What one of many gave: a value or an error, never both."""
+    """The outcome for one item: a value or an error, never both."""
 
     name: str
     value: T | None = None
     error: ClusterddpError | None = None
 
     def get(self) -> T:
-        """The value; raises the error if there is one."""
+        """Return the value, or raise the error."""
         if self.error:
             raise self.error
         return self.value  # type: ignore[return-value]
 
     @property
     def words(self) -> str:
-        """The error without its host's name, for who tells that beside it; empty where there is none."""
+        """The error without its host's name, for a caller that shows the name beside it; empty without an error."""
         return str(self.error).removeprefix(f"{self.name}: ") if self.error else ""
 
 
 @contextlib.contextmanager
 def reading_answer(host: str) -> Iterator[None]:
-    """While the block takes a host's answer apart: what is missing or of another type there is that host's error.
+    """Report a missing or wrongly typed part of a host's answer, read in the block, as that host's error.
 
     Raises:
         HelperError: the answer is not what was asked for.
@@ -50,7 +50,7 @@ def reading_answer(host: str) -> Iterator[None]:
 
 
 def each(items: Iterable[Any], work: Callable[[Any], T], *, at_once: int = POOL) -> list[Outcome[T]]:
-    """Do ``work`` on every item (each has a ``name``) in a bounded pool; outcomes in the items' order.
+    """Call ``work`` for every item (each has a ``name``) in a bounded pool; outcomes in the items' order.
 
     Only ClusterddpErrors become outcomes: anything else is a bug and is raised.
     """
@@ -72,10 +72,10 @@ def each(items: Iterable[Any], work: Callable[[Any], T], *, at_once: int = POOL)
 
 
 def values(outcomes: Iterable[Outcome[T]]) -> list[T]:
-    """Every outcome's value.
+    """Return every outcome's value.
 
     Raises:
-        HostsError: some failed; names them all.
+        HostsError: several failed; of one failure, its own error is raised.
     """
     outcomes = list(outcomes)
     errors = [outcome.error for outcome in outcomes if outcome.error]

@@ -1,7 +1,7 @@
-"""Where this machine keeps the hosts' code with byte code: in the installed package, else in the user's cache.
+"""Cache of the hosts' code with its byte code: in the installed package, else in the user's cache.
 
-A container's image or a system's package may lie in a folder that this user cannot write. What lies in the cache is
-sent to hosts and runs there, so it is read only from a folder and a file that nobody else can write.
+The installed package may be in a folder that this user cannot write (a container image, a system package). What is in
+the cache is sent to hosts and runs there, so it is read only from a folder and a file that nobody else can write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST = 4  # copies in the cache: installations and versions of Python that one u
 
 
 def copies(place: Path) -> Iterator[bytes]:
-    """What was kept for ``place``, the file in the package: first that, then what is in the cache.
+    """Yield the copies kept for ``place``: the file in the package, then the one in the cache.
 
     A copy in the cache that another user could have written is passed over.
     """
@@ -40,10 +40,10 @@ def _in_cache(place: Path) -> bytes:
 
 
 def keep(place: Path, data: bytes) -> None:
-    """Keep it in ``place``, or in the cache where that cannot be written.
+    """Write the data to ``place``, or to the cache if ``place`` cannot be written.
 
     Raises:
-        OSError: neither can be.
+        OSError: neither can be written.
     """
     try:
         place.parent.mkdir(exist_ok=True)
@@ -58,12 +58,12 @@ def keep(place: Path, data: bytes) -> None:
 
 
 def _name(place: Path) -> str:
-    """Its name in the cache: one for each installation and version of Python."""
+    """The file's name in the cache: one for each installation and version of Python."""
     return f"{PREFIX}{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}.pyz"
 
 
 def _write(folder: int, name: str, data: bytes, mode: int) -> None:
-    """Write a whole file in an open folder; ``mode`` is the most that the umask leaves of it."""
+    """Write a whole file in an open folder, with ``mode`` less the umask."""
     scratch = f"{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder)
     try:
@@ -77,7 +77,7 @@ def _write(folder: int, name: str, data: bytes, mode: int) -> None:
 
 
 def _remove_oldest(folder: int) -> None:
-    """Leave the newest ``MOST`` copies: installations that are gone leave theirs, and killed commands halves."""
+    """Keep only the newest ``MOST`` copies: old installations leave copies, and killed commands partial ones."""
     found = [name for name in os.listdir(folder) if name.startswith(PREFIX)]
     times = {name: os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime for name in found}
     for name in sorted(found, key=times.__getitem__)[:-MOST]:

@@ -1,7 +1,8 @@
-"""Whether large packets get lost on the way to a host: small messages come back from it, larger ones do not.
+"""Find out whether large packets get lost on the way to a host: small messages come back, larger ones do not.
 
-A path with a smaller MTU than its ends believe carries the login, and swallows the helper. Asked only when the helper
-did not start: a second connection to ``cat``, and messages that grow, each sent whole and awaited. Needs no root.
+A path with a smaller MTU than its ends assume passes the login, but drops the helper's code. Checked only when the
+helper did not start: a second connection runs ``cat``, and messages of growing size are sent and awaited. Needs no
+root.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _LONGEST_NOISE = 64 * 1024  # bytes a login shell may print
 
 
 def late_helper(entry: HostEntry, opener: Opener, seconds: float) -> UnreachableError:
-    """That a helper did not start in so many seconds, and why, where large packets get lost."""
+    """Build the error for a helper that did not start in time; it says so if large packets get lost."""
     late = f"the helper did not start within {seconds:.0f} s"
     lost = lost_above(entry, opener)
     if lost is None:
@@ -41,7 +42,7 @@ def late_helper(entry: HostEntry, opener: Opener, seconds: float) -> Unreachable
 
 
 def lost_above(entry: HostEntry, opener: Opener) -> tuple[int, int] | None:
-    """The largest size in bytes that came back, and the next, which did not; None where that is not what is wrong.
+    """Return the largest size in bytes that came back and the next, which did not; None if that is not the fault.
 
     Takes what a connection takes, and ``PATIENCE`` for the message that is lost, ``START`` for a host that is silent.
     """
@@ -61,7 +62,7 @@ def lost_above(entry: HostEntry, opener: Opener) -> tuple[int, int] | None:
 
 
 def _comes_back(pipe: BytePipe, size: int, patience: float) -> bool:
-    """Whether a message does in time; the pipe is closed if not."""
+    """Whether a message comes back in time; closes the pipe if it does not."""
     message = secrets.token_hex(size // 2).encode() + b"\n"  # random: nothing on the way can compress it much
     watchdog = threading.Timer(patience, pipe.close)
     watchdog.daemon = True

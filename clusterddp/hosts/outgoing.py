@@ -1,4 +1,4 @@
-"""What another thread sends to an operation while its answers are read: no more than the host has granted."""
+"""Data sent to an operation by another thread while its answers are read; never more than the host has granted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Outgoing:
-    """The operator's data of one operation; ``Host.stream`` attaches it while the operation runs."""
+    """The operator's data for one operation; ``Host.stream`` attaches it while the operation runs."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -25,29 +25,29 @@ class Outgoing:
 
     @property
     def attached(self) -> bool:
-        """Whether the operation runs."""
+        """Whether the operation is running."""
         return self._write is not None
 
     def attach(self, write: Write, leave: Callable[[], object] = lambda: None) -> None:
-        """The operation has begun; ``write`` sends a frame of it, ``leave`` ends the reading of its answers."""
+        """Start sending: ``write`` sends a frame of the operation, ``leave`` ends the reading of its answers."""
         with self._changed:
             self._write, self._leave = write, leave
             self._changed.notify_all()
 
     def detach(self) -> None:
-        """The operation has ended: who waits to send gives up."""
+        """Stop sending, as the operation has ended; threads that wait to send give up."""
         with self._changed:
             self._write, self._over = None, True
             self._changed.notify_all()
 
     def grant(self, size: int) -> None:
-        """The host takes so many more bytes."""
+        """Allow ``size`` more bytes, as the host has granted them."""
         with self._changed:
             self._credit += size
             self._changed.notify_all()
 
     def send(self, body: bytes) -> bool:
-        """Send data as the host takes it; whether the operation still runs.
+        """Send data as the host grants credit; return whether the operation is still running.
 
         Raises:
             HostError: the connection broke.
@@ -63,20 +63,20 @@ class Outgoing:
         return True
 
     def order(self, **header: Any) -> bool:
-        """Send a frame that carries no data and costs no credit; whether the operation runs, so that it arrives."""
+        """Send a frame without data, which needs no credit; return whether the operation is running."""
         write = self._write
         if write is not None:
             write({"kind": "data", **header}, b"")
         return write is not None
 
     def leave(self) -> None:
-        """Give the operation up, whatever the host does: who reads its answers is at their end."""
+        """Abandon the operation, whatever the host does: end the reading of its answers."""
         with self._changed:
             self._changed.wait_for(lambda: self._over or self._write)
         self._leave()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Tell the host that no more data follows."""
         with self._changed:
             self._changed.wait_for(lambda: self._over or self._write)
             write = self._write
@@ -85,7 +85,7 @@ class Outgoing:
 
 
 def pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces that fit a frame."""
+    """Split the data into pieces that fit in a frame."""
     for chunk in chunks:
         for start in range(0, len(chunk), MAX_BODY):
             yield chunk[start : start + MAX_BODY]

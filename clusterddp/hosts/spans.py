@@ -8,5 +8,5 @@ LOGGER = logging.getLogger("clusterddp.spans")
 
 
 def tell(host: str, what: str, took: float, words: str = "") -> None:
-    """Say what has just ended, after ``took`` seconds; a record's ``span`` is (host, what, seconds)."""
+    """Log a step that has just ended after ``took`` seconds; the record's ``span`` is (host, what, seconds)."""
     LOGGER.debug("%s: %s", host, words or f"{what}: {took * 1000:.0f} ms", extra={"span": (host, what, took)})

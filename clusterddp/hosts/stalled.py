@@ -1,6 +1,6 @@
-"""Closes connections whose writes are stuck; the thread blocked in the write cannot do that itself.
+"""Close connections whose writes are stuck; the thread blocked in the write cannot do that itself.
 
-A host may be gone without a sign, or send and never read.
+A host may vanish without notice, or send and never read.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import threading
 import weakref
 from typing import Protocol
 
-INTERVAL = 5.0  # seconds between two looks
+INTERVAL = 5.0  # seconds between two checks
 
 
 class Writer(Protocol):
     """An open connection."""
 
     def close_if_stalled(self) -> None:
-        """Close it where a write has taken too long."""
+        """Close the connection if a write has taken too long."""
 
 
 class _Watch:
-    """Looks at all open connections from one thread, which runs while there are any."""
+    """Checks all open connections in one thread, which runs while there are any."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -28,7 +28,7 @@ class _Watch:
         self._thread: threading.Thread | None = None
 
     def add(self, connection: Writer) -> None:
-        """Watch this connection too, until it is closed or garbage-collected."""
+        """Watch a connection until it is closed or garbage-collected."""
         with self._changed:
             self._open.add(connection)
             if self._thread is None:
@@ -49,7 +49,7 @@ class _Watch:
             self._look()
 
     def _any_left(self) -> bool:
-        """Wait INTERVAL seconds, or until the last connection is closed; whether any is still open."""
+        """Wait INTERVAL seconds, or until the last connection is closed; return whether any is open."""
         with self._changed:
             self._changed.wait_for(lambda: not self._open, INTERVAL)
             if not self._open:

@@ -1,4 +1,4 @@
-"""The first words on a new pipe: from a login shell's noise to the helper's hello."""
+"""The first messages on a new pipe, from a login shell's output to the helper's hello."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
 
 
 def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapping[str, Any], Decoder]:
-    """Send the opening, find the magic word in whatever the shell prints, bring the code, read the hello.
+    """Send the opening, find the magic word in the shell's output, send the code if needed, read the hello.
 
     Returns:
-        What the login shell printed before, the hello, and the decoder that goes on where it ends.
+        What the login shell printed first, the hello, and the decoder for the frames after it.
 
     Raises:
         HelperError: no usable Python, or the helper did not start.
         UnreachableError: the connection broke, or the helper was killed.
     """
-    with contextlib.suppress(OSError):  # it ended at once (nologin, no shell): what it said is still to be read
+    with contextlib.suppress(OSError):  # the shell exited at once (nologin): its message is read below
         pipe.write(code.opening(interpreter=entry.ansible_python, fallback=entry.python, state=entry.state))
     noise, answer, rest = _answer(entry, pipe, b"")
     compiles = answer == "unknown"
-    if compiles:  # nothing there that this host can use as it is
+    if compiles:  # the host has no code that it can use unchanged
         with contextlib.suppress(OSError):  # the same
             pipe.write(code.introduction(state=entry.state))
         _, answer, rest = _answer(entry, pipe, rest)
@@ -73,7 +73,7 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapp
 
 
 def _answer(entry: HostEntry, pipe: BytePipe, received: bytes) -> tuple[str, str, bytes]:
-    """What stands before the next line with the magic word, what that says, and what came behind it."""
+    """Read to the next line with the magic word: the text before it, its message, and the bytes after it."""
     while not (found := _magic_line(received)):
         data = _read(pipe)
         if not data or len(received) > _NOISE:
@@ -83,7 +83,7 @@ def _answer(entry: HostEntry, pipe: BytePipe, received: bytes) -> tuple[str, str
 
 
 def _hello(entry: HostEntry, header: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Who answers, every field checked."""
+    """Check every field of the helper's hello."""
     if header.get("kind") != "hello" or header.get("protocol") != PROTOCOL:
         raise HelperError(entry.name, f"the helper speaks another protocol: {str(header)[:200]}")
     try:
@@ -97,7 +97,7 @@ def _hello(entry: HostEntry, header: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _heed_refusal(entry: HostEntry, answer: str) -> None:
-    """Go on only where the helper's code is there: the last answer before its hello."""
+    """Raise an error unless the host has the helper's code, by its last answer before the hello."""
     if answer == "have":
         return
     kind, _, reason = answer.partition(" ")

@@ -1,4 +1,4 @@
-"""What opens the way to a host; a command on another host can, as ``srun`` on a login host does for a job's nodes."""
+"""Open the way to a host by a command on another host, such as ``srun`` on a login host for a job's nodes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh import BytePipe, Connector
     from clusterddp.inventory import HostEntry
 
-_FIRST = "exec "  # our one command begins so (hosts/zipapp.py)
+_FIRST = "exec "  # how our only command begins (hosts/zipapp.py)
 
 
 class Opener(Protocol):
-    """What runs a command on a host and gives its byte pipe: a Connector, or one connection somebody has."""
+    """Runs a command on a host and returns its byte pipe: a Connector, or an existing connection."""
 
     def open(self, entry: HostEntry, command: str) -> BytePipe:
-        """The pipe to the command."""
+        """Start the command and return its pipe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """An ``Opener``.
+    """An ``Opener`` that goes through another host.
 
     Attributes:
-        connector: Reaches the other host.
-        entry: That host.
-        words: The command there, which starts the words behind it on the host that is meant.
+        connector: Opens the connection to the other host.
+        entry: The other host.
+        words: The command there; it runs the arguments appended to it on the target host.
     """
 
     connector: Connector
@@ -37,5 +37,5 @@ class Through:
     words: Sequence[str]
 
     def open(self, entry: HostEntry, command: str) -> BytePipe:  # noqa: ARG002 - the words name it
-        """The pipe to a command on the host that the words name."""
+        """Open a pipe to a command on the host that ``words`` lead to."""
         return self.connector.open(self.entry, _FIRST + shlex.join(self.words) + " " + command.removeprefix(_FIRST))

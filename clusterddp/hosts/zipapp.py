@@ -1,4 +1,4 @@
-"""The remote code as one zipapp, and the first bytes of a connection that put it on a host."""
+"""The remote code as one zipapp, and the first bytes of a connection, which install it on a host."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _PLUGIN = {
 _ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
 
 
-_MAKING = threading.Lock()  # one thread reads or makes it, and the other hosts' threads wait for that
-# Before the archive where it is kept: digests of the files' states, of their contents, of the archive; its Index.
+_MAKING = threading.Lock()  # one thread reads or makes the bundle; the other hosts' threads wait
+# The header before a kept archive: digests of the files' states, of their contents, of the archive; its Index.
 _HEAD = struct.Struct(">32s32s32sQQ32s")
 
 # Stage by stage: sh picks an interpreter by the first two lines of stdin; that interpreter runs the program
@@ -57,7 +57,7 @@ COMMAND = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Index:
-    """Where a zipapp has the index of its byte code (``remote/system/indexed_code.py``)."""
+    """Position of the index of byte code in a zipapp (``remote/system/indexed_code.py``)."""
 
     offset: int
     size: int
@@ -78,7 +78,7 @@ class Bundle:
     kept: bool = False
 
     def opening(self, *, interpreter: str | None, fallback: str | None, state: str | None) -> bytes:
-        """The first bytes to send on a new connection: what finds the code there.
+        """The first bytes to send on a new connection: a program that looks for the code on the host.
 
         Args:
             interpreter: ``ansible_python_interpreter``: used alone when given.
@@ -93,7 +93,7 @@ class Bundle:
         return choice + _program(("code_finder.py",), call) + (state or "").encode().hex().encode() + b"\n"
 
     def introduction(self, *, state: str | None) -> bytes:
-        """What is sent to a host that does not find it: what takes it."""
+        """The bytes to send to a host that lacks the code: a program that receives it."""
         number = importlib.util.MAGIC_NUMBER.hex() if self.index else "none" if self.kept else None
         index = (self.index.offset, self.index.size) if self.index else None
         size = len(self.packed)
@@ -106,7 +106,7 @@ class Bundle:
 
     @property
     def packed(self) -> bytes:
-        """The zipapp as it is sent."""
+        """The zipapp as sent, compressed."""
         return _packed(self.code)
 
 
@@ -117,16 +117,16 @@ def _packed(code: bytes) -> bytes:
 
 @functools.cache
 def _program(names: tuple[str, ...], call: str) -> bytes:
-    """Sources of ``remote/system`` with a call below them, behind a line with their length."""
+    """Concatenate sources of ``remote/system`` and a call, after a line with their length."""
     program = b"".join((REMOTE / "system" / name).read_bytes() for name in names) + f"\n{call}\n".encode()
     return b"%d\n" % len(program) + program
 
 
 def bundle() -> Bundle:
-    """The zipapp of ``clusterddp/remote``, with byte code where this Python keeps its own (`__pycache__`).
+    """Return the zipapp of ``clusterddp/remote``, with byte code where this Python keeps its own (`__pycache__`).
 
-    A host with a Python of the same version need not compile what it imports, at each connection and for each process
-    of a run; zipimport passes over byte code of another version and takes the source beside it.
+    A host with a Python of the same version then need not compile what it imports, at each connection and for each
+    process of a run; zipimport ignores byte code of another version and uses the source beside it.
     """
     with _MAKING:
         return _bundle()
@@ -141,7 +141,7 @@ def _bundle() -> Bundle:
 
 
 def _sources() -> Iterator[tuple[str, os.stat_result]]:
-    """Every file of ``remote/`` and its state, in order. Each command looks at them, so without pathlib."""
+    """Yield every file of ``remote/`` and its stat, in order. Every command does this, so without pathlib."""
     found = []
     for folder, folders, names in os.walk(REMOTE):
         folders[:] = [name for name in folders if name != "__pycache__"]
@@ -151,7 +151,7 @@ def _sources() -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _members() -> dict[str, bytes]:
-    """What the zipapp holds, by name; the same for the same sources."""
+    """The zipapp's files by name; the same for the same sources."""
     found = {"__main__.py": _ENTRY.encode()}
     found |= {f"{PACKAGE}-0.dist-info/{name}": text.encode() for name, text in _PLUGIN.items()}
     for path, _ in _sources():
@@ -160,7 +160,7 @@ def _members() -> dict[str, bytes]:
 
 
 def _state() -> bytes:
-    """A digest that is another one once any source was written: as Python itself looks at its byte code, and closer."""
+    """A digest that changes whenever a source is written: Python's own check of its byte code, but stricter."""
     found = hashlib.sha256(repr((importlib.util.MAGIC_NUMBER, _ENTRY, _PLUGIN)).encode())
     for path, info in _sources():
         numbers = (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
@@ -176,10 +176,10 @@ def _content(members: Mapping[str, bytes]) -> bytes:
 
 
 def _with_byte_code() -> Bundle:
-    """The archive with byte code, read from where it was kept or made and kept there, behind digests of its sources.
+    """Return the archive with byte code: read from where it is kept, or made and kept there with its digests.
 
-    PYTHONDONTWRITEBYTECODE is not for it: that is about modules beside their sources, and hosts would compile at each
-    connection what is compiled once here.
+    PYTHONDONTWRITEBYTECODE does not apply: it is about modules beside their sources, and without kept byte code hosts
+    would compile at each connection what is compiled once here.
 
     Raises:
         OSError: it cannot be kept: compiling all for every command would cost more than it saves.

@@ -1,1 +1,1 @@
-"""From open hosts to started nodes: options, preflight, the plan, the launcher that carries it out."""
+"""Get from open hosts to started nodes: options, preflight, the plan, and the launcher that executes it."""

@@ -1,6 +1,6 @@
-"""Which hosts a command works on, and what to do where some of them do not answer.
+"""Decide which hosts a command works on, and what to do if some of them do not answer.
 
-Every command imports it, most of them before the first connection, so it stands on next to nothing.
+Every command imports this module, most of them before the first connection, so it imports as little as possible.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
-    """The hosts that a run takes.
+    """Return the hosts that take part in a run.
 
     Raises:
-        InventoryError: there is none.
+        InventoryError: There is none.
     """
     if not inventory.nodes:
         message = "no host takes part: each has a clusterddp_role other than node"
@@ -37,11 +37,11 @@ def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
 def take(
     outcomes: Sequence[Outcome[Host]], options: RunOptions, inventory: Inventory, notify: Callable[[str], None]
 ) -> list[Host]:
-    """The hosts that come into question: all, or with ``nnodes`` those that answer.
+    """Return the hosts to consider for a run: all, or with ``nnodes`` those that answer.
 
     Raises:
-        PlanError: fewer answer than are wanted.
-        HostError, HostsError: a host does not answer; the remedy says how to go on without it.
+        PlanError: Fewer hosts answer than are required.
+        HostError, HostsError: A host does not answer; the remedy says how to go on without it.
     """
     if options.nnodes is None:
         return answering(outcomes, inventory)
@@ -60,9 +60,10 @@ def take(
 
 
 def stand_ins_wanted(outcomes: Sequence[Outcome[Host]], options: RunOptions) -> int:
-    """How many spares must take the places of nodes that are off: that cannot be reached, however long one waits.
+    """Return how many spares must replace nodes that cannot be reached at all.
 
-    Nodes that answer and refuse us (their key, ours) are none of these: they want mending, and nothing hides that.
+    Nodes that answer but refuse the connection (because of their key or ours) do not count: they need fixing, and
+    replacing them would hide that.
     """
     off = sum(isinstance(outcome.error, UnreachableError) for outcome in outcomes)
     failed = sum(outcome.error is not None for outcome in outcomes)
@@ -78,9 +79,9 @@ def filled(
     options: RunOptions,
     notify: Callable[[str], None],
 ) -> tuple[list[Outcome[Host]], list[Outcome[Host]], dict[str, str]]:
-    """The nodes with spares in the places of those that are off, the spares that are left, and who replaces whom.
+    """Replace unreachable nodes by spares; return the nodes, the spares left, and which spare replaces which node.
 
-    Where there are too few spares for all nodes of a run that needs all of them, nothing is replaced.
+    If a run needs all of its nodes and there are too few spares, nothing is replaced.
     """
     wanted = stand_ins_wanted(nodes, options)
     ready = [outcome for outcome in spares if not outcome.error][:wanted]
@@ -100,7 +101,7 @@ def filled(
 
 
 def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]) -> list[Host]:
-    """The spares that answer; a run can begin without the others."""
+    """Return the spares that answer; a run can begin without the others."""
     for outcome in outcomes:
         if outcome.error:
             notify(f"spare left out: {outcome.error}")
@@ -108,10 +109,10 @@ def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]
 
 
 def answering(outcomes: Sequence[Outcome[Host]], inventory: Inventory) -> list[Host]:
-    """The hosts, which must all answer.
+    """Return the hosts, all of which must answer.
 
     Raises:
-        HostError, HostsError: hosts do not; the remedy says how to go on without them.
+        HostError, HostsError: Hosts do not answer; the remedy says how to go on without them.
     """
     failed = [outcome for outcome in outcomes if outcome.error]
     if failed:
@@ -120,7 +121,7 @@ def answering(outcomes: Sequence[Outcome[Host]], inventory: Inventory) -> list[H
 
 
 def _without(failed: Sequence[Outcome[Host]], inventory: Inventory) -> ClusterddpError:
-    """The error of hosts that do not answer; its remedy tells how to go on without them, where a node is left."""
+    """Return the error for hosts that do not answer; if any node is left, its remedy says how to go on without them."""
     errors = [outcome.error for outcome in failed if outcome.error]
     pattern = inventory.pattern_without([outcome.name for outcome in failed])
     for error in errors if pattern else ():
@@ -129,6 +130,6 @@ def _without(failed: Sequence[Outcome[Host]], inventory: Inventory) -> Clusterdd
 
 
 def workdirs(entries: Iterable[HostEntry], project: Project) -> dict[str, str]:
-    """Host → the folder that holds the project's code there when no run stands in the way; empty: it never had one."""
+    """Return host → the folder of the project's code there, unless a run uses its own; empty if there never was one."""
     usual = project.workdir if project.known_id else ""
     return {entry.name: entry.workdir or usual for entry in entries}

@@ -1,4 +1,4 @@
-"""The project's code on hosts: brought there, or found as it is; and the folders that hold it."""
+"""Bring the project's code to the hosts, or find it there, and name the folders that hold it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CodeOnHosts:
-    """The project on hosts.
+    """The project's code on hosts.
 
     Attributes:
-        workdirs: Host → the folder.
-        digest: Of the code there; empty where it is not known.
-        standing: Host → the paths of data of which it has its own version.
+        workdirs: Host → the folder that holds the code.
+        digest: The digest of the code there; empty if it is not known.
+        standing: Host → the paths of data files of which the host has its own version.
     """
 
     workdirs: Mapping[str, str]
@@ -47,7 +47,7 @@ def code_of(
     *,
     dry: bool,
 ) -> CodeOnHosts:
-    """Each host's workdir, or the folder ``name`` beside it, and what is there."""
+    """Sync or find the code in each host's workdir, or in the folder ``name`` beside it, and return what is there."""
     if options.no_sync or dry:
         found = send_code.workdirs_as_they_are(hosts, workdir=project.workdir, name=name)
         for notice in () if dry else dict.fromkeys(line for host in found for line in host.told):
@@ -72,20 +72,20 @@ def synced(
     spread: TransferOptions | None = None,
     take: str | None = None,
 ) -> SyncResult:
-    """The project's code brought to the hosts.
+    """Bring the project's code to the hosts.
 
     Args:
         hosts: The hosts.
         project: Whose code.
-        notify: Takes what a user should know.
-        progress: Takes how far it has come.
-        tree: What was found here, if somebody has looked already.
-        name: Of a folder beside the workdir, in place of it.
-        spread: Whether hosts pass it on to each other.
-        take: As of ``RunOptions``.
+        notify: Receives messages for the user.
+        progress: Receives the progress, in a few words.
+        tree: The result of a scan of the project, if there has been one.
+        name: The name of a folder beside the workdir to use in its place.
+        spread: Whether hosts pass the code on to each other.
+        take: As in ``RunOptions``.
 
     Raises:
-        ClusterddpError: it is too large, a run is live there with other code, or a host cannot take it.
+        ClusterddpError: The code is too large, a run with other code is live there, or a host cannot take it.
     """
     tree = tree or scan(project)
     inside, place = project.subfolder, project.workdir
@@ -98,7 +98,7 @@ def synced(
 
 
 def kept_code(project: Project, tree: Tree, code: str) -> str:
-    """Keep the code of a run that begins in the project; what is said of it: ``code 3f9a2c (2 files changed)``."""
+    """Save the code of a starting run in the project; return its description: ``code 3f9a2c (2 files changed)``."""
     if not code:
         return "code: not known, no sync has filled the folder"
     if code != tree.digest:
@@ -124,20 +124,20 @@ def synced_or_previewed(
     take: str | None,
     dry: bool,
 ) -> SyncResult:
-    """``synced``; ``dry``: what it would change, and no more.
+    """Sync the project's code to the hosts; with ``dry``, only report what would change.
 
     Args:
         hosts: The hosts.
         project: Whose code.
-        notify: Takes what a user should know.
-        progress: Takes how far it has come.
-        tree: The project, as it was scanned.
-        spread: Whether hosts pass it on to each other.
-        take: As of ``RunOptions``.
-        dry: Only look.
+        notify: Receives messages for the user.
+        progress: Receives the progress, in a few words.
+        tree: The result of a scan of the project.
+        spread: Whether hosts pass the code on to each other.
+        take: As in ``RunOptions``.
+        dry: Change nothing on the hosts.
 
     Raises:
-        ClusterddpError: a host cannot take it.
+        ClusterddpError: A host cannot take the code.
     """
     if not dry:
         progress("syncing")

@@ -1,4 +1,4 @@
-"""What ``up`` shows of the hosts, once they have passed what a run would refuse them by."""
+"""Build what ``up`` shows of the hosts, after the checks that could also refuse a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostReport:
-    """A node as ``up`` shows it; ``ranks`` is the first and the last it would hold, None for a spare."""
+    """A node as ``up`` shows it; ``ranks`` is the first and the last rank it would have, None for a spare."""
 
     host: str
     facts: Facts
@@ -35,10 +35,12 @@ class HostReport:
 def report(
     hosts: Sequence[Host], *, fresh: bool, skip: tuple[str, ...], notify: Callable[[str], None]
 ) -> list[HostReport]:
-    """What each node is, and what it would hold; refused is what would refuse a run, but for what passes by itself.
+    """Return each node's facts and the ranks it would have, after the checks that would refuse a run.
+
+    GPUs in use by others are not refused, because that may pass by itself.
 
     Raises:
-        HostsError, PlanError: hosts cannot be asked, or cannot train; names each.
+        HostsError, PlanError: Hosts cannot be asked, or cannot train; the message names each.
     """
     options = RunOptions(script="", skip=skip)
     checks = preflight.chosen(options)

@@ -1,8 +1,8 @@
-"""What starts a run's torchrun on its machines, and asks after it: one interface, a folder here each.
+"""The interface of launchers, which start a run's torchrun on its machines and query it; one folder here for each.
 
-``launcher("ssh")`` is ``LAUNCHER`` of ``launch/ssh/over_ssh.py``; the names are the inventory's
-(``clusterddp_launcher``). What comes through a host's helper whatever has started the run (stacks, signals, the lease)
-is the same for all, and not here.
+``launcher("ssh")`` is ``LAUNCHER`` of ``launch/ssh/over_ssh.py``; the names are those of ``clusterddp_launcher`` in the
+inventory. What goes through a host's helper whatever has started the run (stacks, signals, the lease) is the same for
+all launchers, and not part of the interface.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ DEFAULT = LAUNCHERS[0]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Webhook:
-    """A URL that is told how a run fares; a secret: who knows it can write there.
+    """A URL that receives notices about a run. It is a secret, because anyone who knows it can post there.
 
     Attributes:
-        url: Where to; ``{run, event, text}`` is sent as JSON.
-        silence: Seconds without output after which that is told; 0: never.
+        url: Receives ``{run, event, text}`` as JSON.
+        silence: Seconds without output after which that is reported; 0: never.
     """
 
     url: str = field(repr=False)
@@ -56,35 +56,37 @@ class Site(RunHosts, Protocol):
     launched: Run | None  # the launcher sets it as soon as something may have started
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
-        """Connect, ask for facts, sync and plan; a ``dry`` one syncs nothing."""
+        """Connect, ask for facts, sync and plan; with ``dry``, sync nothing."""
 
 
 class Launcher(Carrier, Protocol):
-    """One way to have runs: its own two methods, and those of a run that is there (``runs.run.Carrier``)."""
+    """One way to start runs: its own methods, and those for a run that has started (``runs.run.Carrier``)."""
 
     def render(self, site: Site, options: RunOptions) -> str:
-        """What ``start`` would do, as text that a person could use in its place; starts nothing.
+        """Return what ``start`` would do, as text that a person could use instead; start nothing.
 
         Raises:
-            ClusterddpError: it could not be started.
+            ClusterddpError: The run could not be started.
         """
 
     def start(self, site: Site, options: RunOptions) -> Run:
-        """Start a run; returns when it is under way.
+        """Start a run; return when it is under way.
 
         Raises:
-            ClusterddpError: it could not be started; nothing is left of it where we can look.
+            ClusterddpError: The run could not be started; nothing of it is left on hosts that can be reached.
         """
 
     def ready(self, site: Site) -> str:
-        """Whether runs can be had where no node is named: what was found, in one line; empty where nodes must be.
+        """Check that runs can be started without named nodes; return what was found in one line.
+
+        The line is empty if this launcher needs named nodes.
 
         Raises:
-            ClusterddpError: they cannot; says why.
+            ClusterddpError: Runs cannot be started; the message says why.
         """
 
     def keeping(self, site: Site) -> Sequence[HostEntry]:
-        """The hosts that keep its runs' files: those that ``down`` looks after."""
+        """Return the hosts that keep its runs' files, which ``down`` cleans."""
 
     def describe(
         self,
@@ -94,21 +96,21 @@ class Launcher(Carrier, Protocol):
         wanted: Wanted = ALL,
         patience: float | None = None,
     ) -> list[Outcome[list[dict[str, Any]]]]:
-        """A run's nodes, or with an empty ``run`` those of all, as each of the hosts (or who speaks for them) tells.
+        """Return a run's nodes, or with an empty ``run`` those of all runs, as reported by or on behalf of each host.
 
-        ``patience``: seconds of silence after which a host's outcome is an error, where each speaks for itself.
+        ``patience``: seconds of silence after which a host's outcome is an error, if each host reports for itself.
         """
 
 
 def launcher(name: str, *, said: str = "--launcher") -> Launcher:
-    """The launcher of a name.
+    """Return the launcher with this name.
 
     Args:
         name: One of the inventory's names.
-        said: Where it was said, for the error.
+        said: Where the name was given, for the error message.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: There is no launcher with that name.
     """
     if name not in LAUNCHERS or not _is_there(name):
         raise UsageError(f"{said} {name} is not there yet", remedy=f"leave it out: {DEFAULT} serves")
@@ -117,27 +119,27 @@ def launcher(name: str, *, said: str = "--launcher") -> Launcher:
 
 
 def launchers(site: Site) -> list[Launcher]:
-    """Those that may have runs here: the default one, those of the inventory's hosts, those of the project's runs."""
+    """Return those that may have runs here: the default one, and those of the inventory and of the project's runs."""
     named = {entry.launcher for entry in site.inventory.hosts if entry.role != "none"} | site.project.launchers
     return [launcher(name) for name in LAUNCHERS if _is_there(name) and (name == DEFAULT or name in named)]
 
 
 def keeping(site: Site) -> list[HostEntry]:
-    """The hosts that keep runs, by whatever launcher."""
+    """Return the hosts that keep files of runs, for all launchers."""
     return [entry for one in launchers(site) for entry in one.keeping(site)]
 
 
 def of_shell(inventory: Inventory) -> str | None:
-    """The launcher of a shell that salloc, or srun in a job, has given, where there is no inventory; else None."""
+    """Return ``slurm`` if there is no inventory and this shell is inside a Slurm job (salloc or srun); else None."""
     given = inventory.path is None and os.environ.get("SLURM_JOB_ID") and shutil.which("srun")
     return "slurm" if given else None
 
 
 def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:
-    """The launcher that is asked for, else the one that the hosts' ``clusterddp_launcher`` names.
+    """Return the launcher that was asked for, or else the one that the hosts' ``clusterddp_launcher`` names.
 
     Raises:
-        UsageError: there is none of that name, or hosts name different ones.
+        UsageError: There is no launcher with that name, or hosts name different ones.
     """
     if wanted:
         return launcher(wanted)
@@ -152,10 +154,10 @@ def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:
 
 
 def of_record(record: RunRecord) -> Launcher:
-    """The launcher of a run that is there, by what it wrote down of itself.
+    """Return the launcher that started an existing run, by the run's record.
 
     Raises:
-        UsageError: this version has none of that name.
+        UsageError: This version has no launcher with that name.
     """
     return launcher(record.launcher or DEFAULT, said="the run's launcher")
 

@@ -1,6 +1,6 @@
-"""The launch plan: inventory × facts × options → one torchrun argv for all hosts, and a small env for each.
+"""Make the launch plan: inventory × facts × options → one torchrun argv for all hosts, and a small env for each.
 
-Pure: no files, no network, no clock. ``--dry-run`` prints a plan; launchers carry it out.
+Pure: no files, no network, no clock. ``--dry-run`` prints a plan; launchers execute it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.run_record import RunRecord
 
 MODULE = "torch.distributed.run"
-# torchrun's options that the plan itself sets; giving one by --torchrun-arg would contradict it.
+# torchrun's options that the plan sets itself; giving one by --torchrun-arg would contradict it.
 OWNED = {
     "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--standalone",
     "--node-rank", "--master-addr", "--master-port", "--local-addr", "--log-dir", "-r", "--redirects", "-t", "--tee",
@@ -41,17 +41,17 @@ OWNED = {
 }  # fmt: skip
 SECRET = "<secret>"  # noqa: S105 - stands in dry runs where a value would
 LOOPBACK = "127."
-CLOSES_ON_RESTART = (2, 3)  # a torch
+CLOSES_ON_RESTART = (2, 3)  # a torch version
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchOptions:
-    """What the user asked for, already parsed."""
+    """The user's options, already parsed."""
 
     script: str
     args: tuple[str, ...] = ()
     module: bool = False
-    program: str = ""  # one of remote/builtin in place of the script, which is its name; it runs in the spool
+    program: str = ""  # a program of remote/builtin to run instead of a script; it runs in the spool
     name: str | None = None
     env: Mapping[str, str]
     secrets: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class LaunchOptions:
 
     @property
     def worker_argv(self) -> tuple[str, ...]:
-        """What torchrun gives a worker's interpreter; empty where that differs from worker to worker, or may."""
+        """The arguments that torchrun gives a worker's interpreter; empty if they may differ between workers."""
         if self.program or self.pass_local_rank or self.torchrun_args:
             return ()
         return ("-u", *(["-m"] if self.module else []), self.script, *self.args)
@@ -83,7 +83,7 @@ class LaunchOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPlan:
-    """All that is needed to start a run. ``nodes[0]`` has the rendezvous store; ``spares`` wait for a relaunch."""
+    """Everything needed to start a run. ``nodes[0]`` has the rendezvous store; ``spares`` wait for a relaunch."""
 
     run: str
     attempt: int
@@ -95,12 +95,12 @@ class LaunchPlan:
 
     @property
     def world_size(self) -> int:
-        """Workers over all nodes."""
+        """The number of workers on all nodes."""
         return sum(node.nproc for node in self.nodes)
 
     @property
     def all_nodes(self) -> tuple[Node, ...]:
-        """By place: the nodes, then the spares."""
+        """The nodes, then the spares, in order of their member indices."""
         return (*self.nodes, *self.spares)
 
     @property
@@ -109,7 +109,7 @@ class LaunchPlan:
         return {*self.options.secrets, *(name for node in self.all_nodes for name in node.secrets)}
 
     def node_plan(self, place: int) -> NodePlan:
-        """The plan of one node, or spare, as the host's ``start`` takes it."""
+        """Return the plan of one node or spare, as the host's ``start`` takes it."""
         node = self.all_nodes[place]
         least, most = self.options.elastic or (len(self.nodes), len(self.nodes))
         return NodePlan(
@@ -156,12 +156,12 @@ class LaunchPlan:
         )
 
     def environment(self, place: int) -> dict[str, str]:
-        """The variables of one node but for what only the host knows (its spool)."""
+        """Return the variables of one node, except those that only the host knows (its spool)."""
         return node_environment(self.policy, self.all_nodes[place])
 
     @property
     def policy(self) -> Policy:
-        """What all nodes' environments have in common."""
+        """The settings that the environments of all nodes share."""
         return Policy(
             run=self.run,
             env=dict(self.options.env),
@@ -172,9 +172,9 @@ class LaunchPlan:
         )
 
     def render(self) -> str:
-        """The plan as commands that could be pasted, one block a host; secrets by name only.
+        """Return the plan as commands that could be pasted, one block per host; secrets appear by name only.
 
-        By hand there is no store beside the agents: the first one holds it, on the first port of the range.
+        Started by hand, there is no separate store: the first agent holds it, on the first port of the range.
         """
         return "\n".join(self._render_node(rank) for rank in range(len(self.nodes)))
 
@@ -192,7 +192,7 @@ class LaunchPlan:
         place = self.argv.index("--rdzv-endpoint") + 1
         endpoint = self.argv[place].replace(PORT_TO_COME, str(self.nodes[0].ports[0]))
         argv = (*self.argv[:place], endpoint, *self.argv[place + 1 :])
-        argv = tuple("c10d" if word == PLUGIN else word for word in argv)  # the plugin comes with a start of ours
+        argv = tuple("c10d" if word == PLUGIN else word for word in argv)  # only clusterddp provides the plugin
         command = " ".join(shlex.quote(word) for word in (node.python, *argv))
         lines = [f"# node {rank}: {node.host}", f"cd {shlex.quote(node.cwd)}", *node.setup, *exports, command]
         return "\n".join(lines) + "\n"
@@ -207,10 +207,10 @@ def make_plan(
     record: RunRecord,
     attempt: int = 1,
 ) -> LaunchPlan:
-    """The plan of a run's first attempt; the supervisors make those of later ones from it.
+    """Make the plan of a run's first attempt; the supervisors derive those of later attempts from it.
 
     Raises:
-        PlanError: no nodes, or a node's address cannot serve.
+        PlanError: There are no nodes, or a node's address cannot be used.
     """
     if not nodes:
         raise PlanError("no host takes part: every host of the inventory has a clusterddp_role other than node")
@@ -247,13 +247,13 @@ def make_plan(
 
 
 def _untouched(*words: str) -> list[str]:
-    """Words that a worker gets as they are: torchrun puts its own values for ``$local_rank``, and $ for ``$$``."""
+    """Escape words so that a worker gets them unchanged: torchrun replaces ``$local_rank``, and ``$$`` by $."""
     meant = re.compile(r"\$\$|\$\{?local_rank")
     return [word.replace("$", "$$") if meant.search(word) else word for word in words]
 
 
 def clock_spread(nodes: Sequence[Node]) -> tuple[float, str, str]:
-    """By how many seconds the clocks of two of these hosts may differ at most, and of which two."""
+    """Return the maximum difference between two hosts' clocks in seconds, and those two hosts."""
     early = min(nodes, key=lambda node: node.clock_offset_ns - node.clock_error_ns)
     late = max(nodes, key=lambda node: node.clock_offset_ns + node.clock_error_ns)
     spread = late.clock_offset_ns + late.clock_error_ns - early.clock_offset_ns + early.clock_error_ns
@@ -261,7 +261,7 @@ def clock_spread(nodes: Sequence[Node]) -> tuple[float, str, str]:
 
 
 def _check_clocks(nodes: Sequence[Node]) -> None:
-    """c10d compares times of different hosts: with clocks apart it takes a live host for dead, and shrinks the job."""
+    """Refuse clocks that differ too much for c10d, which would take a live host for dead and shrink the job."""
     spread, early, late = clock_spread(nodes)
     if spread >= KEEP_ALIVE / 3:
         raise PlanError(
@@ -271,7 +271,7 @@ def _check_clocks(nodes: Sequence[Node]) -> None:
 
 
 def _spread_loopback(nodes: Sequence[Node]) -> list[Node]:
-    """Give nodes that share the loopback an address each: torchrun orders ranks by address, then by pid."""
+    """Give nodes that share the loopback an address each, because torchrun orders ranks by address, then by pid."""
     shared = [node for node in nodes if node.address.startswith(LOOPBACK)]
     if len(shared) < 2:
         return list(nodes)
@@ -288,7 +288,7 @@ def _bracketed(address: str) -> str:
 
 
 def predicted_ranks(nodes: Sequence[Node], backend: str) -> dict[str, tuple[int, int]]:
-    """First and last rank each host will hold: in inventory order, but c10d orders nodes by their address as text."""
+    """Return the first and last rank of each host: in inventory order, or for c10d in order of addresses as text."""
     ranks = {}
     first = 0
     by_address = sorted(_spread_loopback(nodes), key=lambda node: node.address)
@@ -299,10 +299,10 @@ def predicted_ranks(nodes: Sequence[Node], backend: str) -> dict[str, tuple[int,
 
 
 def check_restarts(max_restarts: int, backend: str, torch_versions: Mapping[str, str]) -> None:
-    """Refuse restarts that cannot come about: torch 2.3's agents close c10d for all when they end their workers.
+    """Refuse restarts that cannot work: torch 2.3's agents close c10d for all hosts when they end their workers.
 
     Raises:
-        PlanError: a host has that torch; names it.
+        PlanError: A host has that torch; the message names it.
     """
     closing = [host for host, version in torch_versions.items() if release(version) == CLOSES_ON_RESTART]
     if max_restarts and backend == "c10d" and closing and len(torch_versions) > 1:

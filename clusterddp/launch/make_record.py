@@ -1,4 +1,4 @@
-"""What a run writes down of itself when it starts: enough to tell it from others, and to start it again as it was."""
+"""Make the record that a run keeps of itself: enough to tell it from others, and to start it again unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST = 2000  # characters of a value
 
 
 def operator() -> str:
-    """Who we are, as runs record it: user@machine."""
+    """Return the operator's name as runs record it: user@machine."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have a number alone
@@ -50,7 +50,7 @@ def run_record(
     nodes: Sequence[Node],
     facts: Mapping[str, Facts],
 ) -> RunRecord:
-    """The record of a run on ``hosts``, of which ``nodes`` take part from the start and the others are spares."""
+    """Return the record of a run on ``hosts``, of which ``nodes`` take part from the start and the rest are spares."""
     first = facts[nodes[0].host]
     about = record_without_hosts(run, project, inventory, options, tree, code)
     return about._replace(
@@ -73,7 +73,7 @@ def run_record(
 def record_without_hosts(
     run: str, project: Project, inventory: Inventory, options: RunOptions, tree: Tree, code: str
 ) -> RunRecord:
-    """What can be written down of a run before its hosts are known."""
+    """Return the part of a run's record that is known before its hosts are."""
     return RunRecord(
         hosts=(),
         run=run,
@@ -102,7 +102,7 @@ def record_without_hosts(
 
 
 def options_record(options: RunOptions) -> dict[str, Any]:
-    """The options that are not as by default, as JSON; a variable that looks like a secret by its name alone."""
+    """Return the non-default options as JSON; a variable that looks like a secret is recorded by name only."""
     found = {}
     for one in fields(RunOptions):
         value = getattr(options, one.name)
@@ -121,7 +121,7 @@ def _drivers(facts: Sequence[Facts]) -> str | None:
 
 
 def variables_of(hosts: Sequence[HostEntry], given: Mapping[str, str]) -> dict[str, str]:
-    """What the user and the inventory set for workers; where hosts differ, each one's in one text."""
+    """Return the workers' variables set by user and inventory; if hosts differ, one text lists each host's value."""
     found = {}
     names = {*given, *(name for host in hosts for name in host.env)} - {"VIRTUAL_ENV"}  # the environment's folder
     for name in sorted(names):

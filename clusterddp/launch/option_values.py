@@ -1,4 +1,4 @@
-"""What the values of a run's options may be: read from text as on the command line, or taken as they are from Python.
+"""Validate the values of a run's options, given as text on the command line or as values from Python.
 
 Every function takes any value and returns the checked one, or raises a UsageError that does not name the option.
 """
@@ -30,10 +30,10 @@ _ARRAY = re.compile(r"([0-9]{1,6})-([0-9]{1,6})(?:%[1-9][0-9]{0,5})?")
 
 
 def known(given: Iterable[str], names: Iterable[str], what: str) -> None:
-    """Refuse a keyword that is none of ``names``.
+    """Refuse a keyword that is not among ``names``.
 
     Raises:
-        UsageError: names it, and the nearest of those that are known.
+        UsageError: Names the keyword, and the known one most similar to it.
     """
     names = list(names)
     for name in [name for name in given if name not in names]:
@@ -43,10 +43,10 @@ def known(given: Iterable[str], names: Iterable[str], what: str) -> None:
 
 
 def read(name: str, reader: Callable[[Any], Read], value: Any) -> Read:
-    """A value as its reader has it.
+    """Return a value as checked by its reader.
 
     Raises:
-        UsageError: it is none; names the option.
+        UsageError: The value is invalid; the message names the option.
     """
     try:
         return reader(value)
@@ -55,29 +55,29 @@ def read(name: str, reader: Callable[[Any], Read], value: Any) -> Read:
 
 
 def read_all(given: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]], what: str) -> dict[str, Any]:
-    """Keywords as their readers have them; those left out are left out.
+    """Return keywords with their checked values; keywords that were not given are left out.
 
     Raises:
-        UsageError: one is none, or has a value that cannot be meant; names it.
+        UsageError: A keyword is unknown, or its value is invalid; the message names it.
     """
     known(given, readers, what)
     return {name: read(name, readers[name], value) for name, value in given.items()}
 
 
 def optional(reader: Callable[[Any], Read]) -> Callable[[Any], Read | None]:
-    """A reader of the same, and of None."""
+    """Return a reader that also accepts None."""
     return lambda value: None if value is None else reader(value)
 
 
 def callback(value: Any) -> Any:
-    """Something that can be called."""
+    """Accept a callable."""
     if not callable(value):
         raise UsageError(f"{shown(value)} cannot be called", remedy="give a function that takes a text")
     return value
 
 
 def folder(value: Any) -> Path:
-    """A folder that is there."""
+    """Accept an existing folder."""
     if not isinstance(value, str | os.PathLike):
         raise UsageError(f"{shown(value)} is no path", remedy="give a folder's")
     path = Path(value)
@@ -87,21 +87,21 @@ def folder(value: Any) -> Path:
 
 
 def text(value: Any) -> str:
-    """A text."""
+    """Accept a text."""
     if not isinstance(value, str):
         raise UsageError(f"{shown(value)} is no text", remedy=f"write {str(value)[:40]!r}")
     return value
 
 
 def flag(value: Any) -> bool:
-    """True or False."""
+    """Accept True or False."""
     if not isinstance(value, bool):
         raise UsageError(f"{shown(value)} is neither True nor False", remedy="write one of them")
     return value
 
 
 def choice(*words: str) -> Callable[[Any], str]:
-    """A reader of one of ``words``."""
+    """Return a reader that accepts one of ``words``."""
 
     def read(value: Any) -> str:
         if value not in words:
@@ -116,7 +116,7 @@ take = choice("project", "host")
 
 
 def arguments(value: Any) -> tuple[str, ...]:
-    """Texts; a single one is a mistake, because it would be taken letter by letter."""
+    """Accept several texts; a single text is refused, because it would be split into letters."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise UsageError(f"{shown(value)} is no list of texts", remedy=f"write {_as_list(value)}")
     return tuple(text(one) for one in value)
@@ -126,12 +126,12 @@ def _as_list(value: Any) -> list[str]:
     """Split one text as a shell would, to suggest the list that was probably meant."""
     try:
         return shlex.split(str(value))
-    except ValueError:  # a quote that does not end
+    except ValueError:  # an unclosed quote
         return [str(value)]
 
 
 def each(check: Callable[[str], object]) -> Callable[[Any], tuple[str, ...]]:
-    """A reader of one text, or of several, that ``check`` accepts."""
+    """Return a reader of one text or several texts that ``check`` accepts."""
 
     def read(value: Any) -> tuple[str, ...]:
         found = (value,) if isinstance(value, str) else arguments(value)
@@ -143,13 +143,13 @@ def each(check: Callable[[str], object]) -> Callable[[Any], tuple[str, ...]]:
 
 
 def names(value: Any) -> tuple[str, ...]:
-    """``a,b`` taken apart, or several texts."""
+    """Split ``a,b``, or accept several texts."""
     found = value.split(",") if isinstance(value, str) else arguments(value)
     return tuple(word.strip() for word in found if word.strip())
 
 
 def checked(check: Callable[[str], object]) -> Callable[[Any], str]:
-    """A reader of a text that ``check`` accepts."""
+    """Return a reader of a text that ``check`` accepts."""
 
     def read(value: Any) -> str:
         check(text(value))
@@ -159,7 +159,7 @@ def checked(check: Callable[[str], object]) -> Callable[[Any], str]:
 
 
 def limit(value: Any) -> float:
-    """A duration that is no 0."""
+    """Accept a duration other than 0."""
     return duration(value, positive=True)
 
 
@@ -172,7 +172,7 @@ def size(value: Any) -> int:
 
 
 def number(least: int, *, auto: bool = False) -> Callable[[Any], int | None]:
-    """A reader of a whole number of at least ``least``; with ``auto`` that word too, which becomes None."""
+    """Return a reader of a whole number from ``least`` up; with ``auto``, also of that word, which becomes None."""
 
     def read(value: Any) -> int | None:
         said = str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
@@ -199,7 +199,7 @@ def nodes(value: Any) -> tuple[int, int]:
 
 
 def checks(value: Any) -> tuple[str, ...]:
-    """Names of checks or categories; a wrong one is told before any host is reached."""
+    """Accept names of checks or categories; a wrong one is refused before any host is reached."""
     found = names(value)
     if found:
         from clusterddp.checks.engine import select  # noqa: PLC0415 - start-up
@@ -209,7 +209,7 @@ def checks(value: Any) -> tuple[str, ...]:
 
 
 def gpus(value: str) -> None:
-    """``all``, ``free``, ``free:N``, or indices and UUIDs."""
+    """Accept ``all``, ``free``, ``free:N``, or indices and UUIDs."""
     from clusterddp.facts.gpu_assignment import GpuPolicy  # noqa: PLC0415 - start-up
 
     try:
@@ -219,7 +219,7 @@ def gpus(value: str) -> None:
 
 
 def secret(name: str) -> None:
-    """A variable of ours that is set."""
+    """Accept a variable that is set in this process's environment."""
     if "=" in name:
         raise UsageError("takes a name alone", remedy="export the value, that it stands in no process list")
     variable(name)
@@ -228,7 +228,7 @@ def secret(name: str) -> None:
 
 
 def variable(name: str) -> None:
-    """A variable's name that is not torchrun's own."""
+    """Accept a variable's name that torchrun does not set itself."""
     from clusterddp.remote.shared.run.node_env import STALE  # noqa: PLC0415 - start-up
 
     if not _VARIABLE.fullmatch(name):
@@ -238,7 +238,7 @@ def variable(name: str) -> None:
 
 
 def environment(value: Any) -> dict[str, str]:
-    """Variables, by name."""
+    """Accept variables by name."""
     if not isinstance(value, Mapping):
         raise UsageError(f"{shown(value)} is no mapping", remedy="write {'NAME': 'VALUE'}")
     for name, word in value.items():
@@ -249,7 +249,7 @@ def environment(value: Any) -> dict[str, str]:
 
 
 def launcher(name: str) -> None:
-    """A launcher's name; whether it is there yet is told when it is asked for."""
+    """Accept a launcher's name; whether it exists in this version is checked when it is used."""
     from clusterddp.inventory.variable_names import LAUNCHERS  # noqa: PLC0415 - start-up
 
     if name not in LAUNCHERS:
@@ -259,20 +259,20 @@ def launcher(name: str) -> None:
 
 
 def run_name(name: str) -> None:
-    """A run's name: something to print and to type."""
+    """Accept a run's name: printable and easy to type."""
     if not name.strip() or not name.isprintable() or name.startswith("-"):
         raise UsageError(f"{name!r} is no name", remedy="use letters and digits, such as lr3e-4")
 
 
 def array(indices: str) -> None:
-    """The indices of a run's array, as Slurm writes them: ``0-7``, or ``0-7%2`` for two at once."""
+    """Accept the indices of a run's array, as Slurm writes them: ``0-7``, or ``0-7%2`` for two at once."""
     found = _ARRAY.fullmatch(indices)
     if not found or not int(found[1]) <= int(found[2]) < int(found[1]) + MOST_RUNS:
         raise UsageError(f"{shown(indices)} are no indices", remedy=f"use 0-7, or 0-7%2; at most {MOST_RUNS}")
 
 
 def workdir(name: str) -> None:
-    """The name of a folder beside the project's, or ``fresh``."""
+    """Accept the name of a folder beside the project's, or ``fresh``."""
     if not is_name(name):
         raise UsageError(
             f"{shown(name)} cannot be a folder's name",
@@ -281,7 +281,7 @@ def workdir(name: str) -> None:
 
 
 def torchrun_arg(word: str) -> None:
-    """An option of torchrun that the plan does not set itself."""
+    """Accept an option of torchrun that the plan does not set itself."""
     from clusterddp.launch.make_plan import LaunchOptions  # noqa: PLC0415 - start-up
 
     try:

@@ -1,4 +1,4 @@
-"""What a user can say about a run."""
+"""The options of a run, and the keywords of ``Cluster``'s methods."""
 
 from __future__ import annotations
 
@@ -18,45 +18,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
-    """What a user can say about a run.
+    """The options of a run.
 
     Attributes:
         script: Path in the project; with ``module`` a module's name.
         args: The script's arguments, untouched.
         module: Run it as ``python -m``.
         name: The run's name.
-        array: Under Slurm: as many runs as it has indices, ``0-7%2``, submitted as one.
-        nnodes: Use the first so many nodes that can take part; None is all, and each must. ``2:4``: the run is elastic,
-            it starts with 2 nodes at least, 4 at most, and goes on while 2 are left.
-        nproc_per_node: Workers a host; None leaves it to the inventory and the GPUs.
+        array: Under Slurm: submit as many runs as this has indices, ``0-7%2``, as one array.
+        nnodes: Use the first so many nodes that can take part; None: all, and every one must. ``2:4``: the run is
+            elastic: it starts with 2 to 4 nodes, and goes on while 2 are left.
+        nproc_per_node: Workers per host; None leaves it to the inventory and the GPUs.
         gpus: ``all``, ``free``, ``free:N`` or indices; None leaves it to the inventory.
         share_gpus: Nodes may take the same GPUs.
-        env: Variables for all workers; above the inventory's.
-        secret: Names of variables of ours whose values workers get; they are written nowhere else.
+        env: Variables for all workers; they override the inventory's.
+        secret: Names of variables set here whose values workers get; the values are written nowhere else.
         time_limit: Seconds, or a duration such as ``5m``, after which the run is ended.
-        relaunch: How often the job is started again, as the next attempt, when hosts or agents are lost.
+        relaunch: How often the job is started again, as the next attempt, after hosts or agents are lost.
         on_disconnect: ``keep`` the run when its terminal is lost, or ``stop`` it.
         max_restarts: How often torchrun starts failed workers again.
-        rdzv_backend: torchrun's rendezvous: ``c10d``, ``static``, or ``auto``: ours where every torch can have it.
+        rdzv_backend: torchrun's rendezvous: ``c10d``, ``static``, or ``auto``: clusterddp's own if every host's torch
+            supports it.
         torchrun_arg: More options for torchrun.
-        pass_local_rank: The script gets ``--local-rank=N`` too, as from ``torch.distributed.launch``.
-        debug_comm: Let NCCL and torch tell what they do.
+        pass_local_rank: Pass ``--local-rank=N`` to the script, as ``torch.distributed.launch`` does.
+        debug_comm: Make NCCL and torch log what they do.
         grace: Seconds, or a duration, between SIGTERM and SIGKILL for the workers, when the run is stopped or a round
-            starts again; 1 s where a host of theirs was lost.
-        no_doctor: Refuse no host by the doctor's quick checks.
-        no_fork_server: Start every worker plainly, whatever the inventory says.
-        skip: Names of those checks, or of categories, that are left out.
-        no_sync: Use what is on the hosts.
-        sync_limit: Bytes, or a size such as ``2G``, that a sync may hold; None is the default.
-        spread: Whether hosts pass on to each other what a sync brings: ``auto``: where it saves time; ``on``, ``off``.
-        take: Whose version of a data file is taken that both project and host changed: ``project`` or ``host``. None:
-            the run is refused.
-        log_limit: Bytes, or a size, of output that each host keeps; beyond it the oldest go. None is the default.
-        launcher: What starts the run, by its name; None leaves it to the inventory.
+            starts again; 1 s if one of their hosts was lost.
+        no_doctor: Do not refuse hosts because of the doctor's quick checks.
+        no_fork_server: Start every worker without the fork server, whatever the inventory says.
+        skip: Names of such checks, or of categories, to leave out.
+        no_sync: Use the code that is on the hosts.
+        sync_limit: The most that a sync may hold, in bytes or as a size such as ``2G``; None is the default.
+        spread: Whether hosts pass on to each other what a sync brings: ``auto`` (if it saves time), ``on`` or ``off``.
+        take: Which version wins for a data file that both project and host changed: ``project`` or ``host``. None: the
+            run is refused.
+        log_limit: How much output each host keeps, in bytes or as a size; beyond it the oldest is deleted. None is the
+            default.
+        launcher: The launcher's name; None leaves it to the inventory.
         limit: The host pattern that chose the hosts, for the record.
-        workdir: The name of a folder of its own beside the project's on each host, or ``fresh``: the run's id is the
+        workdir: The name of a separate folder beside the project's on each host, or ``fresh``: the run's id is the
             name. None: the project's.
-        again: The id of a run that is to be repeated as it was: the other options are its own (``launch/repeat.py``).
+        again: The id of a run to repeat unchanged: the other options are that run's (``launch/repeat.py``).
     """
 
     script: str
@@ -166,7 +168,7 @@ _OPTIONAL = frozenset(one.name for one in fields(RunOptions) if one.default is N
 
 
 class RunKeywords(TypedDict, total=False):
-    """What ``Cluster.run`` takes: the command line's options by their names, with ``_`` for ``-``."""
+    """The keywords of ``Cluster.run``: the command line's options by their names, with ``_`` for ``-``."""
 
     module: bool
     name: str | None
@@ -200,14 +202,14 @@ class RunKeywords(TypedDict, total=False):
 
 
 class ClusterKeywords(TypedDict, total=False):
-    """What the constructors of ``Cluster`` take.
+    """The keywords of the constructors of ``Cluster``.
 
     Attributes:
-        project: Whose code: the project, or a folder of it; the current folder's by default.
+        project: The project, or a folder in it; by default the current folder's.
         accept_new_host_keys: Record unknown host keys instead of refusing them; a changed one is always refused.
-        notify: Takes notices, a line each.
-        progress: Takes what is being done right now, a few words each.
-        ask: Asks the user for a passphrase or a second factor, one prompt at a time; None: nobody is there to ask.
+        notify: Receives notices, a line each.
+        progress: Receives the current activity, in a few words.
+        ask: Asks the user for a passphrase or a second factor, one prompt at a time; None: there is no user to ask.
     """
 
     project: Project | str | Path | None
@@ -218,16 +220,17 @@ class ClusterKeywords(TypedDict, total=False):
 
 
 class DoctorKeywords(TypedDict, total=False):
-    """What ``Cluster.doctor`` takes: the command line's options by their names.
+    """The keywords of ``Cluster.doctor``: the command line's options by their names.
 
     Attributes:
         only: Names of checks or categories, in any case, as ``"gpus,network"`` or several; none means all.
-        skip: Those left out.
-        bench: Measure too, where nothing else computes.
-        share_gpus: That others compute on the GPUs too is meant; it is a warning then.
-        launcher: What has the hosts; None leaves it to the inventory. With ``slurm`` a short job's nodes are judged.
-        nnodes: How many of them; None: those that the inventory names, else one.
-        partition: Of Slurm's, in place of the inventory's.
+        skip: Names of those to leave out.
+        bench: Also measure, on hosts where nothing else computes.
+        share_gpus: Others' work on the GPUs is expected; it becomes a warning.
+        launcher: The launcher whose hosts are judged; None leaves it to the inventory. With ``slurm``, the nodes of a
+            short job are judged.
+        nnodes: How many of them; None: those that the inventory names, or else one.
+        partition: Slurm's partition, in place of the inventory's.
     """
 
     only: str | Iterable[str]
@@ -240,13 +243,13 @@ class DoctorKeywords(TypedDict, total=False):
 
 
 class ExecKeywords(TypedDict, total=False):
-    """What ``Cluster.exec`` takes: the command line's options by their names.
+    """The keywords of ``Cluster.exec``: the command line's options by their names.
 
     Attributes:
-        shell: A text for ``bash -c`` in place of a program.
-        bare: In the login's environment and home; else as a worker has it: setup lines, interpreter, workdir.
-        timeout: Seconds, or a duration such as ``5m``, after which it is ended; None: no limit.
-        grace: Seconds, or a duration, between SIGTERM and SIGKILL when it is ended.
+        shell: A text for ``bash -c`` instead of a program.
+        bare: Use the login's environment and home; otherwise, as for a worker, setup lines, interpreter and workdir.
+        timeout: Seconds, or a duration such as ``5m``, after which the command is ended; None: no limit.
+        grace: Seconds, or a duration, between SIGTERM and SIGKILL when the command is ended.
         sync: First sync the project's code to the hosts that answer.
     """
 
@@ -283,10 +286,10 @@ EXEC_READERS: Mapping[str, Callable[[Any], object]] = {
 
 
 def run_options(script: str, args: Sequence[str], options: Mapping[str, Any]) -> RunOptions:
-    """A run's options from keywords.
+    """Build a run's options from keywords.
 
     Raises:
-        UsageError: one is none, or has a value that cannot be meant; names it.
+        UsageError: A keyword is unknown, or its value is invalid; the message names it.
     """
     values.known(options, RunKeywords.__annotations__, "a run")
     return RunOptions(script=script, args=values.arguments(args), **options)

@@ -1,7 +1,7 @@
-"""What a start does while it still connects: looks at the project's files, asks each host that is open for its facts.
+"""Do work while hosts are still connecting: scan the project's files, and ask each open host for its facts.
 
-A host that takes long to log in keeps nobody waiting but itself. Imported before any host is waited for, so what is
-dear it imports beside that.
+A host that takes long to log in delays only itself. This module is imported before any host is waited for, so it
+imports expensive modules in the background.
 """
 
 from __future__ import annotations
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 
 
 class Early:
-    """Work that goes on beside the connections, as a context: after it nobody waits for what is still asked.
+    """Work in parallel with the connections, as a context; on exit, pending requests are not waited for.
 
     Args:
-        project: Whose files.
-        options: Of the run.
-        repeat: The run that is to be repeated, with its code in place of the project's.
+        repeat: The run to be repeated, whose code is used instead of the project's.
     """
 
     def __init__(self, project: Project, options: RunOptions, repeat: Repeat | None) -> None:
@@ -51,12 +49,12 @@ class Early:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def ask(self, host: Host) -> None:
-        """Begin to ask a host that was just opened; one that is to get an environment has no interpreter yet."""
+        """Begin to ask a host that was just opened, unless it gets an environment and so has no interpreter yet."""
         if not host.entry.environment:
             self._asked[host.name] = self._pool.submit(_ask, host)
 
     def facts(self, hosts: Sequence[Host]) -> dict[str, Outcome[Facts]]:
-        """Each host's facts, or why there are none; asked now where nobody has."""
+        """Return each host's facts, or an error; hosts not asked yet are asked now."""
         from clusterddp.probe.dial_hosts import with_clock  # noqa: PLC0415 - beside the connections
 
         def one(host: Host) -> Facts:
@@ -66,10 +64,10 @@ class Early:
         return {outcome.name: outcome for outcome in each(hosts, one)}
 
     def tree(self) -> Tree:
-        """The code that is to run.
+        """Return the code that is to run.
 
         Raises:
-            SyncError: the project cannot be synced.
+            SyncError: The project cannot be synced.
         """
         return self._scan.result()
 

@@ -1,7 +1,7 @@
-"""What is looked at before a run: the doctor's checks that need no more than what a run asks the hosts anyway.
+"""Run the checks before a run: those of the doctor that need only what a run asks the hosts anyway.
 
-A check that fails on a host refuses it with its words, rather than that the job hangs. Of the warnings only those are
-told that a user would want to know before every run.
+A host that fails a check is refused with the check's message, so that the job does not hang later. Only those warnings
+are shown that a user would want to know before every run.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _GPUS = "busy-gpus"
 
 
 def chosen(options: RunOptions) -> list[Check]:
-    """The checks of a run's preflight, in their order.
+    """Return the checks of a run's preflight, in order.
 
     Raises:
-        UsageError: ``skip`` names none.
+        UsageError: ``skip`` names an unknown check.
     """
     left = {check.name for check in select(skip=options.skip)} - _ELSEWHERE
     if options.no_doctor:
@@ -53,10 +53,10 @@ def chosen(options: RunOptions) -> list[Check]:
 
 
 def refuse(results: Iterable[CheckResult]) -> None:
-    """Refuse what fails.
+    """Raise an error for results that fail.
 
     Raises:
-        PlanError, HostsError: something does; each with what helps, and how to go on all the same.
+        PlanError, HostsError: A check fails; each has a remedy, and says how to go on anyway.
     """
     errors = [
         PlanError(f"{folded_names(result.hosts)}: {result.message}", remedy=remedy(result))
@@ -68,10 +68,10 @@ def refuse(results: Iterable[CheckResult]) -> None:
 
 
 def admit(results: Iterable[CheckResult], notify: Callable[[str], None]) -> None:
-    """Refuse what fails; tell the warnings that are worth it.
+    """Raise an error for results that fail; show important warnings.
 
     Raises:
-        PlanError, HostsError: as of ``refuse``.
+        PlanError, HostsError: As in ``refuse``.
     """
     results = list(results)
     refuse(results)
@@ -89,19 +89,19 @@ def admit_hosts(
     taking: Sequence[Host] | None = None,
     busy: bool = True,
 ) -> tuple[dict[str, Facts], dict[str, tuple[str, ...] | None]]:
-    """The first half of the gate of `run`, `up` and `run --join`: each host alone; facts, and the GPUs it would use.
+    """Check each host alone (first half of the gate of `run`, `up`, `run --join`); return facts, and GPUs to use.
 
     Args:
-        hosts: All of the run.
+        hosts: All hosts of the run.
         told: Their facts.
-        options: The run's.
-        checks: Of its preflight.
-        notify: Takes warnings.
-        taking: Those that would begin; None: all.
-        busy: Refuse them for others' work on their GPUs too.
+        options: The run's options.
+        checks: The checks of its preflight.
+        notify: Receives warnings.
+        taking: The hosts that would begin; None: all.
+        busy: Also refuse hosts whose GPUs others are using.
 
     Raises:
-        HostsError, PlanError: hosts cannot be asked, or cannot train; names each.
+        HostsError, PlanError: Hosts cannot be asked, or cannot train; the message names each.
     """
     facts = {host.name: facts for host, facts in zip(hosts, values([told[host.name] for host in hosts]), strict=True)}
     admit(results_of(checks, hosts, told, options), notify)
@@ -120,10 +120,10 @@ def admit_network(
     notify: Callable[[str], None],
     network: NetworkSeen,
 ) -> dict[str, tuple[str, str]]:
-    """The second half: the ways between them; the interface and address of each.
+    """Check the network between the hosts (second half of the gate); return the interface and address of each.
 
     Raises:
-        HostsError, PlanError: no network serves all.
+        HostsError, PlanError: No network connects all hosts.
     """
     if network.error:
         raise PlanError(network.error, remedy=network.remedy)
@@ -132,13 +132,13 @@ def admit_network(
 
 
 def remedy(result: CheckResult) -> str:
-    """What helps against a finding, or how a run goes on in spite of it."""
+    """Return the remedy for a failed check, or how to run in spite of it."""
     final = result.final or result.name in ESSENTIAL
     return result.fix if final else f"{result.fix}; or go on all the same: --skip {result.name}"
 
 
 def noted(results: Iterable[CheckResult]) -> list[str]:
-    """The warnings that are told, a line each."""
+    """Return the warnings to show, a line each."""
     return [
         f"{folded_names(result.hosts)}: {result.message}"
         for result in results
@@ -149,7 +149,7 @@ def noted(results: Iterable[CheckResult]) -> list[str]:
 def evidence(
     told: Iterable[tuple[HostEntry, Outcome[Facts]]], *, nproc: int | None = None, network: NetworkSeen | None = None
 ) -> Evidence:
-    """What the hosts have told; a number of workers that was asked for stands above theirs."""
+    """Collect the hosts' answers for the checks; a requested number of workers overrides the hosts' own."""
     hosts = []
     for entry, outcome in told:
         stated = replace(entry, nproc=entry.nproc if nproc is None else nproc)
@@ -158,7 +158,7 @@ def evidence(
 
 
 def as_taken(facts: Facts, devices: Sequence[str] | None) -> Facts:
-    """The facts with only those GPUs in use that a run would take (UUIDs or indices; None: all that the host shows)."""
+    """Return the facts with only those GPUs in use that a run would take (UUIDs or indices; None: all visible ones)."""
     if devices is None:
         if facts.visible_devices is None or "MIG-" in facts.visible_devices:  # whose GPU is not known
             return facts
@@ -180,7 +180,7 @@ def others_on_gpus(
     options: RunOptions,
     checks: Sequence[Check],
 ) -> list[CheckResult]:
-    """Who computes on the GPUs that a run would take. Only hosts where somebody does are asked who it is."""
+    """Find others' work on the GPUs that a run would take. Only hosts whose GPUs are in use are asked for details."""
     wanted = [check for check in checks if check.name == _GPUS and not options.share_gpus]
     seen = {host.name: as_taken(facts[host.name], devices[host.name]) for host in hosts}
     used = [host for host in hosts if wanted and any(gpu.processes for gpu in seen[host.name].gpus)]
@@ -202,7 +202,7 @@ def others_on_gpus(
 
 
 def _crashed(error: Exception, during: str) -> None:
-    """A check that raises refuses no host: what it could not look at is unknown."""
+    """Save the crash of a check. A check that raises refuses no host: its result is unknown."""
     write_crash(error, during=during)
 
 
@@ -213,7 +213,7 @@ def results_of(
     options: RunOptions,
     network: NetworkSeen | None = None,
 ) -> list[CheckResult]:
-    """What the checks say of each host alone, or with a network of the ways between them."""
+    """Run the checks of each host alone or, given ``network``, those of the network between them."""
     between = {NETWORK, DIALLED}
     wanted = [check for check in checks if bool(between & set(check.needs)) == (network is not None)]
     told = [(host.entry, facts[host.name]) for host in hosts]
@@ -228,10 +228,10 @@ def fitting(
     checks: Sequence[Check],
     notify: Callable[[str], None],
 ) -> list[Host]:
-    """For ``nnodes``: the first so many hosts that pass; the others are named.
+    """For ``nnodes``: return the first hosts that pass, as many as needed, and name the others.
 
     Raises:
-        PlanError: too few pass.
+        PlanError: Too few pass.
     """
     why: dict[str, tuple[str, str]] = {}  # the message, and what helps
 

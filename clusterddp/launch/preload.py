@@ -1,4 +1,4 @@
-"""``up --warm``: a warm server on each host ahead of the first run, by the plan that a run would have there."""
+"""``up --warm``: start a warm server on each host before the first run, from the plan that a run would have there."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ ANY = RunOptions(script="any", module=True, no_sync=True, no_doctor=True)
 
 
 def begin(hosts: Sequence[Host], project: Project, inventory: Inventory, stays: float) -> list[str]:
-    """Have one started on each host; the names of those where there is one now.
+    """Start a warm server on each host; return the names of the hosts that have one now.
 
     Args:
         hosts: Nodes, open.
-        project: Whose runs it is for.
-        inventory: The hosts'.
+        project: The project whose runs may use it.
+        inventory: The inventory of the hosts.
         stays: Seconds that it waits for a run.
 
     Raises:
-        UsageError: the inventory wants fork servers on none of them.
-        HostError, HostsError: a host does not answer, or refuses.
+        UsageError: The inventory enables fork servers on none of the hosts.
+        HostError, HostsError: A host does not answer, or refuses.
     """
     able = {entry.name for entry in inventory.hosts if entry.fork_server}
     if not able & {host.name for host in hosts}:
@@ -55,4 +55,4 @@ def begin(hosts: Sequence[Host], project: Project, inventory: Inventory, stays: 
 
 
 def _untold(_: str) -> None:
-    """What a run would tell of its preparations ``up`` has told."""
+    """Discard a notice that ``up`` has already shown."""

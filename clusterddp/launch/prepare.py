@@ -1,4 +1,4 @@
-"""From open hosts to a launch plan: facts, network, the same code on every host, one node each."""
+"""Get from open hosts to a launch plan: facts, network, the same code on every host, one node each."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from clusterddp.project import Project
 
 _log = logging.getLogger("clusterddp")
-_RUN_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 letters that cannot be mistaken for one another
-LEASE_TIME = 60.0  # seconds without an operator after which a run that is to end with its terminal does
+_RUN_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 characters that are not easily confused
+LEASE_TIME = 60.0  # seconds without an operator after which a run with --on-disconnect stop ends
 _RUN_ID_LENGTH = 10  # 50 random bits
 
 
@@ -56,12 +56,12 @@ def prepare(
     *,
     dry: bool = False,
 ) -> tuple[LaunchPlan, list[Host]]:
-    """Facts, preflight, network and code, then the plan and its hosts by place; a ``dry`` one syncs nothing.
+    """Get facts, run the preflight, sync the code; return the plan and its hosts, ordered by member index.
 
-    ``early``: what was begun while the hosts were connected.
+    ``early``: the work begun while the hosts were connecting. ``dry``: sync nothing.
 
     Raises:
-        ClusterddpError: a host cannot take part, the script is not there, or the code cannot be synced.
+        ClusterddpError: A host cannot take part, the script is missing, or the code cannot be synced.
     """
     checks = preflight.chosen(options)
     wanted = launch_options(options, project)
@@ -108,7 +108,7 @@ def _nodes(
     options: RunOptions,
     run: str,
 ) -> list[Node]:
-    """Each host's part, in order."""
+    """Return each host's node for the plan, in order."""
     nodes = []
     for host in hosts:
         count = options.nproc_per_node or workers(host.entry, facts[host.name], devices[host.name])
@@ -123,13 +123,13 @@ def _nodes(
 
 
 def started_with(code: str, installed: Sequence[install.Installed]) -> str:
-    """``code 3f9a2c (2 files changed), environment 4be1``."""
+    """Describe code and environment: ``code 3f9a2c (2 files changed), environment 4be1``."""
     environment = install.digest_of(installed)
     return f"{code}, environment {environment[: install.SHOWN]}" if environment else code
 
 
 def launch_options(options: RunOptions, project: Project) -> LaunchOptions:
-    """The plan's options."""
+    """Convert a run's options to those of its plan."""
     return LaunchOptions(
         script=script_of(options, project),
         args=options.args,
@@ -158,7 +158,7 @@ def _take_part(
     checks: Sequence[Check],
     notify: Callable[[str], None],
 ) -> tuple[list[Host], dict[str, Facts], dict[str, tuple[str, ...] | None]]:
-    """The hosts of the run by place, their facts, and their GPUs."""
+    """Return the hosts of the run ordered by member index, their facts, and their GPUs."""
     if options.nnodes is not None:
         hosts = preflight.fitting(hosts, told, options, checks, notify)
     hosts = [*hosts, *spares]
@@ -166,15 +166,15 @@ def _take_part(
 
 
 def new_run_id() -> str:
-    """A run id that nobody else has."""
+    """Return a random, unique run id."""
     return "".join(random.choice(_RUN_ID_ALPHABET) for _ in range(_RUN_ID_LENGTH))
 
 
 def secret_values(names: Iterable[str]) -> dict[str, str]:
-    """The values of secrets, from this process's environment, and hidden in crash files.
+    """Return the values of secrets from this process's environment, and hide them in crash files.
 
     Raises:
-        UsageError: one is not set.
+        UsageError: One is not set.
     """
     wanted = sorted(set(names))
     for name in wanted:
@@ -186,10 +186,10 @@ def secret_values(names: Iterable[str]) -> dict[str, str]:
 
 
 def backend_for(wanted: str, hosts: Sequence[Host], facts: Mapping[str, Facts], max_restarts: int = 0) -> str:
-    """The rendezvous that these hosts can have.
+    """Choose the rendezvous backend that these hosts support.
 
     Raises:
-        PlanError: it cannot do what is wanted.
+        PlanError: The backend cannot do what was requested.
     """
     torches = {host.name: facts[host.name].torch for host in hosts}
     versions = {name: torch.version if torch else "" for name, torch in torches.items()}
@@ -210,7 +210,7 @@ def node_of(
     cwd: str,
     run: str,
 ) -> Node:
-    """A host's part in a run."""
+    """Build a host's node for the plan."""
     return Node(
         host=host.name,
         nproc=nproc,

@@ -1,7 +1,7 @@
-"""A run repeated as it was (``run --again RUN``): its options from its record, its code as the project has kept it.
+"""Repeat a run unchanged (``run --again RUN``): its options from its record, its code from the project's store.
 
-Values of secrets are in none, so they are asked anew. What is
-gone, or differs where the job would notice, refuses the run; a new driver or GPU is said.
+Neither holds values of secrets, so these are asked for again. The run is refused if anything is missing or differs in a
+way that the job would notice; a new driver or GPU is only reported.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from clusterddp.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
 
-_OF_THE_JOB = frozenset({"environment", "ranks", "version", "variable", "hosts"})  # differences that it would notice
+_OF_THE_JOB = frozenset({"environment", "ranks", "version", "variable", "hosts"})  # the job would notice these
 _OF_THE_HOSTS = frozenset({("version", "driver"), ("GPUs", "")})
 _OF_US = ("version", "clusterddp")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repeat:
-    """What is repeated: a run's record, and its code."""
+    """The record and the code of the run to repeat."""
 
     record: RunRecord
     tree: Tree
 
     def check(self, now: RunRecord) -> list[str]:
-        """Compare with the run as it would be now; what a user should know.
+        """Compare with the record of the new run; return messages for the user.
 
         Raises:
-            RunError: it would not be the same; says in what.
+            RunError: The new run would differ; the message says how.
         """
         apart = differences(self.record, now)
         hosts = [one for one in apart if (one.subject, one.name) in _OF_THE_HOSTS]
@@ -58,14 +58,14 @@ class Repeat:
 
 
 def recorded(project: Project, reference: str) -> RunRecord:
-    """The record of a run that was started in this project, on this machine: no host's word is taken for it.
+    """Return the record of a run started in this project on this machine; records that hosts report are not trusted.
 
     Args:
         project: The project.
-        reference: A run's id, a unique beginning of one, or a name (its newest).
+        reference: A run's id, a unique prefix of one, or a name (its newest).
 
     Raises:
-        RunError: none is meant, or several.
+        RunError: No run matches, or several do.
     """
     known = {record.run: record for record in project.runs(own=True)}
     named = [record for record in known.values() if record.name == reference]
@@ -84,15 +84,15 @@ def recorded(project: Project, reference: str) -> RunRecord:
 
 
 def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> RunOptions:
-    """The options that a run was started with.
+    """Return the options that a run was started with.
 
     Args:
-        record: What it wrote down.
-        ask: Asks a person for a secret that is not set here, which then is as if it were.
+        record: The run's record.
+        ask: Asks a person for a secret that is not set here; the answer is then put into the environment.
 
     Raises:
-        RunError: it did not write down all, or in words that this version does not know.
-        UsageError: a secret is not set here.
+        RunError: The record is incomplete, or has options that this version does not know.
+        UsageError: A secret is not set here.
     """
     if record.options is None or not record.script:
         raise _refused(record, "it did not write down how it was started", "start its script again by hand")
@@ -127,10 +127,10 @@ def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> Ru
 
 
 def inventory_of(record: RunRecord, inventory: Inventory) -> Inventory:
-    """The inventory's hosts that took part, in their order then, and the spares.
+    """Return the inventory reduced to the hosts that took part, in their order then, and the spares.
 
     Raises:
-        RunError: one is not there any more.
+        RunError: A host is no longer in the inventory.
     """
     known = {host.name: host for host in inventory.hosts}
     gone = [name for name in record.hosts if name not in known or known[name].role not in {"node", "spare"}]
@@ -146,16 +146,16 @@ def inventory_of(record: RunRecord, inventory: Inventory) -> Inventory:
 def asked(
     inventory: Inventory, project: Project, options: RunOptions
 ) -> Iterator[tuple[Inventory, Project, Repeat | None]]:
-    """On which hosts, in which folder of the project and with which code the options' run is to start.
+    """Yield the hosts, the project folder and the code to run: of the repeated run, if the options name one.
 
     Raises:
-        RunError: it is a run to be repeated, and something of it is gone.
+        RunError: It is a run to be repeated, and something of it is missing.
     """
     if options.again is None:
         yield inventory, project, None
         return
     record = recorded(project, options.again)
-    if record.launcher in {None, LAUNCHERS[0]}:  # others choose their hosts anew
+    if record.launcher in {None, LAUNCHERS[0]}:  # other launchers choose new hosts
         inventory = inventory_of(record, inventory)
     with _repeating(project, record, options.sync_limit) as repeat:
         yield inventory, replace(project, subfolder=record.subfolder), repeat
@@ -163,15 +163,12 @@ def asked(
 
 @contextlib.contextmanager
 def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterator[Repeat]:
-    """The run to be repeated, with its code on disk while the block runs: the project's own, or as it was kept.
+    """Yield the run to repeat, with its code on disk: the project's own if unchanged, else a saved copy.
 
-    Args:
-        project: Its project.
-        record: What it wrote down.
-        limit: ``--sync-limit`` in bytes.
+    ``limit`` is ``--sync-limit`` in bytes.
 
     Raises:
-        RunError: its code is not known, or not kept any more.
+        RunError: Its code is not known, or no longer kept.
     """
     if not record.code:
         raise _refused(record, "nobody knows its code: no sync had filled its folder", "start its script again by hand")
@@ -200,7 +197,7 @@ def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterat
 
 
 def _as_it_is(project: Project, limit: int | None) -> Tree | None:
-    """The project's code now; None where it cannot be synced, which need not matter."""
+    """Return the project's code now; None if it cannot be synced, since a saved copy may do."""
     try:
         return scan(project, limit)
     except SyncError:

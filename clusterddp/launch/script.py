@@ -1,6 +1,6 @@
-"""A run's script held against the project: where it is, whether Python can start it, whether a sync takes it along.
+"""Check a run's script: where it is, whether Python can start it, whether a sync includes it.
 
-All of it is asked before any host is reached, but for the last.
+All of this except the last happens before any host is reached.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LAUNCHER_MODULES = {
     "deepspeed.launcher.runner",
 }
 _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
-# Lines that hold what only this or a newer Python takes: a syntax error there may be none for the hosts' Python.
+# Syntax that needs at least this version of Python: an error on such a line may be none for the hosts' Python.
 _NEWER_SYNTAX = (
     ((3, 11), re.compile(r"\bexcept\s*\*|\[[^\]]*\*\w")),
     ((3, 12), re.compile(r"^\s*type\s+\w|\b(?:def|class)\s+\w+\s*\[|\b[rR]?[fF][rR]?[\"']")),
@@ -45,8 +45,8 @@ def check_script(options: RunOptions, project: Project) -> None:
     """Refuse what Python could not start, before any host is reached.
 
     Raises:
-        UsageError: it is not there, or no Python program.
-        ScriptError: it has a syntax error.
+        UsageError: The script is missing, or is not a Python program.
+        ScriptError: The script has a syntax error.
     """
     _refuse_programs(options, project)
     script = script_of(options, project)
@@ -65,7 +65,7 @@ def check_script(options: RunOptions, project: Project) -> None:
 
 
 def _refuse_programs(options: RunOptions, project: Project) -> None:
-    """``python train.py``, ``torchrun train.py`` and other launchers: say what to write instead."""
+    """Refuse ``python train.py``, ``torchrun train.py`` and other launchers, and suggest what to write instead."""
     name = options.script
     is_python = bool(_PYTHON.fullmatch(name)) and not options.module
     if not is_python and not _is_launcher(name, module=options.module):
@@ -93,13 +93,13 @@ def _is_launcher(name: str, *, module: bool) -> bool:
 
 
 def _inside(words: Sequence[str]) -> Sequence[str]:
-    """What a launcher's module, as in ``python -m torch.distributed.run``, would start; empty if it is none."""
+    """Return what a launcher's module, as in ``python -m torch.distributed.run``, would start; else an empty list."""
     is_launcher = words[0] == "-m" and _is_launcher(words[1], module=True)
     return _program(words[2:], may_have_options=True) if is_launcher else []
 
 
 def _program(args: Sequence[str], *, may_have_options: bool) -> Sequence[str]:
-    """From the script or ``-m MODULE`` on; empty if none of the words is one."""
+    """Return the words from the script or ``-m MODULE`` on; empty if there is none."""
     for place, word in enumerate(args):
         if word in ("-m", "--module") and args[place + 1 :]:
             return ["-m", *args[place + 1 :]]
@@ -109,10 +109,10 @@ def _program(args: Sequence[str], *, may_have_options: bool) -> Sequence[str]:
 
 
 def script_of(options: RunOptions, project: Project) -> str:
-    """The script as the workers' cwd sees it: the same relative path, never an absolute one of ours.
+    """Return the script as a path relative to the workers' cwd, never as an absolute path of this machine.
 
     Raises:
-        UsageError: it is not there, not readable, or outside the project.
+        UsageError: The script is missing, not readable, or outside the project.
     """
     if options.module and (not options.script or "/" in options.script or options.script.endswith(".py")):
         raise UsageError(f"-m {options.script!r} is no module's name", remedy="write it as pkg.train, or leave -m out")
@@ -135,7 +135,7 @@ def script_of(options: RunOptions, project: Project) -> str:
 
 
 def _meant(script: str, cwd: Path) -> str:
-    """What to write where SCRIPT is not there: a line in quotes taken apart, or a file of nearly that name."""
+    """Suggest a correction for a missing SCRIPT: a quoted command line split up, or a file with a similar name."""
     words = script.split()
     if len(words) > 1 and (cwd / words[0]).is_file():
         return f"write it without the quotes: {script}"
@@ -150,10 +150,10 @@ def _meant(script: str, cwd: Path) -> str:
 
 
 def _check_syntax(source: bytes, script: str) -> None:
-    """Refuse what no Python compiles; what only a newer one than ours might is left to the hosts.
+    """Refuse syntax errors, unless a newer Python than this one might accept the code: then the hosts decide.
 
     Raises:
-        ScriptError: says file, line and what is wrong.
+        ScriptError: Gives file, line and error.
     """
     try:
         with warnings.catch_warnings():
@@ -166,12 +166,12 @@ def _check_syntax(source: bytes, script: str) -> None:
         raise ScriptError(
             f"{script}:{error.lineno or 1}: {type(error).__name__}: {error.msg}{wrong}", remedy="nothing was started"
         ) from None
-    except (ValueError, RecursionError, MemoryError):  # null bytes; deeper than our stack
+    except (ValueError, RecursionError, MemoryError):  # null bytes, or too deeply nested
         return
 
 
 def _may_be_newer(source: bytes, error: SyntaxError) -> bool:
-    """Whether the wrong lines hold syntax that came after our own Python."""
+    """Whether the wrong lines contain syntax introduced after this Python version."""
     first = error.lineno or 1
     last = max(first, error.end_lineno or first)
     lines = source.decode(errors="replace").splitlines()[first - 1 : last]
@@ -184,7 +184,7 @@ def check_synced(script: str, options: RunOptions, project: Project, tree: Tree)
     """Refuse a script that a sync would leave out.
 
     Raises:
-        SyncError: it is not among the files; says why.
+        SyncError: The script is not among the files; the message says why.
     """
     if options.module or options.no_sync:
         return

@@ -1,9 +1,10 @@
-"""Whether a script may read an option: what the Python and YAML files of its project say.
+"""Guess from a project's Python and YAML files whether its script may read an option.
 
-Only asked for a word behind SCRIPT that is an option of ours too (cli/misplaced_options.py): each file is read.
+Only used for a word after SCRIPT that is also an option of clusterddp (cli/misplaced_options.py), since it reads each
+file.
 """
 
-# Names are bytes here, because a file name may be no text; pathlib has none such.
+# Names are bytes here, because a file name may not be valid text; pathlib does not support that.
 # ruff: noqa: PTH116, PTH118, PTH123
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _READ = (b".py", b".yaml", b".yml")
 _NEVER = frozenset((b".git", b".clusterddp", b"__pycache__", b"node_modules"))
 _MOST_FILES = 20_000
 _MOST_BYTES = 64 * 2**20
-# Parsers that take their options' names from signatures, classes or elsewhere, or take any name.
+# Parsers that derive option names from signatures, classes or elsewhere, or accept any name.
 _OPEN_PARSER = re.compile(
     rb"^[ \t]*(?:from|import)\s[^\n#]*\b"
     rb"(?:hydra|fire|tyro|jsonargparse|typer|absl|cyclopts|simple_parsing|tap|pyrallis|draccus|chz|pydantic_settings|"
@@ -43,10 +44,10 @@ def is_of_project(script: str, project: Project, *, module: bool) -> bool:
 
 
 def unread_options(options: Iterable[str], project: Project) -> frozenset[str]:
-    """Those long options that no file of the project mentions; none if that cannot be known.
+    """Return those long options that no file of the project mentions; empty if that cannot be determined.
 
-    It cannot where a file of the project uses a parser with open names, where a file cannot be read, and where there
-    is too much to read.
+    It cannot if a file of the project uses a parser with open names, if a file cannot be read, or if there is too much
+    to read.
     """
     patterns = {option: _mention(option) for option in options}
     try:
@@ -62,17 +63,17 @@ def unread_options(options: Iterable[str], project: Project) -> frozenset[str]:
 
 
 def _mention(option: str) -> re.Pattern[bytes]:
-    """How a program or a configuration names it: ``--dry-run``, ``"dry_run"``, or ``dry_run:`` (a field, a key)."""
+    """Match an option in a program or configuration: ``--dry-run``, ``"dry_run"``, or ``dry_run:`` (a field, a key)."""
     name = re.sub(rb"[-_]", rb"[-_]", option.removeprefix("--").encode())
     return re.compile(rb"--" + name + rb"(?![\w-])|([\"'])" + name + rb"\1|^\s*" + name + rb"\s*:", re.MULTILINE)
 
 
 def _texts(root: bytes) -> Iterator[bytes]:
-    """The content of each Python and YAML file that no .gitignore names.
+    """Yield the content of each Python and YAML file that git does not ignore.
 
     Raises:
-        OSError: one cannot be read, or there is too much.
-        SyncError: a folder cannot be read.
+        OSError: A file cannot be read, or there is too much to read.
+        SyncError: A folder cannot be read.
     """
     size = 0
     for count, name in enumerate(walk(root, _NEVER)):

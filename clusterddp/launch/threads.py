@@ -1,8 +1,8 @@
-"""How many threads each worker's OpenMP and BLAS libraries may use (OMP_NUM_THREADS). Pure.
+"""Set how many threads each worker's OpenMP and BLAS libraries may use (OMP_NUM_THREADS). Pure.
 
-torchrun sets 1 where a host has several workers, with a warning on every host, and nothing where it has one. A run
-gives each worker its share of the cores that its host may use. What the user, the inventory, the host or a setup line
-sets stands: launch/make_plan.py hands it on.
+torchrun sets 1 on a host with several workers, with a warning on every host, and nothing on a host with one. clusterddp
+gives each worker its share of the cores that its host may use. A value set by the user, the inventory, the host or a
+setup line is kept: launch/make_plan.py passes it on.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _log = logging.getLogger("clusterddp")
 
 
 def with_threads(nodes: Sequence[Node], facts: Mapping[str, Facts], env: Mapping[str, str]) -> list[Node]:
-    """The nodes with their workers' share of the cores, at least one; nodes of one machine share its cores.
+    """Set each node's threads per worker to its share of the cores, at least 1; nodes on one machine share its cores.
 
     Args:
         nodes: The nodes of a run.
-        facts: Of each node's host, by name.
-        env: What the user sets for all hosts.
+        facts: The facts of each node's host, by name.
+        env: The variables that the user sets for all hosts.
     """
     workers: dict[str, int] = {}
     for node in nodes:

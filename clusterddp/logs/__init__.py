@@ -1,4 +1,4 @@
-"""The logs of a run: selecting, merging and showing the lines of many hosts.
+"""Select, merge and show the log lines of many hosts.
 
 Selection → tail on each host → frames → checked → Merge → Renderer → bytes
 """
@@ -61,7 +61,10 @@ def renderer_for(
     whole: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Renderer:
-    """The renderer for an output: JSON; a terminal's, with lost peers' tracebacks as a line each or ``whole``; text."""
+    """Return the renderer for an output: JSON, a terminal's, or plain text.
+
+    ``whole``: on a terminal, show tracebacks of lost peers in full instead of one line each.
+    """
     if as_json:
         return JsonRenderer()
     colour = coloured(output, environment)
@@ -83,10 +86,10 @@ def _at_terminal(output: IO[bytes], environment: Mapping[str, str]) -> bool:
 
 
 def lines(merge: Merge, reader: LineReader | None = None) -> Iterator[LogLine]:
-    """Every line of a merge, until all hosts have ended.
+    """Yield every line of a merge, until all hosts have ended.
 
     Raises:
-        ClusterddpError: a host's stream broke for good.
+        ClusterddpError: A host's stream broke and is not reopened.
     """
     reader = reader or LineReader()
     for event in (event for batch in merge for event in batch):

@@ -1,4 +1,4 @@
-"""Strike from hosts' text what a terminal would obey, hide or turn round; of escape sequences colour alone is left."""
+"""Remove characters from hosts' text that would control the terminal; of escape sequences, only colours are kept."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from clusterddp.text.printable import BIDI, C1, plain_style
 
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\x1b")) + b"\x7f"
 _SUSPECT = _CONTROLS + b"\x1b"
-# The control characters U+0080 to U+009F; greedy, so that no cut makes one, and from the first of a row alone: else a
-# line of nothing but \xc2 would take hours.
+# The control characters U+0080 to U+009F. Greedy, so that removing one cannot form another; and only from the first
+# \xc2 of a row, or a line of nothing but \xc2 would take hours.
 _C1 = re.compile(rb"(?<!\xc2)\xc2+[\x80-\x9f]+")
 _ESC = (
-    rb"\x1b(?!\[[0-9;:]*m)(?:"  # all but colour:
+    rb"\x1b(?!\[[0-9;:]*m)(?:"  # everything except colours:
     rb"\[[0-?]*[ -/]*[@-~]?"  # cursor, screen and modes
     rb"|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # titles, links, the clipboard
     rb"|[PX^_][^\x1b\n]*(?:\x1b\\)?"  # other strings for the terminal
@@ -20,21 +20,21 @@ _ESC = (
 )
 _ESCAPE = re.compile(_ESC)  # begins with a byte that is found quickly, as the next two do
 _ESCAPE_OR_C1 = re.compile(_ESC + rb"|\xc2\x9b[0-?]*[ -/]*[@-~]?|\xc2\x9d[^\x07\n]*\x07?")
-# A style of which a number is 5, 6 or 8, or may be: not where the numbers are others, or parts of whole colours.
+# A style with a number that is, or may be, 5, 6 or 8 (blink, conceal); not numbers that are parts of a colour.
 _NUMBER = rb"(?!0*[568][;:m])(?!0*[345]8;)[0-9:]*|0*[345]8;0*5;[0-9]*|0*[345]8;0*2;[0-9]*;[0-9]*;[0-9]*"
 _HIDING = re.compile(rb"\x1b\[(?!(?:" + _NUMBER + rb")(?:;(?:" + _NUMBER + rb"))*m)([0-9;:]*)m")
-_BIDI = re.compile(rb"\xe2(?:\x80[\x8e\x8f\xaa-\xae]|\x81[\xa6-\xa9])")  # all of BIDI but the Arabic one
+_BIDI = re.compile(rb"\xe2(?:\x80[\x8e\x8f\xaa-\xae]|\x81[\xa6-\xa9])")  # all of BIDI except the Arabic mark
 _ARABIC_MARK = b"\xd8\x9c"
 _STRUCK = dict.fromkeys(map(ord, BIDI + C1))
 
 
 def clean_text(text: str) -> str:
-    """``clean`` for text that is decoded already."""
+    """Apply ``clean`` to decoded text."""
     return clean(text.encode(errors="replace")).decode(errors="replace")
 
 
 def clean(text: bytes) -> bytes:
-    """The text without control characters and escapes; tabs, newlines and colours stay, letters of any script too."""
+    """Remove control characters and escapes; keep tabs, newlines, colours, and letters of any script."""
     if len(text.translate(None, _SUSPECT)) != len(text):
         begins = b"\xc2\x9b" in text or b"\xc2\x9d" in text
         text = (_ESCAPE_OR_C1 if begins else _ESCAPE).sub(b"", text).translate(None, _CONTROLS)
@@ -43,15 +43,15 @@ def clean(text: bytes) -> bytes:
 
 
 def _clean_letters(text: bytes) -> bytes:
-    """The same text without letters that a terminal obeys."""
+    """Remove non-ASCII characters that control a terminal or the text direction."""
     if b"\xc2" in text:
         text = _C1.sub(b"", text)
-    # A byte is looked for several times as fast as two.
+    # Searching for one byte is several times as fast as for two.
     general = (b"\x80" in text and b"\xe2\x80" in text) or (b"\x81" in text and b"\xe2\x81" in text)
     arabic = b"\x9c" in text and _ARABIC_MARK in text
     if not arabic and not (general and _BIDI.search(text)):
         return text
-    # Bytes that are no UTF-8 are replaced here, so that what is left cannot join to such a letter once more.
+    # Bytes that are not UTF-8 are replaced here, so that the rest cannot join into such a character again.
     return text.decode(errors="replace").translate(_STRUCK).encode()
 
 

@@ -1,8 +1,8 @@
-"""Equal lines of several ranks as one: each line is held for a moment, in which the same of other ranks joins it.
+"""Fold equal lines of several ranks into one: each line is held briefly, so that equal lines of others can join it.
 
-The lines of a worker, out and err together, keep their order, and none is lost or comes twice. Lines fold where text,
-stream, attempt and start of the workers are the same. torchrun's own lines, and those of a worker whose rank is not
-known yet, stand for themselves.
+The lines of a worker, out and err together, keep their order; none is lost or shown twice. Lines fold if their text,
+stream, attempt and start of the workers are equal. torchrun's own lines, and those of a worker whose rank is not known
+yet, are never folded.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from clusterddp.logs.view import FileView
 
-HOLD = 0.05  # seconds a line waits for those of other ranks
-APART = 10**9  # ns of recorded time: a replay shows hours at once, and what was said an hour later is another line
-MOST = 8 << 20  # bytes that are held, about
-MOST_LATEST = 1 << 14  # workers and ranks whose latest line is known, before those that no longer matter are forgotten
-_OBJECT = 512  # bytes of one line besides its text, about
+HOLD = 0.05  # seconds a line waits for equal lines of other ranks
+APART = 10**9  # ns of recorded time: a replay shows hours at once, and an equal line an hour later is another line
+MOST = 8 << 20  # bytes held at most, about
+MOST_LATEST = 1 << 14  # workers and ranks tracked before those no longer needed are forgotten
+_OBJECT = 512  # memory of one line besides its text, in bytes, about
 
 Key = tuple[int, "int | None", str, bytes]  # attempt, start of the workers, stream, text
 _number = attrgetter("number")
@@ -33,16 +33,16 @@ _number = attrgetter("number")
 
 @dataclass(kw_only=True, slots=True)
 class HeldLine:
-    """One line, and the ranks that have said it.
+    """One line, and the ranks that printed it.
 
     Attributes:
-        number: Its place among all lines held so far.
-        since: When it came, by the fold's clock.
-        view: Whose line it was first.
-        time: When that was written, ns by the operator's clock.
-        text: Without its end.
-        key: What an equal line has too; None: no other is.
-        ranks: Who has said it, as they came.
+        number: Its index among all lines held so far.
+        since: When it arrived, by the fold's clock.
+        view: The file it first came from.
+        time: When it was first written, in ns by the operator's clock.
+        text: Without its line end.
+        key: Equal for lines that may fold; None: never folded.
+        ranks: The ranks that printed it, in order of arrival.
     """
 
     number: int
@@ -55,35 +55,35 @@ class HeldLine:
 
     @property
     def label(self) -> bytes:
-        """``[0-31] ``, or of one rank alone its own."""
+        """``[0-31] ``, or the rank's own label if there is only one."""
         if len(self.ranks) < 2:
             return self.view.label
         return f"[{folded_names([str(rank) for rank in sorted(self.ranks)], ',')}] ".encode()
 
 
 class Fold:
-    """The lines on hold, in the order in which the first of each came.
+    """The lines being held, in the order in which the first of each arrived.
 
     Args:
-        clock: Seconds, monotonic.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._held: deque[HeldLine] = deque()
-        self._equal: dict[Key, list[HeldLine]] = {}  # those held, by number
+        self._equal: dict[Key, list[HeldLine]] = {}  # the held lines, ordered by number
         self._latest: dict[tuple[str, int | None] | int, int] = {}  # worker, rank → the number of its latest line
         self._most_latest = MOST_LATEST
         self._count = self._size = 0
         self._oldest: float | None = None
 
     def wait(self) -> float | None:
-        """Seconds until a line has been held for long enough; None: there is none. Any thread may ask."""
+        """Return the seconds until a held line is due; None if no line is held. Any thread may call it."""
         oldest = self._oldest
         return None if oldest is None else max(0.0, oldest + HOLD - self._clock())
 
     def take(self, view: FileView, attempt: int, time: int | None, text: bytes) -> list[HeldLine]:
-        """Hold whole lines of one file; returns the lines that need no longer be held, in order."""
+        """Hold whole lines of one file; return the lines that are no longer held, in order."""
         now = self._clock()
         done = self._until(now)
         worker, rank = (view.host, view.header["local_rank"]), view.header["rank"]
@@ -109,21 +109,21 @@ class Fold:
         return done
 
     def _forget(self) -> None:
-        """Forget whose latest line is held no longer: nothing can be put before it any more."""
+        """Forget workers and ranks whose latest line is no longer held: they can no longer constrain the order."""
         first = self._held[0].number if self._held else self._count
         self._latest = {who: number for who, number in self._latest.items() if number >= first}
         self._most_latest = max(MOST_LATEST, 2 * len(self._latest))
 
     def due(self) -> list[HeldLine]:
-        """The lines that have been held for long enough, in order; they are held no more."""
+        """Release and return the lines that have been held long enough, in order."""
         return self._until(self._clock())
 
     def all(self) -> list[HeldLine]:
-        """All lines, in order; none is held any more."""
+        """Release and return all held lines, in order."""
         return [self._pop() for _ in range(len(self._held))]
 
     def _equal_after(self, last: int, key: Key | None, time: int | None) -> HeldLine | None:
-        """The first equal line that stands behind ``last``, so that who joins it keeps its own order."""
+        """Return the first equal line after number ``last``, so that a worker that joins it keeps its own order."""
         equal = self._equal.get(key) if key else None
         if not equal or equal[-1].number <= last:
             return None

@@ -1,4 +1,4 @@
-"""Where a host's log frames enter: what passes is of the run that was asked for, and every field is checked."""
+"""Validate a host's log frames: only frames of the requested run pass, and every field is checked."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def checked(frames: Generator[Frame], host: str, run: str, attempt: int) -> Iterator[Frame]:
-    """The frames of a host's ``tail``, as far as they can be believed; closing it closes them.
+    """Yield the valid frames of a host's ``tail``; closing this generator closes the source.
 
     Raises:
-        HelperError: one is not what it must be.
+        HelperError: A frame is invalid.
     """
     begun = False
     with contextlib.closing(frames):
@@ -34,7 +34,7 @@ def checked(frames: Generator[Frame], host: str, run: str, attempt: int) -> Iter
 
 
 def _end(frame: Frame) -> Frame:
-    """The last frame, whose body is the result: ``{ended, offsets}``."""
+    """Check the last frame, whose body is the result: ``{ended, offsets}``."""
     value = parse_json(frame.body)
     fields = Fields(value)
     if fields.given("ended"):

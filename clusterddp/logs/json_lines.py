@@ -1,4 +1,4 @@
-"""Output of commands that belong to no run, as one JSON object a line."""
+"""Write the output of commands that belong to no run as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class OutputRenderer(Renderer):
-    """``{host, stream, text}`` for each line."""
+    """Renders ``{host, stream, text}`` for each line."""
 
     def render(self, view: FileView, span: Span) -> bytes:
-        """One span as JSON lines."""
+        """Render one span as JSON lines."""
         stream = view.header["stream"]
         texts = [text.decode(errors="replace") for _, _, text in view.splitter.lines_of(span)]
         lines = [json.dumps({"host": view.host, "stream": stream, "text": text}) + "\n" for text in texts]

@@ -1,8 +1,8 @@
-r"""Splitting one file's bytes into lines as they come: the same lines however the bytes were cut.
+r"""Split one file's bytes into lines as they arrive, with the same result however the bytes were cut.
 
-A line ends with ``\n`` or ``\r\n``. A lone ``\r`` ends a redraw: text that the next one is drawn over. On a
-terminal each redraw shows for its moment; elsewhere one is shown every 10 s of recorded time, and the last.
-A line over 8 MiB goes on as another line, and so do the unfinished lines of a host that hold too much together.
+A line ends with ``\n`` or ``\r\n``. A lone ``\r`` ends a redraw: text that the next text is drawn over. A terminal
+shows each redraw for a moment; other outputs show one every 10 s of recorded time, and the last. A line over 8 MiB is
+split, and so are a host's unfinished lines when they take too much memory together.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-REDRAW_STEP = 10 * 10**9  # ns of recorded time between two redraws that are shown as lines
+REDRAW_STEP = 10 * 10**9  # ns of recorded time between two redraws shown as lines
 _END = 2  # bytes a line end may have
 
 TextLine = tuple[int, int, bytes]  # offset, offset after it, text
 
 
 class Span(NamedTuple):
-    """Contiguous bytes of whole lines and redraws; where a file ends the last line end may be missing."""
+    """Contiguous bytes of whole lines and redraws; at the end of a file the last line end may be missing."""
 
     offset: int
     data: bytes
     time: int | None  # ns by the operator's clock
-    dropped: int = 0  # bytes that are gone after ``offset``; then there is no data
+    dropped: int = 0  # bytes lost after ``offset``; then there is no data
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,14 +38,15 @@ class LogLine:
     """One line of a worker or an agent.
 
     Attributes:
-        time: When it was written: seconds since the epoch by the operator's clock; None in an untimed read.
-        time_error_ms: By how much ``time`` may be off.
-        round: Which start of the workers on that host it is from, counted from 0; None for an agent.
+        time: When it was written, in seconds since the epoch by the operator's clock; None in an untimed read.
+        time_error_ms: The maximum error of ``time``.
+        round: The start of the workers on that host that it belongs to, counted from 0; None for an agent.
         rank: Global rank; None for an agent.
-        offset: Where in its file it begins, in bytes.
-        next: Where the line after it begins; reading goes on there.
-        text: Without its end; bytes that are no UTF-8 are replaced.
-        dropped: So many bytes are gone here, by the log limit; then this is no line, and the text is empty.
+        offset: Where it begins in its file, in bytes.
+        next: Where the line after it begins; pass it on to continue reading there.
+        text: Without its line end; bytes that are not UTF-8 are replaced.
+        dropped: The number of bytes dropped here because of the log limit; then this is not a line, and the text is
+            empty.
     """
 
     time: float | None
@@ -64,7 +65,7 @@ class LogLine:
 
     @property
     def file(self) -> str:
-        """Its file in the spool, as ``Selection.start`` names it."""
+        """The line's file in the spool, as ``Selection.start`` names it."""
         return AGENT_LOG if self.local_rank is None else f"{self.round}.{self.local_rank}.{self.stream}"
 
 
@@ -72,19 +73,19 @@ class LineSplitter:
     """Splits the bytes of one file."""
 
     def __init__(self) -> None:
-        self._carry = bytearray()  # begun and not ended
-        self._start = 0  # its offset
-        self._time: int | None = None  # of its last bytes
+        self._carry = bytearray()  # the unfinished line
+        self._start = 0  # offset of the unfinished line
+        self._time: int | None = None  # time of its last bytes
         self._next: int | None = None
-        self._redraw: Span | None = None  # the latest one's text, not shown yet
+        self._redraw: Span | None = None  # the latest redraw, if not shown yet
         self._shown_at: int | None = None
 
     def feed(self, body: bytes, offset: int, time: int | None) -> list[Span]:
-        """Take the bytes at ``offset``; returns the units that are whole now. A gap ends an unfinished line."""
+        """Take the bytes at ``offset``; return the lines and redraws now complete. A gap ends an unfinished line."""
         spans = [] if self._next in (None, offset) else self.close()
         self._next = offset + len(body)
         if self._carry[-1:] == b"\r" and body[:1] not in (b"", b"\n"):
-            spans.append(self._cut(len(self._carry)))  # it stood alone, and has its own time
+            spans.append(self._cut(len(self._carry)))  # the \r was a lone one: that redraw has a time of its own
         self._time = time
         if not self._carry:
             self._start = offset
@@ -98,7 +99,7 @@ class LineSplitter:
         return not self._carry and self._next in (None, offset)
 
     def skip(self, following: int) -> None:
-        """Go on at ``following``, past whole lines that were shown already."""
+        """Continue at ``following``, past whole lines that were already shown."""
         self._next = following
         self._redraw = None
 
@@ -115,7 +116,7 @@ class LineSplitter:
         return spans
 
     def close(self) -> list[Span]:
-        """The unfinished line, or else the last redraw that was not shown."""
+        """Return the unfinished line, or else the last redraw if it was not shown."""
         span = self._cut(len(self._carry))
         span = span._replace(data=span.data.rstrip(b"\r"))
         if self._redraw and not span.data.strip():
@@ -124,7 +125,7 @@ class LineSplitter:
         return [span] if span.data else []
 
     def unfinished(self) -> bytes:
-        """The text of the unfinished line, or of the latest redraw, for a terminal's last row."""
+        """Return the text of the unfinished line, or of the latest redraw, for a terminal's last row."""
         text = bytes(self._carry[:4096]).rstrip(b"\r")
         return text if text.strip() or not self._redraw else self._redraw.data
 
@@ -134,17 +135,17 @@ class LineSplitter:
         return len(self._carry) + (len(self._redraw.data) if self._redraw else 0)
 
     def cut(self) -> list[Span]:
-        """What has come of the unfinished line: what follows goes on as another line. A redraw is forgotten."""
+        """Return what has arrived of the unfinished line; the rest becomes another line. A redraw is forgotten."""
         self._redraw = None
-        size = len(self._carry) - (self._carry[-1:] == b"\r")  # that may be half of a line's end
+        size = len(self._carry) - (self._carry[-1:] == b"\r")  # a final \r may be half of a line end
         return [self._cut(size)] if size else []
 
     def drop_redraw(self) -> None:
-        """Forget the latest redraw: a line that ended with a newline was shown after it."""
+        """Forget the latest redraw, because a line that ended with a newline was shown after it."""
         self._redraw = None
 
     def lines_of(self, span: Span, step: int | None = REDRAW_STEP) -> Iterator[TextLine]:
-        """The lines of a span to show; of its redraws one every ``step`` ns, with None none."""
+        """Yield the lines of a span to show, with one redraw every ``step`` ns; None: no redraws."""
         offset = span.offset
         for unit in span.data.splitlines(keepends=True):
             start, offset = offset, offset + len(unit)
@@ -168,7 +169,7 @@ class LineSplitter:
         return span
 
     def _overlong(self) -> list[Span]:
-        """Pieces of CAP bytes off the first unit, while it is longer."""
+        """Cut pieces of LONGEST_LINE bytes off the first line or redraw while it is longer than that."""
         spans = []
         while (first_unit(self._carry) or len(self._carry)) > LONGEST_LINE + _END:
             spans.append(self._cut(LONGEST_LINE))

@@ -1,8 +1,8 @@
-"""Many hosts' log streams merged: the past in order of time, then frames as they arrive.
+"""Merge many hosts' log streams: past lines in order of time, then frames as they arrive.
 
-A thread a host reads its stream into a short queue; a full queue makes that host wait, and nobody else. While
-a host is in its past the others' newer lines wait for it; one that stays silent is waited for no longer. A
-broken stream is opened again where it ended, so nothing is lost and nothing comes twice.
+One thread per host reads its stream into a short queue; a full queue delays only that host. While a host still sends
+past lines, newer lines of the others wait for it, but not for long if it is silent. A broken stream is reopened where
+it stopped, so nothing is lost or shown twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Retry = Callable[[int, ClusterddpError], float | None]
 
 MOST_FILES = 1 << 15  # of one host: 16 workers, started a thousand times
-QUEUE = 16  # frames of one host that wait for the merge
+QUEUE = 16  # frames of one host queued for the merge
 BATCH = 256  # frames of the past in one batch
 PATIENCE = 2.0  # seconds that a silent host's past holds the others back in a follow
 
@@ -42,7 +42,7 @@ class FrameArrived:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamEnded:
-    """A host has sent everything; ``ended`` is its exit record, None while the run goes on or where it was lost."""
+    """A host has sent everything; ``ended`` is its exit record, None while the run goes on or if the host was lost."""
 
     host: str
     ended: Mapping[str, Any] | None
@@ -50,7 +50,7 @@ class StreamEnded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamBroken:
-    """A host's stream broke; it is opened again in ``retry`` seconds, with None never."""
+    """A host's stream broke; it is reopened after ``retry`` seconds, or never if that is None."""
 
     host: str
     error: ClusterddpError
@@ -58,7 +58,7 @@ class StreamBroken:
 
     @property
     def notice(self) -> str:
-        """One line for the user."""
+        """The message for the user."""
         if self.retry is None:
             return f"no more logs of {self.host}: {self.error}"
         return f"logs of {self.host} are interrupted: {self.error.message}; trying again"
@@ -68,37 +68,36 @@ Event = FrameArrived | StreamEnded | StreamBroken
 
 
 def backoff(attempt: int, error: ClusterddpError) -> float | None:
-    """Seconds before the stream is opened again: exponential up to 10 s for a lost connection; None for an error."""
+    """Return the seconds before a stream is reopened: exponential up to 10 s for a lost connection; else None."""
     return min(10.0, 0.25 * 2.0 ** min(attempt, 10)) if isinstance(error, UnreachableError) else None
 
 
 def brief_backoff(attempt: int, error: ClusterddpError) -> float | None:
-    """As ``backoff``, at most three times: for reading without following."""
+    """Return the same as ``backoff``, but at most three times: for reading without following."""
     return backoff(attempt, error) if attempt <= 3 else None
 
 
 class _HostQueue:
-    """The events of one host between its reading thread and the merge."""
+    """The events of one host, between its reading thread and the merge."""
 
     def __init__(self, host: str, lock: threading.Lock, *, in_past: bool) -> None:
         self.host = host
         self.events: deque[Event] = deque()
         self.not_full = threading.Condition(lock)
-        self.offsets: dict[str, int] = {}  # so far its thread has read, by file
-        self.caught_up = False  # that is more than its past
-        self.in_past = in_past  # its past is not complete
-        self.done = False  # nothing more comes
+        self.offsets: dict[str, int] = {}  # the offsets up to which its thread has read, by file
+        self.caught_up = False  # the thread has read past lines to their end
+        self.in_past = in_past  # its past lines have not all been taken
+        self.done = False  # nothing more will arrive
 
 
 class Merge:
-    """The merged events of several hosts.
+    """Merges the events of several hosts.
 
     Args:
-        hosts: Their names.
-        open_stream: Opens a host's ``tail`` at a position; called in that host's thread, again after a break.
-        follow: Whether silent hosts may be overtaken; a plain read waits for all.
-        retry: How long to wait after the nth break in a row; None gives the host up.
-        past: Whether the streams begin with what is over, in order of time; else everything comes as it arrives.
+        open_stream: Opens a host's ``tail`` at a position; called in that host's thread, again after each break.
+        follow: Whether others may overtake a silent host; a plain read waits for all.
+        retry: Returns the seconds to wait after the nth break in a row; None gives the host up.
+        past: Whether streams begin with past lines, to be sorted by time; otherwise everything is shown as it arrives.
     """
 
     def __init__(
@@ -117,12 +116,12 @@ class Merge:
         self._closed = threading.Event()
         self._bug: BaseException | None = None
         self._given: list[Event] = []
-        self._moved = time.monotonic()  # when something last came out
-        # Set when a host has ended, when workers of one have (so the run's end may be near), and when this is closed.
+        self._moved = time.monotonic()  # when an event was last taken
+        # Set when a host or workers of one have ended (so the run's end may be near), and when this is closed.
         self.stirred = threading.Event()
         self.offsets: dict[str, dict[str, int]] = {host: {} for host in self._queues}
         self.ended: dict[str, Mapping[str, Any] | None] = {}
-        self.broken: set[str] = set()  # hosts whose streams are being opened again
+        self.broken: set[str] = set()  # hosts whose streams are being reopened
         for queue in self._queues.values():
             threading.Thread(target=self._read, args=(queue,), name=f"logs {queue.host}", daemon=True).start()
 
@@ -138,11 +137,11 @@ class Merge:
 
     @property
     def done(self) -> bool:
-        """Whether every host has ended or was given up, and all of it was handed out."""
+        """Whether every host has ended or was given up, and all its events were returned."""
         return all(queue.done and not queue.events for queue in self._queues.values())
 
     def give_up(self, host: str) -> bool:
-        """Wait for a host no more; what it has sent is still handed out. Whether it was waited for."""
+        """Stop waiting for a host, but keep what it has sent; return whether it was still being waited for."""
         with self._lock:
             queue = self._queues[host]
             waited, queue.done, queue.in_past = not queue.done, True, False
@@ -155,7 +154,7 @@ class Merge:
         return [host for host, queue in list(self._queues.items()) if not queue.done]
 
     def close(self) -> None:
-        """Read no more. A thread that waits for its host ends with the host's connection."""
+        """Stop reading. A thread blocked on its host ends with the host's connection."""
         self._closed.set()
         self.stirred.set()
         with self._lock:
@@ -166,9 +165,10 @@ class Merge:
             self._arrived.notify_all()
 
     def batch(self, timeout: float | None = None) -> list[Event]:
-        """The events that can be shown now; waits at most ``timeout`` seconds for one. Empty then, or when all is done.
+        """Return the events that can be shown now, waiting at most ``timeout`` seconds for one.
 
-        Asking for the next batch says that the last one was shown: only then ``offsets`` moves past it.
+        The result is empty after that time, or when everything is done. Calling this again confirms that the last batch
+        was shown: only then does ``offsets`` move past it.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._note_shown()
@@ -186,7 +186,7 @@ class Merge:
         return events
 
     def _wait(self, left: float | None) -> None:
-        """Wait for an arrival; when a silent host has held back the others for long enough, let them pass."""
+        """Wait for an arrival; if a silent host has held back the others for long enough, let them pass."""
         if not (self._follow and any(queue.in_past for queue in self._queues.values())):
             self._arrived.wait(left)
             return
@@ -199,7 +199,7 @@ class Merge:
         self._moved = time.monotonic()
 
     def _collect(self) -> list[Event]:
-        """Take the events that are due: past frames by time, as far as every host in its past has its next one."""
+        """Take the events that are due: past frames by time, as long as every host with past lines has a next one."""
         taken: list[Event] = []
         past = [queue for queue in self._queues.values() if queue.in_past]
         while past and len(taken) < BATCH and all(queue.events for queue in past):
@@ -233,7 +233,7 @@ class Merge:
                 self.offsets[event.host].update(_offsets_after(event.frame))
         self._given = []
 
-    # A host's thread
+    # The methods below run in a host's thread.
 
     def _read(self, queue: _HostQueue) -> None:
         attempt, reported = 0, False
@@ -244,7 +244,7 @@ class Merge:
                     return
                 attempt = 0 if came else attempt + 1
                 delay = self._retry(attempt, error)
-                if came or not reported or delay is None:  # a break is told once, not with every attempt to mend it
+                if came or not reported or delay is None:  # report a break once, not at every retry
                     self._put(queue, StreamBroken(host=queue.host, error=error, retry=delay), done=delay is None)
                 reported = True
                 if delay is None or self._closed.wait(delay):
@@ -255,14 +255,14 @@ class Merge:
                 self._arrived.notify()
 
     def _read_once(self, queue: _HostQueue) -> tuple[ClusterddpError | None, bool]:
-        """Read the stream to its end, or its break; and whether anything of the run's output came."""
+        """Read the stream until it ends or breaks; return the error, and whether any of the run's output arrived."""
         came = False
         try:
             for frame in self._open(queue.host, Position(offsets=dict(queue.offsets), caught_up=queue.caught_up)):
                 if frame.header.get("kind") == "end":
                     self._put(queue, StreamEnded(host=queue.host, ended=json.loads(frame.body)["ended"]), done=True)
                     return None, came
-                if "exited" in frame.header:  # for nobody who shows lines
+                if "exited" in frame.header:  # not a line: only a hint that workers exited
                     self.stirred.set()
                     continue
                 offsets = _offsets_after(frame)
@@ -292,13 +292,13 @@ class Merge:
 
 
 def _next_time(queue: _HostQueue) -> int:
-    """The time of a host's next frame; what has none comes at once."""
+    """Return the time of a host's next frame; frames without a time come first."""
     event = queue.events[0]
     return int(event.frame.header.get("time") or 0) if isinstance(event, FrameArrived) else 0
 
 
 def _offsets_after(frame: Frame) -> Mapping[str, int]:
-    """The next offsets after a frame, of the files it speaks of."""
+    """Return the offsets after a frame, for the files in it."""
     header = frame.header
     offsets: Mapping[str, int] = header.get("offsets") or {}
     return offsets_after(frame) if "file" in header else offsets

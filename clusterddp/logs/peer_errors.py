@@ -1,7 +1,8 @@
-"""What torch prints beside our labels on a terminal: its own rank before each line, and tracebacks of lost peers. Pure.
+"""Hide noise of torch on a terminal: its own rank before each line, and tracebacks of lost peers. Pure.
 
 When one rank ends, each of the others raises "Connection closed by peer" in a collective, with a traceback that tells
-nothing about the cause. On a terminal such a traceback is one line. One that comes in several pieces is shown whole.
+nothing about the cause. On a terminal such a traceback becomes one line. One that arrives in several pieces is shown in
+full.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ _CLOSED = re.compile(rb"(?i)connection (was )?(likely )?(closed|reset)|remote pr
 
 
 def without_rank(rank: int | None, text: bytes) -> bytes:
-    """Lines without torch's ``[rank3]:`` before them, where that is the rank whose lines they are."""
+    """Remove torch's ``[rank3]:`` before each line if that is the rank whose lines they are."""
     if rank is None or b"[rank" not in text:
         return text
     return re.sub(rb"(?m)^\[rank%d\]:(?: |(?=\[)|$)" % rank, b"", text)
 
 
 def folded(text: bytes) -> bytes:
-    """Lines with each traceback of a lost peer as one line: its exception, and how many lines it has."""
-    if b"Traceback" not in text:  # with the space that follows it the search takes 8 times as long
+    """Replace each traceback of a lost peer by one line: its exception, and its number of lines."""
+    if b"Traceback" not in text:  # searching with the following space as well takes 8 times as long
         return text
     return _TRACEBACK.sub(_folded, text)
 

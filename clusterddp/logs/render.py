@@ -1,7 +1,6 @@
-"""Frames to bytes for a file or a pipe: labelled text, or JSON. Pure: nothing is written here.
+"""Render frames as bytes for a file or a pipe: labelled text, or JSON. Pure: nothing is written here.
 
-Bulk output is labelled a chunk at a time; lines are looked at one by one only where something in them asks
-for it.
+Bulk output is labelled a chunk at a time; lines are examined one by one only if something in the chunk requires it.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_HELD = 32 << 20  # bytes of unfinished lines and redraws of one host
 _NEWLINE = 10
-INDEX_STEP_MS = 100.0  # a supervisor notes sizes this often: a line may be so much older than its time
+INDEX_STEP_MS = 100.0  # how often a supervisor records file sizes: a line may be this much older than its time
 
 
 def timestamp(time_ns: int | None) -> str:
-    """A time as ``-t`` shows it: local, to the millisecond, with its zone, as ``--since`` takes it."""
+    """Format a time as ``-t`` shows it: local, in milliseconds, with its zone, as ``--since`` accepts it."""
     if time_ns is None:
         return "-"
     return datetime.fromtimestamp(time_ns / 1e9).astimezone().isoformat(timespec="milliseconds")
@@ -44,21 +43,21 @@ class FrameReader(ABC, Generic[T]):
     """Base class: splits frames into spans by file; a subclass renders a span.
 
     Attributes:
-        notices: Messages for the user; who shows them removes them.
+        notices: Messages for the user; the caller that shows them removes them.
     """
 
     def __init__(self) -> None:
         self.notices: list[str] = []
         self.views: dict[tuple[str, str], FileView] = {}
         self.hellos: dict[str, Mapping[str, Any]] = {}  # host → its hello
-        self._came: dict[str, int] = {}  # host → bytes since it was last looked how much of its lines is held
+        self._came: dict[str, int] = {}  # host → bytes received since its held lines were last measured
 
     @abstractmethod
     def render(self, view: FileView, span: Span) -> T:
         """Render one span."""
 
     def spans(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
-        """The whole lines that a frame brings, as spans."""
+        """Return the whole lines in a frame, as spans."""
         header = frame.header
         if "pieces" in header:
             return self.spans_of_pieces(host, frame)
@@ -71,7 +70,7 @@ class FrameReader(ABC, Generic[T]):
         return []
 
     def spans_of_pieces(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
-        """The whole lines that a frame with lines of both streams of a worker brings."""
+        """Return the whole lines in a frame that holds lines of both streams of a worker."""
         return [span for part in parts(frame) for span in self._spans_of_file(host, part)]
 
     def _spans_of_file(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
@@ -85,13 +84,13 @@ class FrameReader(ABC, Generic[T]):
             found.append(Span(header["offset"] - dropped, b"", header.get("time"), dropped))
         spans = [(view, span) for span in found]
         came = self._came[host] = self._came.get(host, 0) + len(frame.body)
-        if came >= MOST_HELD // 2:  # before, no more can have been added to what was held then
+        if came >= MOST_HELD // 2:  # until then, the held lines cannot have grown by more than this
             self._came[host] = 0
             spans.extend(self._cut_where_much_is_held(host))
         return spans
 
     def _cut_where_much_is_held(self, host: str) -> Iterator[tuple[FileView, Span]]:
-        """The beginnings of a host's unfinished lines, where it has sent so many that they are held no longer."""
+        """If a host's unfinished lines take too much memory, yield what has arrived of them."""
         views = [view for view in self.views.values() if view.host == host]
         if sum(view.splitter.held for view in views) > MOST_HELD // 2:
             for view in views:
@@ -99,14 +98,14 @@ class FrameReader(ABC, Generic[T]):
                     yield view, span
 
     def view_of(self, host: str, header: Mapping[str, Any]) -> FileView:
-        """The state of showing the file that a header names."""
+        """Return the state of showing the file that a header names."""
         view = self.views.get((host, header["file"]))
         if view is None:
             view = self.views[host, header["file"]] = FileView(host, dict(header))
         return view
 
     def unfinished_spans(self, host: str) -> Iterator[tuple[FileView, Span]]:
-        """The unfinished lines of a host that sends no more."""
+        """Yield the unfinished lines of a host that sends nothing more."""
         for view in [view for view in self.views.values() if view.host == host]:
             for span in view.splitter.close():
                 yield view, span
@@ -119,7 +118,7 @@ class Renderer(FrameReader[bytes]):
     timed = False  # whether it needs the lines' times
 
     def draw(self, events: Iterable[Event]) -> bytes:
-        """What a batch of events adds to the output; what the user must know besides is added to ``notices``."""
+        """Return what a batch of events adds to the output; messages for the user are added to ``notices``."""
         pieces = []
         for event in events:
             if isinstance(event, FrameArrived):
@@ -134,68 +133,68 @@ class Renderer(FrameReader[bytes]):
         return b"".join(pieces)
 
     def feed(self, host: str, frame: Frame) -> bytes:
-        """What a frame adds."""
+        """Return what a frame adds to the output."""
         return b"".join([self.render(view, span) for view, span in self.spans(host, frame)])
 
     def end(self, host: str) -> bytes:
-        """What is left of a host that sends no more; a last line without a newline gets one."""
+        """Return the rest of a host that sends nothing more; a last line without a newline gets one."""
         return b"".join([self.render(view, span) for view, span in self.unfinished_spans(host)])
 
     def fold(self, fold: Fold) -> None:
-        """Show equal lines of several ranks as one from now on; what has no labels goes on as before."""
+        """From now on, show equal lines of several ranks as one; renderers without labels ignore this."""
 
     def wait(self) -> float | None:
-        """Seconds until ``draw`` is to be called though nothing came; None: it need not. Any thread may ask."""
+        """Return the seconds until ``draw`` must be called even without events, or None. Any thread may call it."""
         return None
 
     def late(self) -> bytes:
-        """What was held back and is to be shown now."""
+        """Return held lines that are now due."""
         return b""
 
     def hide(self) -> bytes:
-        """What is held back; and clear what is not to stay, before something else is written to the terminal."""
+        """Return held lines and clear temporary text, before something else is written to the terminal."""
         return b""
 
 
-# Of the sixteen: no red, that is for errors; no dark blue, which black swallows; of the bright ones those that white
-# does not. More ranks than colours share them: who it is stands in the label.
+# From the sixteen colours: no red, which is for errors; no dark blue, unreadable on black; only bright ones that are
+# readable on white. Ranks may share a colour: the label tells them apart.
 _COLOURS = (b"\x1b[36m", b"\x1b[33m", b"\x1b[35m", b"\x1b[32m", b"\x1b[94m", b"\x1b[95m")
 BOLD, _DIM, RESET = b"\x1b[1m", b"\x1b[2m", b"\x1b[0m"
 
 
 class TextRenderer(Renderer):
-    """Labelled text for files and pipes.
+    """Renders labelled text for files and pipes.
 
     Args:
-        timestamps: Every line begins with its time.
-        colour: Labels are in their rank's colour.
+        timestamps: Whether every line begins with its time.
+        colour: Whether labels have their rank's colour.
     """
 
     def __init__(self, *, timestamps: bool = False, colour: bool = False) -> None:
         super().__init__()
         self.timed = timestamps
-        self.reset = RESET if colour else b""  # what ends a line that holds escapes
+        self.reset = RESET if colour else b""  # appended to a line that contains escapes
         self._colour = colour
         self._fold: Fold | None = None
 
     def fold(self, fold: Fold) -> None:
-        """Show equal lines of several ranks as one from now on."""
+        """From now on, show equal lines of several ranks as one."""
         self._fold = fold
 
     def wait(self) -> float | None:
-        """Seconds until a line has been held for long enough; None: there is none."""
+        """Return the seconds until a held line is due; None if no line is held."""
         return self._fold.wait() if self._fold else None
 
     def late(self) -> bytes:
-        """The folded lines whose time is up."""
+        """Return the folded lines that are due."""
         return self.folded(self._fold.due()) if self._fold else b""
 
     def hide(self) -> bytes:
-        """The folded lines."""
+        """Return all folded lines."""
         return self.folded(self._fold.all()) if self._fold else b""
 
     def spans_of_pieces(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
-        """As one span, where they are whole lines of one time: then all are labelled together."""
+        """Return the frame as one span if its pieces are whole lines of one time, so that all are labelled together."""
         header = frame.header
         files = (header, {**header, **header["beside"]})
         if self._fold or header.get("time") != header["beside"].get("time") or not _pieces_are_whole(frame):
@@ -208,11 +207,11 @@ class TextRenderer(Renderer):
         return [(views[0], Span(header["offset"], frame.body, header.get("time")))]
 
     def plain_prefix(self, view: FileView, time: int | None) -> bytes:
-        """What stands before a line, without colour."""
+        """Return the prefix of a line, without colour."""
         return timestamp(time).encode() + b" " + view.label if self.timed else view.label
 
     def prefix(self, view: FileView, time: int | None) -> bytes:
-        """What stands before a line: the label in its rank's colour."""
+        """Return the prefix of a line: the label in its rank's colour."""
         rank = view.header["rank"]
         return self._in_colour(_DIM if rank is None else _COLOURS[rank % len(_COLOURS)], self.plain_prefix(view, time))
 
@@ -220,7 +219,7 @@ class TextRenderer(Renderer):
         return colour + plain[:-1] + RESET + b" " if self._colour else plain
 
     def render(self, view: FileView, span: Span) -> bytes:
-        """One span, labelled."""
+        """Render one span with labels."""
         text = span.data
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n")
@@ -238,26 +237,26 @@ class TextRenderer(Renderer):
         return self.labelled(self.prefix(view, span.time), text)
 
     def shown(self, view: FileView, text: bytes) -> bytes:  # noqa: ARG002 - for subclasses
-        """What is shown of whole lines; of a file or a pipe, all."""
+        """Return the part of whole lines that is shown; in a file or a pipe, all of them."""
         return text
 
     def folded(self, lines: Iterable[HeldLine]) -> bytes:
-        """Lines that were held, each labelled with its ranks."""
+        """Render lines that were held, each labelled with its ranks."""
         return b"".join([self.labelled(self.folded_prefix(line), line.text + b"\n") for line in lines])
 
     def folded_prefix(self, line: HeldLine) -> bytes:
-        """What stands before a line that was held: of several ranks in no rank's colour, with the time of the first."""
+        """Return the prefix of a line that was held; with several ranks it is bold, with the time of the first."""
         if len(line.ranks) < 2:
             return self.prefix(line.view, line.time)
         plain = timestamp(line.time).encode() + b" " + line.label if self.timed else line.label
         return self._in_colour(BOLD, plain)
 
     def lines(self, view: FileView, span: Span) -> list[bytes]:
-        """The lines of a span that has redraws."""
+        """Return the lines of a span that has redraws."""
         return [text for _, _, text in view.splitter.lines_of(span)]
 
     def labelled(self, prefix: bytes, text: bytes) -> bytes:
-        """The prefix before each line; terminal escapes but colour are removed from the text."""
+        """Put the prefix before each line, and remove terminal escapes other than colours from the text."""
         text = clean(text)
         end = self.reset + b"\n" if self.reset and b"\x1b" in text else b"\n"
         return prefix + text[:-1].replace(b"\n", end + prefix) + end
@@ -270,18 +269,18 @@ def _pieces_are_whole(frame: Frame) -> bool:
 
 
 class LineReader(FrameReader["list[LogLine]"]):
-    """Frames to LogLines; what ``run.logs()`` yields."""
+    """Converts frames to LogLines; ``run.logs()`` yields them."""
 
     def feed(self, host: str, frame: Frame) -> list[LogLine]:
-        """The lines that a frame completes."""
+        """Return the lines that a frame completes."""
         return [line for view, span in self.spans(host, frame) for line in self.render(view, span)]
 
     def end(self, host: str) -> list[LogLine]:
-        """What is left of a host that sends no more."""
+        """Return the rest of a host that sends nothing more."""
         return [line for view, span in self.unfinished_spans(host) for line in self.render(view, span)]
 
     def render(self, view: FileView, span: Span) -> list[LogLine]:
-        """One span as lines."""
+        """Convert one span to lines."""
         header, hello = view.header, self.hellos.get(view.host, {})
         gap = [(span.offset, span.offset + span.dropped, b"")] if span.dropped else None
         return [
@@ -305,7 +304,7 @@ class LineReader(FrameReader["list[LogLine]"]):
 
 
 class JsonRenderer(Renderer):
-    """One JSON object a line, with the fields of LogLine."""
+    """Renders one JSON object per line, with the fields of LogLine."""
 
     timed = True
 
@@ -315,7 +314,7 @@ class JsonRenderer(Renderer):
         self._lines.hellos = self.hellos
 
     def render(self, view: FileView, span: Span) -> bytes:
-        """One span as JSON lines."""
+        """Render one span as JSON lines."""
         return "".join([_json(line) for line in self._lines.render(view, span)]).encode()
 
 

@@ -1,4 +1,4 @@
-"""Resuming: the offsets after the lines of an earlier ``logs --json``, or of ``run.logs()``."""
+"""Resume reading: compute the offsets after the lines of an earlier ``logs --json``, or of ``run.logs()``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES = {field.name for field in fields(LogLine)}
 
 
 def places_after(lines: Iterable[LogLine]) -> Offsets:
-    """The offsets after these lines; an attempt's part is ``Selection.start`` for its logs."""
+    """Return the offsets after these lines; the part of one attempt can be used as ``Selection.start``."""
     offsets: Offsets = {}
     for line in lines:
         files = offsets.setdefault(line.attempt, {}).setdefault(line.host, {})
@@ -28,16 +28,16 @@ def places_after(lines: Iterable[LogLine]) -> Offsets:
 
 
 def read_lines(path: Path, run: str) -> Iterator[LogLine]:
-    """The lines that an earlier ``logs --json`` of this run wrote to a file; one that was cut is left out.
+    """Yield the lines that an earlier ``logs --json`` of this run wrote to a file, without a truncated one.
 
     Raises:
-        UsageError: a line is none, or another run's.
+        UsageError: A line is invalid, or belongs to another run.
     """
     with path.open("rb") as file:
         for number, text in enumerate(file, 1):
             if text[-1:] != b"\n":
                 return
-            whole = text[max(0, text.rfind(b'{"time":')) :]  # what was appended stands behind a line that was cut
+            whole = text[max(0, text.rfind(b'{"time":')) :]  # appended output may follow a truncated line
             try:
                 line = _decode(whole)
             except (ValueError, TypeError):
@@ -49,7 +49,7 @@ def read_lines(path: Path, run: str) -> Iterator[LogLine]:
 
 
 def _decode(text: bytes) -> LogLine:
-    """The line of one JSON object; raises ValueError or TypeError where it is none."""
+    """Decode the line in one JSON object; raise ValueError or TypeError if it is invalid."""
     value = parse_json(text)
     checked = Fields(value)
     for name in ("run", "host", "stream"):

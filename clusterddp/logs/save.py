@@ -1,10 +1,10 @@
-"""Every worker's output as files in a folder of the user's: raw bytes, at the offsets they have on the hosts.
+"""Save every worker's output to files in a folder of the user's: raw bytes, at the same offsets as on the hosts.
 
     <folder>/run.json                            which run it is
     <folder>/<attempt>.<start>/rank3-gpu01-1.out  rank 3, on gpu01 as local rank 1
     <folder>/<attempt>/agent-gpu01.out            torchrun's own
 
-A second time goes on where the files end. What the log limit took is a hole, unless an earlier save has it.
+Saving again continues where the files end. Output removed by the log limit is a hole, unless an earlier save has it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _WORKER = re.compile(r"(\d+)\.(\d+)/(?:rank\d+|unknown)-(.+)-(\d+)\.(out|err)")
 _AGENT = re.compile(r"(\d+)/agent-(.+)\.out")
 _MARK = "run.json"
-_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe in its place is not waited for
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # O_NONBLOCK: do not block on a pipe with the file's name
 _IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR)
 
 Key = tuple[int, str, str]  # attempt, host, file in the spool
@@ -48,12 +48,11 @@ class Saver:
     """Writes the frames of one run's logs to a folder.
 
     Args:
-        folder: Made (0700) when missing.
-        run: The run id.
+        folder: Created with mode 0700 if missing.
 
     Raises:
-        RunError: the folder holds another run's output.
-        OSError: it cannot be written.
+        RunError: The folder holds another run's output.
+        OSError: The folder cannot be written.
     """
 
     def __init__(self, folder: Path, run: str) -> None:
@@ -90,23 +89,23 @@ class Saver:
         self._write(_MARK, json.dumps({"run": run}).encode() + b"\n", 0)
 
     def _claimed(self) -> str | None:
-        """The run whose output the folder holds, by its own record; None where it has none."""
+        """Return the run whose output the folder holds, according to its ``run.json``; None without a valid one."""
         try:
             handle = os.open(_MARK, os.O_RDONLY | _FILE, dir_fd=self._root)
-        except OSError:  # it says nothing
+        except OSError:  # no readable record
             return None
         with os.fdopen(handle, "rb") as file:
             return _run_of(file.read(1 << 16)) if stat.S_ISREG(os.fstat(handle).st_mode) else None
 
     def offsets(self) -> Offsets:
-        """Where each file goes on."""
+        """Return the offset at which each file continues."""
         offsets: Offsets = {}
         for (attempt, host, file), name in self._files.items():
             offsets.setdefault(attempt, {}).setdefault(host, {})[file] = (self.folder / name).lstat().st_size
         return offsets
 
     def save(self, events: Iterable[Event]) -> None:
-        """Write what a batch of events brings."""
+        """Write the output in a batch of events."""
         for event in events:
             if isinstance(event, FrameArrived):
                 self._take(event.host, event.frame)
@@ -130,7 +129,7 @@ class Saver:
         self.touched.add(name)
 
     def _write(self, name: str, data: bytes, offset: int) -> None:
-        """Write into a file of the folder, and make it, with a folder of its own; no link there is followed."""
+        """Write into a file of the folder, creating it and its parent folder as needed; links are not followed."""
         try:
             handle = self._opened(name)
             try:
@@ -165,7 +164,7 @@ class Saver:
         return handle
 
     def summary(self) -> str:
-        """What was written, for the user."""
+        """Return a message for the user about what was written."""
         count = len(self.touched)
         return f"{counted(self.written, 'byte')} written to {counted(count, 'file')} in {self.folder}"
 
@@ -182,5 +181,5 @@ def _name(key: Key, header: Mapping[str, Any]) -> str:
 def _run_of(data: bytes) -> str | None:
     try:
         return Fields(parse_json(data)).text("run")
-    except ValueError:  # it is no record of ours
+    except ValueError:  # not a record that we wrote
         return None

@@ -1,7 +1,7 @@
-"""Log lines on a terminal: at the bottom is the line that is being written.
+"""Show log lines on a terminal, with the line that is still being written at the bottom.
 
-One unfinished line is shown at a time, the latest, cut to the width; it is cleared before anything else is
-written, so no rank's text is ever glued to another's.
+Only the latest unfinished line is shown, cut to the terminal's width. It is cleared before anything else is written, so
+one rank's text is never joined to another's.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _CLEAR = b"\r\x1b[K"
 
 
 class TerminalRenderer(TextRenderer):
-    """Labelled text for a terminal.
+    """Renders labelled text for a terminal.
 
     Args:
-        width: Tells how many columns there are.
+        width: Returns the number of columns.
         colour: Whether labels are coloured (not with ``NO_COLOR``).
-        timestamps: As TextRenderer's.
-        whole: Tracebacks of lost peers are shown whole, else as a line each.
+        timestamps: Whether every line begins with its time.
+        whole: Whether tracebacks of lost peers are shown in full, instead of one line each.
     """
 
     partials = True
@@ -51,7 +51,7 @@ class TerminalRenderer(TextRenderer):
         self._drawn = b""
 
     def feed(self, host: str, frame: Frame) -> bytes:
-        """What a frame adds: lines above the bottom, and the bottom anew."""
+        """Return what a frame adds: lines above the bottom line, and the bottom line redrawn."""
         lines = super().feed(host, frame)
         view = self.views.get((host, frame.header.get("file", "")))
         if view is not None and view.splitter.unfinished():
@@ -59,24 +59,24 @@ class TerminalRenderer(TextRenderer):
         return self._draw(lines)
 
     def end(self, host: str) -> bytes:
-        """What is left of a host that sends no more."""
+        """Return the rest of a host that sends nothing more."""
         return self._draw(super().end(host))
 
     def hide(self) -> bytes:
-        """Clear the bottom, and show the folded lines."""
+        """Clear the bottom line, and return the folded lines."""
         return self._clear() + super().hide()
 
     def late(self) -> bytes:
-        """The folded lines whose time is up, above the bottom."""
+        """Return the folded lines that are due, above the bottom line."""
         lines = super().late()
         return self._draw(lines) if lines else b""
 
     def lines(self, view: FileView, span: Span) -> list[bytes]:
-        """The lines only: redraws show at the bottom."""
+        """Return only the lines: redraws are shown at the bottom."""
         return [text for _, _, text in view.splitter.lines_of(span, None)]
 
     def shown(self, view: FileView, text: bytes) -> bytes:
-        """Whole lines without what our labels say already, and with tracebacks of lost peers folded."""
+        """Remove ranks that our labels already show, and fold tracebacks of lost peers."""
         text = without_rank(view.header["rank"], text)
         return text if self._whole else folded(text)
 
@@ -104,7 +104,7 @@ class TerminalRenderer(TextRenderer):
 
 
 def fitted(text: bytes, width: int) -> bytes:
-    """As much of a line as fits; escapes take no room."""
+    """Cut a line to the width; escapes take no columns."""
     kept, room, escape = [], width, False
     for character in text.decode(errors="replace").replace("\t", " "):
         escape = escape or character == "\x1b"

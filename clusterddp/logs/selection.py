@@ -1,4 +1,4 @@
-"""Which lines are wanted, as the operation ``tail`` on a host is asked for them."""
+"""Select log lines: the arguments of the operation ``tail`` on a host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STREAMS = ("out", "err", "both")
 
 
 class Words(TypedDict, total=False):
-    """Which lines, by the options of `logs`: as text like there, or as values."""
+    """A selection as keywords named like the options of `logs`, with text as on the command line or with values."""
 
     rank: str | int | Iterable[int]
     host: str
@@ -31,10 +31,10 @@ class Words(TypedDict, total=False):
 
 
 def ranks(value: object) -> tuple[int, ...] | None:
-    """``0,2-5`` → (0, 2, 3, 4, 5); a number, or several, are taken as they are; ``all`` → None.
+    """Parse ranks: ``0,2-5`` → (0, 2, 3, 4, 5); a number or several are taken as they are; ``all`` → None.
 
     Raises:
-        UsageError: it is no list of ranks.
+        UsageError: The value is not a list of ranks.
     """
     if value is None or value == "all":
         return None
@@ -49,10 +49,10 @@ def ranks(value: object) -> tuple[int, ...] | None:
 
 
 def moment(value: Any, now_ns: int) -> int:
-    """Ns since the epoch from a duration before ``now_ns`` (``10m``), an ISO date, or a number of ns.
+    """Return ns since the epoch for a duration before ``now_ns`` (``10m``), an ISO date, or a number of ns.
 
     Raises:
-        UsageError: it is no time.
+        UsageError: The value is not a time.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -66,15 +66,15 @@ def moment(value: Any, now_ns: int) -> int:
 
 
 def selected_by(words: Words, hosts: Iterable[str] | None, now_ns: int) -> Selection:
-    """The selection that the words mean.
+    """Build a Selection from keywords.
 
     Args:
-        words: As the options of `logs`; ``host`` apart.
+        words: Named like the options of `logs`; the value of ``host`` is ignored in favour of ``hosts``.
         hosts: The hosts that ``host`` matches; None for all.
-        now_ns: What a duration ago is counted from, ns since the epoch.
+        now_ns: The time that a duration ago is subtracted from, in ns since the epoch.
 
     Raises:
-        UsageError: a word is no option, or a value cannot be meant; says which.
+        UsageError: A keyword is unknown, or a value is invalid; the message names it.
     """
     unknown = sorted(set(words) - set(Words.__annotations__))
     if unknown:
@@ -94,7 +94,7 @@ def selected_by(words: Words, hosts: Iterable[str] | None, now_ns: int) -> Selec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Position:
-    """How far a host's files were read: the next offset of each; ``caught_up``: its past is complete."""
+    """How far a host's files were read: the next offset of each; ``caught_up``: all past lines were read."""
 
     offsets: Mapping[str, int] = field(default_factory=dict)
     caught_up: bool = False
@@ -102,26 +102,26 @@ class Position:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """The lines wanted of every host.
+    """Which lines to read from every host.
 
     Attributes:
         hosts: Names of hosts; None for all.
         ranks: Global ranks; None for all.
         stream: ``out``, ``err`` or ``both``.
-        agent: Whether the agents' own output is wanted too; None: where no ranks are chosen.
-        teardown: Of it, also the lines that follow a signal of ours or torchrun's own end of its workers.
-        follow: Go on until the run has ended.
-        since_ns: Lines of this time and later; ns by the operator's clock.
-        until_ns: Lines of this time and earlier.
+        agent: Whether to include the agents' own output; None: only if no ranks are chosen.
+        teardown: Whether that includes lines after a signal from clusterddp or after torchrun ended its own workers.
+        follow: Continue until the run has ended.
+        since_ns: Only lines of this time or later; ns by the operator's clock.
+        until_ns: Only lines of this time or earlier.
         grep: A regular expression; only lines that match.
-        tail: Only so many last lines of each worker.
-        timed: Lines carry their time (costs a tenth of a second while following).
-        partials: Unfinished lines too.
-        ordered: stdout and stderr of a worker in the order in which they were written; else each by itself.
-        start: Where to go on: host → file → offset; a file not named is read from its start. See ``resume.py``.
+        tail: Only this many last lines of each worker.
+        timed: Lines have their time (while following, this delays them by a tenth of a second).
+        partials: Include unfinished lines.
+        ordered: stdout and stderr of a worker in the order they were written; otherwise each separately.
+        start: Where to continue: host → file → offset; a file not named is read from its start. See ``resume.py``.
 
     Raises:
-        UsageError: a value cannot be meant.
+        UsageError: A value is invalid.
     """
 
     hosts: tuple[str, ...] | None = None
@@ -150,11 +150,11 @@ class Selection:
             raise UsageError(f"--grep {self.grep}: {error}", remedy="write a Python regular expression") from error
 
     def resume_position(self, host: str, position: Position) -> Position:
-        """The position at which a host's stream is opened: ``start``, overridden by ``position``."""
+        """Return the position at which a host's stream is opened: ``start``, overridden by ``position``."""
         return replace(position, offsets={**self.start.get(host, {}), **position.offsets})
 
     def args(self, spool: str, position: Position | None = None) -> dict[str, Any]:
-        """The arguments of ``tail`` for one spool, from ``position`` on."""
+        """Return the arguments of ``tail`` for one spool, from ``position`` on."""
         at = position or Position()
         return {
             "spool": spool,

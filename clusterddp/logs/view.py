@@ -1,4 +1,4 @@
-"""One file of one host while it is shown: its label, and what has come of it."""
+"""The display state of one file of one host: its label, and its unfinished line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def label_of(host: str, header: Header) -> str:
-    """``[RANK HOST:LOCAL_RANK]``, ``[agent HOST]``, or ``[HOST]`` for what is of no run."""
+    """Return ``[RANK HOST:LOCAL_RANK]``, ``[agent HOST]``, or ``[HOST]`` for output that belongs to no run."""
     if header["local_rank"] is None:
         return f"[agent {host}]" if header["file"] == AGENT_LOG else f"[{host}]"
     rank = "?" if header["rank"] is None else header["rank"]
@@ -20,10 +20,10 @@ def label_of(host: str, header: Header) -> str:
 
 
 class FileView:
-    """The state of showing one file of one host."""
+    """The display state of one file of one host."""
 
     def __init__(self, host: str, header: Header) -> None:
         self.host = host
-        self.header = header  # the latest frame's
+        self.header = header  # the latest frame's header
         self.label = label_of(host, header).encode() + b" "
         self.splitter = LineSplitter()

@@ -1,1 +1,1 @@
-"""A run as the operator sees it: started, followed, judged, stopped."""
+"""Starting, following, judging and stopping a run, as the operator sees it."""

@@ -1,4 +1,4 @@
-"""Letting hosts that did not answer at an elastic run's start join it later, while a terminal follows the run."""
+"""Let hosts that did not answer when an elastic run started join it later, while a terminal follows the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERVAL = 20.0  # seconds between two attempts to reach them
 
 
 class CanJoin(Protocol):
-    """The part of ``Cluster`` that is used here."""
+    """The part of ``Cluster`` that this module uses."""
 
     def join(self, run: Run, hosts: Sequence[str]) -> Any:
         """Let hosts take part in a live run."""
@@ -34,7 +34,7 @@ def joining_late_hosts(
             cluster.join(run, [host])
         except UnreachableError:
             return True
-        except ClusterddpError as error:  # it is there and cannot take part, or the run takes nobody any more
+        except ClusterddpError as error:  # the host answers but cannot take part, or the run takes no more hosts
             if not over.is_set():
                 notify(f"{host} cannot join: {error}")
             return False

@@ -1,6 +1,6 @@
-"""A call repeated in the background for each of several hosts, a thread a host, while a ``with`` block runs.
+"""Repeat a call in the background for each of several hosts, one thread per host, while a ``with`` block runs.
 
-Neither a paused terminal nor another unreachable host delays a host's call.
+A paused terminal or another unreachable host does not delay a host's call.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 def repeated_on_hosts(
     hosts: Iterable[str], call: Callable[[str, threading.Event], bool], *, every: float
 ) -> Iterator[None]:
-    """While the block runs, call ``call(host, over)`` every ``every`` s for each host, until it returns False.
+    """While the block runs, call ``call(host, over)`` every ``every`` seconds for each host, until it returns False.
 
-    Args:
-        hosts: One thread each.
-        call: ``over`` is set when the block has ended.
-        every: Seconds before each call.
+    The first call comes after ``every`` seconds. The event ``over`` is set when the block has ended.
     """
     over = threading.Event()
 

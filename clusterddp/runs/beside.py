@@ -1,4 +1,4 @@
-"""The folders beside a project's workdir on every host: listed, removed."""
+"""List and remove the folders that ``run --workdir NAME`` made beside a project's workdir on the hosts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ _MOST = 1 << 16  # folders of a host
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkdirBeside:
-    """A folder beside the project's workdir: of ``run --workdir NAME``.
+    """A folder that ``run --workdir NAME`` made beside the project's workdir.
 
     Attributes:
-        hosts: The hosts that have it; several where it is one folder that they share.
-        path: Where it is.
-        bytes: What it takes on disk.
-        written: When a file in it was written last, in seconds since the epoch; None where there is none.
-        live: The runs that are live in it: it stays.
+        hosts: The hosts that have the folder; several if they share it.
+        bytes: The disk space it takes.
+        written: When a file in it was last written, in seconds since the epoch; None if it has no file.
+        live: The live runs that use it; while there are any, it is kept.
     """
 
     hosts: tuple[str, ...]
@@ -41,7 +40,7 @@ class WorkdirBeside:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkdirsRemoved:
-    """What became of the folders on one host: those removed, what they took, those kept and why; or its error."""
+    """The result on one host: folders removed, the bytes they took, folders kept with the reason, or an error."""
 
     host: str
     removed: tuple[str, ...] = ()
@@ -56,8 +55,8 @@ def listed(
     project: Project,
     notify: Callable[[str], None],
 ) -> list[WorkdirBeside]:
-    """The folders on all hosts that answer; ``notify`` is told the errors of those that do not."""
-    if not project.known_id:  # it has never had a workdir
+    """Return the folders on all hosts that answer; send the errors of the others to ``notify``."""
+    if not project.known_id:  # the project never had a workdir
         return []
     workdir = project.workdir
 
@@ -97,7 +96,10 @@ def remove(
     folders: Sequence[WorkdirBeside],
     stopped: Sequence[str] = (),
 ) -> dict[str, WorkdirsRemoved]:
-    """Remove folders, each on the first of its hosts; by host. ``stopped``: runs that have been ended just now."""
+    """Remove folders, each on the first of its hosts; return the results by host.
+
+    ``stopped``: runs that were ended just before.
+    """
 
     def one(entry: HostEntry) -> WorkdirsRemoved:
         paths = [folder.path for folder in folders if entry.name == folder.hosts[0]]
@@ -113,10 +115,10 @@ def remove(
 
 
 def what_was_removed(fields: Fields) -> dict[str, Any]:
-    """``removed``, the folders a host has removed, and ``bytes``, the disk space they took."""
+    """Return the folders that a host removed (``removed``) and the disk space they took (``bytes``)."""
     return {"removed": fields.texts("removed"), "bytes": fields.number("bytes")}
 
 
 def paths_with_reasons(fields: Fields, name: str) -> tuple[tuple[str, str], ...]:
-    """The paths that a host has not removed, each with the reason."""
+    """Return the paths that a host did not remove, each with the reason."""
     return tuple((path, why) for path, why in fields.items(name, lambda item: item.texts("item")))

@@ -1,4 +1,4 @@
-"""Which run a command means: by id, prefix, name, or none; and whose runs it may end. Pure."""
+"""Choose the run that a command refers to (by id, prefix, name or none), and decide who may end it. Pure."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ _NAMED = 5  # runs in a message
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requester:
-    """Who gives a command: ``user@machine``, and the id of the project it is given in.
+    """The user who gives a command (``user@machine``), and the id of the project it is given in.
 
-    They own a run that they started or that is the project's: the same person at another machine, or a colleague who
-    shares the project's id, may end it by its name. Any other's run on the same account takes its full id.
+    They own the runs that they started and the runs of their project, and may end those by name: so may the same person
+    at another machine, or a colleague who shares the project's id. To end any other run on the same account, the full
+    id is needed.
     """
 
     operator: str
     project: str | None
 
     def owns(self, view: RunView) -> bool:
-        """Whether they own the run."""
+        """Whether the requester owns the run."""
         return view.record.operator == self.operator or self.shares_project(view)
 
     def shares_project(self, view: RunView) -> bool:
-        """Whether the run is of their project."""
+        """Whether the run belongs to the requester's project."""
         return self.project is not None and view.record.project == self.project
 
 
@@ -47,21 +48,21 @@ def choose_run(
     ending: bool = False,
     notify: Callable[[str], None] = lambda _: None,
 ) -> RunView:
-    """The run that a command means; the one way to choose it, for every command.
+    """Return the run that a command refers to. All commands choose runs with this function.
 
-    An id means its run, whoever started it. A prefix of an id, or a name (its newest), means a run of the requester;
-    where none of theirs matches, and only to read it, any other. Without a reference only runs of this project are
-    meant: the only live one; of several live ones the newest, to read it; else the last, to read it.
+    A full id selects its run, whoever started it. A prefix of an id, or a name (the newest run of that name), selects a
+    run of the requester; only if none matches, and only for reading, any other run. Without a reference, only runs of
+    this project count: the only live one; for reading, the newest of several live ones, or else the last one.
 
     Args:
         found: All runs, oldest first.
         reference: What the user wrote.
         requester: The user.
-        ending: The run is to be ended or changed, not only read.
-        notify: Is told which of several live runs was taken.
+        ending: Whether the command ends or changes the run, rather than only reading it.
+        notify: Receives a line that names the run chosen among several live ones.
 
     Raises:
-        RunError: none is meant, or several.
+        RunError: No run matches, or several do.
     """
     exact = [view for view in found if view.run == reference]
     if exact:
@@ -83,12 +84,12 @@ def choose_run(
 
 
 def array_names(record: RunRecord) -> tuple[str, ...]:
-    """What its array is called: the name of its runs without their indices, and an id; nothing outside an array."""
+    """Return the names of the run's array: its runs' name without the index, and its id; empty outside an array."""
     return ((record.name or "").rpartition(".")[0], record.array) if record.array else ()
 
 
 def array_runs(found: Sequence[RunView], reference: str) -> list[RunView]:
-    """The runs of the newest array of a name, or of an id, by index; none where that is no array."""
+    """Return the runs of the newest array with this name or id, ordered by index; empty if there is no such array."""
     named = [view for view in found if reference in array_names(view.record)]
     newest = [view for view in named if view.record.array == named[-1].record.array]
     return sorted(newest, key=lambda view: (len(view.name), view.name))
@@ -103,7 +104,7 @@ def _job(view: RunView) -> str | None:
 
 
 def _latest(own: Sequence[RunView], others: Sequence[RunView], notify: Callable[[str], None]) -> RunView:
-    """The newest live run of a project, else its last."""
+    """Return the newest live run of a project, or else its last run."""
     live = [view for view in own if view.live]
     if len(live) > 1:
         newest = f"run {_listed(live[-1:])}, the newest of {len(live)} that are live"

@@ -1,4 +1,4 @@
-"""``down``'s cleaning of hosts, and finding processes of runs that have no supervisor."""
+"""Clean hosts for ``down``, and find processes of runs that have no supervisor."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ class Cleaned:
     """What was removed on one host, and what is left there.
 
     Attributes:
-        host: The host.
         spools: How many nodes' spools were removed.
-        bytes: What they and the run dirs took on disk.
+        bytes: Disk space that those and the run dirs took.
         run_dirs: How many run dirs were removed.
         helpers: How many copies of our helper were removed.
-        kept: Ended runs of the project that still have processes, so that their files were kept.
-        workdirs: Workdirs that no run on record speaks of, and the days since the last sync; never removed.
+        kept: Ended runs of the project that still have processes, so their files were kept.
+        workdirs: Workdirs that no recorded run mentions, with the days since the last sync; they are never removed.
         gone: Whether nothing else of ours is left.
         error: Why the host could not be asked.
-        beside: What became of folders beside the workdir, where some were to be removed.
-        environments: What became of environments, where some were to be removed.
+        beside: The result for folders beside the workdir, if any were to be removed.
+        environments: The result for environments, if any were to be removed.
         warm: Whether a warm server was ended.
     """
 
@@ -54,7 +53,7 @@ class Cleaned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Orphans:
-    """Processes of a run on a host without a live supervisor; ``known``: a stop of the run can end them."""
+    """Processes of a run on a host without a live supervisor; ``known``: stopping the run can end them."""
 
     host: str
     run: str
@@ -65,7 +64,7 @@ class Orphans:
 def clean(
     entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: str | None, *, purge: bool
 ) -> list[Cleaned]:
-    """Remove old spools and helpers, or with ``purge`` all ended runs of the project, on every host."""
+    """Remove old spools and helpers on every host, or with ``purge`` all ended runs of the project."""
 
     def one(entry: HostEntry) -> Cleaned:
         args = {"hosts": [entry.name], "project": project, "purge": purge}
@@ -81,7 +80,7 @@ def clean(
 
 
 def warm_servers(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> dict[str, int]:
-    """Bytes of memory of each warm server, by host."""
+    """Return the memory of each warm server in bytes, by host."""
 
     def one(entry: HostEntry) -> int | None:
         kib = host(entry).call("warm_server", {})
@@ -93,7 +92,7 @@ def warm_servers(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]
 
 
 def orphans(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> list[Outcome[list[Orphans]]]:
-    """The processes that ended or lost runs have left, host by host."""
+    """Return, by host, the processes left over from ended or lost runs."""
 
     def one(entry: HostEntry) -> list[Orphans]:
         told = host(entry).call("orphans", {"hosts": [entry.name]})

@@ -1,4 +1,4 @@
-"""What tells two runs apart, by what each wrote down of itself when it started. Pure."""
+"""Compare two runs by the records they wrote when they started. Pure."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CODE, ENVIRONMENT = 6, 4  # letters of a digest that are shown
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """One thing in which two runs differ.
+    """One difference between two runs.
 
     Attributes:
-        subject: What kind of thing: ``code``, ``version``, ``variable``, …
-        name: Which of them, where there are several.
-        a: As it was in the one; None: that run has none, or did not write it down.
-        b: As it was in the other.
+        subject: The kind of thing that differs: ``code``, ``version``, ``variable``, …
+        name: Which one, if there are several of that kind.
+        a: Its value in the first run; None if that run has none or did not record it.
+        b: Its value in the second run.
     """
 
     subject: str
@@ -38,17 +38,17 @@ class Difference:
 
     @property
     def what(self) -> str:
-        """In words: ``version of torch``."""
+        """The difference in words: ``version of torch``."""
         return _WORDS.get(self.subject, "{}").format(self.name) if self.name else self.subject
 
 
 def code_of(record: RunRecord) -> str | None:
-    """The code's digest as it is shown; None where no sync had filled the folder."""
+    """Return the code's digest as shown to users; None if no sync had filled the folder."""
     return record.code[:CODE] or None
 
 
 def environment_of(record: RunRecord) -> str | None:
-    """The environment's digest as it is shown; None: the hosts' own."""
+    """Return the environment's digest as shown to users; None if the run used the hosts' own."""
     return record.environment[:ENVIRONMENT] if record.environment else None
 
 
@@ -59,7 +59,7 @@ def described(record: RunRecord) -> str:
 
 
 def differences(a: RunRecord, b: RunRecord) -> list[Difference]:
-    """What differs between two runs, in a fixed order: code first, then what it ran in, then what it was told."""
+    """Return the differences in a fixed order: code, then the environment it ran in, then its arguments and options."""
     found = [Difference(subject=subject, a=tell(a), b=tell(b)) for subject, tell in _TOLD if tell(a) != tell(b)]
     found += _named("version", a.versions, b.versions)
     found += _named("variable", a.variables, b.variables)
@@ -107,13 +107,13 @@ def _named(subject: str, a: Mapping[str, str | None], b: Mapping[str, str | None
 
 
 def _secrets(a: RunRecord, b: RunRecord) -> list[Difference]:
-    """Secrets that one of them has; their values are nowhere, so nothing is said of those that both have."""
+    """Report secrets that only one run has; values are not recorded, so secrets of both are not compared."""
     names = ({*record.secrets} for record in (a, b))
     return _named("secret", *(dict.fromkeys(found, HIDDEN) for found in names))
 
 
 def _options(record: RunRecord) -> dict[str, str | None]:
-    """What was said on the command line besides script, arguments, variables and name."""
+    """Return the command-line options other than script, arguments, variables and name."""
     given = (record.options or {}).items()
     return {name.replace("_", "-"): _word(value) for name, value in given if name not in _TOLD_ELSEWHERE}
 

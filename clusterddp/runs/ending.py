@@ -1,13 +1,13 @@
-"""Beside the streams of a run: once one has ended, finds out whether the run has, and who need not be waited for.
+"""Watch a followed run: once one stream ends, find out whether the run has ended and which hosts need no waiting for.
 
 A host without power, or behind a network that drops packets, leaves its stream open for half a minute or more. How the
-run ended is known long before: its hosts have judged it and keep it (``verdict.json``). So who has ended is asked, and
-where that tells the run's end, the others' streams are given up: of hosts that the verdict did without at once, of the
-others when they say nothing either. What is left out so is told.
+run ended is known long before that: its hosts have judged it and keep the verdict (``verdict.json``). So this module
+asks the hosts that have ended. If their answers settle how the run ended, it gives up the other streams: those of hosts
+missing from the verdict at once, the others when they are silent too. The user is told which lines may be missing.
 
-Each host is asked for a sign of life as soon as workers of any host have ended, which is before the verdict: so by then
-it is known who says nothing. Where the hosts that answer cannot tell how the run ended, a silent one may: only its
-connection may be dead, and it is asked over a new one.
+Each host is pinged as soon as workers of any host have ended. That is before the verdict, so by then it is known which
+hosts are silent. If the hosts that answer cannot tell how the run ended, a silent one may be able to: perhaps only its
+connection is dead, so it is asked over a new one.
 """
 
 from __future__ import annotations
@@ -29,57 +29,51 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_view import RunView
 
     class Followed(Protocol):
-        """The part of a ``Run`` that is used here."""
+        """The part of ``Run`` that this module uses."""
 
         id: str
         attempt: int
 
         @property
         def hosts(self) -> set[str]:
-            """Every host that may have a part in it."""
+            """Every host that may take part in the run."""
 
         def view(
             self, hosts: Container[str] | None = None, *, brief: bool = False, quiet: bool = False, patience: float
         ) -> RunView:
-            """The run as these hosts tell it now."""
+            """Return the run as these hosts report it now."""
 
     class Senders(Protocol):
-        """The part of ``Streams`` that is used here."""
+        """The part of ``Streams`` that this module uses."""
 
         def silence(self, host: str) -> float | None:
-            """Seconds since something last came from who sends a host's lines; None: never."""
+            """Return the seconds since data last came from the machine that sends a host's lines; None if never."""
 
         def wake(self, host: str) -> None:
-            """Ask it for a sign of life."""
+            """Ping the machine that sends the host's lines."""
 
         def drop(self, host: str, reason: str) -> None:
-            """End its connection, so that a new one is made."""
+            """Close its connection, so that a new one is opened."""
 
 
-SILENT = 1.0  # seconds after which a host that was asked for a sign of life, and gave none, counts as silent
-LOOK = 0.2  # seconds between looks, while a host owes a sign of life and from the end of the first stream on
-STOPPED = 2.0  # seconds between two looks after which this process itself was stopped
-LATE = 5.0  # seconds for the lines of a host that lives when another attempt has begun
+SILENT = 1.0  # seconds without an answer to a ping after which a host counts as silent
+LOOK = 0.2  # seconds between checks, while a ping is unanswered and once the first stream has ended
+STOPPED = 2.0  # seconds between two checks from which we conclude that this process itself was suspended
+LATE = 5.0  # seconds to wait for the lines of a responsive host once another attempt has begun
 DEAF_AFTER = 2.0  # seconds after which a silent host whose answer is needed is asked over a new connection
-LOST_AFTER = 30.0  # seconds a silent host is looked for where no verdict is kept, or it may be in a later attempt
+LOST_AFTER = 30.0  # seconds to wait for a silent host if no verdict is kept, or a later attempt may include it
 
 
 class Ending:
-    """Gives up streams of one attempt of a run while the context lasts.
-
-    Args:
-        run: The run, as of that attempt.
-        senders: Who sends its lines.
-        merge: Its streams.
-    """
+    """Gives up streams of one attempt of a run while the context lasts."""
 
     def __init__(self, run: Followed, senders: Senders, merge: Merge) -> None:
         self.run, self.senders, self.merge = run, senders, merge
-        self.given_up: dict[str, float | None] = {}  # host → when something last came from it (epoch), None: never
-        self._silent: set[str] = set()  # of them, those that gave no sign of life
-        self._asked: dict[str, float] = {}  # host → since when it owes a sign of life
-        self._woken: dict[str, float] = {}  # host → when it was last asked for one
-        self._dropped: set[str] = set()  # hosts whose dead connections were ended
+        self.given_up: dict[str, float | None] = {}  # host → when data last came from it (epoch); None: never
+        self._silent: set[str] = set()  # those of them that left a ping unanswered
+        self._asked: dict[str, float] = {}  # host → when its unanswered ping was sent
+        self._woken: dict[str, float] = {}  # host → when it was last pinged
+        self._dropped: set[str] = set()  # hosts whose dead connections were closed
         self._behind_since: float | None = None  # when another attempt was seen
         self._over = threading.Event()
 
@@ -91,7 +85,7 @@ class Ending:
         self._over.set()
 
     def missing_lines(self) -> list[str]:
-        """What to say of lines that were not waited for: which, and how to see them."""
+        """Return a message about lines that were not waited for: which they are, and how to see them."""
         if not self.given_up:
             return []
         names, times = folded_names(sorted(self.given_up)), [time_ for time_ in self.given_up.values() if time_]
@@ -103,22 +97,22 @@ class Ending:
     def _watch(self) -> None:
         while not self.merge.done:
             began, pause = time.monotonic(), LOOK if self._asked or self.merge.ended else None
-            stirred = self.merge.stirred.wait(pause)  # the end of the merge stirs it too
+            stirred = self.merge.stirred.wait(pause)  # closing the merge sets it too
             self.merge.stirred.clear()
             if self._over.is_set():
                 return
-            if pause and time.monotonic() - began > STOPPED:  # we were stopped, and have not read what came meanwhile
+            if pause and time.monotonic() - began > STOPPED:  # we were suspended, with input still unread
                 self._asked.clear()
             waited, ended = self.merge.waited_for, bool(self.merge.ended)
             self._asked = {host: since for host, since in self._asked.items() if host in waited and self._owes(host)}
             self._ask(waited if stirred or ended else list(self._asked))
             silent = [host for host in waited if self._owes(host) >= SILENT]
-            # Right after an end others end too: there is something to look for only where somebody says nothing.
+            # Other hosts end right after the first one: look closer only if a host is silent or nothing happens.
             if waited and ended and (silent or not stirred):
                 self._look(waited, silent)
 
     def _ask(self, hosts: Sequence[str]) -> None:
-        """Ask hosts for a sign of life; who owes one is asked again, but not more often than every look."""
+        """Ping hosts; repeat the ping for those that have not answered, at most once every ``LOOK`` seconds."""
         for host in hosts:
             now = time.monotonic()
             self._asked.setdefault(host, now)
@@ -127,13 +121,13 @@ class Ending:
                 self.senders.wake(host)
 
     def _owes(self, host: str) -> float:
-        """Seconds for which a host has owed a sign of life; 0 where it has given it, or was not asked."""
+        """Return for how many seconds a host has left a ping unanswered; 0 if it answered or was not pinged."""
         now, silence = time.monotonic(), self.senders.silence(host)
         since = self._asked.get(host, now)
         return 0.0 if silence is not None and now - silence > since else now - since
 
     def _look(self, waited: Sequence[str], silent: Sequence[str]) -> None:
-        """Ask who has ended; where they tell the run's end, give up whom it can do without."""
+        """Ask the hosts that have ended; if their answers settle the run's end, give up streams that are not needed."""
         view = self._view(set(self.merge.ended))
         if view and view.attempt > self.run.attempt:
             self._behind_since = self._behind_since or time.monotonic()
@@ -141,7 +135,7 @@ class Ending:
             self._give_up(waited if late else silent, silent)
             return
         if view and not view.live and not (view.kept and view.kept.stands):
-            view = self._view(None)  # another host's verdict may count before it, or the run live there
+            view = self._view(None)  # another host's verdict may take precedence, or the run may be live there
         if view and view.live:
             return
         if view and view.settled and view.kept:
@@ -153,14 +147,14 @@ class Ending:
         self._drop([host for host in silent if host not in lost and self._owes(host) >= DEAF_AFTER])
 
     def _drop(self, hosts: Sequence[str]) -> None:
-        """End connections on which nothing comes, once each: the host may answer on another one."""
+        """Close connections on which nothing arrives, once each: the host may answer on another one."""
         for host in hosts:
             if host not in self._dropped:
                 self._dropped.add(host)
                 self.senders.drop(host, f"no answer for {self._owes(host):.0f} s")
 
     def silent(self) -> set[str]:
-        """Hosts that need not be asked: they gave no sign of life, or have long been out of reach."""
+        """Return the hosts that need not be asked: they left a ping unanswered, or have long been unreachable."""
         broken = {host for host in set(self.merge.broken) if (self.senders.silence(host) or 0.0) > LOST_AFTER}
         return self._silent | broken
 
@@ -175,15 +169,15 @@ class Ending:
     def _view(self, hosts: set[str] | None) -> RunView | None:
         try:
             return view_of(self.run, hosts, self.silent(), brief=True)
-        except ClusterddpError:  # none answers; who follows the streams says so
+        except ClusterddpError:  # no host answers; the code that follows the streams reports it
             return None
 
 
 def view_of(run: Followed, hosts: set[str] | None, silent: set[str], *, brief: bool = False) -> RunView:
-    """The run as its hosts, or these, tell it now; those that are known to be silent are not asked.
+    """Return the run as all its hosts, or the given ones, report it now; hosts known to be silent are not asked.
 
     Raises:
-        ClusterddpError: none answers.
+        ClusterddpError: No host answers.
     """
     asked = (run.hosts if hosts is None else hosts) - silent
     view = run.view(asked, brief=brief, quiet=True, patience=SILENT)
@@ -192,5 +186,5 @@ def view_of(run: Followed, hosts: set[str] | None, silent: set[str], *, brief: b
 
 
 def clock_time(seconds: float) -> str:
-    """A time of day for people, from seconds since the epoch."""
+    """Return the local time of day for display, from seconds since the epoch."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%H:%M:%S")

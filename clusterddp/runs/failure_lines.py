@@ -1,4 +1,4 @@
-"""What the worker that failed first has said of it, as a failed run ends with it: as many lines as matter."""
+"""Extract the lines of the first failed worker's output that explain the failure, shown at the end of a failed run."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _CRASH = re.compile(r"Fatal Python error:|terminate called ")
 
 
 def last_words(run: Run, failure: Failure) -> list[str]:
-    """The lines to show of a failed worker, with a line above them; empty where there are none, or none can be had.
+    """Return the output lines of a failed worker with a heading; empty if there are none or they cannot be read.
 
-    Who was killed from outside has said nothing of it.
+    A worker that was killed from outside printed nothing about it, so nothing is shown for it.
     """
     worker = failure.worker
     if worker.signal in SENT_FROM_OUTSIDE and worker.cause in {SIGNAL, OUT_OF_MEMORY}:
@@ -41,7 +41,7 @@ def last_words(run: Run, failure: Failure) -> list[str]:
         answer = run.reader(failure.host).call("last_words", order, timeout=TIMEOUT)
         with reading_answer(failure.host):
             lines = what_matters(str(answer["text"]))
-    except ClusterddpError:  # it is there no more: the verdict says what is known
+    except ClusterddpError:  # no longer available: the verdict says what is known
         return []
     if not lines:
         return []
@@ -51,9 +51,9 @@ def last_words(run: Run, failure: Failure) -> list[str]:
 
 
 def what_matters(text: str) -> list[str]:
-    """The lines of a worker's stderr that tell how it failed: its last traceback with those it is chained to.
+    """Return the lines of a worker's stderr that explain its failure: the last traceback and those chained to it.
 
-    Without one: from where it crashed, or its last lines.
+    Without a traceback: everything from the crash message on, or the last lines.
     """
     lines = [line.rstrip() for line in text.splitlines()]
     while lines and not lines[-1]:
@@ -69,7 +69,7 @@ def what_matters(text: str) -> list[str]:
 
 
 def shortened(lines: Sequence[str], shows: str) -> list[str]:
-    """Indented lines; where there are many, those in the middle are left out, and ``shows`` says what shows them."""
+    """Indent lines; if there are many, replace the middle with a count and ``shows``, the command that shows all."""
     cut = [cut_in_the_middle(line, WIDEST) for line in lines]
     left_out = len(cut) - FIRST - LAST
     if left_out > 1:

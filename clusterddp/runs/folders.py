@@ -1,4 +1,4 @@
-"""Where a run's workers work on each host, by its record, in words. Pure."""
+"""Describe in words in which folder a run's workers work on each host, from the run's record. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def described(record: RunRecord) -> str:
-    """``/home/alice/clusterddp/toy-4f1c``; where hosts differ, which have which. Empty where it is not known."""
+    """Return the folder, such as ``/home/alice/clusterddp/toy-4f1c``; if hosts differ, each with its hosts.
+
+    Empty if it is not known.
+    """
     hosts: dict[str, list[str]] = {}
     for host, path in record.workdirs.items():
         hosts.setdefault(path, []).append(host)
@@ -21,5 +24,5 @@ def described(record: RunRecord) -> str:
 
 
 def beside(record: RunRecord) -> str:
-    """What tells its folder from the project's own: ``@exp1``; empty for the project's own."""
+    """Return what distinguishes the run's folder from the project's own: ``@exp1``; empty for the project's own."""
     return f"@{record.workdir}" if record.workdir else ""

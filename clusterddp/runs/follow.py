@@ -1,4 +1,4 @@
-"""Following a run: its log events as they come, then its verdict."""
+"""Follow a run: pass on its log events as they arrive, then return its verdict."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ if TYPE_CHECKING:
     from clusterddp.runs.streams import Streams
     from clusterddp.runs.verdict_lines import Verdict
 
-ASK = 0.2  # seconds between questions how the run ended, once all streams have
+ASK = 0.2  # seconds between queries for the run's end, once all streams have ended
 GATHER_LIMIT = 5.0  # seconds for all hosts of another attempt to begin their parts
 SETTLE_LIMIT = 30.0  # seconds for the hosts' exit records after their logs have ended
 
 
 class Follower:
-    """One run being followed.
+    """Follows one run.
 
     Args:
-        run: The run.
-        selection: Which lines.
         on_events: Takes each batch of events.
-        tell: Takes what befalls the run: the name of an event (``lost``, ``relaunched``) and a line.
-        wait: Seconds until ``on_events`` is to be called though nothing came, with no events; None: it need not.
+        tell: Receives notable events of the run: an event name (``lost``, ``relaunched``) and a line.
+        wait: Returns the seconds until ``on_events`` must be called even without events (then with none); None: no
+            need.
     """
 
     def __init__(
@@ -47,13 +46,13 @@ class Follower:
     ) -> None:
         self.run, self.selection, self.on_events, self.tell, self.wait = run, selection, on_events, tell, wait
         self._merge: Merge | None = None
-        self._silent: set[str] = set()  # hosts that are known to say nothing
-        self._unheard = False  # whether it was told that no host can be heard
+        self._silent: set[str] = set()  # hosts that are known not to answer
+        self._unheard = False  # whether it was reported that no host answers
 
     def follow(self) -> Verdict | None:
-        """Until every host has ended or is lost; then the verdict, or None while the run goes on or was only read.
+        """Follow until every host has ended or is lost, and on through later attempts; then return the verdict.
 
-        When another attempt follows, on to that.
+        Returns None if the run goes on, or if the selection does not follow.
         """
         while True:
             streams, hosts = self.run.tail(self.selection), self.run.selected(self.selection)
@@ -74,11 +73,11 @@ class Follower:
             self.run = self.run.at(view).begun(lambda _line: None)
             for host in sorted(lost):
                 self.tell("lost", f"{host} is lost")
-            if self.run.spools:  # else it ended before
+            if self.run.spools:  # otherwise it ended before it began
                 self.tell("relaunched", f"attempt {self.run.attempt} on {folded_names(self.run.record.hosts)}")
 
     def _show(self, merge: Merge, streams: Streams) -> None:
-        """All that comes, until all hosts have ended or are given up."""
+        """Pass on all events until every host has ended or is given up."""
         while not merge.done:
             wait = self.wait()
             events = merge.batch(wait)
@@ -90,7 +89,7 @@ class Follower:
             self.on_events([])
 
     def _note_broken(self, merge: Merge, streams: Streams) -> None:
-        """Say it, once, when the streams of all hosts are broken: then nobody can tell how the run goes on."""
+        """Report once that the streams of all hosts are broken: how the run goes on is then unknown here."""
         waited = merge.waited_for
         if not waited or not merge.broken.issuperset(waited):
             self._unheard = False
@@ -104,13 +103,13 @@ class Follower:
             )
 
     def _retry(self, attempt: int, error: ClusterddpError) -> float | None:
-        """Seconds until a broken stream is opened again, None for never: without end in a follow (runs/ending.py)."""
+        """Return the seconds before a broken stream is reopened; None: never. A follow retries without limit."""
         return backoff(attempt, error) if self.selection.follow else brief_backoff(attempt, error)
 
     def _wait_for_end(self) -> RunView:
         """Wait, after the logs have ended, for the hosts' exit records or for another attempt.
 
-        Until then, hosts that have not reported their end are not asked: they may not answer at all.
+        Until then, hosts that have not reported their end are not asked, because they may not answer at all.
         """
         deadline = time.monotonic() + SETTLE_LIMIT
         ended = set(self._merge.ended) if self._merge else set()
@@ -124,18 +123,18 @@ class Follower:
                     continue
                 began = began or time.monotonic()
                 if all(self.run.at(view).spools.values()) or time.monotonic() - began > GATHER_LIMIT:
-                    return view  # who is not there yet, or does not answer, is looked for while the others are shown
+                    return view  # hosts that are missing or silent are retried while the others are shown
             if view and not view.live:
                 view = self._view(None, patient=not late)
             if view and not view.live and (late or view.settled or not ended & set(view.silent)):
-                return view  # who has told us its end and is silent now answers again, or it is lost after all
-            managed = view and view.job  # it is over when the workload manager says so
+                return view  # else a host that reported its end is silent: it answers again, or is lost
+            managed = view and view.job  # a managed job is over when the workload manager says so
             if view and late and not managed and view.state() != "queued" and self.selection.hosts is None:
                 return view
             time.sleep(ASK)
 
     def _view(self, hosts: set[str] | None, *, patient: bool) -> RunView | None:
-        """The run as its hosts, or these, tell it; with ``patient`` None instead of an error when none answers."""
+        """Return the run as the hosts report it; with ``patient``, None instead of an error if none answers."""
         try:
             return view_of(self.run, hosts, self._silent)
         except ClusterddpError:

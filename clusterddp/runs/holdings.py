@@ -1,4 +1,4 @@
-"""What hosts hold of ours in this account, and its removal: for ``down --everything``, and what ``down`` leaves."""
+"""List and remove all that clusterddp holds in this account on hosts, for ``down`` and ``down --everything``."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ class WorkdirHeld:
     """A workdir on a host.
 
     Attributes:
-        path: Where it is.
-        ident: The random word of it, the same on all hosts that share it.
-        bytes: What it takes on disk.
-        own: How many of its files no sync has put there as they are now.
-        own_bytes: Their size.
-        largest: The largest of them.
-        live: The runs that are live in it.
+        ident: Its random identifier, the same on all hosts that share the folder.
+        bytes: The disk space it takes.
+        own: How many of its files are not as a sync left them.
+        own_bytes: The total size of those files.
+        largest: The largest of those files.
+        live: The live runs that use it.
     """
 
     path: str
@@ -47,15 +46,13 @@ class WorkdirHeld:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holdings:
-    """What a host holds of ours in this account, of all projects.
+    """Everything that a host holds of clusterddp in this account, for all projects.
 
     Attributes:
-        host: The host.
-        states: State folders, and what each takes on disk.
-        runs: How many runs are on record there.
-        live: Live runs: id, the project's name, whose it is; empty where the host does not know.
-        workdirs: Workdirs.
-        pushed: Folders outside them that hold files which a push has put there, and how many.
+        states: State folders, with the disk space each takes.
+        runs: How many runs are recorded there.
+        live: Live runs: id, the project's name, owner; an empty text for what the host does not know.
+        pushed: Folders outside the workdirs that hold pushed files, with the number of those files.
         error: Why the host could not be asked.
     """
 
@@ -70,7 +67,7 @@ class Holdings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EverythingRemoved:
-    """What became of a host's holdings: the folders removed, what all took, what stays and why; or its error."""
+    """The result on one host: folders removed, the bytes they took, what stays and why, or an error."""
 
     host: str
     removed: tuple[str, ...] = ()
@@ -80,7 +77,7 @@ class EverythingRemoved:
 
 
 def held(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project) -> list[Holdings]:
-    """What each host holds."""
+    """Return what each host holds."""
 
     def one(entry: HostEntry) -> Holdings:
         told = host(entry).call("holdings", {"workdir": _workdir(entry, project)}, timeout=LIMIT, limit=PATHS)
@@ -100,11 +97,7 @@ def held(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], projec
 
 
 def refuse_live(shown: Sequence[Holdings]) -> None:
-    """Refuse to remove everything while a run lives that needs it.
-
-    Raises:
-        RunError: a run, of any project of this account, is live.
-    """
+    """Refuse to remove everything while any run of this account is live."""
     for host in shown:
         for run, label, _ in host.live:
             of = f" ({label})" if label else ""
@@ -115,7 +108,7 @@ def refuse_live(shown: Sequence[Holdings]) -> None:
 def remove(
     entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project, shown: Sequence[Holdings]
 ) -> list[EverythingRemoved]:
-    """Remove what was shown of each host, and all state folders of this account."""
+    """Remove the listed items of each host, and all state folders of this account."""
     workdirs = {one.host: [[folder.path, folder.ident] for folder in one.workdirs] for one in shown if not one.error}
 
     def one(entry: HostEntry) -> EverythingRemoved:

@@ -1,6 +1,6 @@
-"""Lease renewal for ``--on-disconnect stop``: every host of the run is told that the operator is still there.
+"""Renew the lease of ``--on-disconnect stop``: tell every host of the run that the operator is still connected.
 
-One host that hears it is enough, the supervisors tell each other; they stop the run after 60 s without one.
+It is enough that one host receives it, because the supervisors pass it on; they stop the run after 60 s without one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ ANSWER = 20.0  # seconds for a host to take one
 
 
 def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
-    """While the block runs, renew the run's lease; nothing for a run that outlives its terminal."""
+    """Renew the run's lease while the block runs; do nothing for a run that outlives its terminal."""
 
     def renew(host: str, _: threading.Event) -> bool:
-        with contextlib.suppress(ClusterddpError):  # out of reach; the next renewal tries again
+        with contextlib.suppress(ClusterddpError):  # unreachable; the next renewal tries again
             run.reader(host).call("renew", {"run": run.id, "host": host}, timeout=ANSWER)
         return True
 

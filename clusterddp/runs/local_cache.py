@@ -1,4 +1,4 @@
-"""How the project's runs ended, as it was seen here: ``.clusterddp/verdicts/RUN.json``. It tells when no host does."""
+"""Keep in the project how its runs ended (``.clusterddp/verdicts/RUN.json``), for when no host can report it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MOST = 1000  # runs that are kept; the oldest go
 
 
 class CachedRun(NamedTuple):
-    """What a run wrote down of itself, and how it ended."""
+    """The record that a run wrote when it started, and its verdict."""
 
     record: RunRecord
     verdict: VerdictRecord
 
 
 def note_run(project: Project, record: RunRecord, notify: Callable[[str], None]) -> None:
-    """Note a run that has just started; where the project cannot be written, say so: the run goes on all the same."""
+    """Record a run that has just started; if the project cannot be written, only notify, since the run goes on."""
     try:
         project.record_run(record)
     except UsageError as error:
@@ -44,7 +44,7 @@ def note_run(project: Project, record: RunRecord, notify: Callable[[str], None])
 
 
 def keep(project: Project, view: RunView) -> None:
-    """Keep how a run of the project ended, as it was watched; a project that cannot be written keeps nothing."""
+    """Save the verdict of a watched run of the project; do nothing if the project cannot be written."""
     verdict = view.to_keep()
     if verdict is None or view.record.project != project.known_id:
         return
@@ -56,19 +56,19 @@ def keep(project: Project, view: RunView) -> None:
 
 
 def seen(project: Project, view: RunView) -> RunView:
-    """The view; how its hosts say that it ended is known here from now on."""
+    """Save the verdict that the run's hosts keep, if it is not saved yet; return the view unchanged."""
     if view.kept and not kept(project, view.run):
         keep(project, view)
     return view
 
 
 def knows(project: Project, run: str) -> bool:
-    """Whether there is something to tell of the run, or of any (an empty id), though no host answers."""
+    """Whether the project has data on the run, or with an empty id on any run, to show when no host answers."""
     return bool(kept(project, run) or (not run and begun(project)))
 
 
 def kept(project: Project, run: str = "") -> dict[str, CachedRun]:
-    """What is kept of the runs whose ids begin so, by run id; a damaged file tells of none."""
+    """Return the saved runs whose ids start with ``run``, by id; damaged files are skipped."""
     found = {}
     for path in project_folder.own(project.folder, FOLDER).glob(f"{run}*.json"):
         with contextlib.suppress(OSError, ValueError):
@@ -80,20 +80,20 @@ def kept(project: Project, run: str = "") -> dict[str, CachedRun]:
 
 
 def begun(project: Project) -> list[RunRecord]:
-    """What the project's runs wrote down of themselves, of which a host may still know."""
+    """Return the records of the project's runs that are recent enough for a host to still know them."""
     oldest = time.time_ns() - KEPT_DAYS * 86400 * 10**9
     return [record for record in project.runs() if (record.started or 0) > oldest]
 
 
 def replaced(project: Project, run: str | None) -> frozenset[str]:
-    """The hosts that were off when this user started the run, by its whole id, and whose places spares have."""
+    """Return the hosts that were off when this user started the run (by its full id) and were replaced by spares."""
     if run is None:
         return frozenset()
     return frozenset(name for record in project.runs(own=True) if record.run == run for name in record.replaced)
 
 
 def _age(path: Path) -> float:
-    """Seconds, of which only the order counts; a file that is gone meanwhile is the oldest."""
+    """Return a sort key by age, newest first; a file that has disappeared sorts last."""
     try:
         return -path.stat().st_mtime
     except OSError:

@@ -1,4 +1,4 @@
-"""The job of a workload manager that a run is in, as a view of the run holds it. Pure."""
+"""The state of the workload manager's job that a run is in. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobStatus:
-    """A job.
+    """A job of a workload manager.
 
     Attributes:
-        number: The manager's.
-        word: Its own word for the job's state.
-        state: The same in the words of docs/status.md; an ended one's is how that ends a run whose nodes say nothing.
+        number: The manager's id of the job.
+        word: The manager's name for the job's state.
+        state: The same in the terms of docs/status.md; for an ended job, the run's end if its nodes report nothing.
         over: Whether the job has ended.
         attempt: The run's attempt that the job is in, or waits to begin.
-        reason: Why it waits, in the manager's word.
-        start: When it began, or is expected to; empty where nobody knows.
+        reason: Why it waits, in the manager's own term.
+        start: When it began or is expected to; empty if unknown.
         own: Whether it was submitted for the run, and is to end with it.
     """
 
@@ -31,7 +31,7 @@ class JobStatus:
 
     @property
     def waits(self) -> str:
-        """What it waits for, in a few words; empty once it does not."""
+        """What the job waits for, in a few words; empty if it does not wait."""
         if self.state != "queued":
             return ""
         expected = f", expected to start {self.start.replace('T', ' ')}" if self.start else ""

@@ -1,4 +1,4 @@
-"""What one host tells of the nodes it has of runs: asked, and checked where it enters."""
+"""Ask one host for the nodes of runs it knows, and validate the answer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """Which runs hosts tell of, and how much.
+    """Which runs hosts report, and in how much detail.
 
     Attributes:
-        reference: Those whose ids begin so, or that have this name.
-        project: Those of this project.
-        brief: What a list and a verdict need: no processes, no events but of lost output, no words of failed workers.
+        reference: Only runs whose ids start with this, or that have this name.
+        project: Only runs of this project.
+        brief: Only what a list and a verdict need: no processes, no events except lost output, no output of failed
+            workers.
     """
 
     reference: str | None = None
@@ -31,29 +32,24 @@ class Wanted:
 
 
 ALL, BRIEF = Wanted(), Wanted(brief=True)
-# A login host tells of all nodes, and each of 1,000 nodes has the names of all others: a million names, 100 bytes each.
-# A host that is asked for no run by its id tells of all those that it keeps: thousands in a month.
+# A login host reports all nodes, and each of 1,000 nodes lists all others: a million names of 100 bytes each.
+# A host that is not asked for a certain run reports all runs that it keeps: thousands in a month.
 _OF_MANY, _MOST_OF_MANY = Limit(memory=4 * MEMORY), 4 * MOST_KEPT
 
 
 def nodes_of(
     host: Host, run: str, notify: Callable[[str], None], wanted: Wanted = ALL, *, shared: bool = False
 ) -> list[dict[str, Any]]:
-    """The nodes of the runs whose ids begin so. Damaged ones are left out, and said.
+    """Return the nodes of the runs whose ids start with ``run``; damaged ones are left out, with a line to ``notify``.
 
-    Args:
-        host: Who is asked.
-        run: What the ids begin with.
-        notify: Takes what is left out, a line each.
-        wanted: Which, and how much of them.
-        shared: Nodes of other hosts too, whose files it sees; else it speaks of nobody but itself.
+    With ``shared``, the host also reports nodes of other hosts whose files it sees; otherwise only its own.
 
     Raises:
-        HelperError: the answer is damaged, or speaks of another host or run.
-        UnreachableError: the connection broke.
+        HelperError: The answer is damaged, or is about another host or run.
+        UnreachableError: The connection broke.
     """
     before: Answers = host.memory.get(("runs", run, wanted), NONE)
-    known = {"known": before.digests} if run else {}  # a list of all runs is asked for once
+    known = {"known": before.digests} if run else {}  # a list of all runs is requested only once
     args = {**asdict(wanted), **known, "run": run, "hosts": None if shared else [host.name]}
     limit, most = (_OF_MANY, _MOST_OF_MANY) if shared or not run else (ORDINARY, MOST_KEPT)
     answer = host.call("runs", args, limit=limit)

@@ -1,4 +1,4 @@
-"""Notices beside a run's verdict: output that is missing, why no other attempt follows. Pure."""
+"""Build the notices beside a run's verdict: missing output, why no other attempt follows. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ _NEXT = "attempt "  # begins what an exit record says where another attempt foll
 
 
 def following_notices(nodes: Sequence[Mapping[str, Any]], *, live: bool) -> list[str]:
-    """Why no other attempt follows; or, while the attempt lives, that no majority of hosts can decide on one.
-
-    Args:
-        nodes: The nodes of the last attempt, as their hosts tell them.
-        live: Whether any of them lives.
-    """
+    """Return why no other attempt follows or, with ``live``, that no majority of hosts can decide on one."""
     known = [node["peers"] for node in nodes if node.get("peers")]
     if live and known and not any(peers.get("lead") for peers in known):
         return ["no majority of its hosts reach each other: they wait for it, or for an operator"]
@@ -31,13 +26,9 @@ def following_notices(nodes: Sequence[Mapping[str, Any]], *, live: bool) -> list
 
 
 def copy_notices(run: str, kept: VerdictRecord, nodes: Iterable[Mapping[str, Any]], silent: Sequence[str]) -> list[str]:
-    """What is known now beside the verdict that was kept; it changes neither state nor code.
+    """Return what is known now beyond the kept verdict; it changes neither state nor exit code.
 
-    Args:
-        run: The run's id.
-        kept: The verdict.
-        nodes: The nodes whose hosts answer.
-        silent: Hosts of the run that do not.
+    ``nodes`` are those whose hosts answer; ``silent``, the run's hosts that do not.
     """
     back = [node for node in nodes if node["host"] in kept.missing]
     told = []
@@ -52,13 +43,13 @@ def copy_notices(run: str, kept: VerdictRecord, nodes: Iterable[Mapping[str, Any
 
 
 def output_notices(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """What is missing of the nodes' output, lost to a full disk or to the log limit."""
+    """Return what is missing from the nodes' output because of a full disk or the log limit."""
     for node in nodes:
         yield from _of_output(node)
 
 
 def preload_notices(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Which packages of clusterddp_preload are left out, and why; equal reasons of several hosts as one."""
+    """Return which packages of clusterddp_preload were skipped, and why; hosts with the same reason share a line."""
     hosts: dict[str, list[str]] = {}
     for node in nodes:
         for reason in dict.fromkeys(e["reason"] for e in node.get("events", ()) if e["event"] == "not_preloaded"):
@@ -67,7 +58,7 @@ def preload_notices(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def carried_notices(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """What became of the paths of clusterddp_carry on nodes that were new to an attempt."""
+    """Return the outcome of replicating clusterddp_carry paths to nodes that were new to an attempt."""
     for node in nodes:
         for event in node.get("events", ()):
             if event["event"] == "carried":

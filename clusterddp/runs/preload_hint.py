@@ -1,4 +1,4 @@
-"""Which packages a run's script spent long importing, and what naming them in clusterddp_preload would save."""
+"""Find packages that a script took long to import, and what naming them in clusterddp_preload would save."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _LONGEST = 4096  # characters of that
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlowImports:
-    """What rank 0 spent importing installed packages that a fork server could have imported before."""
+    """The time that rank 0 spent importing installed packages that a fork server could have preloaded."""
 
     modules: tuple[str, ...]
     seconds: float
 
     @property
     def line(self) -> str:
-        """What the user is told."""
+        """The message for the user."""
         names = ", ".join(self.modules)
         spent = f"{self.seconds:.1f} s of each start went into importing {names}"
         return f"{spent}: clusterddp_preload: [{names}] would save that"
 
 
 def slow_imports(nodes: Iterable[Mapping[str, Any]]) -> SlowImports | None:
-    """What the last start of rank 0 has put on record; None where that is nothing."""
+    """Return what rank 0's last start recorded about slow imports; None if nothing."""
     events = [event for node in nodes for event in node.get("events", ()) if event["event"] == "slow_imports"]
     if not events:
         return None
@@ -42,17 +42,17 @@ def slow_imports(nodes: Iterable[Mapping[str, Any]]) -> SlowImports | None:
 
 
 def _without_inner_parents(modules: Iterable[str]) -> tuple[str, ...]:
-    """The modules but for those that another one imports by being inside."""
+    """Drop modules that another module of the list imports anyway because it is inside them."""
     names = tuple(modules)
     return tuple(name for name in names if not any(other.startswith(f"{name}.") for other in names))
 
 
 def is_new(project: Project, found: SlowImports) -> bool:
-    """Whether the project's user has not been told of just these; from now on he has."""
+    """Whether this hint is new to the project's user; remember it as shown."""
     path, names = project.folder / TOLD, ", ".join(sorted(found.modules))
     try:
         told = path.read_text(encoding="utf-8", errors="replace")[:_LONGEST] if path.is_file() else ""
-    except OSError:  # it is told once more
+    except OSError:  # the hint is shown once more
         told = ""
     if told.strip() == names:
         return False

@@ -1,4 +1,4 @@
-"""The answer of a host to a stop: which processes it ended, which survive, what it could not look at."""
+"""A host's answer to a stop: which processes it ended, which survive, and what it could not inspect."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Survivor(NamedTuple):
 
     pid: int
     command: str
-    state: str = ""  # the kernel's letter; D: a sleep that no signal ends
-    user: str = ""  # whose rights it has, if not those of the connection's user
+    state: str = ""  # the kernel's state letter; D: uninterruptible sleep
+    user: str = ""  # the user it runs as, if not the connection's user
 
     def __str__(self) -> str:
         notes = ["in a sleep that no signal ends"] if self.state == "D" else []
@@ -30,12 +30,12 @@ class Proof:
     """What a stop found on one host.
 
     Attributes:
-        host: The host.
         found: How many processes of the run there were.
-        killed: How many of them SIGTERM and the grace did not end, but SIGKILL.
-        survivors: Those that are still there.
-        unknown: What could not be looked at, a line each; then nothing is proved.
-        gpus: How many NVIDIA GPUs were asked whether they are held; None: the host has none, nothing is claimed.
+        killed: How many of them needed SIGKILL, because SIGTERM and the grace period did not end them.
+        survivors: The processes that are still there.
+        unknown: What could not be inspected, one line each; if there is any, nothing is proved.
+        gpus: How many NVIDIA GPUs were checked for processes that hold them; None: the host has none, nothing is
+            claimed.
         error: Why the host could not be asked at all.
     """
 
@@ -71,7 +71,7 @@ class Proof:
 
 
 def read(host: str, answer: Mapping[str, Any]) -> Proof:
-    """The proof that a host gives: the answer of the operation ``stop``, all attempts together."""
+    """Decode a host's answer to the operation ``stop``, which covers all attempts."""
     nodes = answer["nodes"]
     left = [process for node in nodes for process in node["survivors"]]
     gpus = nodes[0]["gpus"]

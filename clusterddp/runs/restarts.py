@@ -1,7 +1,7 @@
-"""The rounds of a run's last attempt: who takes part in each, and why it began, as a user is told. Pure.
+"""The rounds of a run's last attempt: the hosts of each, and why it began, in words for the user. Pure.
 
-A round is a start of the workers by torchrun, after a failure or because hosts left or joined; counted from 0. Where
-torchrun does not number them (c10d), each host's own count stands for it.
+A round is one start of the workers by torchrun, after a failure or because hosts left or joined; counted from 0. Where
+torchrun does not number the rounds (c10d), each host's own count is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """One start of the workers of all hosts, as far as hosts have told it."""
+    """One start of the workers on all hosts, as far as the hosts have reported it."""
 
     number: int
     hosts: tuple[str, ...]  # in order of their ranks
@@ -32,12 +32,12 @@ class Round:
 
     @property
     def complete(self) -> bool:
-        """Whether every worker of it is known."""
+        """Whether all workers of the round are known."""
         return self.known >= self.ranks
 
 
 def rounds_of(nodes: Sequence[Mapping[str, Any]]) -> dict[int, Round]:
-    """Every round by its number, from the nodes of one attempt."""
+    """Return every round by its number, from the nodes of one attempt."""
     starts: dict[int, list[tuple[str, Mapping[str, Any], int]]] = {}
     for node in nodes:
         for event in _starts(node):
@@ -61,7 +61,7 @@ def _round(number: int, told: Sequence[tuple[str, Mapping[str, Any], int]]) -> R
 
 
 def why_it_began(nodes: Sequence[Mapping[str, Any]], number: int) -> list[str]:
-    """One or two lines about a round that is not the first: after which failure, and on which hosts if they changed."""
+    """Return one or two lines on why a later round began: after which failure, and on which hosts if they changed."""
     found, record = rounds_of(nodes), nodes[0]["record"]
     this, before = found[number], found.get(number - 1)
     failures = _failures(nodes)
@@ -71,7 +71,7 @@ def why_it_began(nodes: Sequence[Mapping[str, Any]], number: int) -> list[str]:
         of = f" of {most}" if count <= most else ""
         lines.append(f"restart {count}{of}: {_told(failures[number - 1])}")
     hosts_before = set(before.hosts) if before else set()
-    if before is None or len(before.hosts) < before.nodes:  # who does not answer now was in it, as planned
+    if before is None or len(before.hosts) < before.nodes:  # hosts that do not answer now took part as planned
         hosts_before |= set(record.hosts)
     unknown = this.nodes - len(this.hosts)
     left = [] if unknown else sorted(hosts_before - set(this.hosts))
@@ -85,7 +85,7 @@ def why_it_began(nodes: Sequence[Mapping[str, Any]], number: int) -> list[str]:
 
 
 def _failures(nodes: Sequence[Mapping[str, Any]]) -> dict[int, Failure]:
-    """The failure that ended each round after which the workers were started again."""
+    """Return, for each round that was followed by another, the failure that ended it."""
     numbers = {(node["host"], e["start"]): _number(e) for node in nodes for e in _starts(node)}
     found: dict[int, Failure] = {}
     for failure in sorted(recovered(nodes), key=lambda failure: (failure.kind, failure.time_ns)):

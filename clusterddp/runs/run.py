@@ -1,6 +1,6 @@
 """One run, live or past: its lines, its status, its end.
 
-The hosts hold its truth; this holds how to ask them.
+The hosts keep the run's state; this module queries them.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ _log = logging.getLogger("clusterddp")
 
 
 class Carrier(Protocol):
-    """What a run's launcher does for it once it has started; what comes before is in launch/launcher.py."""
+    """What a run's launcher does for it after the start; what comes before is in launch/launcher.py."""
 
     def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:
-        """The run once its nodes have begun, or it has ended before; ``progress`` takes what it waits for.
+        """Wait until the run's nodes have begun, or it has ended; ``progress`` receives what it waits for.
 
         Raises:
-            ClusterddpError: it can never begin; nothing is left of it.
+            ClusterddpError: The run can never begin; nothing is left of it.
         """
 
     def stop(self, cluster: RunHosts, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
-        """End the run on these hosts; what was found on each. A host that cannot be asked is a Proof with an error."""
+        """End the run on these hosts; return what each found, with a Proof with an error for a host not reached."""
 
     def reader(self, cluster: RunHosts, run: str, host: str) -> Host:
-        """A helper that sees the files of a run's host: its output, its records."""
+        """Return a connection that can read the files of a run's host: its output and records."""
 
     def host(self, cluster: RunHosts, run: str, host: str) -> Host:
-        """A helper on a host of a live run itself: it sees the workers."""
+        """Return a connection to the host of a live run itself, which sees its workers."""
 
 
 class RunPart(NamedTuple):
@@ -82,10 +82,10 @@ class RunHosts(Protocol):
     connections: Connections  # also to hosts that the inventory does not name
 
     def host(self, name: str) -> Host:
-        """The open host of that name."""
+        """Return the open host with that name."""
 
     def carrier(self, record: RunRecord) -> Carrier:
-        """The launcher of a run with this record."""
+        """Return the launcher of the run with this record."""
 
     def gather(
         self,
@@ -96,38 +96,38 @@ class RunHosts(Protocol):
         quiet: bool = False,
         patience: float | None = None,
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        """The run's nodes as the hosts tell them, and the hosts that do not answer, for so many seconds.
+        """Return the run's nodes as the hosts report them, and the hosts that gave no answer for ``patience`` seconds.
 
-        ``quiet``: these are not told.
+        ``quiet``: do not report those hosts to the user.
         """
 
 
 def interrupted_by(interrupt: KeyboardInterrupt) -> str:
-    """The reason of a stop that Ctrl-C gave, or a signal that acts as it."""
+    """Return the reason recorded for a stop by Ctrl-C, or by a signal treated like it."""
     return f"{interrupt.args[0]} to its operator" if interrupt.args else CTRL_C
 
 
 def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:
-    """The last attempt's spool path by host; empty for a host that did not answer or is still starting."""
+    """Return the last attempt's spool path by host; empty for a host that did not answer or is still starting."""
     starting = {entry.name for entry in inventory.hosts} & set(view.record.hosts) if view.live else set()
     return view.current | dict.fromkeys(sorted(starting - view.current.keys()), "")
 
 
 @dataclass(repr=False)
 class Run:
-    """One run, live or past. The hosts hold its truth; this holds how to ask them.
+    """One run, live or past. The hosts keep its state; this object queries them.
 
     Attributes:
-        cluster: Its hosts.
+        cluster: The cluster whose hosts are asked.
         id: The run id.
-        attempt: The attempt that is looked at: the last one, unless ``of_attempt`` chose another.
-        spools: That attempt's folder on each of its hosts; empty for one that did not answer, or is only starting.
-        record: What the run wrote down of itself.
+        attempt: The attempt that the other fields describe: the last one, unless ``of_attempt`` chose another.
+        spools: That attempt's folder on each of its hosts; empty for a host that did not answer or is only starting.
+        record: What the run recorded about itself when it started.
         attempts: Every attempt's spools; empty for a run that has just been started.
-        live: Whether it lived when it was looked for.
-        submitted: The ids of all runs that were submitted as one, if it has just been.
-        notified: Whether its hosts tell the webhook that it was started with.
-        secrets: Values of its secrets that its hosts are to get when they begin, by name.
+        live: Whether it was live when it was looked up.
+        submitted: The ids of all runs submitted together, if this one was just submitted.
+        notified: Whether its hosts notify the webhook that it was started with.
+        secrets: Values by name of its secrets that its hosts must receive when they begin.
     """
 
     cluster: RunHosts
@@ -146,10 +146,10 @@ class Run:
         return f"<Run {self.id}{name}, attempt {self.attempt} on {folded_names(list(self.spools)) or 'no host'}>"
 
     def of_attempt(self, number: int) -> Run:
-        """The same run as of one attempt: whose lines ``logs`` and ``tail`` give.
+        """Return the same run as of one attempt, whose lines ``logs`` and ``tail`` then return.
 
         Raises:
-            RunError: no host that answers knows of such an attempt.
+            RunError: No host that answers knows of such an attempt.
         """
         known = {self.attempt: self.spools, **self.attempts}
         if number not in known:
@@ -159,12 +159,12 @@ class Run:
 
     @property
     def hosts(self) -> set[str]:
-        """Every host that has, or had, or may get a part in it."""
+        """Every host that takes part in the run, took part in it, or may join it."""
         earlier = (name for spools in self.attempts.values() for name in spools)
         return {*self.spools, *earlier, *self.record.hosts, *self.record.spares}
 
     def at(self, view: RunView) -> Run:
-        """The same run as of the last attempt of a view."""
+        """Return the same run as of the last attempt of a view."""
         spools = current_spools(view, self.cluster.inventory)
         record = view.record if view.nodes or view.about else self.record
         return replace(self, attempt=view.attempt, spools=spools, record=record, attempts=view.spools)
@@ -177,18 +177,18 @@ class Run:
         quiet: bool = False,
         patience: float | None = None,
     ) -> RunView:
-        """The run as its hosts, or these of them, tell it now.
+        """Return the run as all its hosts, or the given ones, report it now.
 
         Args:
-            hosts: Only these.
-            brief: Its state alone, without processes and evidence.
-            quiet: Who does not answer is not told.
-            patience: Seconds of silence after which a host counts as one that does not answer; None: as long as a
-                connection may take.
+            hosts: Ask only these.
+            brief: Get its state alone, without processes and evidence.
+            quiet: Do not report hosts that do not answer.
+            patience: Seconds of silence after which a host counts as not answering; None: as long as a connection may
+                take.
 
         Raises:
-            RunError: no host that answers knows it.
-            HostError, HostsError: none of its hosts answers.
+            RunError: No host that answers knows the run.
+            HostError, HostsError: None of its hosts answers.
         """
         wanted, names = Wanted(brief=brief), hosts or self.hosts
         nodes, silent = self.cluster.gather(self.id, names, wanted, quiet=quiet, patience=patience)
@@ -198,7 +198,7 @@ class Run:
         raise RunError(f"run {self.id} is on no host that answers")
 
     def detailed(self, brief: RunView) -> RunView:
-        """A brief view of the run with processes and evidence; who did not answer for it is not asked again."""
+        """Add processes and evidence to a brief view; hosts that did not answer for it are not asked again."""
         hosts = {str(node["host"]) for node in (*brief.nodes, *brief.earlier, *brief.spares)}
         if not hosts:
             return brief
@@ -209,11 +209,11 @@ class Run:
         return replace(view, silent=tuple(dict.fromkeys((*view.silent, *brief.silent))))
 
     def status(self, patience: float | None = None) -> dict[str, Any]:
-        """The contract's status object; ``patience`` as of ``view``."""
+        """Return the status object of docs/status.md; ``patience`` as in ``view``."""
         return self.view(quiet=patience is not None, patience=patience).to_json()
 
     def stacks(self) -> list[WorkerStack]:
-        """Where each live worker is now, by rank. A host that does not answer is missing, and its error is told.
+        """Return each live worker's current stack, by rank. A host without an answer is missing; its error is shown.
 
         It takes a few seconds at most, and does not disturb the workers.
         """
@@ -230,14 +230,14 @@ class Run:
         return sorted((stack for outcome in outcomes for stack in outcome.value or ()), key=lambda stack: stack.rank)
 
     def signal(self, name: str) -> list[Signalled]:
-        """Send a signal to every live worker that handles it; each worker with what became of it, by rank.
+        """Send a signal to every live worker that handles it; return the result for each worker, by rank.
 
         Args:
             name: ``USR1``, ``USR2`` or another of ``runs.signals.SIGNALS``.
 
         Raises:
-            UsageError: it is none that may be sent.
-            HostsError: hosts did not answer; on the others it was sent.
+            UsageError: The signal may not be sent.
+            HostsError: Some hosts did not answer; on the others the signal was sent.
         """
         number = signals.signal_name(name)
 
@@ -251,36 +251,32 @@ class Run:
         return sorted((worker for workers in told for worker in workers), key=lambda worker: worker.rank)
 
     def _each_spool(self, work: Callable[[RunPart], T]) -> list[Outcome[T]]:
-        """Do something on every host that has a part in this attempt."""
+        """Call ``work`` for every host that takes part in this attempt."""
         return each([RunPart(name, spool) for name, spool in self.spools.items() if spool], work)
 
     def _host(self, name: str) -> Host:
         return self.cluster.carrier(self.record).host(self.cluster, self.id, name)
 
     def reader(self, host: str) -> Host:
-        """A helper that sees the files of one of its hosts."""
+        """Return a connection that can read the files of one of its hosts."""
         return self.cluster.carrier(self.record).reader(self.cluster, self.id, host)
 
     def begun(self, progress: Callable[[str], None]) -> Run:
-        """The same once its nodes have begun; ``progress`` takes what it waits for."""
+        """Return the same run once its nodes have begun; ``progress`` receives what it waits for."""
         return self.cluster.carrier(self.record).begun(self.cluster, self, progress)
 
     def verdict(self) -> Verdict | None:
-        """How it ended; None while it lives."""
+        """Return how the run ended; None while it is live."""
         return self.view().verdict()
 
     def watched(self, view: RunView) -> Verdict | None:
-        """The verdict on the run, which was watched to its end; the project keeps it.
-
-        Args:
-            view: It, as its hosts tell it in the end.
-        """
+        """Return the verdict on a run watched to its end, and save it in the project; ``view`` is its final view."""
         seen = replace(view, watched=self.live).refined()
         local_cache.keep(self.cluster.project, seen)
         return seen.verdict()
 
     def stopped(self, proofs: Iterable[Proof]) -> Verdict | None:
-        """The verdict after a stop with these proofs, which the project keeps; None where no host tells it."""
+        """Return the verdict after a stop with these proofs, and save it; None if no host reports the run."""
         hosts = {proof.host for proof in proofs if not proof.error}
         try:
             return self.watched(self.view(hosts)) if hosts else None
@@ -290,25 +286,27 @@ class Run:
     def logs(
         self, selection: Selection | None = None, *, follow: bool = False, **words: Unpack[Words]
     ) -> Iterator[LogLine]:
-        """Its lines: the past in order of time, then, with ``follow``, as they come until it ends.
+        """Yield the run's lines: past ones in order of time, then, with ``follow``, new ones until it ends.
 
         Args:
             selection: Which lines; all by default.
-            follow: Go on while it runs (in place of ``selection.follow``).
-            words: In place of a selection: ``rank``, ``host``, ``stream``, ``since``, ``until``, ``grep``, ``tail``.
+            follow: Go on while the run is live (replaces ``selection.follow``).
+            words: Instead of a selection: ``rank``, ``host``, ``stream``, ``since``, ``until``, ``grep``, ``tail``.
 
         Raises:
-            UsageError: a word or its value cannot be meant.
+            UsageError: A keyword or its value is invalid.
         """
         if selection and words:
             raise UsageError(f"{min(words)} beside a selection", remedy="put it into the selection")
         return self._lines(replace(selection or self._selection(words), follow=follow, timed=True))
 
     def hosts_like(self, pattern: str, said: str) -> list[str]:
-        """Those of its hosts, and of the inventory's, that an Ansible pattern matches; errors name who ``said`` it.
+        """Return the hosts of the run and the inventory that an Ansible pattern matches.
+
+        ``said`` names where the pattern came from, for errors.
 
         Raises:
-            InventoryError: it is none.
+            InventoryError: The pattern is invalid.
         """
         inventory = self.cluster.inventory
         names = dict.fromkeys([*(entry.name for entry in inventory.hosts), *self.hosts])
@@ -334,32 +332,32 @@ class Run:
                 self.cluster.notify(line)
 
     def selected(self, selection: Selection) -> list[str]:
-        """The hosts whose streams a selection asks for."""
+        """Return the hosts whose streams a selection needs."""
         return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
 
     def tail(self, selection: Selection) -> Streams:
-        """What opens a host's stream of the selected lines at a position; a Merge calls it, again after a break."""
+        """Return an opener for host streams of the selected lines; a Merge calls it, again after each break."""
         return Streams(self.id, self.attempt, self._spool, self.reader, selection)
 
     def _spool(self, host: str) -> str:
-        """The spool on a host, which may not have answered when the run was looked for."""
+        """Return the spool on a host, even if the host did not answer when the run was looked up."""
         if self.spools[host]:
             return self.spools[host]
         nodes, silent = self.cluster.gather(self.id, {host})
         found = [node["spool"] for node in nodes if node["attempt"] == self.attempt]
-        if not found:  # nobody knows whether it will be: whoever follows asks again
+        if not found:  # not known yet, and perhaps never: a caller that follows asks again
             raise UnreachableError(host, "no answer" if silent else f"no part of attempt {self.attempt} is there")
         return str(found[0])
 
     def wait(self, timeout: float | str | None = None) -> Verdict:
-        """Wait until it has ended; how it did.
+        """Wait until the run has ended; return how it ended.
 
         Args:
             timeout: Seconds, or a duration such as ``5m``; None: as long as it takes.
 
         Raises:
-            UsageError: the timeout is no duration.
-            RunError: it has not ended in that time.
+            UsageError: The timeout is no duration.
+            RunError: The run has not ended in that time.
         """
         return wait_for(self, self.cluster.notify, None if timeout is None else _duration("timeout", timeout))
 
@@ -370,11 +368,11 @@ class Run:
 
         Args:
             grace: Seconds, or a duration, between SIGTERM and SIGKILL.
-            reason: What the run's record will say.
+            reason: What the run's record will give as the reason.
             hosts: Only these, as ``"gpu00,gpu01"`` or several names.
 
         Raises:
-            UsageError: the grace is no duration.
+            UsageError: The grace is no duration.
         """
         seconds = _duration("grace", grace)
         earlier = (name for one in self.attempts.values() for name in one)

@@ -1,4 +1,4 @@
-"""Runs as their hosts' spools tell them: its state, its verdict, its status as JSON. Pure."""
+"""A run's state, verdict and JSON status, computed from what its hosts report of their spools. Pure."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunView:
-    """One run as the hosts tell it: the nodes of its last attempt, and hosts of its plan that did not answer.
+    """One run as the hosts report it: the nodes of its last attempt, and hosts of its plan that did not answer.
 
-    ``earlier``: the nodes of the attempts before, the oldest first. ``spares``: those that wait for a relaunch.
-    ``job``: of the workload manager that has started it, if one has. ``copies``: of its verdict, on its hosts and in
-    the project. ``shown``: the one in the project. ``about``: what the project knows of a run of which no host answers;
-    it has no nodes then. ``watched``: it was followed to its end, so who does not answer is lost; who only looks later
-    cannot tell.
+    ``earlier``: nodes of earlier attempts, oldest first. ``spares``: nodes that wait for a relaunch. ``job``: the job
+    of the workload manager that started the run, if any. ``copies``: copies of the verdict, from its hosts and the
+    project. ``shown``: the project's copy. ``about``: the project's record of a run of which no host answers; such a
+    run has no nodes. ``watched``: the run was followed to its end, so a host that does not answer is lost; without
+    having watched, one cannot tell.
     """
 
     run: str
@@ -45,20 +45,21 @@ class RunView:
 
     @property
     def id(self) -> str:
-        """The run id, as of a ``Run``."""
+        """The run id, named as in ``Run``."""
         return self.run
 
     @property
     def record(self) -> RunRecord:
-        """What the run wrote down of itself when it started."""
+        """What the run recorded about itself when it started."""
         record: RunRecord = self.nodes[0]["record"] if self.nodes else self.about or RunRecord(hosts=())
         return record
 
     @property
     def kept(self) -> VerdictRecord | None:
-        """The copy of its verdict that counts; None where there is none of the last attempt.
+        """The copy of the verdict that counts; None if there is none for the last attempt.
 
-        Of two by as many nodes, as hosts write that have lost each other, the one that was shown here stands.
+        Hosts that lost contact with each other may write two verdicts by equally many nodes; then the copy shown here
+        before counts.
         """
         found, shown = best(self.copies), self.shown
         if found and shown and shown.place != NO_PLACE:
@@ -68,7 +69,7 @@ class RunView:
 
     @property
     def other_copies(self) -> list[VerdictRecord]:
-        """Copies that say something else than the one that counts, each once."""
+        """The copies that differ from the one that counts, without duplicates."""
         known = {(copy.attempt, copy.writer, copy.heard): copy for copy in self.copies}
         counts = self.kept or best(self.copies)
         return [copy for copy in known.values() if counts and copy[:7] != counts[:7]]
@@ -102,9 +103,9 @@ class RunView:
 
     @property
     def live(self) -> bool:
-        """Whether any node still runs or starts, or the nodes have not agreed yet on how it ended.
+        """Whether any node still runs or starts, or the nodes have not yet agreed on how the run ended.
 
-        A verdict that stands ends it, whatever a node says that had lost contact with the others.
+        A final verdict ends the run, whatever a node reports that had lost contact with the others.
         """
         kept = self.kept
         if kept and (kept.stands or not self.nodes):
@@ -116,7 +117,7 @@ class RunView:
 
     @property
     def settled(self) -> bool:
-        """Whether its hosts have kept how it ended, and those that they did not hear cannot go on without them."""
+        """Whether hosts have kept a verdict, and the hosts missing from it are too few to continue the run."""
         kept = self.kept
         if kept is None or kept.stands:
             return kept is not None
@@ -136,11 +137,11 @@ class RunView:
 
     @property
     def last_output_ns(self) -> int | None:
-        """When any worker of the last attempt printed last, by the operator's clock; None if none ever has."""
+        """When any worker of the last attempt last printed, by the operator's clock; None if none has."""
         return max((time_ns for node in self.nodes if (time_ns := _last_output(node)) is not None), default=None)
 
     def notices(self) -> list[str]:
-        """What the user must know besides of the last attempt: of its output, and of what follows it."""
+        """Return what else the user must know about the last attempt: about its output, and about what follows it."""
         told = [
             *preload_notices(self.nodes),
             *carried_notices(self.nodes),
@@ -152,7 +153,7 @@ class RunView:
         return told
 
     def verdict(self) -> Verdict | None:
-        """How it ended, as its hosts have kept it, else by what they tell now; None while it lives."""
+        """Return how the run ended, as its hosts have kept it or as judged from their reports; None while live."""
         if self.live:
             return None
         verdict = of_record(self.kept, self.nodes) if self.kept else self._judged()
@@ -160,13 +161,13 @@ class RunView:
         return replace(verdict, notices=notices, slow_imports=slow_imports(self.nodes))
 
     def _judged(self) -> Verdict:
-        """By what the hosts tell now."""
+        """Judge the run from what the hosts report now."""
         return judge(self.nodes, self.silent, watched=self.watched)
 
     def refined(self) -> RunView:
-        """The same where it was watched to an end that the hosts' verdict knows less of: a lost host tells why by now.
+        """Add a verdict judged here if more nodes report now than the kept one includes: a lost host may explain why.
 
-        It changes the line, never state or code.
+        Only for a watched run. It changes the verdict's line, never its state or exit code.
         """
         kept = self.kept
         if not self.watched or kept is None or len(self.nodes) <= len(kept.heard):
@@ -180,14 +181,14 @@ class RunView:
         return replace(self, copies=(*self.copies, to_record(own, self.nodes, self.silent)))
 
     def to_keep(self) -> VerdictRecord | None:
-        """The verdict to be kept in the project; None while there is none."""
+        """Return the verdict to save in the project; None if there is none."""
         if self.live or self.kept:
             return self.kept
         verdict = self._judged()
         return None if verdict.state == UNKNOWN else to_record(verdict, self.nodes, self.silent)
 
     def state(self) -> str:
-        """The contract's word for the run as a whole."""
+        """Return the state of the whole run, in the terms of docs/status.md."""
         verdict = self.verdict()
         if verdict:
             return verdict.state
@@ -195,11 +196,11 @@ class RunView:
             return self.job.state
         states = {node["state"] for node in self.nodes}
         if states <= ENDED:
-            return "running"  # they have not agreed on the verdict yet
+            return "running"  # the nodes have not agreed on the verdict yet
         return next((state for state in ("running", "starting") if state in states), "queued")
 
     def to_json(self, *, hosts: bool = True) -> dict[str, Any]:
-        """The contract's status object; without ``hosts`` the one of ``runs``."""
+        """Return the status object of docs/status.md; without ``hosts``, the shorter one of ``runs``."""
         verdict = self.verdict()
         record = self.record
         value: dict[str, Any] = {
@@ -237,7 +238,7 @@ class RunView:
         return value
 
     def _end_json(self, name: str) -> dict[str, Any] | None:
-        """How a host's part ended, by the verdict that is kept; None where that does not say."""
+        """Return how a host's part ended according to the kept verdict; None if that does not say."""
         for end in self.kept.hosts if self.kept else ():
             if end.host == name:
                 told = {"state": end.state, "reason": end.reason or None, "ended": _seconds(end.ended)}
@@ -245,12 +246,12 @@ class RunView:
         return None
 
     def _absent(self) -> list[str]:
-        """Hosts of the plan that did not answer, or were not asked."""
+        """Return the hosts of the plan that did not answer, or were not asked."""
         answered = {node["host"] for node in self.nodes}
         return [name for name in self.record.hosts if name not in answered]
 
     def _silent_json(self, name: str) -> dict[str, Any]:
-        """A host that did not answer, as the others heard of it last over run control."""
+        """Describe a host that did not answer by what the others last heard from it over run control."""
         host: dict[str, Any] = {"name": name, "state": "unreachable", "ranks": [], "pids": [], "gpus": []}
         host["last_output"] = None
         for node in self.nodes:
@@ -266,13 +267,13 @@ def run_views(
     kept: Mapping[str, tuple[RunRecord, VerdictRecord]] | None = None,
     begun: Iterable[RunRecord] = (),
 ) -> list[RunView]:
-    """Every run, oldest first.
+    """Build a view of every run, oldest first.
 
     Args:
-        nodes: As hosts tell them.
+        nodes: The nodes that hosts report.
         unreachable: Hosts of the inventory that did not answer.
-        kept: What the project keeps of runs: by run id their records and verdicts.
-        begun: What it keeps of runs as they began; how they ended is unknown where none of their hosts answers.
+        kept: The project's saved records and verdicts of runs, by run id.
+        begun: The project's records of started runs; if none of a run's hosts answers, its end is unknown.
     """
     by_run: dict[str, Nodes] = {}
     for node in nodes:
@@ -289,7 +290,7 @@ def run_views(
 
 
 def _view(run: str, mine: Nodes, unreachable: Sequence[str], shown: VerdictRecord | None) -> RunView:
-    """One run by its nodes, by what its workload manager tells of its job, and by what the project keeps of it."""
+    """Build the view of one run from its nodes, its job's state, and the project's copy of the verdict."""
     jobs, mine = [one for one in mine if "job" in one], [one for one in mine if "job" not in one]
     job = jobs[-1]["job"] if jobs else None
     copies = (*(one["verdict"] for one in (*mine, *jobs) if one.get("verdict")), *((shown,) if shown else ()))
@@ -333,14 +334,14 @@ def _last_output(node: Mapping[str, Any]) -> int | None:
 
 
 def _round(nodes: Sequence[Mapping[str, Any]]) -> int:
-    """How often the workers were started again in this attempt: as they were told, else by the host that saw most."""
+    """Return the latest round of the attempt as torchrun numbers it, or else the highest count of any host."""
     events = [event for node in nodes for event in node.get("events", ()) if event["event"] == "worker_started"]
     told = [event["round"] for event in events if event.get("round") is not None]
     return max(told or [event["start"] for event in events], default=0)
 
 
 def _world_size(nodes: Sequence[Mapping[str, Any]]) -> int | None:
-    """Of the newest round, which may be smaller or larger than the first; None where its workers are not told of."""
+    """Return the newest round's world size, which may differ from the first; None if its workers are not reported."""
     events = [event for node in nodes for event in node.get("events", ()) if event["event"] == "worker_started"]
     newest = max(events, key=lambda event: (event.get("round") or 0, event["start"]), default=None)
     return newest.get("world_size") if newest else None

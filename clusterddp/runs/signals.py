@@ -1,4 +1,4 @@
-"""A signal sent to a run's workers, as the hosts tell it: who got it, and who did not and why."""
+"""The result of sending a signal to a run's workers: which received it, and which did not and why."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from clusterddp.remote.shared.schema.fields import Fields
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# What a script may handle by itself. Those that end a run are `stop`'s.
+# Signals that a script may handle by itself. Those that end a run are left to `stop`.
 SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGALRM", "SIGCONT", "SIGWINCH")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signalled:
-    """One worker; ``why`` it was not sent, empty where it was."""
+    """One worker; ``why`` says why the signal was not sent to it, and is empty if it was."""
 
     rank: int
     host: str
@@ -27,10 +27,10 @@ class Signalled:
 
 
 def signal_name(text: str) -> str:
-    """``SIGUSR1`` of ``USR1``, ``usr1`` or ``SIGUSR1``.
+    """Return the full name, such as ``SIGUSR1`` for ``USR1``, ``usr1`` or ``SIGUSR1``.
 
     Raises:
-        UsageError: it is no signal that may be sent.
+        UsageError: The text names no signal that may be sent.
     """
     name = "SIG" + text.upper().removeprefix("SIG")
     if name in SIGNALS:
@@ -42,10 +42,10 @@ def signal_name(text: str) -> str:
 
 
 def read(host: str, workers: Iterable[Any]) -> list[Signalled]:
-    """What a host's ``signal`` operation told.
+    """Decode a host's answer to the operation ``signal``.
 
     Raises:
-        HelperError: it told something else.
+        HelperError: The answer is damaged.
     """
 
     def damaged(what: str) -> HelperError:

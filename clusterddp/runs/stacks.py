@@ -1,4 +1,4 @@
-"""The workers' Python stacks: parsing what the hosts send, and grouping workers with equal stacks. Pure."""
+"""The workers' Python stacks: parse what the hosts send, and group workers with equal stacks. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STATES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackFrame:
-    """One call: file, line (0 where it is unknown), function."""
+    """One call: file, line (0 if unknown), function."""
 
     file: str
     line: int
@@ -34,7 +34,7 @@ class StackFrame:
 
     @property
     def installed(self) -> bool:
-        """Whether it is in Python's own library or an installed package, not in the user's code."""
+        """Whether the call is in the standard library or an installed package, rather than in the user's code."""
         return bool(_INSTALLED.search(self.file))
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class StackFrame:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerStack:
-    """One worker: the frames of its main thread, outermost first, and of its other threads; or ``why`` it has none."""
+    """One worker's stack: frames of its main thread, outermost first, and of other threads; or ``why`` it has none."""
 
     rank: int
     host: str
@@ -66,7 +66,7 @@ class WorkerStack:
         return str((own or self.frames)[-1])
 
     def to_json(self) -> dict[str, Any]:
-        """One object of the status's ``stacks``."""
+        """Return one object of the status's ``stacks``."""
         names = ("rank", "host", "local_rank", "pid", "state", "wchan", "source", "why", "place")
         value = {name: getattr(self, name) for name in names}
         value["frames"] = [_frame_json(frame) for frame in self.frames]
@@ -89,7 +89,7 @@ class StackGroup:
 
 
 def parse_stacks(host: str, workers: Iterable[Mapping[str, Any]]) -> list[WorkerStack]:
-    """The workers' stacks from the answer of a host's ``stacks`` operation."""
+    """Decode a host's answer to the operation ``stacks``."""
     return [_worker(host, told) for told in workers]
 
 
@@ -112,13 +112,13 @@ def _worker(host: str, told: Mapping[str, Any]) -> WorkerStack:
 
 
 def _faulthandler(text: str) -> list[tuple[StackFrame, ...]]:
-    """Every thread's frames, the main thread's last, as faulthandler prints them."""
+    """Parse every thread's frames, the main thread's last, as faulthandler prints them."""
     threads: dict[str, list[StackFrame]] = {}
     frames: list[StackFrame] = []
     for line in text.splitlines():
         begun, frame = _THREAD.match(line), _FRAME.match(line)
         if begun:
-            if begun[1] in threads:  # a second dump, for somebody else
+            if begun[1] in threads:  # a second dump, requested by someone else
                 break
             frames = threads.setdefault(begun[1], [])
         elif frame:
@@ -128,7 +128,7 @@ def _faulthandler(text: str) -> list[tuple[StackFrame, ...]]:
 
 
 def _py_spy(text: str) -> list[tuple[StackFrame, ...]]:
-    """The same from py-spy's JSON."""
+    """Parse every thread's frames, the main thread's last, from py-spy's JSON."""
     try:
         told = parse_json(text.encode(errors="replace"))
     except ValueError:  # cut off, or no JSON
@@ -144,7 +144,7 @@ def _py_spy(text: str) -> list[tuple[StackFrame, ...]]:
 
 
 def groups(stacks: Sequence[WorkerStack]) -> list[StackGroup]:
-    """Workers with equal stacks together, the largest group first."""
+    """Group workers with equal stacks, the largest group first."""
     found: dict[Any, list[WorkerStack]] = {}
     for stack in sorted(stacks, key=lambda stack: stack.rank):
         found.setdefault(stack.frames or (stack.host, stack.place), []).append(stack)
@@ -153,7 +153,7 @@ def groups(stacks: Sequence[WorkerStack]) -> list[StackGroup]:
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:
-    """``0-6,9``."""
+    """Shorten a list of ranks: ``0-6,9``."""
     parts: list[list[int]] = []
     for rank in sorted(ranks):
         if parts and rank == parts[-1][-1] + 1:

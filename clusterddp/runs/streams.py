@@ -1,4 +1,4 @@
-"""The streams of lines of a run's hosts, and whether anything still comes from who sends them."""
+"""The log streams of a run's hosts, and whether the machines that send them still answer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ class Streams:
     """Opens a host's stream of the selected lines at a position, again after a break. Thread-safe.
 
     Args:
-        run: The run's id.
-        attempt: Of which attempt.
+        attempt: The attempt whose lines are read.
         spool: Finds that attempt's folder on a host.
-        reader: Opens a helper that sees a host's files.
+        reader: Opens a connection that can read a host's files.
         selection: Which lines.
     """
 
@@ -35,31 +34,31 @@ class Streams:
     ) -> None:
         self._run, self._attempt, self._selection = run, attempt, selection
         self._spool, self._reader = spool, reader
-        self._readers: dict[str, Host] = {}  # by host, the one that was asked last
+        self._readers: dict[str, Host] = {}  # by host, the connection used last
 
     def __call__(self, host: str, at: Position) -> Iterator[Frame]:
-        """The frames of a host's lines.
+        """Yield the frames of a host's lines.
 
         Raises:
-            HostError: they cannot be had, or are damaged.
+            HostError: The lines cannot be read, or are damaged.
         """
         args = self._selection.args(self._spool(host), self._selection.resume_position(host, at))
         reader = self._readers[host] = self._reader(host)
         return checked(reader.stream("tail", args), host, self._run, self._attempt)
 
     def silence(self, host: str) -> float | None:
-        """Seconds since something last came from who sends a host's lines; None where nothing ever has."""
+        """Return the seconds since data last came from the machine that sends a host's lines; None if never."""
         reader = self._readers.get(host)
         return reader.silence if reader else None
 
     def wake(self, host: str) -> None:
-        """Ask who sends a host's lines for a sign of life; waits for nothing."""
+        """Ping the machine that sends a host's lines; do not wait for the answer."""
         reader = self._readers.get(host)
         if reader and not reader.lost:
             reader.ask_for_life()
 
     def drop(self, host: str, reason: str) -> None:
-        """End the connection to who sends a host's lines; its stream breaks, and is opened again over another."""
+        """Close the connection to the sender of a host's lines; the stream breaks, and is reopened over another."""
         reader = self._readers.get(host)
         if reader and not reader.lost:
             reader.close(reason)

@@ -1,7 +1,7 @@
-"""Where the time of a start went, on this machine and on every host: spans, and their drawing as text and as a page.
+"""Show how long each part of a start took, on this machine and on every host, as text and as an HTML page.
 
-Spans come from elsewhere (cli/timeline.py); those of a run's own processes are read from its events here. Names are
-ARCHITECTURE's. Nothing is said by colour alone: every bar stands beside its numbers.
+Most spans come from cli/timeline.py; those of a run's own processes are read from its events here. Names are those of
+ARCHITECTURE.md. Nothing is conveyed by colour alone: every bar stands beside its numbers.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 HERE = "this machine"
 GOES_ON = 2.0  # seconds of the workers' work that are still drawn
-COLUMNS = 50  # of a bar in the text
+COLUMNS = 50  # width of a bar in the text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimedSpan:
-    """What was done from when to when, on one host.
+    """One activity on one host, with its begin and end.
 
     Attributes:
         host: Its name, or ``HERE``.
-        name: What.
+        name: The activity.
         began: Seconds since the epoch by this machine's clock.
-        ended: The same.
+        ended: The same for its end.
     """
 
     host: str
@@ -36,7 +36,7 @@ class TimedSpan:
 
 
 def of_events(nodes: Iterable[Mapping[str, Any]]) -> list[TimedSpan]:
-    """Spans of a run's first start on each host, from its nodes' events; times of their clocks are made ours."""
+    """Return the spans of a run's first start on each host from its nodes' events, in this machine's time."""
     found = []
     for node in nodes:
         if node["attempt"] != 1:
@@ -60,7 +60,7 @@ def of_events(nodes: Iterable[Mapping[str, Any]]) -> list[TimedSpan]:
 
 
 def _placed(spans: Sequence[TimedSpan]) -> tuple[list[TimedSpan], float, float]:
-    """The spans in order, this machine's first; and the times of the left and of the right edge."""
+    """Sort the spans, this machine's first; return them with the times of the left and the right edge."""
     first = min(one.began for one in spans)
     starts = [one.began for one in spans if one.name.startswith("workers")]
     last = min(max(one.ended for one in spans), max(starts) + GOES_ON) if starts else max(one.ended for one in spans)
@@ -74,7 +74,7 @@ def _took(span: TimedSpan, last: float) -> str:
 
 
 def as_text(spans: Sequence[TimedSpan]) -> str:
-    """A line for each span: host, what, when it began and how long it took in seconds, and a bar."""
+    """Draw one line per span: host, activity, begin and duration in seconds, and a bar."""
     ordered, first, last = _placed(spans)
     wide = max(len(one.host) for one in ordered)
     long = max(len(one.name) for one in ordered)
@@ -89,7 +89,7 @@ def as_text(spans: Sequence[TimedSpan]) -> str:
 
 
 def as_page(spans: Sequence[TimedSpan], title: str) -> str:
-    """One self-contained HTML page: nothing to load, no script."""
+    """Draw the spans as one self-contained HTML page without scripts."""
     ordered, first, last = _placed(spans)
     rows, host = [], ""
     for one in ordered:

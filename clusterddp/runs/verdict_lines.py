@@ -1,4 +1,4 @@
-"""How a run ended, for its user: the judgement that hosts make too, with what helps. Pure."""
+"""Judge how a run ended, in words for its user: the judgement that hosts make too, with remedies. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from clusterddp.runs.preload_hint import SlowImports
 
 WATCHER = "who watched it"  # in place of a host's name
-NO_PLACE = 1 << 20  # of who writes a verdict without being one of its nodes
+NO_PLACE = 1 << 20  # member index of a writer that is not one of the run's nodes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """How a run ended: state, exit code (docs/run.md), one line; ``notices`` stand before it, then what helps.
+    """How a run ended: state, exit code (docs/run.md), one line; ``notices`` come before it, the remedy after.
 
-    ``slow_imports``: what its script spent importing installed packages, where that was long.
+    ``slow_imports``: the time its script spent importing installed packages, if that was long.
     """
 
     state: str
@@ -43,22 +43,22 @@ class Verdict:
 
     @property
     def culprits(self) -> tuple[str, ...]:
-        """The host whose own failure came first; nobody where a peer was missed: whose doing that was is not known."""
+        """The host whose own failure came first; empty if a peer was missed, because the cause is then unknown."""
         return tuple(failure.host for failure in self.failures[:1] if failure.kind == OWN)
 
     @property
     def preface(self) -> tuple[str, ...]:
-        """The lines that stand before ``line``."""
+        """The lines shown before ``line``."""
         return (*self.notices, *([f"remedy: {self.remedy}"] if self.remedy else []))
 
 
 def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = (), *, watched: bool = True) -> Verdict:
-    """The verdict over all nodes of one attempt whose hosts keep none.
+    """Judge one attempt from all its nodes, if no host keeps a verdict.
 
     Args:
-        nodes: Each host's node as its ``runs`` operation describes it, with detail; none where no host answers.
+        nodes: Each host's node as its ``runs`` operation reports it, with detail; empty if no host answers.
         unreachable: Hosts of the plan that did not answer.
-        watched: They were waited for as the run ended, and are lost; else it may be unknown how it ended.
+        watched: Whether they were waited for as the run ended, and so are lost; otherwise its end may be unknown.
     """
     silent = in_order(unreachable)
     if not nodes:
@@ -83,11 +83,11 @@ def _unknown(silent: Sequence[str], failures: tuple[Failure, ...] = ()) -> Verdi
 
 
 def of_record(record: VerdictRecord, nodes: Sequence[Mapping[str, Any]] = ()) -> Verdict:
-    """The verdict that a run's hosts have kept.
+    """Convert the verdict that a run's hosts have kept.
 
     Args:
         record: Their copy.
-        nodes: What hosts tell of the run now: the evidence of the first failure is more than the copy has of it.
+        nodes: What hosts report now: their evidence of the first failure has more detail than the copy.
     """
     said = list(record.said)
     for first in record.failures[:1]:
@@ -104,7 +104,7 @@ def of_record(record: VerdictRecord, nodes: Sequence[Mapping[str, Any]] = ()) ->
 
 
 def to_record(verdict: Verdict, nodes: Sequence[Mapping[str, Any]], silent: Iterable[str]) -> VerdictRecord:
-    """A verdict that was judged here, as it is kept in the project; hosts' copies by as many nodes count before it."""
+    """Convert a verdict judged here for the project; hosts' copies by equally many nodes take precedence."""
     ends = [_end(node) for node in nodes]
     judged = shared.Judgement(verdict.state, verdict.exit_code, verdict.line, verdict.failures, len(verdict.failures))
     notice = verdict.notices[0] if verdict.notices else ""
@@ -113,24 +113,19 @@ def to_record(verdict: Verdict, nodes: Sequence[Mapping[str, Any]], silent: Iter
 
 
 def _end(node: Mapping[str, Any]) -> NodeEnd:
-    """A node's end, as its host tells it, else by the evidence that it tells."""
+    """Return a node's end as its host reports it, or else derived from the evidence it reports."""
     end: NodeEnd = node.get("end") or end_of(node)
     return end
 
 
 def remedy(*texts: str) -> str:
-    """What helps, by the first of these texts that holds a known message; empty if none does."""
+    """Return the remedy of the first text that holds a known message; empty if none does."""
     row = known_messages.find(*texts)
     return str(row) if row else ""
 
 
 def recovered(nodes: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> list[Failure]:
-    """The failures that were made good, by torchrun's restarts or by a new attempt, by time; nobody is blamed for them.
-
-    Args:
-        nodes: The nodes of the last attempt.
-        earlier: Those of the attempts before.
-    """
+    """Return the failures made up for by torchrun's restarts or a new attempt, by time; no host is blamed for them."""
     found = [failure for node in (*earlier, *nodes) for failure in _failures(node, recovered_failures(node))]
     for node in earlier:
         found += _failures(node, [one for one in worker_failures(node) if one.kind != ENDED])

@@ -1,6 +1,6 @@
-"""Waiting for a run's end without reading its lines: its hosts are asked twice a second.
+"""Wait for a run's end without reading its lines, by asking its hosts twice a second.
 
-A host that is silent already when the command begins holds it up no more than one that falls silent later.
+A host that is already silent when the command begins delays it no more than one that falls silent later.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_view import RunView
     from clusterddp.runs.verdict_lines import Verdict
 
-R_co = TypeVar("R_co", covariant=True)  # a run, as its cluster holds it
-LOOK = 0.5  # seconds between looks at a run's hosts
-SAY = 10.0  # seconds of silence after which it is said who does not answer
-SOON = 10.0  # seconds in which some host is to know the run, before all are waited for as long as a connection may take
-_ID = re.compile(r"[a-z0-9]{10}")  # a whole run id; only that means the same run whoever else would answer
+R_co = TypeVar("R_co", covariant=True)  # the cluster's type of a run
+LOOK = 0.5  # seconds between two polls of a run's hosts
+SAY = 10.0  # seconds of silence after which the silent hosts are reported
+SOON = 10.0  # seconds for some host to report the run, before all are waited for up to a connection's own limits
+_ID = re.compile(r"[a-z0-9]{10}")  # a full run id: only that selects the same run whichever hosts answer
 
 
 class Viewed(Protocol):
-    """The part of a ``Run`` that is asked."""
+    """The part of ``Run`` that this module uses."""
 
     id: str
 
     def view(self, *, brief: bool = False, quiet: bool = False, patience: float) -> RunView:
-        """The run as its hosts tell it now."""
+        """Return the run as its hosts report it now."""
 
     def watched(self, view: RunView) -> Verdict | None:
-        """The verdict on a run that was watched to its end, which the project keeps."""
+        """Return the verdict on a run that was watched to its end, and save it in the project."""
 
 
 class Cluster(Protocol[R_co]):
-    """The part of a ``Cluster`` that a run is looked for in."""
+    """The part of ``Cluster`` that is needed to look for a run."""
 
     def gather(
         self,
@@ -52,21 +52,21 @@ class Cluster(Protocol[R_co]):
         quiet: bool = False,
         patience: float | None = None,
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        """The run's nodes as the hosts tell them, and the hosts that do not answer."""
+        """Return the run's nodes as the hosts report them, and the hosts that do not answer."""
 
     def attach(self, view: RunView) -> R_co:
-        """The run that a view is of."""
+        """Return the run that a view shows."""
 
 
 def find_soon(cluster: Cluster[R_co], reference: str) -> R_co | None:
-    """The run of an id as soon as a host tells of it, whoever is silent; None where it has to be looked for further."""
+    """Return the run with this id as soon as any host reports it; None if the caller has to search further."""
     if not _ID.fullmatch(reference):
         return None
     began = time.monotonic()
     while True:
         try:
             told, silent = cluster.gather(reference, None, BRIEF, quiet=True, patience=SILENT)
-        except ClusterddpError:  # no host has answered; whoever looks further says so
+        except ClusterddpError:  # no host has answered; the further search reports it
             told, silent = [], [""]
         nodes = [node for node in told if node["run"] == reference]
         if nodes:
@@ -78,18 +78,13 @@ def find_soon(cluster: Cluster[R_co], reference: str) -> R_co | None:
 
 
 def wait_for(run: Viewed, notify: Callable[[str], None], timeout: float | None = None) -> Verdict:
-    """Ask until the run has ended. A host out of reach may come back: it is waited for like the run itself.
+    """Poll until the run has ended. A host out of reach may come back, so it is waited for like the run itself.
 
-    But where the hosts that answer have kept how the run ended, and it cannot go on elsewhere, nobody else is waited
-    for.
-
-    Args:
-        run: Which.
-        notify: Takes a line when hosts have not answered for a while.
-        timeout: Seconds; None: as long as it takes.
+    If the hosts that answer have kept how the run ended, and it cannot go on elsewhere, the others are not waited for.
+    ``notify`` receives a line when hosts have not answered for a while.
 
     Raises:
-        RunError: it has not ended in that time, or no host that answers knows it.
+        RunError: The run has not ended in that time, or no host that answers knows it.
     """
     until = None if timeout is None else time.monotonic() + timeout
     silence = _Silence(run.id, notify)
@@ -110,7 +105,7 @@ def wait_for(run: Viewed, notify: Callable[[str], None], timeout: float | None =
 
 
 def _view(run: Viewed) -> RunView | None:
-    """The run as its hosts tell it; None while none of them answers."""
+    """Return the run as its hosts report it; None while none of them answers."""
     try:
         view = run.view(brief=True, quiet=True, patience=SILENT)
         return view if view.live else run.view(quiet=True, patience=SILENT)
@@ -122,15 +117,15 @@ def _view(run: Viewed) -> RunView | None:
 
 
 class _Silence:
-    """Says, once each time, which hosts have not answered for a while."""
+    """Reports which hosts have not answered for a while, once per silence."""
 
     def __init__(self, run: str, notify: Callable[[str], None]) -> None:
         self._run, self._notify = run, notify
-        self._since: dict[str, float] = {}  # host, or nobody's name for all of them → since when (epoch)
+        self._since: dict[str, float] = {}  # host, or an empty name for all of them → since when (epoch)
         self._said: set[str] = set()
 
     def note(self, view: RunView | None) -> None:
-        """What was seen of the run now; None: no host answered."""
+        """Record the latest view of the run; None: no host answered."""
         silent = [""] if view is None else list(view.silent)
         for name in self._since.keys() - set(silent):
             del self._since[name]

@@ -1,6 +1,6 @@
-"""Beside a run that is followed: tells when its workers are started again, and why, and when all of them are silent.
+"""Watch a followed run in the background: report restarts of its workers with the reason, and silence of all ranks.
 
-The hosts are asked in a thread of its own, only when there is something to ask: one of them may not answer for long.
+The hosts are asked in a separate thread, and only when necessary, because one of them may take long to answer.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_view import RunView
 
 _log = logging.getLogger("clusterddp")
-_ON_RECORD = {  # events of a start that `-v` tells: the field that it shows, and what it says
+_ON_RECORD = {  # events of a start that `-v` shows: the field shown, and the text before it
     "not_forked": ("reason", "not from the fork server"),
     "preloaded": ("packages", "preloaded"),
 }
-GATHER_LIMIT = 15.0  # seconds for all workers of a round to start before it is told as far as it is known
-LOOK = 0.3  # seconds between two looks at a round that is not complete
-LAST_LOOK = 5.0  # seconds for what is to be told when the run has ended
+GATHER_LIMIT = 15.0  # seconds for all workers of a round to start, before it is reported incomplete
+LOOK = 0.3  # seconds between two polls of an incomplete round
+LAST_LOOK = 5.0  # seconds for the last reports when the run has ended
 
 
 class RunWatch:
-    """Tells of one run while the context lasts.
+    """Reports events of one run while the context lasts.
 
     Args:
-        run: The run.
-        tell: Takes an event (``restarted``, ``carried``, ``silent``) and a line; called in a thread of the watch.
-        silence: Seconds without a word of any rank after which that is told, once; 0: never.
+        tell: Receives an event name (``restarted``, ``carried``, ``silent``) and a line; called in the watch's own
+            thread.
+        silence: Seconds without output of any rank after which that is reported, once; 0: never.
     """
 
     def __init__(self, run: Run, tell: Callable[[str, str], None], *, silence: float) -> None:
         self.run, self.tell, self.silence = run, tell, silence
         self._began_ns = time.time_ns()
-        self._starts: dict[str, int] = {}  # host → the newest start of its workers that was heard of
+        self._starts: dict[str, int] = {}  # host → the newest known start of its workers
         self._attempt = run.attempt
-        self._carried: set[str] = set()  # what was told of paths that came from other hosts
-        self._told: dict[int, int] = {}  # attempt → the newest round that was told
+        self._carried: set[str] = set()  # lines already shown about replicated paths
+        self._told: dict[int, int] = {}  # attempt → the newest round already reported
         self._heard = time.monotonic()  # when a worker last printed something
-        self._silent = False  # the silence has been told
+        self._silent = False  # the silence has been reported
         self._broken: set[str] = set()  # hosts that may not answer
         self._restarted = self._over = self._closed = False
         self._wake = threading.Event()
@@ -69,7 +69,7 @@ class RunWatch:
         self._closed = True
 
     def saw(self, events: Iterable[Event]) -> None:
-        """Note what the hosts' streams bring."""
+        """Take note of events from the hosts' streams."""
         for event in events:
             if not isinstance(event, FrameArrived):
                 self._broken |= {event.host} if isinstance(event, StreamBroken) else set()
@@ -129,7 +129,7 @@ class RunWatch:
                 self._wake.clear()
 
     def _log_plain_starts(self) -> None:
-        """Why hosts that have a fork server started something plainly all the same, once the workers are there."""
+        """Once the workers run, log why hosts with a fork server started any process without it."""
         deadline = time.monotonic() + GATHER_LIMIT
         while True:
             view = self._view()
@@ -143,7 +143,7 @@ class RunWatch:
                     _log.debug("%s: %s: %s", node["host"], what, text)
 
     def _tell_silence(self) -> None:
-        """The hosts know of all output; what is shown may be a part of it."""
+        """Report that no rank prints. The hosts are asked, because the lines shown here may be a part of all output."""
         view = self._view()
         since = _last_word(view) if view and view.state() == "running" else None
         quiet = 0.0 if since is None else time.time() - since
@@ -156,18 +156,18 @@ class RunWatch:
         self._tell("silent", f"no rank has printed for {human_duration(quiet)}, since {clock}; {shows}")
 
     def _tell(self, event: str, line: str) -> None:
-        if not self._closed:  # a host has kept us: the verdict is the last line
+        if not self._closed:  # closed while a host kept us waiting: the verdict must be the last line
             self.tell(event, line)
 
     def _view(self) -> RunView | None:
         try:
             return self.run.view(self.run.hosts - self._broken, quiet=True, patience=SILENT)
-        except ClusterddpError:  # whoever follows the run says so
+        except ClusterddpError:  # the code that follows the run reports it
             return None
 
 
 def _last_word(view: RunView) -> float | None:
-    """When a rank printed last, else when the workers started; seconds since the epoch."""
+    """Return when a rank last printed, or else when the workers started (seconds since the epoch), or None."""
     starts = rounds_of(view.nodes)
     time_ns = max([one.began_ns for one in starts.values()] + [view.last_output_ns or 0], default=0)
     return time_ns / 1e9 if time_ns else None

@@ -1,7 +1,8 @@
-"""The files that a user has named for a push, and where each goes below the destination.
+"""The files that a user named for a push, and where each goes below the destination.
 
-One source becomes the destination; several, or any with a destination that ends in ``/``, go below it by name; of a
-source that ends in ``/`` its contents go. Nothing is left out by rules; links inside a source stay links.
+A single source becomes the destination; several sources, or any with a destination that ends in ``/``, go below it by
+name; of a source that ends in ``/`` only the contents go. No rules leave anything out; links inside a source stay
+links.
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Destination:
-    """Where named files go: the folder on the hosts, and what stands before each source's paths there."""
+    """Where named files go: the folder on the hosts, and the prefix of each source's paths there."""
 
     folder: str
     prefixes: tuple[str, ...]
@@ -41,12 +42,12 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen:
-    """Files for a folder on hosts.
+    """Files chosen for a folder on the hosts.
 
     Attributes:
         entries: Their manifest, in order.
         chunks: The digests of the chunks of each content that has several.
-        places: Where each path's file lies here.
+        places: The file on this machine, for each path.
         skipped: What is left out.
     """
 
@@ -57,7 +58,7 @@ class Chosen:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """One line for each reason why something is left out."""
+        """One line for each reason why files are left out."""
         reasons: dict[str, list[str]] = {}
         for item in self.skipped:
             reasons.setdefault(item.reason, []).append(shown(item.path))
@@ -65,7 +66,7 @@ class Chosen:
 
 
 def destination(sources: Sequence[tuple[str, bool]], dest: str) -> Destination:
-    """Where sources go, each with whether it is a folder.
+    """Return where the sources go, each given with whether it is a folder.
 
     Raises:
         UsageError: two of them have one name.
@@ -85,10 +86,10 @@ def destination(sources: Sequence[tuple[str, bool]], dest: str) -> Destination:
 
 
 def named(project: Project, sources: Sequence[str], dest: str | None) -> str:
-    """The destination of a push, by default a single source's own place in the project, or its name.
+    """Return the destination of a push; by default a single source's own path in the project, or its name.
 
     Raises:
-        UsageError: a source is not there, or several have no destination.
+        UsageError: a source does not exist, or several have no destination.
     """
     for source in sources:
         if not os.path.exists(source):
@@ -102,7 +103,7 @@ def named(project: Project, sources: Sequence[str], dest: str | None) -> str:
 
 
 def choose(project: Project, sources: Sequence[str], dest: str, progress: Callable[[str], None]) -> tuple[str, Chosen]:
-    """The folder on the hosts, and the files for it, hashed.
+    """Return the folder on the hosts, and the files for it, hashed.
 
     Args:
         project: Keeps the hashes.
@@ -142,7 +143,7 @@ def choose(project: Project, sources: Sequence[str], dest: str, progress: Callab
 
 
 def _files(root: bytes, prefix: str, skipped: list[Skipped]) -> Iterator[tuple[str, bytes, os.stat_result]]:
-    """Path there, path here and lstat of all that a source holds; a file holds itself."""
+    """Yield destination path, local path and lstat of every file in a source; a file contains itself."""
     waiting = [(root, prefix)]
     while waiting:
         full, path = waiting.pop()
@@ -164,7 +165,7 @@ def _files(root: bytes, prefix: str, skipped: list[Skipped]) -> Iterator[tuple[s
 def _entry(
     root: bytes, path: str, full: bytes, info: os.stat_result, known: HashCache
 ) -> tuple[Entry, Sequence[str]] | None:
-    """What a path is to be there; None for what cannot go."""
+    """Return a path's manifest entry and chunk digests; None if it cannot be sent."""
     if stat.S_ISLNK(info.st_mode):
         target = os.readlink(full)
         inside = os.path.normpath(os.path.join(os.path.dirname(full), target))

@@ -1,10 +1,9 @@
-"""The code of runs, kept in the project: ``.clusterddp/objects``, so that runs can be compared and repeated.
+"""The code of runs, kept in the project's ``.clusterddp/objects``, so that runs can be compared and repeated.
 
-``files/3f/9a2c…`` holds a file's content by its name (chunks.py), ``manifests/DIGEST`` the manifest of a code; its time
-is that of its last use. Codes that no run has used for a month go, and the oldest where all would take more than a
-gigabyte. A manifest may outlive the contents of its files: of a code that alone is larger no file is kept.
-
-What a sync leaves out (files that look like keys above all) is in no manifest, so it never comes here.
+``files/3f/9a2c…`` holds a file's content under its digest (chunks.py), ``manifests/DIGEST`` the manifest of a code; its
+mtime is the time of its last use. Codes that no run used for a month are removed, and the oldest if all would take more
+than a gigabyte. A manifest may outlive the contents of its files: of a code larger than that limit no file is kept.
+What a sync leaves out (above all files that look like keys) is in no manifest, so it is never stored here.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ _log = logging.getLogger("clusterddp")
 FOLDER = "objects"
 MOST_BYTES = 10**9
 MOST_AGE = 30 * 86400.0  # seconds since the last use
-_OFTEN = 86400.0  # seconds after which a code's time is set anew, and what is old is looked for
+_OFTEN = 86400.0  # seconds after which a code's time is updated, and old codes are looked for
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INNER = re.compile(r"[0-9a-f]{2}")
 _FOLDERS = ("files", "manifests")
-_LAST = "last"  # names the code of the run before
+_LAST = "last"  # the file with the digest of the previous run's code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +55,12 @@ class CodeChanges:
 
     @property
     def count(self) -> int:
-        """How many files that are."""
+        """The number of files that differ."""
         return len(self.added) + len(self.removed) + len(self.changed)
 
 
 def changes(old: Iterable[Entry], new: Iterable[Entry]) -> CodeChanges:
-    """What tells ``new`` from ``old``; a file that became executable has changed too."""
+    """Return how ``new`` differs from ``old``; a file that became executable has changed too."""
     before, after = ({entry.path: entry for entry in entries} for entries in (old, new))
     return CodeChanges(
         added=tuple(path for path in after if path not in before),
@@ -71,9 +70,9 @@ def changes(old: Iterable[Entry], new: Iterable[Entry]) -> CodeChanges:
 
 
 def keep(project: Project, tree: Tree) -> CodeChanges | None:
-    """Keep the code of a run that begins; what tells it from that of the run before, or None where that is not kept.
+    """Keep the code of a run that starts; return how it differs from the previous run's, or None if that is not kept.
 
-    A project that cannot be written keeps nothing.
+    In a project that cannot be written nothing is kept.
     """
     folder = project.folder / FOLDER
     try:
@@ -88,12 +87,12 @@ def keep(project: Project, tree: Tree) -> CodeChanges | None:
 
 
 def load(project: Project, digest: str) -> list[Entry] | None:
-    """The manifest of a code by its digest; None where it is not kept, or damaged."""
+    """Return the manifest of a code by its digest; None if it is not kept, or damaged."""
     return _load(project.folder / FOLDER, digest)
 
 
 def content(project: Project, entry: Entry) -> bytes | None:
-    """A file's content; None where it is not kept, or damaged."""
+    """Return a file's content; None if it is not kept, or damaged."""
     try:
         data = project_folder.read(_place(project.folder / FOLDER, entry.content))
     except OSError:
@@ -103,9 +102,9 @@ def content(project: Project, entry: Entry) -> bytes | None:
 
 
 def lay_out(project: Project, entries: Sequence[Entry], into: Path) -> dict[str, tuple[str, ...]] | None:
-    """Put the files of a code below an empty folder, whole and checked; the chunks of those that have several.
+    """Write the files of a code below an empty folder, checked; return the chunks of those that have several.
 
-    None: not all are kept. Links are left out: a manifest says all about them.
+    Return None if not all are kept. Links are left out: the manifest has all of them.
     """
     chunks = {}
     for entry in entries:
@@ -127,7 +126,7 @@ def lay_out(project: Project, entries: Sequence[Entry], into: Path) -> dict[str,
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One at a time: whoever keeps a code must not lose its files to whoever clears away."""
+    """Lock the store, so that a code being kept does not lose its files to a cleanup."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     handle = os.open(folder / ".lock", flags, 0o600)
     try:
@@ -153,7 +152,7 @@ def _keep(folder: Path, tree: Tree) -> CodeChanges | None:
 
 
 def _store(folder: Path, root: Path, entry: Entry) -> int:
-    """Keep a file's content; how many bytes were written."""
+    """Keep a file's content; return how many bytes were written."""
     target = _place(folder, entry.content)
     if target.parent.is_symlink():
         raise OSError(f"{target.parent} is a link")
@@ -164,10 +163,10 @@ def _store(folder: Path, root: Path, entry: Entry) -> int:
 
 
 def _as_hashed(root: Path, entry: Entry) -> Iterator[bytes]:
-    """The bytes of a file that were hashed.
+    """Yield the bytes of a file, and check that they are those that were hashed.
 
     Raises:
-        OSError: it has others by now.
+        OSError: the file has changed since.
     """
     digests = []
     with open(os.path.join(os.fsencode(root), on_disk(entry.path)), "rb") as stream:  # noqa: PTH118, PTH123 - bytes
@@ -191,7 +190,7 @@ def _place(folder: Path, digest: str) -> Path:
 
 
 def _load(folder: Path, digest: str) -> list[Entry] | None:
-    if not _DIGEST.fullmatch(digest):  # a host may have said it
+    if not _DIGEST.fullmatch(digest):  # it may come from a host
         return None
     try:
         entries = manifest.decode(project_folder.read(folder / "manifests" / digest))
@@ -201,7 +200,7 @@ def _load(folder: Path, digest: str) -> list[Entry] | None:
 
 
 def _clear_now_and_then(folder: Path, written: int) -> None:
-    """Clear away once a day, and when all that was written since may be too much."""
+    """Clean up once a day, and when what was written since may exceed the limit."""
     path, now = folder / "cleared", time.time()
     with contextlib.suppress(OSError, ValueError):
         kept, when = map(int, project_folder.read(path, 100).split())
@@ -212,9 +211,9 @@ def _clear_now_and_then(folder: Path, written: int) -> None:
 
 
 def _clear(folder: Path, now: float) -> int:
-    """Remove codes that are too old or too many, and the contents that no other has; how many bytes stay.
+    """Remove codes that are too old or too many, and contents that no other code has; return the bytes that remain.
 
-    The newest stays whatever its size.
+    The newest code stays whatever its size.
     """
     used: set[str] = set()
     total = 0
@@ -234,14 +233,14 @@ def _clear(folder: Path, now: float) -> int:
 
 
 def _kept(folder: Path) -> Iterator[Path]:
-    """The contents that are kept: what is no file of ours, or lies behind a link, is left alone."""
+    """Yield the contents that are kept; a file that is not ours, or is behind a link, is ignored."""
     for inner in (folder / "files").iterdir():
         if _INNER.fullmatch(inner.name) and inner.is_dir() and not inner.is_symlink():
             yield from (path for path in inner.iterdir() if _DIGEST.fullmatch(inner.name + path.name))
 
 
 def _copy(source: Path, target: bytes) -> None:
-    """Copy a content; only from a plain file, which ends."""
+    """Copy a content, from a regular file only, which has an end."""
     with os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise FileNotFoundError(source)

@@ -1,6 +1,7 @@
-"""The manifests of a project's latest syncs, kept in it: a host that has one of them is sent how the new one differs.
+"""The manifests of a project's latest syncs: a host that has one of them is sent only how the new one differs.
 
-``.clusterddp/synced/DIGEST`` is a manifest as it was sent. Without them each host says what it has, and gets all.
+``.clusterddp/synced/DIGEST`` is a manifest as it was sent. Without them each host lists what it has, and is sent the
+whole manifest.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = "synced"
-_MOST = 8  # manifests, of code and of data: of the branches that somebody goes between
+_MOST = 8  # manifests, of code and of data: enough to switch between a few branches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Earlier:
-    """Those in ``folder``; None keeps none."""
+    """The manifests kept in ``folder``; with None nothing is kept."""
 
     folder: Path | None = None
 
     def digests(self) -> list[str]:
-        """Of those that are kept, the latest first."""
+        """The digests of the manifests that are kept, the latest first."""
         try:
             found = [path for path in self.folder.iterdir() if is_digest(path.name)] if self.folder else []
             return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)]
@@ -36,8 +37,8 @@ class Earlier:
             return []
 
     def read(self, digest: str) -> bytes | None:
-        """The bytes of one; None where it is not kept, or damaged."""
-        if self.folder is None or not is_digest(digest):  # a host has said it
+        """Return the bytes of a manifest; None if it is not kept, or damaged."""
+        if self.folder is None or not is_digest(digest):  # it comes from a host
             return None
         try:
             data = project_folder.read(project_folder.own(self.folder.parent, self.folder.name) / digest)
@@ -46,7 +47,7 @@ class Earlier:
         return data if digest_of(data) == digest else None
 
     def keep(self, digest: str, data: bytes) -> None:
-        """Keep one more, and forget the oldest; a project that cannot be written keeps nothing."""
+        """Keep a manifest and remove the oldest; in a project that cannot be written nothing is kept."""
         if self.folder is None or not self.folder.parent.is_dir():
             return
         with contextlib.suppress(OSError, UsageError):

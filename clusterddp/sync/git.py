@@ -1,4 +1,4 @@
-"""The project's files and commit, by git."""
+"""The project's files and commit, as git lists them."""
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
 # ruff: noqa: PTH118
@@ -13,23 +13,23 @@ from clusterddp.errors import SyncError
 from clusterddp.sync.gitignore import unreadable
 
 _UNTRACKED = b"?"  # before a file's name, as `git ls-files -t` has it
-# A repository's own configuration names programs too: an archive may bring one along.
+# A repository's own configuration can name programs to run, and it may have come in an archive.
 _RUNS_NOTHING = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
 _OF_ITS_OWN = {b"local", b"worktree"}
 _MOST_CONFIG = 1 << 20  # bytes that are looked at
 
 
 class Listed(NamedTuple):
-    """The lstat of files below a folder, and the names of those that git tracks."""
+    """The lstat of the files below a folder, and the names of those that git tracks."""
 
     files: dict[bytes, os.stat_result]
     tracked: set[bytes]
 
 
 def list_files(root: bytes) -> Listed | None:
-    """The files git tracks below ``root`` and the untracked ones it does not ignore; None outside git.
+    """List the files git tracks below ``root`` and the untracked ones it does not ignore; None outside git.
 
-    Submodules and repositories inside are looked into. What was deleted is left out.
+    Includes the files of submodules and of repositories inside. Deleted files are left out.
 
     Raises:
         SyncError: git is missing or fails.
@@ -43,7 +43,7 @@ def list_files(root: bytes) -> Listed | None:
 
 
 def list_ignored(root: bytes) -> list[bytes]:
-    """What git ignores below ``root``: files, and folders of nothing else with a slash; none if git cannot tell."""
+    """List what git ignores below ``root``: files, and wholly ignored folders with a slash; empty if git fails."""
     result = _git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
     names = result.stdout.split(b"\0")[:-1] if result.returncode == 0 else []
     # Git names an untracked folder of nothing but ignored files beside these.
@@ -53,13 +53,13 @@ def list_ignored(root: bytes) -> list[bytes]:
 
 
 def list_untracked(root: bytes) -> list[bytes]:
-    """The files below ``root`` that git neither tracks nor ignores; none if git cannot tell."""
+    """List the files below ``root`` that git neither tracks nor ignores; empty if git fails."""
     result = _git(root, "ls-files", "-z", "--others", "--exclude-standard")
     return result.stdout.split(b"\0")[:-1] if result.returncode == 0 else []
 
 
 def commit_and_dirty(root: bytes) -> dict[str, str | bool | None]:
-    """``commit`` (None before the first) and ``dirty``: something is changed, or git cannot tell."""
+    """Return ``commit`` (None before the first) and ``dirty``: there are changes, or git fails."""
     head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD")
     changes = _git(
         root, *_without_own_filters(root), "status", "--porcelain", "-z", "--untracked-files=normal", "--", "."
@@ -69,9 +69,9 @@ def commit_and_dirty(root: bytes) -> dict[str, str | bool | None]:
 
 
 def _without_own_filters(root: bytes) -> list[str]:
-    """Options that leave out the filters of the repository's own configuration: it may have come in an archive.
+    """Options that disable filters set in the repository's own configuration: it may have come in an archive.
 
-    A file that one of them changes counts as changed then. The user's own filters (git-lfs) hold.
+    A file that such a filter changes then counts as changed. The user's own filters (git-lfs) apply.
     """
     if not _may_have_filters(root):
         return []
@@ -84,21 +84,21 @@ def _without_own_filters(root: bytes) -> list[str]:
 
 
 def _may_have_filters(root: bytes) -> bool:
-    """Whether a look at its configuration is worth a start of git."""
+    """Whether the configuration may set filters, so that git must be started to read it."""
     path = os.path.join(root, b".git", b"config")
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             text = file.read(_MOST_CONFIG).lower()
-    except OSError:  # a worktree's or a submodule's lies elsewhere
+    except OSError:  # the configuration of a worktree or submodule is elsewhere
         return True
     return len(text) == _MOST_CONFIG or any(word in text for word in (b"filter", b"include", b"worktreeconfig"))
 
 
 def _within_another(root: bytes) -> bool:
-    """Whether a repository above ``root`` holds it; one that ignores it does not."""
+    """Whether ``root`` is part of a repository above it; one that ignores ``root`` does not count."""
     try:
         inside = _git(root, "rev-parse", "--is-inside-work-tree")
-    except SyncError:  # no git on this machine, and nothing here that asks for it
+    except SyncError:  # git is not installed, and nothing here needs it
         return False
     return inside.stdout.strip() == b"true" and _git(root, "check-ignore", "--quiet", ".").returncode != 0
 

@@ -1,4 +1,4 @@
-"""The files below a folder outside git, without those that its .gitignore files name, by git's own rules."""
+"""The files below a folder outside git, without those that its .gitignore files match, by git's own rules."""
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
 # ruff: noqa: PTH118, PTH123
@@ -23,7 +23,7 @@ _RULES = b".gitignore"
 
 
 def walk(root: bytes, never: Collection[bytes]) -> Iterator[bytes]:
-    """The paths of all files that are not ignored; virtual environments and folders named in ``never`` are passed over.
+    """Yield the paths of all files not ignored; skip virtual environments and folders named in ``never``.
 
     Raises:
         SyncError: a folder or a .gitignore cannot be read.
@@ -53,7 +53,7 @@ def walk(root: bytes, never: Collection[bytes]) -> Iterator[bytes]:
 
 
 def unreadable(name: bytes, error: OSError) -> SyncError:
-    """The error of something in the project that cannot be read."""
+    """Build the error for something in the project that cannot be read."""
     return SyncError(
         f"{shown(as_text(name)) or '.'}: cannot be read ({error.strerror})",
         remedy="make it readable, or keep it out of the sync with .gitignore",
@@ -61,7 +61,7 @@ def unreadable(name: bytes, error: OSError) -> SyncError:
 
 
 def _ignored(path: bytes, rules: Rules, *, folder: bool) -> bool:
-    """The rule that counts is the last that matches in the innermost .gitignore that has one."""
+    """Whether a path is ignored: by the last rule that matches, in the innermost .gitignore that has one."""
     for place, spec in reversed(rules):
         relative = as_text(path[len(place) + 1 if place else 0 :])
         found = spec.check_file(relative + "/" if folder else relative).include
@@ -71,7 +71,7 @@ def _ignored(path: bytes, rules: Rules, *, folder: bool) -> bool:
 
 
 def _rules_of(root: bytes, folder: bytes) -> Rules:
-    """A folder's .gitignore; none where that is no file. A line that is no pattern is passed over, as by git."""
+    """Read a folder's .gitignore; empty if that is not a file. As in git, an invalid pattern is skipped."""
     path = os.path.join(folder, _RULES)
     try:
         with open(os.path.join(root, path), "rb") as stream:

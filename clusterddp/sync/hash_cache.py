@@ -1,6 +1,6 @@
 """The hash cache: hashes of earlier scans, so that only changed files are read again.
 
-A hash is good while the file's size, times and inode are the same.
+A hash is valid while the file's size, times and inode are unchanged.
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE_NAME = "hashes.json"
-_FRESH = 2 * 10**9  # ns: a file this young may change again without its times telling
+_FRESH = 2 * 10**9  # ns: a file this new may change again without a change of its times
 
 
 class HashCache:
-    """The hashes kept in a project's folder, in the file ``name``, and those of this scan."""
+    """The hashes kept in the file ``name`` of a project's folder, and those of the current scan."""
 
     def __init__(self, folder: Path, name: str = FILE_NAME) -> None:
         self._started = time.time_ns()
         self._kept: Hashes = {}
-        self.read = 0  # files hashed anew
+        self.read = 0  # files read and hashed
         self._old = _load(folder / name)
 
     @property
@@ -37,11 +37,11 @@ class HashCache:
         return self._kept != self._old
 
     def encoded(self) -> bytes:
-        """The file's bytes for the next scan."""
+        """Encode the hashes of this scan, to be written for the next one."""
         return json.dumps(self._kept, separators=(",", ":")).encode()
 
     def get(self, root: bytes, name: bytes, info: os.stat_result) -> tuple[int, list[str]]:
-        """Size of a file, and the digests of its chunks.
+        """Return a file's size and the digests of its chunks.
 
         Raises:
             OSError: it cannot be read.
@@ -59,7 +59,7 @@ class HashCache:
 
 
 def _load(path: Path) -> Hashes:
-    """The hashes of a file; none where it is missing or damaged: then all is hashed anew."""
+    """Read the hashes from a file; empty if it is missing or damaged: then every file is hashed again."""
     try:
         loaded = json.loads(project_folder.read(path))
     except (OSError, ValueError, RecursionError):

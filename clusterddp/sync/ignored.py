@@ -1,7 +1,7 @@
-"""Data that lies in the project but is ignored by git, so that it is not synced: named, for the job may miss it.
+"""Data in the project that git ignores and that is therefore not synced: reported, as the job may need it.
 
-What a job never misses is passed over: caches, environments, packages that were built, hidden files, and whatever is
-small. Only so many files are looked at that nobody waits for it.
+What a job never needs is left out: caches, environments, built packages, hidden files, and anything small. The number
+of files looked at is limited, so that this takes no noticeable time.
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
@@ -30,12 +30,12 @@ _MADE_AGAIN_ENDS = (b".pyc", b".egg-info")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IgnoredData:
-    """Something that git ignores.
+    """A file, link or folder that git ignores.
 
     Attributes:
         what: A path, or several files of one folder.
         size: Bytes; None for a link.
-        whole: Whether all of it was looked at; else it is more.
+        whole: Whether all of it was measured; if not, it is larger than ``size``.
     """
 
     what: str
@@ -49,7 +49,7 @@ class IgnoredData:
 
 
 def ignored_data(root: bytes) -> tuple[IgnoredData, ...]:
-    """What git ignores of a project and a job may miss, links first, then the largest."""
+    """List what git ignores in a project and a job may need: links first, then the largest."""
     names = [name for name in git.list_ignored(root) if not _made_again(root, name)]
     links = [name for name in names if os.path.islink(os.path.join(root, name)) and _leads_to_data(root, name)]
     found = [IgnoredData(what=shown(as_text(name)), size=None) for name in links]
@@ -59,7 +59,7 @@ def ignored_data(root: bytes) -> tuple[IgnoredData, ...]:
 
 
 def notice(found: Sequence[IgnoredData]) -> str:
-    """One line about them, with what to do; empty for none."""
+    """Return one line about ignored data, with the remedy; empty if there is none."""
     if not found:
         return ""
     remedy = "bring what the job needs of it with `clusterddp push PATH`, or take it out of .gitignore"
@@ -67,7 +67,7 @@ def notice(found: Sequence[IgnoredData]) -> str:
 
 
 def _made_again(root: bytes, name: bytes) -> bool:
-    """Whether it is none of a job's: hidden, a cache, an environment, a package that was built."""
+    """Whether a job does not need it: hidden, a cache, an environment, a built package."""
     parts = name.rstrip(b"/").split(b"/")
     if any(part.startswith(b".") or part in _MADE_AGAIN or part.endswith(_MADE_AGAIN_ENDS) for part in parts):
         return True
@@ -80,7 +80,7 @@ def _leads_to_data(root: bytes, name: bytes) -> bool:
 
 
 def _by_folder(names: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Folders by themselves, files of one folder together."""
+    """Group names: each folder by itself, the files of one folder together."""
     files: dict[bytes, list[bytes]] = {}
     for name in names:
         if name.endswith(b"/"):
@@ -91,7 +91,7 @@ def _by_folder(names: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _measured(root: bytes, names: list[bytes], files: Iterator[int]) -> IgnoredData:
-    """How large it is, as far as ``files``, one for each file looked at, goes."""
+    """Measure these files, at most as many as ``files`` still yields."""
     size, whole = 0, True
     for path in _files([os.path.join(root, name) for name in names]):
         if next(files, None) is None:

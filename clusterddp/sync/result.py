@@ -1,4 +1,4 @@
-"""What a sync did, host by host, and what a user should know of it. Values, no I/O."""
+"""What a sync did on each host, and what a user should know of it. Values, no I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptFile:
-    """A file changed on a host, and the name it was kept as; the same name: it stays, and is no longer synced."""
+    """A file changed on a host, and the name it was kept as; the same name: it stays there, no longer synced."""
 
     path: str
     kept_as: str
@@ -29,7 +29,7 @@ class KeptFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    """Paths that a sync puts on a host for the first time, replaces and removes."""
+    """Paths that a sync adds on a host, replaces and removes."""
 
     new: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Changes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StandingData:
-    """A host's own versions of the project's data, which stay: path → content, empty where it was removed there.
+    """A host's own versions of the project's data, which stay: path → content, empty if it was removed there.
 
     ``news``: the paths that no earlier sync has named.
     """
@@ -52,20 +52,19 @@ class StandingData:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostSync:
-    """What syncing did on one host.
+    """What a sync did on one host.
 
     Attributes:
-        name: The host.
-        workdir: The folder that holds the code now, absolute.
-        digest: The digest of the code, proved there.
+        workdir: The absolute path of the folder that holds the code now.
+        digest: The digest of the code, verified on the host.
         sent: Files sent.
         sent_bytes: Their bytes, before compression.
         removed: Files removed there.
-        changes: The paths that this is, or would be, about.
+        changes: The paths that were changed, or would be.
         data: The host's own versions of data, which stay.
-        conflicts: Of a preview: data that was changed in the project and on the host.
+        conflicts: In a preview: data that was changed both in the project and on the host.
         kept: The host's own versions that were in the way.
-        told: What a user should know of the folder: which runs are live there, links that lead nowhere.
+        told: Messages about the folder: which runs are live there, links that lead nowhere.
     """
 
     name: str
@@ -83,7 +82,7 @@ class HostSync:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncResult:
-    """Every host's part, in the order given; all hold ``digest``.
+    """The results of all hosts, in the order given; all of them hold ``digest``.
 
     ``seconds``: how long it took. ``subfolder``: of the project, where the command was given.
     """
@@ -100,12 +99,12 @@ class SyncResult:
 
     @property
     def standing(self) -> Mapping[str, tuple[str, ...]]:
-        """Host → the paths of data of which it has its own version."""
+        """Host name → the paths of data of which the host keeps its own version."""
         return {host.name: tuple(host.data.versions) for host in self.hosts if host.data.versions}
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """One line for everything a user should know, the same of several hosts once."""
+        """One line for everything a user should know; the same line of several hosts is shown once."""
         lines: dict[str, list[str]] = {}
         for host in self.hosts:
             for line in (*host.told, *self._kept_lines(host), *_gone_line(host.changes)):
@@ -123,7 +122,7 @@ class SyncResult:
 
 
 def _typed(path: str, subfolder: str) -> str:
-    """A path of the project as it is typed in a subfolder."""
+    """A path of the project as it would be typed in a subfolder."""
     return shlex.quote(shown(posixpath.relpath(path, subfolder or ".")))
 
 
@@ -138,13 +137,13 @@ def _kept_line(kept: KeptFile, subfolder: str) -> str:
 
 
 def _gone_line(changes: Changes) -> list[str]:
-    """A line on files that left the project and are no code by their names: a user may want to know of them."""
+    """A line on removed files that are not code by their names: a user may want to know of them."""
     gone = [shown(path) for path in changes.gone if not is_code(path)]
     return [f"removed, as git tracks it no more: {few(gone, 5)}"] if gone else []
 
 
 def _standing_lines(hosts: Sequence[HostSync]) -> list[str]:
-    """A line for each set of hosts on the data of their own that stays, and on what differs between them."""
+    """A line for each set of hosts that keep their own data, and one on data that differs between hosts."""
     news = dict.fromkeys(path for host in hosts for path in host.data.news)
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in news:
@@ -158,12 +157,12 @@ def _standing_lines(hosts: Sequence[HostSync]) -> list[str]:
 
 
 def refuse_conflicts(conflicts: Mapping[str, Sequence[str]], *, subfolder: str = "", name: str = "") -> None:
-    """Refuse to sync while data that was changed in the project and on a host waits for the user's decision.
+    """Refuse to sync while data changed both in the project and on a host needs the user's decision.
 
     Args:
-        conflicts: Host → the paths.
-        subfolder: Of the project, where the command was given.
-        name: Of the folder beside the workdir that is synced, which push and pull do not reach; empty for the workdir.
+        conflicts: Host name → the paths.
+        subfolder: The folder of the project in which the command was given.
+        name: The folder beside the workdir that is synced, which push and pull do not reach; empty for the workdir.
 
     Raises:
         SyncError: names the paths, the hosts, and what to type.

@@ -1,8 +1,8 @@
-"""The way to a host: a byte pipe to one command on it, whatever carries it.
+"""Connections to hosts: a byte pipe to one command on a host, over any transport.
 
 ``Connector.open`` chooses between a child process (``local``), paramiko, and the ``ssh`` program.
 This package is the only importer of paramiko, and imports it when the first connection needs it.
-Frames, helpers and retries of work are not its matter.
+It does not deal with frames, helpers or retries of work.
 
     Connector ── resolve (inventory, sshargs, sshconfig → Target) ──┬─ pipes       local child
                                                                     ├─ openssh     the ssh program

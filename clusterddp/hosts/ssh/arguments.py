@@ -1,7 +1,7 @@
-"""``ansible_ssh_common_args`` and ``ansible_ssh_extra_args``: which words of theirs we honour, and how.
+"""Which words of ``ansible_ssh_common_args`` and ``ansible_ssh_extra_args`` we honour, and how.
 
-Pure. Every word is honoured by us, left to the ``ssh`` program, told to be unused, or refused by name; none is
-dropped in silence.
+Pure. Each option is honoured by us, left to the ``ssh`` program, reported as unused, or refused by name; none is
+ignored silently.
 """
 
 from __future__ import annotations
@@ -98,14 +98,14 @@ _NEVER_USED = {"forwardagent": "agent forwarding", "forwardx11": "X11 forwarding
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SshArgs:
-    """A host's ssh arguments, judged.
+    """A host's ssh arguments, sorted by how they are used.
 
     Attributes:
         options: Lower-case keyword to its values, in the order given (ssh takes the first).
-        config_file: What ``-F`` said.
-        foreign: Words only the ``ssh`` program honours.
-        unused: What is never used, in words for a notice.
-        passed: All of it for the ``ssh`` program, but what we say to it ourselves.
+        config_file: The value of ``-F``.
+        foreign: Options that only the ``ssh`` program honours.
+        unused: What is never used, worded for a notice.
+        passed: All arguments for the ``ssh`` program, except those that we set ourselves.
     """
 
     options: Mapping[str, tuple[str, ...]]
@@ -116,12 +116,12 @@ class SshArgs:
 
 
 def parse_ssh_args(words: Sequence[str], *, host: str, where: str = "") -> SshArgs:
-    """Judge ``words``.
+    """Sort a host's ssh arguments by how they are used.
 
     Args:
         words: The arguments, already split as a shell does.
         host: Named in errors.
-        where: Its place in the inventory, for errors.
+        where: Its position in the inventory, for errors.
 
     Raises:
         InventoryError: A word is not an option, or changes what the connection is.
@@ -164,12 +164,12 @@ def _refusal(word: str, host: str, where: str) -> InventoryError:
 
 
 def _as_arguments(word: str) -> tuple[str, ...]:
-    """A word as it was normalised by ``each_option`` back into arguments."""
+    """Turn an option, as normalised by ``each_option``, back into arguments."""
     return (word[:2], word[2:].lstrip()) if len(word) > 2 else (word,)
 
 
 def each_option(words: Sequence[str], host: str, where: str) -> Iterator[tuple[str, str, str]]:
-    """Each option as (as written, keyword, value); flags may be bundled, values joined or apart."""
+    """Yield each option as (as written, keyword, value); flags may be bundled, values attached or separate."""
     queue = list(words)
     while queue:
         word = queue.pop(0)

@@ -1,4 +1,4 @@
-"""Logging in over a paramiko transport: which keys are offered, in which order, and what a refusal says.
+"""Log in over a paramiko transport: which keys are offered, in which order, and what a refusal means.
 
 Covers key files, the agent, keys with a passphrase, and a second factor. Imports paramiko; imported lazily.
 """
@@ -32,19 +32,14 @@ MOST_PROMPTS = 8  # of its questions at once
 
 
 class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
-    """The only judge of a host key: paramiko's own store stays empty, it knows neither patterns nor revocation.
-
-    Args:
-        target: Whose key it is.
-        known: The known hosts.
-    """
+    """Decides about every host key; paramiko's own store stays empty, as it knows no patterns or revocation."""
 
     def __init__(self, target: Target, known: KnownHosts) -> None:
         self._target = target
         self._known = known
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
-        """Return when the key is vouched for.
+        """Return if the host key is trusted; it is recorded if new keys are accepted.
 
         Raises:
             HostKeyError: It is unknown, changed or revoked.
@@ -61,7 +56,7 @@ class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
 
 @dataclass(slots=True)
 class _Tried:
-    """The keys of one login that did not let us in, as messages name them."""
+    """The keys that did not work in one login, as messages name them."""
 
     refused: list[str] = field(default_factory=list)
     unusable: list[str] = field(default_factory=list)  # and why
@@ -71,12 +66,7 @@ class _Tried:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Authentication:
-    """Authentication of one connection, in the shape of a paramiko auth strategy.
-
-    Args:
-        target: Where to log in.
-        credentials: The private keys, and who may be asked.
-    """
+    """The login of one connection, with the interface of a paramiko auth strategy."""
 
     target: Target
     credentials: Credentials = field(default_factory=Credentials)
@@ -108,7 +98,7 @@ class Authentication:
         return self._other_ways(transport, ["keyboard-interactive", "password"], tried)
 
     def _keys(self, agents: contextlib.ExitStack, tried: _Tried) -> Iterator[tuple[str, paramiko.PKey]]:
-        """Keys named by the user first (the agent signs for those it holds), then the agent's, then the defaults."""
+        """Yield the keys the user named (the agent signs for those it holds), then the agent's, then the defaults."""
         held = {key.asbytes(): key for key in self._agent_keys(agents, tried)}
         target = self.target
         for path in target.key_files[: target.given_keys]:
@@ -124,7 +114,7 @@ class Authentication:
             return ()
         try:
             agent = paramiko.Agent()
-        except (paramiko.SSHException, OSError) as error:  # as without one, but said where no other key does
+        except (paramiko.SSHException, OSError) as error:  # continue without an agent; reported if no other key works
             tried.unusable.append(f"the agent did not answer ({error})")
             return ()
         agents.callback(agent.close)
@@ -157,7 +147,7 @@ class Authentication:
         yield str(path), key
 
     def _other_ways(self, transport: paramiko.Transport, allowed: Sequence[str], tried: _Tried) -> list[str]:
-        """A second factor or a password, when there is somebody to ask."""
+        """Log in with a second factor or a password, if there is a user to ask."""
         ask, user = self.credentials.ask, self.target.user
         if ask is None:
             raise self._failed(tried, f"it also asks for {', '.join(allowed)}" if "password" not in allowed else "")
@@ -183,7 +173,7 @@ class Authentication:
         )
 
     def _failed(self, tried: _Tried, more: str) -> AuthenticationError:
-        """Why no key let us in; of several hosts with one locked key the same, so that it is said once."""
+        """Build the error for a failed login; the same for all hosts with one locked key, so that it is shown once."""
         target = self.target
         place = f"{target.user}@{target.place}"
         said = list(tried.unusable)
@@ -199,8 +189,8 @@ class Authentication:
 
 
 def _public_blob(path: Path) -> bytes:
-    """The public half lying beside a private key, or ``b""``."""
+    """Return the public key stored beside a private key, or ``b""``."""
     try:
         return base64.b64decode((path.parent / f"{path.name}.pub").read_text().split()[1])
-    except (OSError, ValueError, IndexError):  # only to find the same key in the agent
+    except (OSError, ValueError, IndexError):  # needed only to find the same key in the agent
         return b""

@@ -1,4 +1,4 @@
-"""An inventory's host as a block of ssh_config, so that ssh, scp, rsync and editors reach it as we do. Pure."""
+"""Write an inventory's host as an ssh_config block, so that ssh, scp, rsync and editors reach it as we do. Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _WHOLE_LINE = ("proxycommand", "userknownhostsfile", "globalknownhostsfile")  # 
 
 
 def block(entry: HostEntry) -> str:
-    """The block, or a comment for a host that is this machine.
+    """Return the block, or a comment for a host that is this machine.
 
-    Only what the inventory says: what it leaves open, the address too, stays the user's own ssh_config's.
+    It has only what the inventory sets: the rest, even the address, is left to the user's own ssh_config.
 
     Raises:
         InventoryError: an ssh argument cannot be used.
@@ -37,7 +37,7 @@ def block(entry: HostEntry) -> str:
 
 
 def _settings(entry: HostEntry) -> Iterator[tuple[str, str]]:
-    """Keywords and values; of a keyword that stands twice ssh takes the first."""
+    """Yield keywords and values; if a keyword occurs twice, ssh takes the first."""
     if entry.address != entry.name:
         yield "HostName", entry.address
     if entry.port:

@@ -1,4 +1,4 @@
-"""invoke is imported once somebody uses it: paramiko imports it for `Match exec` in ssh settings alone.
+"""Delay importing invoke until something uses it: paramiko needs it only for `Match exec` in ssh settings.
 
 It brings asyncio, unittest.mock and a YAML reader, 35 ms of the 130 ms of CPU that the first connection's imports take.
 importlib.util.LazyLoader does not serve: on Python 3.11 `import invoke` itself asks the module for its ``__spec__``,
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class _Later(ModuleType):
-    """Stands where ``import invoke`` looks, and gives way to invoke itself when it is asked for anything."""
+    """A placeholder for the module invoke, replaced by the real one when an attribute is read."""
 
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:
@@ -23,5 +23,5 @@ class _Later(ModuleType):
 
 
 def import_invoke_later() -> None:
-    """Call it before paramiko is imported; where invoke is there already nothing changes."""
+    """Put a placeholder for invoke in place, before paramiko is imported; does nothing if invoke is imported."""
     sys.modules.setdefault("invoke", _Later("invoke"))

@@ -1,4 +1,4 @@
-"""known_hosts files: reading them as OpenSSH does, judging a key, appending a new one.
+"""known_hosts files: read them as OpenSSH does, check a key, append a new one.
 
 Covers hashed names, patterns, ``[host]:port``, ``@revoked`` and ``@cert-authority`` lines. Files are parsed once and
 again when they change; keys stay base64 text, so a file of any size costs no cryptography. It does not verify host
@@ -29,14 +29,14 @@ _MARKERS = ("@revoked", "@cert-authority")
 
 
 class UnknownHostKeyError(HostKeyError):
-    """A host key nobody has vouched for yet; ``known_hosts_file`` is where it would be recorded."""
+    """A host key that is in no known_hosts file; ``known_hosts_file`` is where it would be recorded."""
 
     known_hosts_file: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PresentedKey:
-    """The key a server showed. ``names`` are its names in known_hosts, the exact one first."""
+    """The key a server presented; ``names`` are the host's names in known_hosts, the exact one first."""
 
     host: str
     names: tuple[str, ...]
@@ -45,7 +45,7 @@ class PresentedKey:
 
     @property
     def fingerprint(self) -> str:
-        """As ``ssh`` prints it: ``ssh-ed25519 SHA256:…``."""
+        """The key's fingerprint as ``ssh`` prints it: ``ssh-ed25519 SHA256:…``."""
         digest = hashlib.sha256(base64.b64decode(self.blob)).digest()
         return f"{self.type} SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
 
@@ -68,7 +68,7 @@ class KnownKey:
     hashed: tuple[bytes, bytes] | None
 
     def matches(self, name: str) -> bool:
-        """Whether the line speaks of ``name`` (in lower case)."""
+        """Whether the line is about ``name`` (in lower case)."""
         if self.hashed:
             salt, digest = self.hashed
             return hmac.digest(salt, name.encode(), "sha1") == digest
@@ -83,7 +83,10 @@ class KnownKey:
 
 
 def _is_named(name: str, pattern: str) -> bool:
-    """Only * and ? are special; most lines have neither, and compiling a pattern is dear."""
+    """Whether a name matches a pattern, in which only * and ? are special.
+
+    Most patterns have neither, and compiling one is expensive.
+    """
     if "*" in pattern or "?" in pattern:
         return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
     return name == pattern
@@ -124,7 +127,7 @@ def _salt_and_digest(patterns: str) -> tuple[bytes, bytes] | None:
 
 
 class _File:
-    """A file as it was read, and the lines found for each name asked (hashed ones cost time)."""
+    """A known_hosts file as it was read, and the lines found for each name so far (hashed names cost time)."""
 
     def __init__(self, stamp: tuple[int, int, int], keys: list[KnownKey]) -> None:
         self.stamp = stamp
@@ -223,7 +226,7 @@ def _append_line(descriptor: int, line: str) -> None:
 
 
 def changed_key(host: str, name: str, known: Sequence[KnownKey], presented: PresentedKey | None = None) -> HostKeyError:
-    """The error for a host that is known by another key than the one it shows."""
+    """Build the error for a host that presents another key than the known one."""
     old = next((key for key in known if presented and key.type == presented.type), known[0])
     shown = f" (now {presented.fingerprint})" if presented else ""
     return HostKeyError(
@@ -234,7 +237,7 @@ def changed_key(host: str, name: str, known: Sequence[KnownKey], presented: Pres
 
 
 def unknown_key(key: PresentedKey, path: Path) -> UnknownHostKeyError:
-    """The error for a host nobody has vouched for yet."""
+    """Build the error for a host whose key is not known yet."""
     error = UnknownHostKeyError(
         key.host,
         f"the host key of {key.names[0]} is unknown: {key.fingerprint}",
@@ -247,7 +250,7 @@ def unknown_key(key: PresentedKey, path: Path) -> UnknownHostKeyError:
 
 
 def append_known_hosts(errors: Iterable[HostKeyError]) -> None:
-    """Record the keys of these errors (each unknown host's once), as after the user said yes to their table.
+    """Record the host keys of these errors, each host's once, after the user has accepted them.
 
     Raises:
         HostKeyError: A host became known by another key in the meantime.

@@ -1,9 +1,9 @@
-"""The way to a host through the ``ssh`` program: its arguments, knowing when it is connected, what its errors mean.
+"""The way to a host through the ``ssh`` program: its arguments, when it is connected, what its errors mean.
 
-The host is called by its name, so that the blocks of ssh's configuration that are about it hold, and ssh finds its
-address as it did when it was asked for the ``Target``. Host key policy, jump hosts and keys are those of the
-``Target``, said first on ssh's command line, where the first word wins. No connection of ours ever becomes a
-ControlMaster; a live one is used.
+The host is given to ssh by the user's name for it, so that the blocks of ssh's configuration for that name apply, and
+ssh finds the same address as for the ``Target``. Host key policy, jump hosts and keys are those of the ``Target``, set
+first on ssh's command line, where the first setting wins. None of our connections becomes a ControlMaster; a live one
+is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh.target import Target
 
 _CONNECTED = "clusterddp-connected"
-# ssh runs this itself once it is logged in: the only sign of success that needs no word from the host.
+# ssh runs this itself once it is logged in: the only sign of success that needs no message from the host.
 _SAY_CONNECTED = f"exec /bin/sh -c 'echo {_CONNECTED} >&2'"
 _FIXED = {
     "BatchMode": "yes",
@@ -68,7 +68,7 @@ def open_pipe(target: Target, command: str, program: str) -> ChildPipe:
     """
     argv = [program, *_options(target), *_user_options(target), "--", target.called, command]
     pipe = ChildPipe(argv, env=ssh_environment(), marker=f"{_CONNECTED}\n".encode())
-    # ssh's own ConnectTimeout speaks first; this one holds where a ProxyCommand never answers.
+    # ssh's own ConnectTimeout is shorter; this one applies if a ProxyCommand never answers.
     patience = 2 * target.connect_timeout + 5
     began = time.monotonic()
     if target.live_master or pipe.wait_for_marker(patience):  # a master is logged in, and runs no LocalCommand
@@ -79,7 +79,7 @@ def open_pipe(target: Target, command: str, program: str) -> ChildPipe:
 
 
 def _options(target: Target) -> list[str]:
-    """What we say of every ssh we start: the host's own and each jump host's."""
+    """Options for every ssh we start: the host's own and each jump host's."""
     settings = {
         **_FIXED,
         "ConnectTimeout": f"{max(1, round(target.connect_timeout))}",
@@ -108,13 +108,13 @@ def _user_options(target: Target) -> list[str]:
 
 
 def _jump_command(via: Target) -> str:
-    """The ProxyCommand that goes through ``via`` (and, by its own options, through those before it)."""
+    """Build the ProxyCommand that goes through ``via`` and, by its own options, through the jump hosts before it."""
     words = [_literal(word) for word in ("ssh", *_options(via))]
     return shlex.join([*words, "-W", "[%h]:%p", "--", via.called])
 
 
 def _literal(text: str) -> str:
-    """``text`` so that ssh's token replacement leaves it as it is."""
+    """Escape ``text`` so that ssh's token replacement leaves it unchanged."""
     return text.replace("%", "%%")
 
 
@@ -123,7 +123,7 @@ def _listed(paths: tuple[Path, ...]) -> str:
 
 
 def _classified(said: str, target: Target, program: str, *, late: bool) -> HostError | UsageError:
-    """What ssh's last words mean to the user."""
+    """Turn ssh's last messages into an error for the user."""
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["ssh said nothing"]
     if revoked := _REVOKED.search(said):
         return _revoked_key(revoked, target)
@@ -151,7 +151,7 @@ def _classified(said: str, target: Target, program: str, *, late: bool) -> HostE
 
 
 def _revoked_key(found: re.Match[str], target: Target) -> HostKeyError:
-    """Of the host, or of a jump host before it: ssh names it where known_hosts says so, else its key alone."""
+    """Build the error for a revoked key, of the host or a jump host: ssh names the host only for known_hosts."""
     if found["why"]:
         return HostKeyError(
             target.name,
@@ -191,7 +191,7 @@ def _unknown_key(said: str, target: Target, program: str) -> HostKeyError:
 
 
 def _shown_key(target: Target, program: str) -> PresentedKey | None:
-    """The key ``target`` shows, learnt by an ssh that records it in an empty file and does not log in."""
+    """Get the key that ``target`` presents, from an ssh that records it in an empty file and does not log in."""
     with tempfile.TemporaryDirectory(prefix="clusterddp-") as folder:
         file = Path(folder) / "known_hosts"
         learn = [
@@ -226,7 +226,7 @@ def _refused(said: str, target: Target, lines: list[str]) -> AuthenticationError
 
 
 def _locked_key(files: Sequence[Path]) -> Path | None:
-    """The first of these private keys that ssh could not use: it has a passphrase, and no agent has it."""
+    """Return the first of these private keys that has a passphrase; None if the agent holds that key."""
     held = _output_of("ssh-add", "-L") if os.environ.get("SSH_AUTH_SOCK") else ""
     for path in files:
         public = Path(f"{path}.pub")
@@ -237,7 +237,7 @@ def _locked_key(files: Sequence[Path]) -> Path | None:
 
 
 def _output_of(*argv: str) -> str:
-    """What a program of OpenSSH's says; nothing where it cannot be started, or takes long."""
+    """Run an OpenSSH program and return its output; empty if it cannot be started or takes too long."""
     try:
         done = subprocess.run(
             argv, env=ssh_environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=5, check=False

@@ -1,4 +1,4 @@
-"""Byte pipes: what a way to a host yields, and the pipe over a child process.
+"""Byte pipes: the protocol that every way to a host provides, and the pipe over a child process.
 
 Covers the protocol, the bounded memory of a stderr, and children (the local helper, the ``ssh`` program).
 It does not decide how a host is reached, and knows nothing of SSH.
@@ -18,7 +18,7 @@ from clusterddp.errors import UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-LAST_STDERR = 0.5  # seconds for it, where a child of the child holds it open
+LAST_STDERR = 0.5  # seconds for the last stderr, if a child of the child holds it open
 STDERR_KEPT = 64 * 1024  # bytes of a host's stderr we remember; the newest
 EXIT_STATUS_WAIT = 1.0  # seconds: the status arrives just behind the end of the stream
 EOF_PATIENCE = 0.2  # seconds a child gets to leave by itself once its stdin is closed
@@ -27,27 +27,27 @@ KILL_PATIENCE = 30.0  # seconds for a child that was killed; what the kernel hol
 
 
 class DroppedError(UnreachableError):
-    """The server hung up before it said anything, as sshd does when too many log in at once (MaxStartups)."""
+    """The server hung up before its banner, as sshd does when too many clients log in at once (MaxStartups)."""
 
 
 class BytePipe(Protocol):
-    """Bytes both ways between us and one command on a host."""
+    """A stream of bytes in both directions between us and one command on a host."""
 
     def read(self, size: int) -> bytes:
-        """Up to ``size`` bytes; blocks; ``b""`` at the end."""
+        """Read up to ``size`` bytes; blocks; ``b""`` at the end."""
 
     def write(self, data: bytes) -> None:
         """Write all of ``data``.
 
         Raises:
-            OSError: The other end is gone.
+            OSError: The other end has closed.
         """
 
     def close(self) -> None:
-        """End the command's connection; wakes a blocked ``read``; may be called twice."""
+        """End the command's connection; a blocked ``read`` returns; may be called twice."""
 
     def stderr(self) -> str:
-        """What the host said on stderr so far (the last 64 KiB)."""
+        """What the host wrote on stderr so far (the last 64 KiB)."""
 
     def exit_status(self) -> int | None:
         """The command's exit status, or None while it runs or when none arrived."""
@@ -77,7 +77,7 @@ class Tail:
             return self._kept.decode(errors="replace")
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the marker was seen or the stream ended; True when it was seen."""
+        """Wait until the marker was seen or the stream ended; return whether it was seen."""
         with self._changed:
             self._changed.wait_for(lambda: self._seen or self._ended, seconds)
             return self._seen
@@ -106,7 +106,7 @@ class Tail:
 
 
 class ChildPipe:
-    """A byte pipe over a child process in a session of its own (the terminal's Ctrl-C must not reach it).
+    """A byte pipe over a child process in its own session (the terminal's Ctrl-C must not reach it).
 
     Args:
         argv: The program and its arguments.
@@ -155,7 +155,7 @@ class ChildPipe:
         return self._tail.text()
 
     def exit_status(self) -> int | None:
-        """See ``BytePipe``; a death by signal N is 128+N."""
+        """See ``BytePipe``; death by signal N is 128+N."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(EXIT_STATUS_WAIT if self._ended else 0)
             self._tail.join(LAST_STDERR)  # who asks how it ended wants to know what it said, too
@@ -163,11 +163,11 @@ class ChildPipe:
         return None
 
     def wait_for_marker(self, seconds: float) -> bool:
-        """Wait until the child wrote the marker on stderr (True) or ended without (False)."""
+        """Wait until the child wrote the marker on stderr (True) or ended without it (False)."""
         return self._tail.wait(seconds)
 
     def close(self) -> None:
-        """See ``BytePipe``: closes stdin, then ends the child and its session's group."""
+        """See ``BytePipe``: close stdin, then end the child and its process group."""
         with self._closing:
             if self._closed:
                 return
@@ -182,13 +182,13 @@ class ChildPipe:
 
 
 def end(process: subprocess.Popen[bytes], patience: float = 0) -> None:
-    """End a child that leads a session, and its group: in ``patience`` by itself, then TERM, then KILL."""
+    """End a child that leads a session, and its group: wait ``patience`` seconds, then TERM, then KILL."""
     for number in (None, signal.SIGTERM, signal.SIGKILL):
         # Only before it is reaped: the group's number cannot have been given to anybody else.
         if number is not None and process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
-                os.killpg(process.pid, signal.SIGCONT)  # a stopped one hears of nothing else
+                os.killpg(process.pid, signal.SIGCONT)  # a stopped process handles TERM only when continued
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait({None: patience, signal.SIGKILL: KILL_PATIENCE}.get(number, TERM_PATIENCE))
             return

@@ -1,7 +1,7 @@
-"""What carries an SSH connection: a TCP socket, a jump host's channel, or a ProxyCommand.
+"""What an SSH connection runs over: a TCP socket, a jump host's channel, or a ProxyCommand.
 
-Covers timeouts, keepalive and the words for each way of not answering. It speaks no SSH of its own.
-Imports paramiko; imported lazily.
+Covers timeouts, keepalive and the message for each way of not answering. It does not speak SSH itself. Imports
+paramiko; imported lazily.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Timeouts:
 
 
 def carry(target: Target, timeouts: Timeouts, jump: paramiko.Transport | None) -> tuple[Any, Proxy | None]:
-    """What carries a connection to ``target``, and the process behind it.
+    """Open the socket or channel for a connection to ``target``; return it and the ProxyCommand's process.
 
     Raises:
-        UnreachableError: It cannot be had.
+        UnreachableError: It cannot be opened.
     """
     if jump is not None:
         return _through(jump, target, timeouts), None
@@ -48,7 +48,7 @@ def carry(target: Target, timeouts: Timeouts, jump: paramiko.Transport | None) -
 
 
 def tcp(target: Target) -> socket.socket:
-    """A TCP connection to any of the target's addresses, within its timeout in all.
+    """Open a TCP connection to any of the target's addresses; its timeout covers all of them together.
 
     Raises:
         UnreachableError: None answers; says which address and why.
@@ -119,7 +119,7 @@ def _through(jump: paramiko.Transport, target: Target, timeouts: Timeouts) -> pa
 
 
 class Proxy:
-    """A ProxyCommand's process in a session of its own; one end of a socket pair is its stdin and stdout."""
+    """A ProxyCommand's process in its own session; one end of a socket pair is its stdin and stdout."""
 
     def __init__(self, command: str) -> None:
         self.sock, theirs = socket.socketpair()
@@ -137,12 +137,12 @@ class Proxy:
         self._tail = Tail(self._process.stderr.read)
 
     def last_words(self) -> str:
-        """The last line it wrote on stderr."""
+        """The last line the process wrote on stderr."""
         lines = self._tail.text().strip().splitlines()
         return lines[-1].strip() if lines else ""
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         end(self._process)
         self._tail.join(2)
         if self._process.stderr is not None:

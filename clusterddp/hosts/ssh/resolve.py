@@ -1,4 +1,4 @@
-"""From an inventory's host to a ``Target``: inventory over ssh arguments over ssh configuration over default.
+"""Make a ``Target`` from an inventory's host: inventory, then ssh arguments, then ssh configuration, then defaults.
 
 Covers jump hosts, key files, host key policy and the choice between paramiko and the ``ssh`` program.
 It opens no connection.
@@ -33,7 +33,7 @@ _STRICT = ("", "yes", "true", "ask")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """How to reach one host; ``openssh`` says which program does it, ``why`` for what the ``ssh`` program is taken."""
+    """How to reach one host; ``openssh``: by the ``ssh`` program; ``why``: the setting that needs it."""
 
     target: Target
     openssh: bool
@@ -41,7 +41,7 @@ class Route:
 
     @property
     def words(self) -> str:
-        """``fabric to alice@10.0.0.1:22 via alice@bastion:22``."""
+        """The route as text: ``fabric to alice@10.0.0.1:22 via alice@bastion:22``."""
         hops, hop = [], self.target.via
         while hop:
             hops.append(f" via {hop.user}@{hop.place}")
@@ -54,7 +54,7 @@ class Route:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Origin:
-    """Where a target's settings come from: the inventory's host, or the host behind a jump host."""
+    """The source of a target's settings: the inventory's host, or the host behind a jump host."""
 
     name: str
     where: str
@@ -68,11 +68,10 @@ class Resolver:
     """Turns an inventory's hosts into routes.
 
     Args:
-        config: The user's ssh configuration.
         known: Known hosts; one known only by an authority needs the ``ssh`` program.
         accept_new: Whether the command line accepts new host keys.
-        connect_timeout: Seconds, where nothing else says.
-        notice: Told ``(host, text)`` where something said is used otherwise.
+        connect_timeout: Seconds, if nothing else sets them.
+        notice: Called with ``(host, text)`` if a setting is used differently than written.
     """
 
     config: SshConfig
@@ -113,7 +112,7 @@ class Resolver:
         return False
 
     def _resolve(self, origin: _Origin, address: str, user: str, port: int | None, depth: int) -> tuple[Target, str]:
-        """The target, and why it needs the ``ssh`` program (or ``""``)."""
+        """Return the target, and why it needs the ``ssh`` program (or ``""``)."""
         targets.refuse_unsafe(address, "address", origin.name, origin.where)
         options = [*(["-p", str(port)] if port else []), *(["-l", user] if user else [])]
         found: Settings = {**self.config.settings(address, origin.args, options), **origin.args.options}
@@ -165,7 +164,7 @@ class Resolver:
         )
 
     def _jump(self, spec: str, behind: Target, origin: _Origin, depth: int) -> tuple[Target | None, str]:
-        """The jump host just before ``behind``; those before it hang on its ``via``."""
+        """Return the jump host just before ``behind``; its ``via`` leads to the jump hosts before it."""
         via: Target | None = None
         why = ""
         for number, word in enumerate(spec.split(",")):
@@ -193,7 +192,7 @@ class Resolver:
     def _keys(
         self, origin: _Origin, named: Sequence[Path], expand: Callable[[str], str]
     ) -> tuple[tuple[Path, ...], int]:
-        """Key files to offer, and how many of them (the first) were asked for by name."""
+        """Return the key files to offer, and how many of them (the first) the user named."""
         given = [targets.user_path(expand(text)) for text in origin.args.options.get("identityfile", ())]
         if origin.identity is not None:
             given.insert(0, origin.identity.expanduser())
@@ -235,7 +234,7 @@ def _first(found: Settings, keyword: str, default: str = "") -> str:
 
 
 def _proxies(found: Settings, args: SshArgs) -> tuple[str, str]:
-    """ProxyJump and ProxyCommand, at most one of them set: what the arguments say goes before the configuration."""
+    """Return ProxyJump and ProxyCommand, at most one of them set; the arguments go before the configuration."""
     for source in (args.options, found):
         for keyword in ("proxyjump", "proxycommand"):
             value = source.get(keyword, ("",))[0]

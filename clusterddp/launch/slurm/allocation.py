@@ -1,4 +1,4 @@
-"""A run in a job that is there already: one of a shell that salloc, or srun in a job, has given."""
+"""Run inside an existing Slurm job: that of a shell started by salloc, or by srun in a job."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ALLOCATION = "SLURM_JOB_ID"
 
 
 def allocated(log_in: Callable[[], LoginHost], site: Site, options: RunOptions) -> tuple[str, RunOptions]:
-    """The job that this shell is in, and the options with the number of its nodes; no job, and they as they are.
+    """Return the job that this shell is in, and the options with its number of nodes; without a job, them unchanged.
 
     Raises:
-        UsageError: Slurm does not know of it, or it has fewer nodes than are asked for.
+        UsageError: Slurm does not know the job, or it has fewer nodes than requested.
     """
     number = os.environ.get(ALLOCATION, "")
     if not number:

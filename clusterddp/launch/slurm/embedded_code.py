@@ -1,7 +1,7 @@
-"""A run's code where a job's nodes share no folder (``clusterddp_slurm_shared: false``): the job's script carries it.
+"""Put a run's code into the job's script, for nodes that share no folder (``clusterddp_slurm_shared: false``).
 
-Slurm itself brings a script to the job's first node, so nobody need be there when the job starts, or starts again. What
-is more than a script holds is kept on the login host, for whoever follows the run to have it sent.
+Slurm itself sends the script to the job's first node, so no operator is needed when the job starts, or starts again.
+Code too large for a script is kept on the login host, and sent when a process follows the run.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ ROOM = 0.7  # of a script, for the project's code: base64, our own code and the 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CarriedCode:
-    """The project's code as it goes in with a script.
+    """The project's code as embedded in a script.
 
     Attributes:
-        sent: What nodes are told of it.
-        workdir: Where it will be, where a node's home is the login host's.
+        sent: The description of it that nodes get.
+        workdir: Where it will be, if a node's home is the same path as the login host's.
         packed: Our own code, and the project's where it is not too large, in base64; empty for a dry run.
-        code: The project's where it is.
+        code: The project's code as a stream, if it is too large for the script.
     """
 
     sent: SentCode
@@ -68,10 +68,10 @@ def refuse_together(options: RunOptions, *, inside: str) -> None:
 
 
 def refuse_detached(job: SlurmJob, secrets: Mapping[str, str]) -> None:
-    """Refuse to leave a run alone whose nodes somebody has to bring something when they begin.
+    """Refuse to detach from a run whose nodes need secrets or code brought to them when they begin.
 
     Raises:
-        UsageError: says what.
+        UsageError: Names what they need.
     """
     code = job.apart is not None and job.apart.broadcast
     if code or secrets:
@@ -140,7 +140,7 @@ def carried_code(
 
 
 def _up_to(size: int, pieces: Iterator[bytes]) -> bytes:
-    """The next pieces until they are more than ``size`` bytes, or all."""
+    """Return the next pieces until they exceed ``size`` bytes, or all of them."""
     held = bytearray()
     while len(held) <= size and (piece := next(pieces, None)) is not None:
         held += piece
@@ -148,7 +148,7 @@ def _up_to(size: int, pieces: Iterator[bytes]) -> bytes:
 
 
 def _script_size(login: LoginHost) -> int:
-    """How many bytes of a script Slurm takes."""
+    """Return the largest script that Slurm accepts, in bytes."""
     _, out, _ = login.command("scontrol", "show", "config")
     said = re.search(r"max_script_size=([0-9]{1,12})", read_config(out).get("SchedulerParameters", ""))
     return int(said[1]) if said else MOST

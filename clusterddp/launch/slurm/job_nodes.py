@@ -1,7 +1,7 @@
-"""The nodes of a job that share no folder with the login host, asked through steps of it while it runs.
+"""Query the nodes of a running job that share no folder with the login host, through steps of the job.
 
-What they know is brought to the login host at the end (``collect``): from then on that tells of them, as where a folder
-is shared.
+What they know is copied to the login host at the end (``collect``); from then on the login host reports it, as it does
+where a folder is shared.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class JobNodes:
         return self._job.job
 
     def open(self, node: str) -> Host:
-        """A helper on a node, below a step of the job.
+        """Return a helper on a node, run in a step of the job.
 
         Raises:
-            HostError: it does not answer, now or a moment ago.
+            HostError: The node does not answer, or did not a moment ago.
         """
         failed = self._login.host.memory.setdefault(("silent", self._job.job), {})
         if time.monotonic() < failed.get(node, 0.0):
@@ -74,15 +74,15 @@ class JobNodes:
         return host
 
     def has(self, node: str) -> bool:
-        """Whether it is one of them."""
+        """Whether the node belongs to the job."""
         return node in self._job.nodes
 
     def first(self) -> Host:
-        """The one that runs the job's script."""
+        """Return the node that runs the job's script."""
         return self.open(self._job.nodes[0])
 
     def told(self, one: SubmittedRun, wanted: Wanted) -> tuple[SubmittedRun, list[dict[str, Any]]]:
-        """The run as its nodes tell it now; those that do not answer are left out, and the login host's word stands."""
+        """Return the run as its nodes report it now; for nodes that do not answer, the login host's report stands."""
         asked = Wanted(project=wanted.project, brief=wanted.brief)
         entries = [replace(_NODE, name=name) for name in self._job.nodes]
         outcomes = each(entries, lambda entry: self._nodes(entry.name, one.run, asked))
@@ -105,10 +105,10 @@ class JobNodes:
         return nodes_of(self.open(name), run, self._cluster.notify, asked)
 
     def _script(self, run: str) -> SubmittedRun:
-        """What the job's script has written down where it runs.
+        """Return what the job's script has recorded on its node.
 
         Raises:
-            HelperError: nothing yet.
+            HelperError: It has recorded nothing yet.
         """
         host = self.first()
         answer = host.call("slurm_runs", {"run": run})
@@ -116,7 +116,7 @@ class JobNodes:
             return read_submitted(answer[0])
 
     def order_stop(self, run: str, reason: str, grace: float) -> bool:
-        """Order the run to end; whether its script's node has heard it."""
+        """Order the run to end; return whether the node of its script received the order."""
         try:
             self.first().call("slurm_stop", {"run": run, "reason": reason, "grace": grace})
         except ClusterddpError:
@@ -132,7 +132,7 @@ class JobNodes:
         self.first().call("slurm_secrets", {"run": run, "secrets": dict(secrets)})
 
     def send_code(self, run: str, start: str) -> None:
-        """Have the login host send the run's code to all nodes, which wait for it at a start of the job."""
+        """Have the login host send the run's code to all nodes, which wait for it when the job starts."""
         try:
             self._login.broadcast(run, self._job.job, start)
             self.first().call("slurm_arrived", {"run": run, "start": start})
@@ -143,7 +143,7 @@ class JobNodes:
                 self._cluster.notify(f"run {run}: its code cannot be sent to its nodes: {error}")
 
     def collect(self, run: str) -> None:
-        """Bring what the nodes have of a run's end to the login host, and let the job end."""
+        """Copy what the nodes have of a run's end to the login host, and let the job end."""
         try:
             number = self._login.number_for_steps(self._job.job)
             for name, why in self._login.collect(run, number, self._job.nodes).items():
@@ -154,7 +154,7 @@ class JobNodes:
 
 
 def bring_secrets(cluster: RunHosts, login: LoginHost, run: Run) -> bool:
-    """Bring a run's secrets to nodes that share no folder; False where that has to be tried again."""
+    """Send a run's secrets to nodes that share no folder; return False if it must be tried again."""
     nodes = nodes_of_run(cluster, login, run.id)
     try:
         if nodes:
@@ -168,10 +168,10 @@ _NODE = HostEntry(name="", address="")
 
 
 def nodes_of_run(cluster: RunHosts, login: LoginHost, run: str) -> JobNodes | None:
-    """The nodes of a run's job, where they share no folder with the login host and can be asked; else None.
+    """Return the nodes of a run's job if they share no folder with the login host and can be asked; else None.
 
     Raises:
-        RunError: it has no job that is known.
+        RunError: The run has no known job.
     """
     one = next((one for one in login.runs(run) if one.run == run), None)
     if one is None or one.job is None:
@@ -180,6 +180,6 @@ def nodes_of_run(cluster: RunHosts, login: LoginHost, run: str) -> JobNodes | No
 
 
 def running(cluster: RunHosts, login: LoginHost, one: SubmittedRun, job: QueuedJob | None) -> JobNodes | None:
-    """The nodes of a job that runs and whose nodes share no folder; else None."""
+    """Return the nodes of a running job that share no folder; else None."""
     there = one.apart and job is not None and job.state == "RUNNING" and job.nodes
     return JobNodes(cluster, login, job) if there and job else None

@@ -1,4 +1,4 @@
-"""What a run's options and an inventory may not say where Slurm chooses the machines. Pure."""
+"""The options and inventory variables that are refused where Slurm chooses the machines. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OF_THE_LOGIN = ("workdir", "links", "state")
 
 
 def refuse_ignored(options: RunOptions, inventory: Inventory, named: Sequence[HostEntry]) -> None:
-    """Refuse what no job of Slurm's would heed.
+    """Refuse what a Slurm job would ignore.
 
     Args:
         options: The run's.
@@ -41,7 +41,7 @@ def refuse_ignored(options: RunOptions, inventory: Inventory, named: Sequence[Ho
         named: The compute nodes that it names.
 
     Raises:
-        UsageError: names the option or variable, and what helps.
+        UsageError: Names the option or variable, and what helps.
     """
     for name, (why, remedy) in REFUSED.items():
         if getattr(options, name):

@@ -49,7 +49,7 @@ _ASKED = ("partition", "account", "qos")
 
 
 class Asking(Connected, Protocol):
-    """Who pulls."""
+    """The part of a cluster that a pull uses."""
 
     project: Project
     progress: Callable[[str], None]
@@ -78,7 +78,7 @@ class FileQuery:
 
 
 def is_apart(cluster: Asking) -> bool:
-    """Whether nodes share no folder with the login host, as the inventory has it."""
+    """Whether nodes share no folder with the login host, according to the inventory."""
     return not settings_of(cluster.inventory).slurm.get("shared", True)
 
 
@@ -137,7 +137,7 @@ def _meant(cluster: Asking, place: FileQuery, names: Sequence[str], others: Iter
 
 
 def _job(login: LoginHost, view: RunView | None) -> QueuedJob | None:
-    """The job of a run, if Slurm knows it still."""
+    """Return the job of a run if Slurm still knows it."""
     number = next((one.job for one in login.runs(view.run) if one.run == view.run), None) if view else None
     return login.jobs([number]).get(number) if number else None
 

@@ -1,6 +1,6 @@
-"""Whether the login host and Slurm's nodes see each other's files: a run's launcher needs both directions.
+"""Check that the login host and Slurm's nodes see each other's files: the launcher needs both directions.
 
-Nodes may see what the login host writes and keep what they write to themselves (a home that is an overlay of an image).
+Nodes may see what the login host writes but keep what they write to themselves (a home that is an overlay of an image).
 Each side leaves a mark and looks for the other's.
 """
 
@@ -60,7 +60,7 @@ def unshared(login: Host, nodes: Sequence[Host], folders: Mapping[str, str]) -> 
 
 
 def unshared_by_run(cluster: RunHosts, login: LoginHost, run: Run) -> str:
-    """Why the login host will never hear of a run whose job runs; empty where it will, or that cannot be told yet."""
+    """Return why the login host cannot see what a running job writes; empty if it can, or if that is not known yet."""
     one = next((one for one in login.runs(run.id) if one.run == run.id), None)
     if one is None or one.apart or not one.job or (one.starts and not one.inside):
         return ""

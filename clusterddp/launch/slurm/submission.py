@@ -1,4 +1,4 @@
-"""What a run asks of Slurm, and what its nodes are to start: from inventory and options, before any node is known."""
+"""Prepare what a run asks of Slurm and what its nodes start, from inventory and options, before any node is known."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class Submission:
 def submission(
     log_in: Callable[[], LoginHost], site: Site, options: RunOptions, *, dry: bool, inside: str = ""
 ) -> Submission:
-    """All that comes before a run is submitted: its code is on the login host then, unless ``dry``.
+    """Do everything that precedes submitting a run; unless ``dry``, its code is then on the login host.
 
-    ``inside``: the number of a job that is there already, and has the nodes.
+    ``inside``: the number of an existing job that has the nodes.
 
     Raises:
-        ClusterddpError: it cannot be meant, or the code cannot be synced.
+        ClusterddpError: The options are invalid, or the code cannot be synced.
     """
     with again.asked(site.inventory, site.project, options) as (inventory, project, repeat):
         if repeat and repeat.record.launcher != NAME:
@@ -157,7 +157,7 @@ def _synced(
 
 
 def _of_all(plan: NodePlan, record: RunRecord) -> NodePlan:
-    """A node's plan without what is its own."""
+    """Return a node's plan without what is specific to the node."""
     policy = plan.policy._replace(tight=False)  # nobody has compared their clocks
     return plan._replace(env={}, peers=(), places=(), store=None, record=record, manager=MANAGER, policy=policy)
 
@@ -169,7 +169,7 @@ def array_ids(indices: str) -> dict[int, str]:
 
 
 def _stand_in(settings: HostEntry, workdir: str, subfolder: str) -> Node:
-    """The node that stands for all, until Slurm has chosen them."""
+    """Return the node that stands for all nodes until Slurm has chosen them."""
     return Node(
         host=NOBODY,
         nproc=1,
@@ -215,10 +215,10 @@ def _named(inventory: Inventory) -> list[HostEntry]:
 
 
 def slurm_request(inventory: Inventory, options: RunOptions) -> JobRequest:
-    """What is asked of Slurm.
+    """Return what is asked of Slurm.
 
     Raises:
-        UsageError: nobody says how many nodes, or an option is none of a run under Slurm.
+        UsageError: The number of nodes is not given, or an option cannot be used under Slurm.
     """
     refuse_ignored(options, inventory, _named(inventory))
     named = [entry.name for entry in _named(inventory)]

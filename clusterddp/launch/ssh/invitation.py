@@ -1,4 +1,4 @@
-"""What a host that joins a run needs to know of it, as a host of the run tells it: checked where it enters."""
+"""What a joining host needs to know of a run, as a host of the run reports it, validated on receipt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_SECRETS = 10_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Invitation:
-    """A run as one of its hosts tells it to those that join.
+    """A run as one of its hosts describes it to hosts that join.
 
     Attributes:
         plan: That host's own.

@@ -1,6 +1,6 @@
-"""Let hosts join an elastic run that is under way: the run's code, plan and key, then one supervisor more.
+"""Let hosts join a running elastic run: give them the run's code, plan and key, then start a supervisor on each.
 
-What a host needs it hears from one that is in the run; the supervisors hear of it from the host itself
+A joining host gets what it needs from a host in the run; the supervisors learn of it from the joining host itself
 (remote/control/membership.py).
 """
 
@@ -51,10 +51,10 @@ class _OthersJoinError(PlanError):
 
 
 def refuse_other_launchers(record: RunRecord) -> None:
-    """Refuse hosts for a run whose hosts are a workload manager's to choose.
+    """Refuse hosts for a run whose hosts a workload manager chooses.
 
     Raises:
-        PlanError: it is one.
+        PlanError: The run is such a run.
     """
     if record.launcher not in {None, NAME}:
         raise PlanError(
@@ -119,10 +119,10 @@ def _join(
     notify: Callable[[str], None],
     skip: Sequence[str],
 ) -> None:
-    """Let them join one after the other; what has been started is in ``spools``.
+    """Let them join one after the other; ``spools`` gets those that were started.
 
     Raises:
-        _OthersJoinError: another host joins at this moment: its place is not known yet, or it has the next one.
+        _OthersJoinError: Another host is joining: its member index is not known yet, or it has taken the next one.
     """
     invited = invitation(guide, spool)
     plan, addresses = invited.plan, invited.ready.peers
@@ -202,7 +202,7 @@ def _same_code(hosts: Sequence[Host], project: Project, record: RunRecord) -> di
 
 
 def _start(host: Host, plan: NodePlan, invited: Invitation, ready: Ready) -> tuple[str, int]:
-    """Start the node and let it begin; its spool, and its port of run control."""
+    """Start the node and let it begin; return its spool and its run control port."""
     answer = start_node(host, plan, invited.secrets, invited.key)
     peers = [*ready.peers, [plan.peers[-1].address, answer["control"]]]
     host.call("commit", {"spool": answer["spool"], "store": ready.store, "peers": peers}, timeout=30)

@@ -1,7 +1,7 @@
-"""Carry out a launch plan over the connections: start every node's supervisor, or none.
+"""Execute a launch plan over the connections: start every node's supervisor, or none.
 
-All supervisors come up at once and bind their ports; when the last is ready each hears of all ports, and only then
-the agents start. If one fails, those that have started are stopped again.
+All supervisors start at once and bind their ports. When the last is ready, each receives all ports, and only then the
+agents start. If one fails, those that have started are stopped again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REASONS = ("unreachable", "not_warm")  # in a host's answer: why something is n
 
 
 class Ssh:
-    """The launcher over SSH, or without it on this machine: every host is asked through its own helper."""
+    """The launcher over SSH, or on this machine without it: each host is asked through its own helper."""
 
     def render(self, site: Site, options: RunOptions) -> str:
         """See ``Launcher``: commands that could be pasted, one block a host."""
@@ -136,8 +136,8 @@ class Launched:
 
     Attributes:
         spools: Each host's spool by host name.
-        tell: Whether the hosts tell the webhook of the run.
-        notices: What is to be said of that and of the starts, a line each.
+        tell: Whether the hosts notify the webhook about the run.
+        notices: Messages about that and about the starts, a line each.
     """
 
     spools: Mapping[str, str]
@@ -159,7 +159,7 @@ def launch(
     Raises:
         HostError: a host could not start; nothing is left running on those that answer.
     """
-    key = random.token_hex(32)  # of run control; it travels inside SSH only
+    key = random.token_hex(32)  # the key of run control; it is sent inside SSH only
     nodes = {host.name: plan.node_plan(place) for place, host in enumerate(hosts)}
     try:
         started = values(each(hosts, lambda host: start_node(host, nodes[host.name], secrets, key, webhook)))
@@ -169,7 +169,7 @@ def launch(
             [node.address, answer["control"]] for node, answer in zip(plan.all_nodes, answers.values(), strict=True)
         ]
         unreachable = {name: answer["unreachable"] for name, answer in answers.items() if answer["unreachable"]}
-        tell = webhook is not None and hosts[0].name not in unreachable  # it leads as long as it is there
+        tell = webhook is not None and hosts[0].name not in unreachable  # the first host leads as long as it is up
         ready = {"store": answers[hosts[0].name]["store"], "peers": peers, "tell": tell}
         _commit(hosts, spools, ready)
     except BaseException as error:  # Ctrl-C too
@@ -181,14 +181,14 @@ def launch(
 
 
 def _of_plain_starts(reasons: Mapping[str, str]) -> Iterator[str]:
-    """Why hosts that have a warm server, or should have one, have not begun the run from it."""
+    """Report why hosts that have a warm server, or should have one, did not start the run from it."""
     for reason in dict.fromkeys(reasons.values()):
         hosts = [name for name, its in reasons.items() if its == reason]
         yield f"{folded_names(hosts)}: not from the warm server: {reason[:_LONGEST]}"
 
 
 def _of_telling(unreachable: Mapping[str, str], *, tell: bool) -> Iterator[str]:
-    """What to say where hosts cannot reach the webhook."""
+    """Report which hosts cannot reach the webhook."""
     hosts = folded_names(list(unreachable))
     why = ", ".join(sorted(set(unreachable.values())))
     if unreachable and tell:
@@ -225,7 +225,7 @@ def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Mapping[str
     """Let the agents start.
 
     Raises:
-        HostError: a host's supervisor is gone already; says why.
+        HostError: A host's supervisor has already ended; the message says why.
     """
     outcomes = each(hosts, lambda host: host.call("commit", {"spool": spools[host.name], **ready}, timeout=30))
     for host, answer in zip(hosts, values(outcomes), strict=True):
@@ -236,7 +236,7 @@ def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Mapping[str
 
 
 def _undo(hosts: Sequence[Host], run: str, reason: str) -> None:
-    """Stop whatever may have started; on a host out of reach an uncommitted supervisor ends by itself."""
+    """Stop whatever may have started; on an unreachable host, an uncommitted supervisor ends by itself."""
 
     def stop(host: Host) -> None:
         with contextlib.suppress(ClusterddpError):  # never started there, or out of reach

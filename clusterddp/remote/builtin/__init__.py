@@ -1,1 +1,1 @@
-"""Programs of ours that a run starts in place of a user's script, each a file of its own."""
+"""Built-in programs that a run starts in place of a user's script, each in its own file."""

@@ -1,10 +1,10 @@
-"""The bench's worker: matrix products, all-reduces of growing size, lateness; a line of JSON for each result.
+"""The worker of ``bench``: matrix products, all-reduces of growing size, lateness; one JSON line per result.
 
-One of the programs of ours that a run starts in place of a script (``LaunchOptions.program``). Its one argument is a
+A run starts it in place of a script (``LaunchOptions.program``). Its only argument is a
 JSON object: ``backend``, ``timeout`` (seconds for each step), ``parts`` (of ``gemm``, ``allreduce``, ``late``),
 ``most`` (bytes of the largest all-reduce).
 
-Times are whole ns of monotonic clocks of one host each; clocks of different hosts are never compared.
+Times are whole ns of one host's monotonic clock; clocks of different hosts are never compared.
 """
 
 import json
@@ -17,13 +17,13 @@ WARM_UPS, ROUNDS = 5, 20
 SIZES = (8, 1 << 16, 1 << 20, 1 << 24, 1 << 26, 1 << 28, 1 << 30)  # bytes
 BUDGET = 3.0  # seconds for all rounds of one size
 FEWEST = 3  # rounds, however long they take
-WORK = 0.02  # seconds of work between two meetings
-BLOCKS, MEETINGS = 7, 10  # a block is so many meetings, long enough that one hiccup is little of it
+WORK = 0.02  # seconds of work between two barriers
+BLOCKS, MEETINGS = 7, 10  # barriers per block: enough that one hiccup hardly matters
 SMALL, LARGE = 512, 8192  # rows of matrices on CPUs and GPUs
 
 
 class BenchWorker:
-    """This rank's part of all measurements."""
+    """Runs this rank's part of all measurements."""
 
     def __init__(self, torch: Any, dist: Any, backend: str) -> None:
         self.torch, self.dist = torch, dist
@@ -32,12 +32,12 @@ class BenchWorker:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
 
     def tell(self, what: str, **fields: Any) -> None:
-        """A line of JSON."""
+        """Print one result as a line of JSON."""
         sys.stdout.write(json.dumps(dict(fields, what=what)) + "\n")
         sys.stdout.flush()
 
     def timed(self, work: Callable[[], Any], count: int) -> List[int]:
-        """How long each of ``count`` calls took, in ns, by the GPU's own clock where there is one."""
+        """Time ``count`` calls in ns, by the GPU's clock where there is one."""
         if not self.cuda:
             taken = []
             for _ in range(count):
@@ -54,16 +54,16 @@ class BenchWorker:
         return [int(one.elapsed_time(other) * 1e6) for one, other in zip(events[:-1], events[1:])]  # noqa: B905, RUF007 - Python 3.8
 
     def agreed(self, number: int) -> int:
-        """The maximum over all ranks (all-reduce)."""
+        """Return the maximum of a number over all ranks (all-reduce)."""
         held = self.torch.tensor([number], dtype=self.torch.int64, device=self.device)
         self.dist.all_reduce(held, op=self.dist.ReduceOp.MAX)
         return int(held)
 
     def gemm(self) -> None:
-        """One product again and again: how fast, and whether it is the same to the bit every time."""
+        """Repeat one matrix product: measure its time, and check that the result is bit-identical each time."""
         torch = self.torch
         size, kind = (LARGE, torch.bfloat16) if self.cuda else (SMALL, torch.float32)
-        # Steps of 1/128 up to 1: the same to the bit on every host, and exact in every type.
+        # Multiples of 1/128 up to 1: bit-identical on every host, and exact in every type.
         flat = torch.arange(size * size, dtype=torch.int64, device=self.device)
         one, other = (((flat * step) % 257 - 128).to(torch.float32).div(128).to(kind) for step in (7919, 104729))
         one, other = one.view(size, size), other.view(size, size)
@@ -71,7 +71,7 @@ class BenchWorker:
         wrong = 0
         self.timed(lambda: one @ other, WARM_UPS)
         times = self.timed(lambda: one @ other, 5 * ROUNDS if self.cuda else ROUNDS)
-        for _ in range(ROUNDS):  # what a GPU does wrong now and then, it does in one of many
+        for _ in range(ROUNDS):  # an intermittent GPU fault shows only in many repetitions
             wrong += int((one @ other != first).sum())
         name = torch.cuda.get_device_name() if self.cuda else ""
         self.tell(
@@ -81,7 +81,7 @@ class BenchWorker:
         )  # fmt: skip
 
     def allreduce(self, most: int) -> None:
-        """Sums of float32 over all ranks, small to large, until one would take too long."""
+        """Measure all-reduces of float32 in growing sizes, until one would take too long."""
         torch, dist = self.torch, self.dist
         per_byte = 0.0
         for size in [one for one in SIZES if one <= most]:
@@ -94,7 +94,7 @@ class BenchWorker:
             rounds = max(FEWEST, min(ROUNDS, int(BUDGET * 1e9 / 2 / max(1, once))))
             self.timed(lambda: dist.all_reduce(held), min(WARM_UPS, rounds - FEWEST))  # noqa: B023
             times = torch.tensor(self.timed(lambda: dist.all_reduce(held), rounds), device=self.device)  # noqa: B023
-            dist.all_reduce(times, op=dist.ReduceOp.MAX)  # it has ended when the last rank has it
+            dist.all_reduce(times, op=dist.ReduceOp.MAX)  # an all-reduce has ended when the last rank has the result
             taken = times.tolist()
             wrong = self.checked(held)
             if self.rank == 0:
@@ -105,7 +105,7 @@ class BenchWorker:
             per_byte = once / size if size >= 1 << 20 else 0.0
 
     def checked(self, held: Any) -> int:
-        """How many elements of one more all-reduce are wrong, summed over all ranks."""
+        """Check one more all-reduce; return the number of wrong elements, summed over all ranks."""
         torch = self.torch
         pattern = torch.arange(held.numel(), dtype=torch.float32, device=self.device).remainder_(7)
         held.copy_(pattern).add_(self.rank)
@@ -116,11 +116,11 @@ class BenchWorker:
         return int(wrong)
 
     def late(self) -> None:
-        """Equal work, then a barrier, repeatedly: the time this rank worked and the time it waited."""
+        """Repeat equal work and a barrier; report how long this rank worked and how long it waited."""
         torch = self.torch
         threads = torch.get_num_threads()
         if not self.cuda:
-            torch.set_num_threads(1)  # more would fight for the cores of a small host
+            torch.set_num_threads(1)  # more threads would compete for the cores of a small host
         size, kind = (4096, torch.bfloat16) if self.cuda else (192, torch.float32)
         one = torch.ones(size, size, dtype=kind, device=self.device)
         flag = torch.zeros(1, device=self.device)
@@ -145,7 +145,7 @@ class BenchWorker:
         self.tell("late", rank=self.rank, worked=worked, waited=waited)
 
     def meet(self, flag: Any) -> None:
-        """Wait for all ranks: a barrier."""
+        """Wait for all ranks, by an all-reduce as a barrier."""
         self.dist.all_reduce(flag)
         if self.cuda:
             self.torch.cuda.synchronize()
@@ -160,7 +160,7 @@ def _high(times: List[int]) -> int:
 
 
 def main(options: Dict[str, Any]) -> None:
-    """All parts; an exception ends them, and is the verdict's."""
+    """Run all parts; an exception ends the run and appears in its verdict."""
     print(json.dumps({"what": "rendezvous"}), flush=True)  # torchrun starts workers when all nodes are there
     from datetime import timedelta
 

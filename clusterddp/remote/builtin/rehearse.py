@@ -1,7 +1,7 @@
-"""The rehearsal's worker: a process group, an all-reduce whose sum is checked, a barrier; a line of JSON a stage.
+"""The worker of a rehearsal: process group, checked all-reduce, barrier; one JSON line per stage.
 
-One of the programs of ours that a run starts in place of a script (``LaunchOptions.program``): the host copies it from
-the zipapp into the spool. Its one argument is a JSON object: ``backend``, ``timeout`` (seconds for each step).
+A run starts it in place of a script (``LaunchOptions.program``): the host copies it from
+the zipapp into the spool. Its only argument is a JSON object: ``backend``, ``timeout`` (seconds for each step).
 """
 
 import json
@@ -9,17 +9,17 @@ import os
 import sys
 from typing import Any, Dict
 
-SIZE = 1 << 18  # floats, a megabyte: enough to stick in a network that drops large packets
+SIZE = 1 << 18  # floats, one MiB: enough to stall in a network that drops large packets
 
 
 def tell(stage: str, **fields: Any) -> None:
-    """A stage is reached."""
+    """Print that a stage is reached, as a line of JSON."""
     sys.stdout.write(json.dumps(dict(fields, stage=stage)) + "\n")
     sys.stdout.flush()
 
 
 def main(options: Dict[str, Any]) -> None:
-    """All stages; an exception ends them, and is the verdict's."""
+    """Run all stages; an exception ends the run and appears in its verdict."""
     tell("rendezvous")  # torchrun starts workers when all nodes are there
     from datetime import timedelta
 

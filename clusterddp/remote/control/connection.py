@@ -1,19 +1,19 @@
-"""One connection of run control: bytes in and out, the proof on both sides that they know the run's key, frames.
+"""One connection of run control: its bytes, its frames, and the mutual proof that both sides know the run's key.
 
     called:  Hello      nonce
-    caller:  Call       both places, nonce, proof, or
-             Ask        the same: "has your part ended for good?"
-    called:  Lead       proof          "I lead you from now on", or
-             Elsewhere  place, proof   "ask that one", and the connection ends, or
-             Gone       proof          "my part has ended for good", and the connection ends
+    caller:  Call       both member indexes, nonce, proof, or
+             Ask        the same: "has your part ended permanently?"
+    called:  Lead       proof                 "I lead you from now on", or
+             Elsewhere  member index, proof   "call that node", and the connection ends, or
+             Gone       proof                 "my part has ended permanently", and the connection ends
 
-A proof is an HMAC over the role of who gives it, the run, both places and both nonces: what was heard on another
-connection, or meant for another node or run, is worth nothing. From the same values come two keys, one for each
-direction, and two more for beats as datagrams (control/datagrams.py). After Lead every frame carries an HMAC over its
-number and its bytes: who stands between can delay and end a connection, and nothing else. Frames are not encrypted:
+A proof is an HMAC over the sender's role, the run, both member indexes and both nonces, so a proof recorded on another
+connection, or made for another node or run, is worthless. The same values yield two keys, one for each direction, and
+two more for heartbeats sent as datagrams (control/datagrams.py). After Lead every frame carries an HMAC over its number
+and its bytes: a man in the middle can delay or end a connection, but do nothing else. Frames are not encrypted because
 nothing in them is secret.
 
-A frame is a 4-byte big-endian length and a message of so many bytes; after the proof 32 bytes of HMAC follow.
+A frame is a 4-byte big-endian length and a message of that many bytes; after the proof, 32 bytes of HMAC follow.
 """
 
 import errno
@@ -32,22 +32,22 @@ from .messages import Ask, Call, Elsewhere, Gone, Hello, Lead, Message
 
 PROTOCOL = "clusterddp run control 3"
 MOST_UNPROVED = 512  # bytes of a message before the proof
-MOST_PROVED = 64 * 1024  # and after it
-MOST_UNSENT = 32 << 20  # bytes that wait for a peer that does not read
+MOST_PROVED = 64 * 1024  # bytes of a message after the proof
+MOST_UNSENT = 32 << 20  # bytes queued for a peer that does not read
 BLOCK = 1 << 16
 _TAG = hashlib.sha256().digest_size
-THIN_LINEAR_TIMEOUTS, RTO_MAX_MS = 16, 44  # of TCP on Linux; Python has no names for them
-LONGEST_RETRY = 1000  # ms between two tries to send a lost segment: a doubled pause outlasts what was wrong
+THIN_LINEAR_TIMEOUTS, RTO_MAX_MS = 16, 44  # TCP options of Linux; Python has no names for them
+LONGEST_RETRY = 1000  # ms between two retransmissions: with doubled pauses TCP stalls longer than the network fault
 
 Address = Tuple[str, int]
 
 
 class Broken(Exception):
-    """The other side sent no frame of ours, or cannot prove that it knows the key."""
+    """The other side sent an invalid frame, or cannot prove that it knows the key."""
 
 
 class Secret(NamedTuple):
-    """What a node of a run can prove: ``key`` is the run's, ``place`` our own."""
+    """The run's key and this node's identity in the run (``place``: its member index), as used in proofs."""
 
     key: bytes
     run: str
@@ -55,13 +55,13 @@ class Secret(NamedTuple):
 
 
 class PeerConnection:
-    """One connection.
+    """One connection between two supervisors.
 
     Args:
-        connection: The socket.
-        secret: Ours.
-        target: The place we call; None if we were called.
-        address: The other side's.
+        connection: A socket that is connected or still connecting.
+        secret: The identity of this node.
+        target: The member index that we call; None if we were called.
+        address: The other side's IP address.
     """
 
     def __init__(
@@ -75,25 +75,25 @@ class PeerConnection:
         self.address = address
         self.nonce = os.urandom(messages.NONCE // 2).hex()
         self.theirs = ""  # the other side's nonce
-        self.place: Optional[int] = None  # the other side's, once proved
-        self.refused = False  # nobody listens there any more
+        self.place: Optional[int] = None  # the other side's member index, once proved
+        self.refused = False  # whether the connection was refused: nothing listens there any more
         self.unread = bytearray()
         self.unsent = bytearray()
         self.began = self.heard = boot_clock()
-        self.beat = self.beat_tcp = NEVER  # when we last sent one: at all, and over this connection
+        self.beat = self.beat_tcp = NEVER  # when we last sent a heartbeat: by any means, and over this connection
         self.echoes = Echoes()
-        self.datagrams = False  # whether one was ever heard from there
-        self.asks = False  # we only ask whether its part has ended
-        self.beat_keys: Optional[Tuple[bytes, bytes]] = None  # of beats that we send, and receive, as datagrams
-        self._keys: Optional[Tuple[bytes, bytes]] = None  # of what we send, of what we receive
-        self._sent = self._received = 0  # frames with an HMAC
+        self.datagrams = False  # whether a datagram ever came from the other side
+        self.asks = False  # whether we only ask if the other side's part has ended
+        self.beat_keys: Optional[Tuple[bytes, bytes]] = None  # for datagrams that we send, and that we receive
+        self._keys: Optional[Tuple[bytes, bytes]] = None  # for frames that we send, and that we receive
+        self._sent = self._received = 0  # numbers of frames with an HMAC
 
     @classmethod
     def to(cls, address: Address, secret: Secret, target: int) -> "PeerConnection":
-        """Call an address; whether somebody answers is seen by reading.
+        """Begin to connect to an address; a failure later on is seen by ``receive``.
 
         Raises:
-            OSError: there is no way there, or no socket left.
+            OSError: there is no route to the address, or no socket left.
         """
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         connection = socket.socket(family, socket.SOCK_STREAM)
@@ -105,7 +105,7 @@ class PeerConnection:
         return cls(connection, secret, target, address[0])
 
     def receive(self) -> bool:
-        """Read what has come, for ``next``; False when the connection has ended."""
+        """Read the available bytes into the buffer of ``next``; return False when the connection has ended."""
         try:
             data = self.socket.recv(BLOCK)
         except BlockingIOError:
@@ -117,10 +117,10 @@ class PeerConnection:
         return bool(data)
 
     def next(self) -> Optional[Message]:
-        """The next whole message that was read, or None.
+        """Return the next complete message that was read, or None.
 
         Raises:
-            Broken, DamagedError: it is none of ours; the connection is of no more use.
+            Broken, DamagedError: the frame or message is invalid; the connection must be closed.
         """
         if len(self.unread) < 4:
             return None
@@ -141,7 +141,7 @@ class PeerConnection:
         return messages.decode(frame[4:])
 
     def send(self, message: Message) -> bool:
-        """Send a message, or what the socket takes of it now; False if the connection has ended."""
+        """Send a message or queue the part the socket does not take; return False if the connection has to end."""
         payload = messages.encode(message)
         frame = struct.pack(">I", len(payload)) + payload
         if self._keys:
@@ -151,12 +151,12 @@ class PeerConnection:
         return self.flush() and len(self.unsent) <= MOST_UNSENT
 
     def flush(self) -> bool:
-        """Send what waits; False if the connection has ended."""
+        """Send queued bytes; return False if the connection has ended."""
         try:
             sent = self.socket.send(self.unsent) if self.unsent else 0
             del self.unsent[:sent]
         except BlockingIOError:
-            pass  # the loop tries again when there is room
+            pass  # the loop tries again when the socket is writable
         except OSError:
             return False
         return True
@@ -164,47 +164,47 @@ class PeerConnection:
     # The caller's side
 
     def introduce(self, hello: Hello) -> bool:
-        """Answer the called side's nonce."""
+        """Send our nonce and proof in answer to the called side's nonce."""
         self.theirs = hello.nonce
         kind, role = (Ask, "asks") if self.asks else (Call, "caller")
         return self.send(kind(self.secret.place, self.target or 0, self.nonce, self._proof(role)))
 
     def follow(self, answer: Lead) -> None:
-        """The called side leads us, if it knows the key.
+        """Accept the called side as our leader after checking its proof.
 
         Raises:
-            Broken: it does not.
+            Broken: it does not know the key.
         """
         self._compare("lead", answer.proof)
         self._prove(self.target or 0)
 
     def check_elsewhere(self, answer: Elsewhere) -> None:
-        """Does who sends us on know the key?
+        """Check the proof of a node that refers us to another one.
 
         Raises:
-            Broken: no.
+            Broken: it does not know the key.
         """
         self._compare("elsewhere %d" % answer.place, answer.proof)
 
     def check_gone(self, answer: Gone) -> None:
-        """Does who says that its part has ended know the key?
+        """Check the proof of a node that reports that its part has ended.
 
         Raises:
-            Broken: no.
+            Broken: it does not know the key.
         """
         self._compare("gone", answer.proof)
 
     # The called side
 
     def greet(self) -> bool:
-        """Say our nonce."""
+        """Send our nonce to the caller."""
         return self.send(Hello(self.nonce))
 
     def check_call(self, call: Union[Call, Ask]) -> int:
-        """The place of who calls or asks, if it knows the key and means us.
+        """Check the proof of a caller and return its member index.
 
         Raises:
-            Broken: it does not.
+            Broken: it does not know the key, or calls another node than us.
         """
         self.theirs = call.nonce
         self._compare("caller" if isinstance(call, Call) else "asks", call.proof, call.caller)
@@ -213,30 +213,30 @@ class PeerConnection:
         return call.caller
 
     def welcome(self, place: int) -> bool:
-        """Lead the caller."""
+        """Answer the caller at ``place`` that we lead it."""
         sent = self.send(Lead(self._proof("lead", place)))
         self._prove(place)
         return sent
 
     def send_elsewhere(self, place: int, lead: int) -> bool:
-        """Name another one to the caller at ``place``."""
+        """Refer the caller at ``place`` to the leader that we follow."""
         return self.send(Elsewhere(lead, self._proof("elsewhere %d" % lead, place)))
 
     def send_gone(self, place: int) -> bool:
-        """Say to the caller at ``place`` that our part has ended for good."""
+        """Report to the caller at ``place`` that our part has ended permanently."""
         return self.send(Gone(self._proof("gone", place)))
 
     # Proofs
 
     def _prove(self, place: int) -> None:
-        """From now on frames are authenticated."""
+        """Derive the keys; from now on frames are authenticated."""
         self.place = place
         ours, other = ("called", "caller") if self.target is None else ("caller", "called")
         self._keys = (self._mac("frames of " + ours, place), self._mac("frames of " + other, place))
         self.beat_keys = (self._mac("beats of " + ours, place), self._mac("beats of " + other, place))
 
     def _mac(self, role: str, place: Optional[int]) -> bytes:
-        """HMAC over role, run, the caller's and the called place and nonce; ``place``: the other side's."""
+        """Compute the HMAC over role, run, and both sides' member index and nonce; ``place``: the other side's."""
         called = self.target is None
         mine, theirs = (self.secret.place, self.nonce), (place if called else self.target, self.theirs)
         caller, callee = (theirs, mine) if called else (mine, theirs)
@@ -252,7 +252,7 @@ class PeerConnection:
 
 
 def _retry_soon(connection: socket.socket) -> None:
-    """Have the kernel send lost segments again soon, as far as it knows how."""
+    """Make the kernel retransmit lost segments quickly, where it supports the options."""
     for option, value in ((THIN_LINEAR_TIMEOUTS, 1), (RTO_MAX_MS, LONGEST_RETRY), (socket.TCP_NODELAY, 1)):
         try:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,35 +1,36 @@
-"""When a node was last in contact with a majority of its run, proved by beats that come back. Pure.
+"""Compute when a node was last in contact with a majority of its run, from echoed heartbeats. Does no I/O.
 
-A follower sends beats, its lead answers each. Every beat has a number and names the newest number that its sender has
-heard on this connection. A number that comes back proves contact at the time it was *sent*, so nothing that lay in a
-socket, a network or a stopped process looks newer than it is. What a node may do depends on such proofs alone:
+A follower sends heartbeats and its leader answers each. Every heartbeat has a number and echoes the newest number that
+its sender has received on this connection. A number that is echoed proves contact at the time it was *sent*, so nothing
+that was delayed in a socket, a network or a stopped process looks newer than it is. What a node may do depends on these
+proofs alone:
 
-    a lead      was in contact when the newest beats that came back from more than half of the nodes were sent
-    a follower  was in contact when its newest beat that came back was sent, less the age of its lead's own contact
+    a leader    was in contact when the newest echoed heartbeats of more than half of the nodes were sent
+    a follower  was in contact when its newest echoed heartbeat was sent, less the age of its leader's own contact
 
-A node without contact for the fence's limit ends its part (supervisor/fence.py). A lead counts a node as lost only when
-that time is over for certain: from the last word it heard of it, or, where that is later, from the last time at which
-any other lead can have told it of a majority (``elsewhere``). Two majorities have a node in common, and who follows a
-lead says when it last heard another: no other lead has proved contact later than that.
+A node without contact for the fence's limit ends its part (supervisor/fence.py). A leader counts a node as lost only
+when that time is certainly over. It counts from the last message it received from the node or, if that is later, from
+the last time at which any other leader can have told the node of a majority (``elsewhere``). Two majorities have a node
+in common, and a follower reports when it last heard from another leader: no other leader has proved contact later.
 
-Times are of this host's boot clock; between hosts only ages travel.
+Times are of this host's boot clock; hosts exchange ages only.
 """
 
 from collections import deque
 from typing import Deque, Iterable, Tuple
 
 NEVER = float("-inf")
-OLDEST = 1e6  # seconds; the age of what has never been
-KEPT = 256  # beats whose time is kept
+OLDEST = 1e6  # seconds; the age reported for an event that never happened
+KEPT = 256  # heartbeats whose time of sending is kept
 
 
 class Echoes:
-    """The beats of one connection.
+    """The heartbeats of one connection.
 
     Attributes:
-        number: Of our last beat.
-        theirs: Of the newest beat heard.
-        proved: When the newest beat of ours was sent that has come back.
+        number: Number of the last heartbeat that we sent.
+        theirs: Number of the newest heartbeat received.
+        proved: When we sent the newest heartbeat that has been echoed.
     """
 
     def __init__(self) -> None:
@@ -38,13 +39,13 @@ class Echoes:
         self._sent: Deque[Tuple[int, float]] = deque(maxlen=KEPT)
 
     def send(self, now: float) -> int:
-        """The next beat's number."""
+        """Record that a heartbeat is sent now and return its number."""
         self.number += 1
         self._sent.append((self.number, now))
         return self.number
 
     def take(self, number: int, echo: int) -> bool:
-        """Whether a beat that was heard is newer than all before; who sends an older one has sent this one since."""
+        """Record a received heartbeat; return False for one that is repeated or was overtaken by a newer one."""
         if number <= self.theirs:
             return False
         self.theirs = number
@@ -54,27 +55,27 @@ class Echoes:
 
 
 class Contact:
-    """One node's.
+    """The contact of one node with a majority of the run.
 
     Attributes:
-        proved: When it last was in contact with a majority, for certain.
-        elsewhere: No other lead was in contact with a majority later than then.
-        left: When we last followed another lead, or were one that had a majority.
+        proved: The latest time at which this node was certainly in contact with a majority.
+        elsewhere: No other leader was in contact with a majority later than this.
+        left: When we last followed another leader, or last led a majority.
     """
 
     def __init__(self) -> None:
         self.proved = self.elsewhere = self.left = NEVER
 
     def follow(self, proved: float, age: float) -> None:
-        """Our lead has answered the beat of that time; ``age``: of its own contact, in seconds."""
+        """Record that our leader echoed a heartbeat sent at ``proved``; ``age``: seconds since its own contact."""
         self.proved = max(self.proved, proved - age)
 
     def lead(self, proved: Iterable[float], count: int, now: float) -> None:
-        """We lead.
+        """Compute our contact with a majority while we lead.
 
         Args:
-            proved: When each connected node was in contact for certain.
-            count: Of all nodes of the run.
+            proved: When each connected node was last certainly in contact with us.
+            count: The number of nodes of the run.
             now: The time.
         """
         times = sorted([now, *proved], reverse=True)
@@ -82,15 +83,15 @@ class Contact:
             self.proved = max(self.proved, times[count // 2])
 
     def told(self, now: float, age: float) -> None:
-        """A node that follows us heard another lead so many seconds ago."""
+        """Record that a follower last heard from another leader ``age`` seconds ago."""
         self.elsewhere = max(self.elsewhere, now - age)
 
     def leave(self, heard: float) -> None:
-        """We follow, or are, a lead no more that was heard, or had contact, at that time."""
+        """Record when the leader we leave was last heard or, if we led, when we last had a majority."""
         self.left = max(self.left, heard)
         self.elsewhere = max(self.elsewhere, heard)
 
 
 def age(now: float, time: float) -> float:
-    """Seconds since a time that may never have been."""
+    """Return the seconds since a time, at most ``OLDEST``, which also stands for NEVER."""
     return min(max(0.0, now - time), OLDEST)

@@ -1,4 +1,4 @@
-"""What run control tells a supervisor: who came, who went, who said what, whose part has ended."""
+"""The events of run control for its supervisor: connections, disconnections, messages, parts that have ended."""
 
 from typing import NamedTuple, Union
 
@@ -6,27 +6,27 @@ from .messages import Message
 
 
 class MemberJoined(NamedTuple):
-    """The connection to a node is proved."""
+    """A node is connected, and has proved that it knows the key."""
 
     place: int
 
 
 class Lost(NamedTuple):
-    """The connection to a node ended; ``heard``: when it was last heard, by the monotonic clock."""
+    """The connection to a node ended; ``heard``: when its last message came, by the boot clock."""
 
     place: int
     heard: float
 
 
 class Said(NamedTuple):
-    """A connected node's message."""
+    """A connected node sent a message."""
 
     place: int
     message: Message
 
 
 class NodeDone(NamedTuple):
-    """A node's part has ended for good: it said so, though its supervisor is no more."""
+    """A node's part has ended permanently: its fence reports so after the supervisor's end."""
 
     place: int
 

@@ -1,8 +1,8 @@
-"""Beats as UDP datagrams on the port of run control: one that is lost holds up no later one, as it does in TCP.
+"""Send and receive heartbeats as UDP datagrams on run control's port: a lost one does not delay later ones, unlike TCP.
 
-A datagram is the sender's place, a beat's fields and an HMAC with a key of its own of that connection and direction
-(control/connection.py), so it counts only where the connection stands, and a repeated one is older than the newest.
-Where UDP is filtered nothing is heard here; the same beats go over TCP.
+A datagram holds the sender's member index, a heartbeat's fields and an HMAC with a separate key of that connection and
+direction (control/connection.py). So it counts only while the connection exists, and a replayed one is ignored as old.
+Where UDP is filtered nothing arrives here; the same heartbeats are also sent over TCP.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from .messages import Beat
 _BEAT = struct.Struct(">HQQd?")
 _TAG = hashlib.sha256().digest_size
 MOST = 256  # datagrams taken in one turn of the loop
-SECONDS = 1e6  # the largest age
+SECONDS = 1e6  # the largest age accepted
 
 
 class Datagrams:
-    """The UDP socket beside a listener; where the port is another program's, none.
+    """The UDP socket on the listener's port, or none where another program has that UDP port.
 
     Args:
-        listener: Run control's.
+        listener: Run control's listening TCP socket.
     """
 
     def __init__(self, listener: socket.socket) -> None:
@@ -36,26 +36,26 @@ class Datagrams:
             self.close()
 
     def send(self, link: PeerConnection, beat: Beat, address: Address) -> None:
-        """Send a beat to the other end of a connection; a full socket or a dead way loses it, as the network may."""
+        """Send a heartbeat to the other end of a connection; it is lost without an error if the socket fails."""
         if self.socket is None or not link.beat_keys:
             return
         data = _BEAT.pack(link.secret.place, beat.number, beat.echo, beat.age, beat.majority)
         try:
             self.socket.sendto(data + _tag(link.beat_keys[0], data), address)
-        except OSError:  # TCP says so, or the next one comes through
+        except OSError:  # the TCP connection shows the fault, or the next datagram gets through
             pass
 
     def receive(self, known: Callable[[int], Optional[PeerConnection]]) -> List[Tuple[PeerConnection, Beat]]:
-        """The beats that have come, each with its connection; whatever else came is thrown away.
+        """Return the received heartbeats, each with its connection; discard all other datagrams.
 
         Args:
-            known: The proved connection to a place, or None.
+            known: Returns the proved connection to a member index, or None.
         """
         found = []
         for _ in range(MOST):
             try:
                 data = self.socket.recv(_BEAT.size + _TAG + 1) if self.socket else b""
-            except OSError:  # there is none, or an earlier one of ours reached nobody
+            except OSError:  # none is left, or an ICMP error answers an earlier one of ours
                 break
             link, beat = self._read(data, known)
             if link and beat:
@@ -78,7 +78,7 @@ class Datagrams:
         return link, Beat(majority, number, echo, age)
 
     def close(self) -> None:
-        """Send and hear nothing more."""
+        """Close the socket; nothing is sent or received any more."""
         if self.socket:
             self.socket.close()
         self.socket = None

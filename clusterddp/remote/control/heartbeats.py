@@ -1,4 +1,4 @@
-"""A node's heartbeats: a follower's to its leader, over TCP and as datagrams; a leader's answers the same way."""
+"""Send a follower's heartbeats to its leader, over TCP and UDP, and a leader's answers the same way."""
 
 import selectors
 import socket
@@ -10,24 +10,24 @@ from .contact import NEVER, Contact, age
 from .datagrams import Datagrams
 from .messages import Beat
 
-BEAT = 0.5  # seconds between beats
-HURRY = 0.2  # and between datagrams while none comes back
-AT_ONCE = 3  # beats of a new connection that wait for nothing: by then both sides know that they are in contact
-COUNT = 0.05  # seconds between two looks at who is in contact
+BEAT = 0.5  # seconds between heartbeats
+HURRY = 0.2  # seconds between datagrams while none is answered
+AT_ONCE = 3  # heartbeats of a new connection sent without a pause: after them both sides know that they are in contact
+COUNT = 0.05  # seconds between two counts of the nodes in contact
 
 
 class Beats:
-    """One node's.
+    """The heartbeats of one node.
 
     Args:
-        links: Its connections, as they come and go.
-        send: Sends a message over one.
+        links: The connections of the node; a list that run control changes.
+        send: Sends a message over a connection.
         selector: The supervisor's loop.
         listener: The listening socket of run control, if there is one.
 
     Attributes:
-        addresses: Of all places; the list that run control keeps.
-        contact: What was proved.
+        addresses: The addresses of all nodes by member index; the list that run control keeps.
+        contact: The proved contact with a majority.
     """
 
     def __init__(
@@ -40,19 +40,19 @@ class Beats:
         self.links, self.send, self.selector = links, send, selector
         self.addresses: List[Address] = []
         self.contact = Contact()
-        self.majority = False  # what we answer
+        self.majority = False  # the flag in our answers
         self.counted = 0.0
         self.datagrams = Datagrams(listener) if listener else None
         if self.datagrams and self.datagrams.socket:
             selector.register(self.datagrams.socket, selectors.EVENT_READ, self._receive)
 
     def turn(self, now: float, lead: Optional[PeerConnection], *, settled: bool) -> None:
-        """Beat, if it is time; where nobody leads us, count who is in contact.
+        """Send a heartbeat if one is due; where no node leads us, count the nodes in contact.
 
         Args:
             now: The time.
-            lead: The connection to who leads us.
-            settled: Whether there is a lead with a majority.
+            lead: The connection to our leader, if we have one.
+            settled: Whether there is a leader with a majority.
         """
         if lead:
             self._beat(lead, now, settled=settled)
@@ -61,19 +61,19 @@ class Beats:
         self.majority = settled
 
     def hear(self, link: PeerConnection, beat: Beat) -> None:
-        """A beat came over TCP."""
+        """Process a heartbeat that came over TCP."""
         answer = self._take(link, beat)
         if answer:
             self.send(link, answer)
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Close the UDP socket."""
         if self.datagrams and self.datagrams.socket:
             self.selector.unregister(self.datagrams.socket)
             self.datagrams.close()
 
     def _beat(self, lead: PeerConnection, now: float, *, settled: bool) -> None:
-        """To our lead; more often while nothing comes back."""
+        """Send a heartbeat to our leader if one is due; more often while none is answered."""
         if now - lead.beat < (BEAT if now - self.contact.proved < 2 * BEAT else HURRY):
             return
         lead.beat = now
@@ -84,18 +84,18 @@ class Beats:
             self.send(lead, beat)
 
     def _count(self, now: float) -> None:
-        """Whoever is in contact with us, who lead."""
+        """Update our contact with a majority from the connections; called while no node leads us."""
         proved = [link.echoes.proved for link in self.links if link.place is not None]
         self.contact.lead(proved, len(self.addresses), now)
         self.counted = now
 
     def _take(self, link: PeerConnection, beat: Beat) -> Optional[Beat]:
-        """A beat of who follows us, whose answer is returned, or an answer of our lead."""
+        """Process a follower's heartbeat and return the answer, or process an answer of our leader."""
         now = boot_clock()
         new = link.echoes.take(beat.number, beat.echo)
         if link.target is None:
             self.contact.told(now, beat.age)
-            if now - self.contact.proved > 2 * BEAT:  # it may be proved again by this very beat
+            if now - self.contact.proved > 2 * BEAT:  # this heartbeat may prove it again
                 self._count(now)
             return Beat(self.majority, link.echoes.send(now), link.echoes.theirs, age(now, self.contact.proved))
         if new and beat.majority:

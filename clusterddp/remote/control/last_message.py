@@ -1,7 +1,7 @@
-"""What is left of a node whose supervisor was killed says so: its part has ended, proved by the run's key.
+"""Report to other nodes, after the supervisor's death, that this node's part has ended, proved by the run's key.
 
-Who calls or asks on its port gets that one answer. A refused connection says much less: a port that nobody holds may be
-a network's answer, or a host's whose processes go on.
+Every node that calls or asks on run control's port gets that one answer. A refused connection proves much less: it may
+come from a network device, or from a host whose processes continue to run.
 """
 
 import selectors
@@ -13,13 +13,13 @@ from ..system.clock import boot_clock
 from .connection import Broken, PeerConnection, Secret
 from .messages import Ask, Call
 
-LIMIT = 2.0  # seconds from a connection to its proof
+LIMIT = 2.0  # seconds from the begin of a connection to its proof
 MOST = 64  # connections at once
-HEARD = 5.0  # seconds after the last answer in which others may ask too
+HEARD = 5.0  # seconds after the first answer in which other nodes may ask too
 
 
 def answer(listener: socket.socket, secret: Secret, seconds: float) -> None:
-    """Answer for so many seconds at most, and for ``HEARD`` seconds after the last answer."""
+    """Answer callers for at most ``seconds``, and no longer than ``HEARD`` seconds after the first answer."""
     selector = selectors.DefaultSelector()
     listener.setblocking(False)
     selector.register(listener, selectors.EVENT_READ)
@@ -48,7 +48,7 @@ def _accept(
 ) -> None:
     try:
         connection, address = listener.accept()
-    except OSError:  # the caller has left, or no descriptor is free: it calls again
+    except OSError:  # the caller has disconnected, or no descriptor is free: it tries again
         return
     if len(open_links) >= MOST:
         _end(next(iter(open_links.values())), selector, open_links)
@@ -59,7 +59,7 @@ def _accept(
 
 
 def _hear(link: PeerConnection) -> "tuple[bool, bool]":
-    """Whether the connection is over, and whether somebody who knows the key was answered."""
+    """Read a connection; return whether it is over and whether a caller that knows the key was answered."""
     alive = link.receive()
     try:
         message = link.next()

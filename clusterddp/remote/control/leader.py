@@ -1,13 +1,13 @@
-"""Run control: the supervisors of one run connected in a star around the one that leads.
+"""Run control: connect the supervisors of one run in a star around their leader.
 
-A node's place is its number in the run's first plan, spares last; it never changes. The first leads. When it is
-lost, the next in order does, if it reaches a majority of the places; one that reaches fewer goes on leading those
-it reaches (an order to stop needs no majority) and looks for the others.
+A node's member index (``place``) is its number in the run's first plan, spares last; it never changes. The first node
+leads. When it is lost, the next in order leads if it reaches a majority of the nodes. A leader that reaches fewer
+continues to lead those it reaches (an order to stop needs no majority) and looks for the others.
 
-Whatever a peer sends, before the proof and after it, ends its own connection at most. Strangers, who have not proved
-the key yet, have one deadline for all of it; where there are too many the oldest gives way, first of the same address.
+Whatever a peer sends, before the proof or after it, ends its own connection at most. An unproven connection has one
+deadline for its whole proof; where there are too many the oldest is dropped, first those of the same address.
 
-Whom a lead misses it asks whether its part has ended for good.
+A leader asks each node that it misses whether its part has ended permanently.
 """
 
 import selectors
@@ -37,26 +37,26 @@ from .messages import (
 )  # fmt: skip
 
 FROM_LEAD, TO_LEAD = (StatusTable, VerdictPart), (WordSaid, EndSaid)
-SILENCE = 2.5  # seconds without a word after which a connection is given up
-SILENCE_TCP = 5.0  # the same where no datagram gets through: a lost segment holds up what follows
-HOLD = 3.0  # seconds since the last contact with a majority in which a lead decides anything
-ASK = 1.0  # seconds between questions to those a lead misses
-RETRY = 0.5  # seconds between attempts to reach somebody
-PATIENCE = 1.0  # seconds without a lead, or without a majority, after which others are asked
+SILENCE = 2.5  # seconds without a message after which a connection is dropped
+SILENCE_TCP = 5.0  # the same where no datagram gets through: a lost segment delays those behind it
+HOLD = 3.0  # seconds after the last contact with a majority in which a leader may make decisions
+ASK = 1.0  # seconds between questions to the nodes that a leader misses
+RETRY = 0.5  # seconds between attempts to connect
+PATIENCE = 1.0  # seconds without a leader, or without a majority, after which other nodes are called
 DIAL_LIMIT = 2.0  # seconds for a connection and its proofs
-MOST_STRANGERS = 64  # connections that have not proved the key yet, and one more for each node
-MOST_OF_ADDRESS = 16  # of them from one address
-ACCEPT = 64  # connections taken in one turn of the loop
-NO_DESCRIPTORS = 1.0  # seconds without listening when there is no descriptor left for one more connection
+MOST_STRANGERS = 64  # unproven connections allowed, plus one for each node
+MOST_OF_ADDRESS = 16  # unproven connections from one address
+ACCEPT = 64  # connections accepted in one turn of the loop
+NO_DESCRIPTORS = 1.0  # seconds without listening when no file descriptor is left for another connection
 
 
 class Control:
-    """One supervisor's side of the star.
+    """The connections of one supervisor to its leader or its followers.
 
     Args:
-        secret: This node's place, and the run's key.
-        selector: The supervisor's loop; callbacks stand in its keys' data.
-        handle: Called with each event; raises nothing.
+        secret: This node's member index, and the run's key.
+        selector: The supervisor's loop; the data of each key is its callback.
+        handle: Called with each event; must not raise.
         listener: A listening socket; None where there is only one node.
     """
 
@@ -73,72 +73,73 @@ class Control:
         self.addresses: List[Address] = []
         self.lead = 0
         self.links: List[PeerConnection] = []
-        self.called = 0.0  # when we last tried to reach somebody
-        self.asked = secret.place  # the place that was tried last when looking for others
-        self.since = self.began = boot_clock()  # since when this way to find a lead is tried; when all were known
+        self.called = 0.0  # when we last tried to connect
+        self.asked = secret.place  # the member index called last when we looked for other nodes
+        # ``since``: the begin of the present attempt to find a leader; ``began``: when all addresses became known.
+        self.since = self.began = boot_clock()
         self.beats = Beats(self.links, self._send, selector, listener)
         self.contact = self.beats.contact
-        self.missed: Set[int] = set()  # places to ask whether their part has ended
+        self.missed: Set[int] = set()  # member indexes to ask whether their part has ended
         self.lead_has_majority = True
         self.listen_at = 0.0  # when to listen again
         self.closed = False
         self._listen()
 
     def begin(self, addresses: Sequence[Address]) -> None:
-        """The addresses of all places are known: who is not the first calls it."""
+        """Take the addresses of all nodes, by member index; from now on ``turn`` calls the leader."""
         self.addresses = self.beats.addresses = list(addresses)
         self.since = self.began = boot_clock()
 
     @property
     def leading(self) -> bool:
-        """Whether nobody else leads us."""
+        """Whether this node leads, with or without a majority."""
         return self._upstream() is None and self.lead == self.place
 
     @property
     def connected(self) -> Set[int]:
-        """The places on the other ends."""
+        """The member indexes of the connected nodes."""
         return {link.place for link in self.links if link.place is not None}
 
     @property
     def majority(self) -> bool:
-        """Whether we and who is connected to us are more than half of all."""
+        """Whether this node and the connected ones are more than half of the run's nodes."""
         if self.listener is None:  # there is no other node
             return True
         return bool(self.addresses) and 2 * (len(self.connected) + 1) > len(self.addresses)
 
     @property
     def settled(self) -> bool:
-        """Whether there is a lead with a majority, as far as is known here."""
+        """Whether there is a leader with a majority, as far as this node knows."""
         return self.lead_has_majority if self._upstream() else self.lead == self.place and self.majority
 
     @property
     def last_contact(self) -> float:
-        """When this node was last in contact with a majority, for certain; at first when it began."""
+        """When this node was last certainly in contact with a majority; at first, when it began."""
         return boot_clock() if self.listener is None else max(self.contact.proved, self.began)
 
     @property
     def in_contact(self) -> bool:
-        """Whether it is now: what came late, after a stop of ours, proves nothing."""
+        """Whether this node had proved contact with a majority in the last ``HOLD`` seconds."""
         return self.listener is None or boot_clock() - self.contact.proved < HOLD
 
     @property
     def slow(self) -> bool:
-        """Whether beats go over TCP alone, where lost packets hold them up for seconds."""
+        """Whether heartbeats go over TCP alone, where lost packets delay them by seconds."""
         return any(not link.datagrams for link in self.links if link.place is not None)
 
     def say(self, message: Message, to: Optional[int] = None) -> None:
-        """Send a message to who is connected now (the lead to everyone, the others to the lead), or to one place."""
+        """Send a message to all connected nodes (for a follower: its leader), or only to member index ``to``."""
         for link in [link for link in self.links if link.place is not None]:
             if to is None or link.place == to:
                 self._send(link, message)
 
     def turn(self) -> None:
-        """What time asks for: call, beat, give up the silent. Called by every tick of the loop."""
+        """Drop silent connections, send heartbeats, call nodes. Called in every turn of the loop."""
         now = boot_clock()
         for link in list(self.links):
             silence = SILENCE if link.datagrams else SILENCE_TCP
             if (now - link.began > DIAL_LIMIT) if link.place is None else (now - link.heard > silence):
-                if link is self._upstream():  # it was silent for long: half the patience is over
+                if link is self._upstream():  # it has been silent for long: half of PATIENCE is used up
                     self.since = now - PATIENCE / 2
                 self._drop(link)
         self.beats.turn(now, self._upstream(), settled=self.settled)
@@ -151,7 +152,7 @@ class Control:
             self._look_around(now)
 
     def close(self, patience: float = 2.0) -> None:
-        """Send what waits, for at most ``patience`` seconds; then end all connections."""
+        """Send queued messages for at most ``patience`` seconds, then close all connections."""
         self.closed = True
         deadline = boot_clock() + patience
         while any(link.unsent for link in self.links) and boot_clock() < deadline:
@@ -169,20 +170,20 @@ class Control:
     # Who leads
 
     def _ask(self, now: float) -> None:
-        """Ask one of the missed whose address is known."""
+        """Ask the next missed node whose address is known whether its part has ended."""
         missed = self.missed - {self.place, *self.connected} if self.lead == self.place else set()
         missing = sorted(place for place in missed if place < len(self.addresses))
         if missing and not self._calls() and now - self.called >= ASK:
             self._call_next(missing, now, asks=True)
 
     def _upstream(self) -> Optional[PeerConnection]:
-        """The connection to our lead."""
+        """Return the connection to our leader, if there is one."""
         return next((link for link in self.links if link.target is not None and link.place is not None), None)
 
     def _look_around(self, now: float) -> None:
-        """Call the lead; after a while without one be it; without a majority for a while call the missing in turn.
+        """Call the leader; after ``PATIENCE`` take the next node, or ourselves, for it, and call missing nodes in turn.
 
-        Who leads waits for no answer before it calls the next: a host without power gives none.
+        A leader calls the next node without awaiting an answer: a host without power gives none.
         """
         patient = now - self.since < PATIENCE
         if self.lead != self.place and not patient:
@@ -197,17 +198,17 @@ class Control:
             self._call_next([place for place in range(len(self.addresses)) if place not in there], now)
 
     def _calls(self) -> List[PeerConnection]:
-        """Our own that are not proved yet."""
+        """Return the connections that we opened and that are not proved yet."""
         return [link for link in self.links if link.target is not None and link.place is None]
 
     def _follow(self, place: int) -> None:
-        """Take another one for the lead; who was called before and says nothing is waited for no longer."""
+        """Take another node for the leader and drop our unproven calls."""
         self.lead, self.since = place, boot_clock()
         for link in self._calls():
             self._drop(link)
 
     def _call_next(self, places: Sequence[int], now: float, *, asks: bool = False) -> None:
-        """Call the next of these places, in turn."""
+        """Call the next of these member indexes, in turn."""
         if places:
             self.asked = next((place for place in places if place > self.asked), places[0])
             self._call(self.asked, now, asks=asks)
@@ -217,11 +218,11 @@ class Control:
         try:
             link = self._add(PeerConnection.to(self.addresses[place], self.secret, place))
         except OSError:
-            return  # tried again by a later turn
+            return  # a later turn tries again
         link.asks = asks
 
     def _answered(self, link: PeerConnection, message: Message) -> None:
-        """The answer of whom we called; too late if we lead a majority by now."""
+        """Process the answer of a node that we called; it is too late if we lead a majority by now."""
         if self.settled and not link.asks:
             self._drop(link)
         elif isinstance(message, Hello) and not link.theirs:
@@ -252,22 +253,22 @@ class Control:
         self.handle(NodeDone(place))
 
     def _is_led(self, link: PeerConnection) -> None:
-        self.contact.leave(self.contact.proved)  # of our own, if we led
+        self.contact.leave(self.contact.proved)  # our own contact, if we led
         for follower in [other for other in self.links if other is not link]:
-            self._drop(follower)  # they call again, and are sent on
+            self._drop(follower)  # it calls again, and is referred to the new leader
         self.lead = link.target or 0
         self.lead_has_majority = True
         self.handle(MemberJoined(self.lead))
 
     def _is_called(self, link: PeerConnection, message: Message) -> None:
-        """Somebody calls us: take him in, send him on, or let him lead."""
-        if not isinstance(message, Call):  # who asks may know by this that our part goes on
+        """Process a call: lead the caller, or refer it to our leader, which may be the caller itself."""
+        if not isinstance(message, Call):  # a node that only asks concludes from this that our part goes on
             raise Broken("a stranger")
         place = link.check_call(message)
         if self.addresses and place > len(self.addresses):  # a host that joins is the next one
             raise Broken("there is no place %d" % place)
         for old in [old for old in self.links if old.place == place]:
-            self._drop(old)  # it has noticed the end of its connection before we did
+            self._drop(old)  # the caller has noticed the end of that connection before we did
         if self._upstream() or (place < self.place and not self.majority):
             if not self._upstream() and place != self.lead:
                 self._follow(place)
@@ -288,7 +289,7 @@ class Control:
             self.listening = True
 
     def _pause(self) -> None:
-        """Do not look at the listener; who calls waits in its backlog."""
+        """Stop accepting for ``NO_DESCRIPTORS`` seconds; callers wait in the listener's backlog."""
         if self.listening and self.listener:
             self.selector.unregister(self.listener)
         self.listening, self.listen_at = False, boot_clock() + NO_DESCRIPTORS
@@ -310,7 +311,7 @@ class Control:
                 self._drop(link)
 
     def _make_room(self, most: int, address: str = "") -> None:
-        """End the oldest of the strangers (of one address) that are more than ``most``."""
+        """Drop the oldest unproven connections (of one address, if given) beyond ``most``."""
         strangers = [link for link in self.links if link.place is None and link.target is None]
         told = [link for link in strangers if not address or link.address == address]
         for link in told[: max(0, len(told) - most)]:
@@ -322,7 +323,7 @@ class Control:
         return link
 
     def _ready(self, link: PeerConnection) -> None:
-        """There is something to read, or room for what waits to be sent."""
+        """Handle a connection that can be read or written."""
         if link not in self.links:
             return
         alive = link.flush() and link.receive()
@@ -335,7 +336,7 @@ class Control:
         except (Broken, DamagedError):
             alive = False
         except Exception:
-            self._drop(link)  # a mistake of ours: ours call again, and the loop has it on record
+            self._drop(link)  # a bug of ours: our own nodes call again, and the loop records the error
             raise
         if not alive:
             self._drop(link)
@@ -360,7 +361,7 @@ class Control:
         self._watch(link)
 
     def _watch(self, link: PeerConnection) -> None:
-        """Wake the loop when there is something to read, and while something waits to be sent when there is room."""
+        """Have the loop watch a connection for reading and, while bytes are queued, for writing."""
         if link in self.links:
             wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.unsent else 0)
             key = self.selector.get_key(link.socket)
@@ -375,7 +376,7 @@ class Control:
         self.links.remove(link)
         self.selector.unregister(link.socket)
         link.socket.close()
-        if link.refused and link.place is None and link.target == self.lead:  # its supervisor is gone: on to the next
+        if link.refused and link.place is None and link.target == self.lead:  # its supervisor is gone: call the next
             self.called = 0.0  # at once
             self._follow((self.lead + 1) % len(self.addresses))
         if link.place is not None and not quiet:

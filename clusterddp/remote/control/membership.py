@@ -1,9 +1,10 @@
-"""What one node knows of all nodes of its run, and how the nodes tell each other.
+"""Keep what one node knows of all nodes of its run, and replicate it between the nodes.
 
-Each says a word on itself to the lead; the lead tells everyone what is new, so whoever leads next, and whoever is asked
-for the run's status, knows it too. What holds now (words, the order that ends the attempt or the run, the decision on
-what follows) is told on every connection anew and by the lead again and again: no message lost is missed for long.
-Times are kept by this host's own clocks; between hosts only ages travel.
+Each node sends its status to the leader, and the leader sends everyone what is new. So the next leader, and any host
+that is asked for the run's status, knows it too. The present state (statuses, the order that ends the attempt or the
+run, the decision on what follows) is sent anew on every connection. All of it but the leader's table of statuses is
+also repeated regularly, so a lost message does no harm for long. Times are kept by this host's own clocks; hosts
+exchange ages only.
 """
 
 import time
@@ -25,21 +26,21 @@ from .messages import (
 )
 from .messages import Joined as Newcomer
 
-TELL = 5.0  # seconds after which the lead tells all again what holds, and each other node tells the lead
-START = 30.0  # seconds that a node gets at least to be heard for the first time
-SLOWER = 2.5  # seconds more for a node that beats over TCP alone, until its fence and until it is lost
-GATHER = 0.1  # seconds in which it gathers new words: one table then tells of all of them
+TELL = 5.0  # seconds after which order and decision are repeated: by the leader to all, by the others to the leader
+START = 30.0  # seconds that a node gets at least for its first message
+SLOWER = 2.5  # seconds more, until its fence acts and until it is lost, for a node with heartbeats over TCP alone
+GATHER = 0.1  # seconds in which the leader gathers new statuses, to send them in one table
 OVER = (NodeState.ENDING, NodeState.ENDED)
 
 
 class Membership:
-    """One node's knowledge of all.
+    """What one node knows of all nodes of the run.
 
     Args:
         control: This node's connections.
-        names: The hosts' names, by place.
-        welcome: Called for a host that joins after the start, when its place is the next one.
-        keep: Called with what is known of the others, for who asks this host alone (``peers.json``).
+        names: The hosts' names, by member index.
+        welcome: Called for a host that joins after the start, when its member index is the next free one.
+        keep: Called with what is known of the other nodes, to be saved for status requests (``peers.json``).
     """
 
     def __init__(
@@ -50,53 +51,54 @@ class Membership:
         keep: Callable[[Dict[str, Any]], None],
     ) -> None:
         self.control, self.names, self.place, self.welcome, self.keep = control, names, control.place, welcome, keep
-        self.words: Dict[int, Word] = {}  # place → its last word on itself
-        self.heard: Dict[int, float] = {}  # place → when, by the monotonic clock
-        self.missing: Dict[int, float] = {}  # place → since when it is out of reach
-        self.met: Set[int] = set()  # places that have been connected to this node
-        self.left: Set[int] = set()  # places that are done for good
-        self.ended: Set[int] = set()  # places whose supervisor is gone, and nothing else is there any more
-        self.operator = boot_clock()  # when an operator was last heard by any node
-        self.decision: Optional[AttemptDecision] = None  # the newest: what follows an attempt
-        self.order: Optional[EndOrder] = None  # what ends the attempt or the run; who connects later hears it too
-        self.part: Optional[TakingPart] = None  # who takes part in the attempt, as its leader says
-        self.epoch = 0  # the newest that is known, of whatever attempt
-        self.carry = 0  # the port where new nodes get what is carried from here, or 0
-        self.unheard = False  # whether our last word has reached nobody yet
-        self._new: Set[int] = set()  # places whose words the others have not heard yet
+        self.words: Dict[int, Word] = {}  # member index → its last status
+        self.heard: Dict[int, float] = {}  # member index → when that status was sent, by the boot clock
+        self.missing: Dict[int, float] = {}  # member index → since when it is out of reach
+        self.met: Set[int] = set()  # nodes that have been connected to this one
+        self.left: Set[int] = set()  # nodes that have finished and left the run
+        self.ended: Set[int] = set()  # nodes whose supervisor and processes are proved to be gone
+        self.operator = boot_clock()  # when an operator was last in contact with any node
+        self.decision: Optional[AttemptDecision] = None  # the newest decision on what follows an attempt
+        self.order: Optional[EndOrder] = None  # what ends the attempt or the run; sent to later connections too
+        self.part: Optional[TakingPart] = None  # the nodes that take part in the attempt, by its leader
+        self.epoch = 0  # the newest known epoch, of any attempt
+        self.carry = 0  # the port where new nodes get the replicated paths from this one, or 0
+        self.unheard = False  # whether our last status has reached no leader yet
+        self._new: Set[int] = set()  # nodes whose newest status the others have not received yet
         self._told_at = 0.0
         self._begun = boot_clock()
 
     def begin(
         self, attempt: int, places: Sequence[int], *, limit: float, by_majority: bool = False, store: int = 0
     ) -> None:
-        """Turn to an attempt.
+        """Switch to a new attempt.
 
         Args:
-            attempt: Its number.
-            places: Who takes part.
-            limit: Seconds out of reach after which a node takes no part any more.
-            by_majority: Whether only a leader with a majority says so.
-            store: The place that has the rendezvous store.
+            attempt: The number of the attempt.
+            places: The member indexes of its nodes.
+            limit: Seconds out of reach after which a node is excluded from the attempt.
+            by_majority: Whether only a leader with a majority may exclude nodes.
+            store: The member index of the rendezvous store's host.
         """
         self.attempt, self.places, self.order, self.part = attempt, places, None, None
         self.limit, self.by_majority, self.store = limit, by_majority, store
         self._begun = boot_clock()
 
     def begin_part(self) -> None:
-        """This node's part of the attempt begins: from now on others are waited for."""
+        """Count the time that other nodes have to begin the attempt from now, when this node's part begins."""
         self._begun = boot_clock()
 
     # What is known
 
     def over(self, attempt: int) -> Dict[int, Word]:
-        """The words of those whose part of an attempt is over or nearly so, by place."""
+        """Return the status, by member index, of each node whose part of an attempt has ended or is ending."""
         return {p: word for p, word in self.words.items() if word.attempt == attempt and word.state in OVER}
 
     def lost(self, now: float, limit: float) -> List[int]:
-        """Places that have been out of reach for longer than ``limit`` seconds for certain, or have ended for good.
+        """Return nodes certainly out of reach for more than ``limit`` seconds, or whose part has ended permanently.
 
-        Not earlier than so long after any other lead can have told them of a majority (control/contact.py).
+        The time counts from the last moment when another leader can have told them of a majority, if that is later than
+        their last message to us (control/contact.py).
         """
         floor = self.control.contact.elsewhere
         late = {p for p, since in self.missing.items() if now - max(since, floor) > self._patience(p, limit)}
@@ -110,52 +112,52 @@ class Membership:
         return limit + SLOWER if place in self.met else max(limit, START)
 
     def behind(self, now: float, limit: float) -> List[int]:
-        """Connected places that ``limit`` seconds after this attempt began still speak of an older one, or of none."""
+        """Return connected nodes that have not reported this attempt ``limit`` seconds after its begin."""
         if now - self._begun <= limit:
             return []
         there = self.control.connected - {self.place}
         return sorted(p for p in there if p not in self.words or self.words[p].attempt < self.attempt)
 
     def others_at_work(self) -> bool:
-        """Whether any other node has not left for good."""
+        """Whether at least one other node has not left the run."""
         return len(self.left - {self.place}) < len(self.names) - 1
 
     def over_without_us(self, limit: float) -> bool:
-        """Whether others have left for good, with the verdict they keep, and no other node is there any more."""
+        """Whether all other nodes have left the run or are lost, and at least one has left it with the verdict."""
         gone = self.left.union(self.lost(boot_clock(), limit)) - {self.place}
         return bool(self.left - {self.place}) and len(gone) == len(self.names) - 1
 
     @property
     def operator_age(self) -> float:
-        """Seconds since an operator was heard."""
+        """Seconds since an operator was last in contact with the run."""
         return max(0.0, boot_clock() - self.operator)
 
     # What this node tells
 
     def tell(self, word: Word) -> None:
-        """Our new word on ourselves, to whom is connected or will be."""
+        """Record this node's new status and send it to the leader, now or once it is connected."""
         self._note(self.place, word._replace(carry=self.carry))
         self.unheard = True
         self._say_word()
 
     def pass_on(self, order: EndOrder) -> None:
-        """Let an order reach all nodes: the lead tells everyone, the others tell the lead."""
-        if self.order is None or self.order.attempt is not None:  # what ends the run stands
+        """Send an order towards all nodes: the leader sends it to everyone, the others to the leader."""
+        if self.order is None or self.order.attempt is not None:  # an order that ends the run is never replaced
             self.order = order
         self.control.say(order)
 
     def decide(self, decision: AttemptDecision) -> None:
-        """What follows the attempt; we lead."""
+        """Record and send, as the leader, the decision on what follows the attempt."""
         self.decision = decision
         self.control.say(decision)
 
     def turn(self, now: float) -> None:
-        """What time asks for: who is missing, the operator's last word, the lead's table to everyone."""
+        """Update which nodes are missing, and send the leader's table or our own status when due."""
         if self.control.leading:
             self.unheard = False
             self._look(now)
         elif self.control.settled:
-            self.missing.clear()  # the lead keeps account
+            self.missing.clear()  # the leader keeps account
         if self.control.leading:
             changed = self._decide_part(now)
             if changed or now - self._told_at > (GATHER if self._new else TELL):
@@ -166,7 +168,7 @@ class Membership:
             self._tell_lead(now)
 
     def leave(self) -> None:
-        """This node is done for good."""
+        """Send the last status, that this node leaves the run, and close all connections."""
         word = (self.words.get(self.place) or Word(NodeState.ENDED, self.attempt))._replace(left=True)
         if self.control.leading:
             self._note(self.place, word)
@@ -179,7 +181,7 @@ class Membership:
     # What it hears
 
     def take(self, event: Event) -> None:
-        """An event of run control, but orders, which are for the supervisor."""
+        """Process an event of run control other than an order, which the supervisor handles itself."""
         if isinstance(event, MemberJoined):
             self.met.add(event.place)
             self.missing.pop(event.place, None)
@@ -195,7 +197,7 @@ class Membership:
             self.epoch = max(self.epoch, event.message.epoch)
         elif isinstance(event.message, StatusTable):
             for row in event.message.rows:
-                if row.place != self.place:  # of ourselves we know better
+                if row.place != self.place:  # our own status is newer
                     self._hear(row.place, row.word, row.age)
             self._operator_heard(event.message.operator)
             self._take_part(event.message.part)
@@ -204,7 +206,7 @@ class Membership:
             self._take_decision(event.message)
 
     def save(self) -> None:
-        """Keep what is known of the others, for who asks this host alone."""
+        """Save what is known of all nodes, so that this host alone can answer a status request."""
         now = boot_clock()
         nodes = {self.names[p]: dict(w.to_json(), age=round(now - self.heard[p], 3)) for p, w in self.words.items()}
         known: Dict[str, Any] = {"time": time.time_ns(), "nodes": nodes}
@@ -214,7 +216,7 @@ class Membership:
         self.keep(dict(known, addresses=list(self.control.addresses)))
 
     def _hear(self, place: int, word: Word, age: float = 0.0) -> None:
-        """A node's word on itself; that of a host that joined after the start makes it a node like all others."""
+        """Record a node's status; add the node first if it is a host that joined after the start."""
         if word.joined and place == len(self.names):
             self.names.append(word.joined.host)
             self.control.addresses.append((word.joined.address, word.joined.control))
@@ -232,7 +234,7 @@ class Membership:
                 self.left.add(place)
 
     def _take_decision(self, decision: AttemptDecision) -> None:
-        """The newer stands; of two for the same attempt that of who leads, which has the majority."""
+        """Keep the newer decision; of two for the same attempt, the leader's, which has the majority."""
         known = self.decision.attempt if self.decision else 0
         if decision.attempt > known or (decision.attempt == known and not self.control.leading):
             self.decision = decision
@@ -249,7 +251,7 @@ class Membership:
             self.unheard = False
 
     def _tell_one(self, place: int) -> None:
-        """All that holds now, to who has just connected."""
+        """Send the whole present state to a node that has just connected."""
         if self.control.leading:
             for part in self._table(set(self.words)):
                 self.control.say(part, to=place)
@@ -259,7 +261,7 @@ class Membership:
                 self.control.say(message, to=place)
 
     def _tell_lead(self, now: float) -> None:
-        """What holds here, again: what the lead missed costs seconds."""
+        """Repeat this node's status, order and decision to the leader, in case it missed one."""
         self._say_word()
         for message in (self.order, self.decision):
             if message:
@@ -267,7 +269,7 @@ class Membership:
         self._told_at = now
 
     def _tell_all(self, now: float) -> None:
-        """The lead's: words that are new, or else what holds now."""
+        """Send all followers the new statuses or, without any, repeat the participants, order and decision."""
         parts = self._table(self._new)
         for message in parts if self._new else (*parts, self.order, self.decision):
             if message:
@@ -285,16 +287,16 @@ class Membership:
 
     @property
     def excluded(self) -> Tuple[int, ...]:
-        """Places of the attempt that take no part in it any more: lost, or failed."""
+        """The attempt's nodes that no longer take part because they are lost or have failed."""
         if self.part is None:
             return ()
         return tuple(sorted(set(self.places).difference(self.part.places, self.part.ended)))
 
     def _decide_part(self, now: float) -> bool:
-        """The leader's: who takes part in the attempt; whether that has changed.
+        """Decide, as the leader, which nodes take part in the attempt; return whether that has changed.
 
-        A leader without a majority leaves it as it is where others may begin another attempt, and where it misses the
-        store's host: those that reach the store go on.
+        A leader without a majority changes nothing where other nodes may begin another attempt, nor where it misses the
+        store's host, because the nodes that reach the store continue.
         """
         if self.by_majority and not (self.control.majority and self.control.in_contact):
             return False
@@ -313,7 +315,7 @@ class Membership:
         return True
 
     def _take_part(self, part: Optional[TakingPart]) -> None:
-        """What the leader says; a leader that knows an older epoch than we do hears of ours, and says it anew."""
+        """Take the participants that the leader sent; where its epoch is older than ours, report ours to it."""
         if part is None:
             return
         if part.epoch < self.epoch:
@@ -324,7 +326,7 @@ class Membership:
             self.part = part
 
     def _look(self, now: float) -> None:
-        """Keep account of who is missing, where nobody else does (on a lead, or without one)."""
+        """Update which nodes are missing; only a leader, with or without a majority, keeps account of them."""
         there = {self.place, *self.control.connected}
         for place in range(len(self.names)):
             if place in there or place in self.left:
@@ -337,7 +339,7 @@ class Membership:
         self.operator = max(self.operator, boot_clock() - age)
 
     def hear_operator(self, renewed: float) -> None:
-        """The operator who is attached to this host was there at that time."""
+        """Record when the operator who is attached to this host was last in contact (boot clock)."""
         if renewed > self.operator:
             self.operator = min(renewed, boot_clock())
             self._say_word()

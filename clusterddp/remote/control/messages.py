@@ -1,27 +1,27 @@
-"""Every message of run control: its fields, their types and ranges, to bytes and back.
+"""Define every message of run control: its fields, their types and ranges, and its encoding.
 
 Before the proof (control/connection.py):
 
     Hello      called → caller   a nonce
-    Call       caller → called   who calls whom, a nonce, a proof
-    Ask        caller → called   the same, to ask only whether the part of who is called has ended for good
+    Call       caller → called   the member indexes of both, a nonce, a proof
+    Ask        caller → called   the same, only to ask whether the called node's part has ended permanently
     Lead       called → caller   "I lead you from now on", proved
-    Elsewhere  called → caller   "that one leads", proved; the connection ends
-    Gone       called → caller   "my part has ended for good", proved; the connection ends
+    Elsewhere  called → caller   "that node leads", proved; the connection ends
+    Gone       called → caller   "my part has ended permanently", proved; the connection ends
 
 After it, in authenticated frames:
 
-    Beat       both ways          what proves contact (control/contact.py); the lead answers each
-    WordSaid   to the lead        a node's word on itself
-    Table      from the lead      such words of many nodes, in parts
-    Order      both ways          end the run, or one attempt of it
-    Decision   both ways          what follows an attempt: another one on which nodes, or none
-    EndSaid    to the lead        how a node's part in the run ended
-    VerdictPart  from the lead    the verdict on the run, in parts
+    Beat             both ways         a heartbeat, which proves contact (control/contact.py); the leader answers each
+    WordSaid         to the leader     the status of the sender
+    StatusTable      from the leader   the statuses of many nodes, in parts
+    EndOrder         both ways         end the run, or one attempt of it
+    AttemptDecision  both ways         what follows an attempt: another one and its nodes, or the end of the run
+    EndSaid          to the leader     how the sender's part in the run ended
+    VerdictPart      from the leader   the verdict on the run, in parts
 
-``decode`` is total: it returns one of these or raises DamagedError, whatever the bytes. What is written is cut to the
-lengths that it allows, so a message of ours is never refused. Supervisors of one run have the same code: an
-unknown field is an error.
+``decode`` returns one of these or raises DamagedError, whatever the bytes. Texts are cut when they are encoded to the
+lengths that it allows, so it never refuses a message of ours. Supervisors of one run have the same code, so an unknown
+field is an error.
 """
 
 import enum
@@ -51,29 +51,29 @@ MOST_NODES = 4096
 MOST_ATTEMPTS = 1_000_000
 CAUSE = 300  # characters of a node's cause of failure
 REASON = 1000  # characters of a reason, which may name many hosts
-PART = 48 * 1024  # bytes of a table's part; one row never comes near it
-VERDICT_PART = 24 * 1024  # characters of a verdict's part; JSON may write each in two
+PART = 48 * 1024  # bytes of a table's part; a single row is far smaller
+VERDICT_PART = 24 * 1024  # characters of a verdict's part; JSON may escape each to two
 MOST_PARTS = 1024  # of a verdict
 NAME = 255  # characters of a host's name or address
 NONCE, PROOF = 32, 64  # hexadecimal digits
 
 
 class NodeState(enum.Enum):
-    """What a node says its part of an attempt is doing."""
+    """The state of a node's part in an attempt, as the node reports it."""
 
-    RUNNING = "running"  # its agent was started, or is once what is carried has come
-    ENDING = "ending"  # its agent has ended, its processes are being ended
-    ENDED = "ended"  # nothing of the attempt runs there any more
-    STANDBY = "standby"  # it takes no part, and may in a later attempt
+    RUNNING = "running"  # its agent was started, or starts when the replicated paths have arrived
+    ENDING = "ending"  # its agent has ended, its other processes are being ended
+    ENDED = "ended"  # no process of the attempt runs there any more
+    STANDBY = "standby"  # it takes no part, but may in a later attempt
 
 
 def _short(most: int) -> Reader[str]:
-    """A text of at most so many characters, that any file can hold."""
+    """Return a reader of a text of at most ``most`` characters, without NUL and lone surrogates."""
     return checked(lambda text: text == cut(text, most), "a text of up to %d" % most)
 
 
 def _host(known: Fields, name: str) -> str:
-    """A host's name as a node's plan may have it."""
+    """Read a host's name as a node's plan may hold it."""
     known.filename(name)
     return _short(NAME)(known, name)
 
@@ -112,20 +112,20 @@ _NONCE, _PROOF = _digits(NONCE), _digits(PROOF)
 
 @record
 class Joined(NamedTuple):
-    """A host that joined after the start, as the others need to know it."""
+    """What the other nodes need to know of a host that joined after the start."""
 
     host: str = field(_host)
     address: str = field(checked(is_address, "an IP address"))
     nproc: int = field(_number(1, MOST_NODES))
-    control: int = field(_number(1, 65535))  # its port of run control
+    control: int = field(_number(1, 65535))  # its port for run control
 
 
 @record
 class Word(NamedTuple):
-    """A node's last word on itself.
+    """The status of a node, as it reports it.
 
-    ``left``: it is done for good; ``code``: its agent's exit code; ``slow``: its beats go over TCP alone; ``carry``:
-    the port where new nodes get what is carried to them, or 0.
+    ``left``: it has finished and leaves the run; ``code``: its agent's exit code; ``slow``: its heartbeats go over TCP
+    alone; ``carry``: its port from which new nodes get the replicated paths, or 0.
     """
 
     state: NodeState = field(_state)
@@ -139,21 +139,21 @@ class Word(NamedTuple):
     carry: int = field(_PORT, default=0)
 
     def to_json(self) -> Dict[str, Any]:
-        """As a JSON object."""
+        """Return the status as a JSON object, its cause shortened to ``CAUSE`` characters."""
         joined = dict(self.joined._asdict()) if self.joined else None
         return dict(self._asdict(), state=self.state.value, cause=cut(self.cause, CAUSE), joined=joined)
 
 
 @record
 class Hello(NamedTuple):
-    """``nonce``: of who was called."""
+    """The first message of a connection; ``nonce``: the called side's."""
 
     nonce: str = field(_NONCE)
 
 
 @record
 class Call(NamedTuple):
-    """``caller`` and ``called``: places; ``nonce``: the caller's."""
+    """The caller asks to be led; ``caller`` and ``called``: member indexes; ``nonce``: the caller's."""
 
     caller: int = field(_PLACE)
     called: int = field(_PLACE)
@@ -163,7 +163,7 @@ class Call(NamedTuple):
 
 @record
 class Ask(NamedTuple):
-    """As Call."""
+    """The caller asks only whether the called node's part has ended; fields as in ``Call``."""
 
     caller: int = field(_PLACE)
     called: int = field(_PLACE)
@@ -173,14 +173,14 @@ class Ask(NamedTuple):
 
 @record
 class Lead(NamedTuple):
-    """The called one leads the caller."""
+    """The called node leads the caller from now on."""
 
     proof: str = field(_PROOF)
 
 
 @record
 class Elsewhere(NamedTuple):
-    """``place`` leads."""
+    """Another node leads; ``place``: its member index."""
 
     place: int = field(_PLACE)
     proof: str = field(_PROOF)
@@ -188,16 +188,17 @@ class Elsewhere(NamedTuple):
 
 @record
 class Gone(NamedTuple):
-    """The part of who is called has ended for good: nothing of it runs."""
+    """The called node's part has ended permanently: none of its processes run."""
 
     proof: str = field(_PROOF)
 
 
 @record
 class Beat(NamedTuple):
-    """``majority``: whether the sender knows of a lead with one; ``number``: its own, ``echo``: the newest it heard.
+    """A heartbeat; ``number``: its number; ``echo``: the newest number that the sender received.
 
-    ``age``: seconds since a lead's last contact with a majority, or since a follower heard another lead.
+    ``majority``: whether the sender knows of a leader with a majority. ``age``: in a leader's heartbeat, seconds since
+    its last contact with a majority; in a follower's, seconds since it last heard from another leader.
     """
 
     majority: bool = field(Fields.flag)
@@ -208,7 +209,7 @@ class Beat(NamedTuple):
 
 @record
 class WordSaid(NamedTuple):
-    """``operator``: seconds since the sender heard an operator, here or elsewhere; ``epoch``: the newest it knows."""
+    """A node's status; ``operator``: seconds since any operator's last contact; ``epoch``: the newest it knows."""
 
     word: Word = field(nested(Word))
     operator: float = field(Fields.real)
@@ -217,7 +218,7 @@ class WordSaid(NamedTuple):
 
 @record
 class NodeStatusRow(NamedTuple):
-    """One node's word in a table; ``age``: seconds since it was said."""
+    """One node's status in a table; ``age``: seconds since the node reported it."""
 
     place: int = field(_PLACE)
     age: float = field(Fields.real)
@@ -226,10 +227,10 @@ class NodeStatusRow(NamedTuple):
 
 @record
 class TakingPart(NamedTuple):
-    """Who takes part in an attempt, as its leader says.
+    """The nodes that take part in an attempt, as decided by its leader.
 
-    ``epoch`` grows with each change; ``places``: they take part; ``ended``: their agents have ended well. The other
-    places of the attempt are excluded: lost, or failed.
+    ``epoch`` grows with each change; ``places``: the participants' member indexes; ``ended``: those of nodes whose
+    agents have ended successfully. All other nodes of the attempt are excluded because they are lost or have failed.
     """
 
     attempt: int = field(_ATTEMPT)
@@ -240,7 +241,7 @@ class TakingPart(NamedTuple):
 
 @record
 class StatusTable(NamedTuple):
-    """A part of what the lead knows: the words that are new to the receiver, and who takes part in the attempt."""
+    """A part of the leader's knowledge: statuses that are new to the receiver, and the attempt's participants."""
 
     rows: Tuple[NodeStatusRow, ...] = field(many(NodeStatusRow))
     operator: float = field(Fields.real)
@@ -249,9 +250,10 @@ class StatusTable(NamedTuple):
 
 @record
 class EndOrder(NamedTuple):
-    """The run is to end; with ``attempt`` that attempt only, and another may follow.
+    """An order to end the run or, with ``attempt``, only that attempt, which another may follow.
 
-    ``grace``: seconds until SIGKILL. ``ours``: the reason is ours (a lost host, a signal), not the job's or the user's.
+    ``grace``: seconds until SIGKILL. ``ours``: whether the cause lies with the launcher or its hosts (a lost host, a
+    signal) rather than with the job or the user.
     """
 
     reason: str = field(_short(REASON))
@@ -262,7 +264,7 @@ class EndOrder(NamedTuple):
 
 @record
 class AttemptDecision(NamedTuple):
-    """``attempt`` begins on ``places``, its store on ``store`` at ``port``; without places the run is over."""
+    """The next attempt, on ``places``, with the store of ``store`` at ``port``; without places the run is over."""
 
     attempt: int = field(_ATTEMPT)
     places: Tuple[int, ...] = field(_places, default=())
@@ -273,14 +275,14 @@ class AttemptDecision(NamedTuple):
 
 @record
 class EndSaid(NamedTuple):
-    """How the sender's part ended."""
+    """The report of how the sender's part in the run ended."""
 
     end: NodeEnd = field(nested(NodeEnd))
 
 
 @record
 class VerdictPart(NamedTuple):
-    """The ``number``th of so many parts of the verdict's JSON."""
+    """Part ``number`` (from 0) of the ``parts`` parts of the verdict's JSON."""
 
     number: int = field(_number(0, MOST_PARTS - 1))
     parts: int = field(_number(1, MOST_PARTS))
@@ -313,13 +315,13 @@ _KINDS: Dict[str, Type[Message]] = {
 
 
 def cut(text: str, most: int) -> str:
-    """Text that any message may hold: at most so many characters, without NUL and lone surrogates."""
+    """Shorten a text to at most ``most`` characters and replace NUL and lone surrogates."""
     clean = text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
     return cut_in_the_middle(clean, most)
 
 
 def encode(message: Message) -> bytes:
-    """A message's bytes."""
+    """Encode a message as JSON."""
     fields: Dict[str, Any] = message._asdict()
     if isinstance(message, StatusTable):
         fields["rows"] = [
@@ -336,7 +338,7 @@ def encode(message: Message) -> bytes:
 
 
 def in_parts(rows: List[NodeStatusRow], operator: float, part: Optional[TakingPart] = None) -> List[StatusTable]:
-    """Tables that hold the rows, each small enough for a frame; one even without rows."""
+    """Split rows into tables that each fit in a frame; without rows, return one empty table."""
     parts: List[List[NodeStatusRow]] = [[]]
     size = head = len(_dump({"part": part}))
     for row in rows:
@@ -350,7 +352,7 @@ def in_parts(rows: List[NodeStatusRow], operator: float, part: Optional[TakingPa
 
 
 def verdict_parts(verdict: Dict[str, Any]) -> List[VerdictPart]:
-    """A verdict's JSON object in parts, each small enough for a frame."""
+    """Split a verdict's JSON object into parts that each fit in a frame."""
     text = json.dumps(verdict, separators=(",", ":"))
     texts = [text[start : start + VERDICT_PART] for start in range(0, len(text), VERDICT_PART)]
     return [VerdictPart(number, len(texts), part) for number, part in enumerate(texts)]
@@ -361,10 +363,10 @@ def _dump(value: Dict[str, Any]) -> bytes:
 
 
 def decode(payload: bytes) -> Message:
-    """The message of some bytes, every field checked.
+    """Decode a message and check every field.
 
     Raises:
-        DamagedError: there is none.
+        DamagedError: the bytes are no valid message.
     """
     try:
         data = parse_json(payload)

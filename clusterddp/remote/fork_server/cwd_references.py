@@ -1,4 +1,4 @@
-"""Who keeps a text that was the working folder's name while something was imported, so that another can be put in."""
+"""Find the objects that kept the working folder's path during an import, so that the path can be replaced."""
 
 import gc
 from types import FrameType
@@ -8,17 +8,17 @@ from .fork_checks import RefusedError
 
 
 class Holders:
-    """Who keeps a text that was the working folder's name while torch was imported."""
+    """The containers that kept the working folder's path while torch was imported."""
 
     def __init__(self) -> None:
         self.text = ""
         self.places: List[Tuple[Any, Any]] = []
 
     def find(self, keeper: object, text: str) -> None:
-        """Find them all but the one that is to keep it, among what the collector lists.
+        """Find every container that holds ``text``, except ``keeper``, among the objects that the collector tracks.
 
         Raises:
-            RefusedError: somebody keeps it in whose place nothing can be put.
+            RefusedError: an object holds it in a way that cannot be replaced.
         """
         known = (keeper, vars(keeper), self, vars(self))
         for holder in gc.get_objects():
@@ -34,14 +34,14 @@ class Holders:
         self.text = text
 
     def replace(self, folder: str) -> None:
-        """Put another folder's name in its place."""
+        """Replace the path by another folder's in every container found."""
         for inside, name in self.places:
             inside[name] = inside[name].replace(self.text, folder)
 
 
 def _mentions(holder: object, text: str) -> bool:
     found = False
-    for one in gc.get_referents(holder):  # no expression: its cell would be such a holder too
+    for one in gc.get_referents(holder):  # a loop: a generator expression's cell would hold it too
         found = found or (type(one) is str and text in one)
     return found
 

@@ -1,4 +1,4 @@
-"""Which variables are read while something is imported: through os.environ, or named by a library that came with it."""
+"""Record which environment variables an import reads, through os.environ or by name in a library that it loads."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from typing import Any, Container, Iterable, Iterator, Optional, Set
 from .fork_checks import mapped_files
 from .forked_worker import is_of_a_worker
 
-# No import of torch reads any of them (recorded: docs/performance.md); frameworks may, which is noted when they do.
+# Importing torch reads none of these (measured: docs/performance.md). Frameworks may; then the reads are recorded.
 OF_A_LOGIN = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "XDG_SESSION_ID"}
 OF_THE_DRIVER = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"}
 OF_LIBRARIES = {*OF_THE_DRIVER, "CUBLAS_WORKSPACE_CONFIG"}
@@ -20,25 +20,25 @@ FREE_PREFIXES = (
     "AWS_", "CLEARML_", "COMET_", "MLFLOW_", "NEPTUNE_", "RAY_", "TENSORBOARD_", "WANDB_",
 )  # fmt: skip
 OF_A_RANK = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "JSM_", "NODE_RANK", "CLUSTERDDP_")
-EVERY = "*"  # all of them were asked for at once
-# Of a library those alone that may differ between workers or runs: whatever else it reads has to be equal anyway.
+EVERY = "*"  # the whole environment was read at once
+# Only the names that may differ between workers or runs matter in a library; all others have to be equal anyway.
 _IN_LIBRARIES = re.compile(
     rb"(?:SLURM_|PMI_|PMIX_|OMPI_|TORCHELASTIC_|%s)[A-Z0-9_]+|%s"
     % ("|".join(FREE_PREFIXES).encode(), "|".join(sorted(OF_LIBRARIES)).encode())
     + rb"|(?:LOCAL_|GROUP_|ROLE_)?(?:RANK|WORLD_SIZE)(?=\0)|(?<=\0)MASTER_(?:ADDR|PORT)(?=\0)"
 )
-_WORD = re.compile(rb"[A-Z][A-Z0-9_]{3,}")  # found ten times as fast as those
-MOST = 1 << 30  # bytes of a library that are looked through
+_WORD = re.compile(rb"[A-Z][A-Z0-9_]{3,}")  # searched for first: ten times as fast as _IN_LIBRARIES
+MOST = 1 << 30  # bytes of a library that are searched
 PART = 1 << 22
 
 
 def is_free(name: str, reads: Container[str] = ()) -> bool:
-    """Whether a variable may differ from what it was when torch was imported, and a package that reads ``reads``."""
+    """Whether a variable may differ from its value at the time of the imports; not if it is in ``reads``."""
     return (name in FREE or name.startswith(FREE_PREFIXES) or is_of_a_worker(name)) and name not in reads
 
 
 def own_to_one(reads: Iterable[str]) -> str:
-    """The first of the names that each worker, run or login has its own value of; empty if there is none."""
+    """Return the first of the names whose value differs between workers, runs or logins; empty if there is none."""
     for name in sorted(reads):
         if name == EVERY or name in OF_A_LOGIN or name.startswith(OF_A_RANK) or is_of_a_worker(name):
             return name
@@ -46,7 +46,7 @@ def own_to_one(reads: Iterable[str]) -> str:
 
 
 class Noting(dict):  # type: ignore[type-arg] # the zipapp knows no typing
-    """What os.environ keeps its values in, noting the names that are asked for."""
+    """The dictionary behind os.environ, which records the names that are read."""
 
     asked: Set[str]
 
@@ -66,11 +66,9 @@ class Noting(dict):  # type: ignore[type-arg] # the zipapp knows no typing
 
 @contextmanager
 def noting(asked: Set[str], *, in_libraries: bool = True) -> Iterator[None]:
-    """Add to ``asked`` what is read within; ``EVERY`` where that is everything.
+    """Add the variables read within the block to ``asked``; add ``EVERY`` if the whole environment is read.
 
-    Args:
-        asked: The names.
-        in_libraries: Whether to add what libraries name that come with it.
+    With ``in_libraries``, also add those that are named in libraries loaded within the block.
     """
     environments: Any = [os.environ, os.environb]
     real = environments[0]._data  # noqa: SLF001
@@ -91,7 +89,7 @@ def noting(asked: Set[str], *, in_libraries: bool = True) -> Iterator[None]:
 
 
 def named_in(path: str) -> Set[str]:
-    """The variables of ``_IN_LIBRARIES`` that a library names; ``EVERY`` where it cannot be read."""
+    """Return the variables of ``_IN_LIBRARIES`` that a library names; with ``EVERY`` if it cannot be searched whole."""
     found: Set[str] = set()
     rest: Optional[bytes] = b"\0"
     try:
@@ -106,5 +104,5 @@ def named_in(path: str) -> Set[str]:
                     found.update(map(os.fsdecode, names))
                 rest = text[-64:]
     except OSError:
-        pass  # as one that is too large
+        pass  # treated like a library that is too large
     return found | {EVERY}

@@ -1,7 +1,8 @@
-"""Which variables the project's code sets: one that torch has read by then takes effect only where torch comes later.
+"""Find the environment variables that a project's code sets, by parsing its source.
 
-``os.environ["OMP_NUM_THREADS"] = "4"`` above ``import torch`` is common. What cannot be told from the text counts as
-any variable. Installed packages are not looked at. Pure but for ``project_files``.
+``os.environ["OMP_NUM_THREADS"] = "4"`` above ``import torch`` is common. It has no effect on what torch reads at its
+import if torch was imported earlier, as in a fork server. Where the source does not tell which variable is set, any may
+be. Installed packages are not examined.
 """
 
 import ast
@@ -18,15 +19,14 @@ _COPIES = {"dict", "list", "set", "sorted", "len", "print", "str", "repr"}
 
 
 class UnknownError(Exception):
-    """A variable is set whose name the text does not say; the line is."""
+    """The variables that the code sets cannot be determined; the message is the line number or the reason."""
 
 
 def mattering_write(folders: Sequence[str], reads: Optional[Container[str]] = None) -> Optional[str]:
-    """Where code in the folders sets a variable that may matter, as ``FILE:LINE sets NAME``; None if nowhere.
+    """Return where code in the folders sets a variable that may matter, as ``FILE:LINE sets NAME``; None if nowhere.
 
-    Args:
-        folders: The project's.
-        reads: What matters; None: whatever torch may read.
+    The variables that matter are those in ``reads`` or, with None, all that torch may read. If the files cannot be
+    examined, the reason is returned.
     """
     try:
         for path in project_files(folders):
@@ -39,10 +39,10 @@ def mattering_write(folders: Sequence[str], reads: Optional[Container[str]] = No
 
 
 def project_files(folders: Sequence[str]) -> Iterator[str]:
-    """The Python files below the folders, but for hidden folders and environments.
+    """Yield the Python files below the folders, except in hidden folders, installed packages and environments.
 
     Raises:
-        UnknownError: there are too many to be read.
+        UnknownError: there are more than ``MOST_FILES`` files or ``MOST_BYTES`` bytes.
         OSError: a folder or file cannot be read.
     """
     files = size = 0
@@ -73,7 +73,7 @@ def _in_file(path: str, reads: Optional[Container[str]]) -> Optional[str]:
         return None
     try:
         lines = writes(source)
-    except (SyntaxError, ValueError, RecursionError):  # of Python 2, or a template: nothing imports it
+    except (SyntaxError, ValueError, RecursionError):  # Python 2, or a template: nothing imports it
         return None
     except UnknownError as error:
         return "%s:%s may set any variable" % (path, error)
@@ -84,15 +84,15 @@ def _in_file(path: str, reads: Optional[Container[str]]) -> Optional[str]:
 
 
 def _matters(name: str) -> bool:
-    return name != "PYTHONHASHSEED" and not is_free(name)  # that one is read before any code
+    return name != "PYTHONHASHSEED" and not is_free(name)  # PYTHONHASHSEED is read before any code runs
 
 
 def writes(source: bytes) -> Dict[str, int]:
-    """The variables that the source sets or removes, with a line of each.
+    """Return the variables that the source sets or removes, with a line number of each.
 
     Raises:
-        SyntaxError, ValueError, RecursionError: it is no Python of this version.
-        UnknownError: it may set any.
+        SyntaxError, ValueError, RecursionError: it is not valid source for this version of Python.
+        UnknownError: it may set any variable.
     """
     tree = ast.parse(source)
     above: Dict[ast.AST, ast.AST] = {below: node for node in ast.walk(tree) for below in ast.iter_child_nodes(node)}
@@ -104,7 +104,7 @@ def writes(source: bytes) -> Dict[str, int]:
 
 
 def _written(node: ast.AST, above: Dict[ast.AST, ast.AST]) -> Set[str]:
-    """The names that this mention of the environment sets."""
+    """Return the variables that this node of the syntax tree sets."""
     called = _name(node)
     parent = above.get(node)
     if called in ("putenv", "unsetenv"):

@@ -1,6 +1,7 @@
-"""Whether a fork would differ from a plain start: what importing left behind, and what would be imported otherwise.
+"""Check whether a forked worker would differ from one that is started plainly.
 
-Run in the training interpreter while it starts.
+It may differ by what imports left in the process, and by what would be imported instead. The checks run in the training
+interpreter while it starts.
 """
 
 import os
@@ -9,32 +10,32 @@ from importlib.machinery import PathFinder
 from typing import Any, Container, Dict, List, Optional, Sequence, Set, Tuple
 
 NO_RENAME = "this kernel lets no process show another command line (CONFIG_CHECKPOINT_RESTORE)"
-FORK_SOCKET = "fork.sock"  # of the fork server, in the spool
+FORK_SOCKET = "fork.sock"  # the fork server's, in the spool
 SET_AGAIN = ("TORCHINDUCTOR_CACHE_DIR",)  # torch._dynamo sets it when imported, and again when it is asked for
 NEWEST = (3, 13)  # CPython
-TELLING = (".egg-info", ".dist-info", ".egg-link", ".pth")  # what tells of plugins and of other folders
-HARMLESS_LINES = 8  # of Ubuntu's own sitecustomize
+TELLING = (".egg-info", ".dist-info", ".egg-link", ".pth")  # files that declare plugins or further folders
+HARMLESS_LINES = 8  # Ubuntu's own sitecustomize has fewer
 
 
 class RefusedError(Exception):
-    """Why nothing is forked; the reason is for `-v`."""
+    """Nothing is forked; the message is the reason, which `-v` shows."""
 
 
 def tell(descriptor: int, line: str) -> None:
-    """Write a line; whoever listens may be gone."""
+    """Write a line to a descriptor; it is no error if the reader has closed its end."""
     try:
         os.write(descriptor, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
-    except OSError:  # nobody listens any more
+    except OSError:  # the reader has closed its end
         pass
 
 
 def threads() -> int:
-    """How many this process has, Python's and others'."""
+    """Return the number of this process's threads, including those that Python did not start."""
     return len(os.listdir("/proc/self/task"))
 
 
 def children() -> List[str]:
-    """The pids of this process's children, where the kernel tells them."""
+    """Return the pids of this process's children, as far as the kernel lists them."""
     found: List[str] = []
     for thread in os.listdir("/proc/self/task"):
         try:
@@ -46,14 +47,14 @@ def children() -> List[str]:
 
 
 def mapped_files() -> Set[str]:
-    """The files that are in this process's memory: its programs, libraries and devices."""
+    """Return the files mapped into this process's memory: programs, libraries and devices."""
     with open("/proc/self/maps", "rb") as stream:
         places = [line.rstrip(b"\n").split(None, 5) for line in stream]
     return {os.fsdecode(place[5]) for place in places if len(place) > 5 and place[5].startswith(b"/")}
 
 
 def read_paths() -> Set[str]:
-    """What the imports of this process have read or searched."""
+    """Return the paths that this process's imports have read or searched."""
     paths = {sys.executable, os.path.realpath(sys.executable), os.path.join(sys.prefix, "pyvenv.cfg"), *sys.path}
     for module in list(sys.modules.values()):
         file = getattr(module, "__dict__", {}).get("__file__")
@@ -63,12 +64,12 @@ def read_paths() -> Set[str]:
 
 
 def mapped_devices() -> List[str]:
-    """The devices among them: a driver may keep one without a descriptor."""
+    """Return the devices among the mapped files: a driver may keep one mapped without a descriptor."""
     return sorted(path for path in mapped_files() if path.startswith("/dev/"))
 
 
 def process_state() -> Dict[str, Any]:
-    """What importing must not change, by name."""
+    """Return the state that an import must not change, by name."""
     signals = __import__("_signal")  # signal itself, with its enums, a script may not have
     return {
         "the number of threads": threads(),
@@ -86,7 +87,7 @@ def process_state() -> Dict[str, Any]:
 
 
 def file_state(path: str) -> Optional[Tuple[int, int, int, int]]:
-    """What changes when a file or folder does; None where there is none."""
+    """Return values that change when a file or folder does; None if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -95,10 +96,10 @@ def file_state(path: str) -> Optional[Tuple[int, int, int, int]]:
 
 
 def refuse_unknown_python() -> None:
-    """Refuse where a fork that returns into Python's own start was never tried (tests/integration/test_fork_versions).
+    """Refuse a Python on which returning from a fork into its start-up was never tested (test_fork_versions).
 
     Raises:
-        RefusedError: names the version.
+        RefusedError: it is not CPython, or newer than ``NEWEST``.
     """
     name, version = sys.implementation.name, sys.version_info[:2]
     if name != "cpython" or version > NEWEST:
@@ -106,10 +107,10 @@ def refuse_unknown_python() -> None:
 
 
 def refuse_start_up_code() -> None:
-    """Refuse where Python runs more than our hook at its start: plainly, that runs before torch is imported.
+    """Refuse an interpreter with start-up code besides our hook: in a plain start that runs before torch is imported.
 
     Raises:
-        RefusedError: names the file.
+        RefusedError: there is such code; the message names the file.
     """
     site = sys.modules.get("site")
     names = ["sitecustomize"] + (["usercustomize"] if getattr(site, "ENABLE_USER_SITE", False) else [])
@@ -120,7 +121,7 @@ def refuse_start_up_code() -> None:
 
 
 def _is_harmless(path: Optional[str]) -> bool:
-    """Whether it is what Ubuntu installs: it reports crashes of installed programs."""
+    """Whether a sitecustomize is Ubuntu's own, which reports crashes of installed programs."""
     try:
         with open(path or "", encoding="utf-8") as stream:
             lines = [line for line in stream.read().splitlines() if line.strip() and not line.startswith("#")]
@@ -130,7 +131,7 @@ def _is_harmless(path: Optional[str]) -> bool:
 
 
 def first_folders(argv: Sequence[str]) -> List[str]:
-    """What comes first in sys.path: the script's folder, and where it really lies; the working folder under -m."""
+    """Return the first entries of sys.path: the script's folder and its real path, or the working folder with -m."""
     words = [word for word in argv[1:] if word != "-u"]
     if not words or words[0] == "-m":
         return [os.getcwd()]
@@ -140,9 +141,10 @@ def first_folders(argv: Sequence[str]) -> List[str]:
 
 
 def import_state(path: str, asked: Container[str]) -> Optional[Tuple[object, ...]]:
-    """What an import hangs on: of a file its stat, of a folder what it provides of the names and of plugins.
+    """Return a value that changes when an import from a path would give something else.
 
-    Any other file may come and go there: an editable installation has the project's own folder in sys.path.
+    For a file this is its stat; for a folder, the entries that provide one of the ``asked`` modules or a plugin. Other
+    files may come and go: an editable installation has the project's own folder in sys.path.
 
     Args:
         path: A file that was read, or an entry of sys.path.
@@ -161,14 +163,14 @@ def _top(entry: str) -> str:
 
 
 def refuse_shadows(folder: str, asked: Container[str]) -> None:
-    """Refuse where a folder provides what was imported, or looked for in vain, from elsewhere.
+    """Refuse a folder that provides a module which was imported from elsewhere, or not found.
 
     Args:
-        folder: It will be before all others in sys.path.
-        asked: Top-level names of modules.
+        folder: It will come first in sys.path.
+        asked: Top-level names of modules that were searched for.
 
     Raises:
-        RefusedError: names the file.
+        RefusedError: it provides one, or cannot be read; the message names the file.
     """
     try:
         entries = os.listdir(folder)

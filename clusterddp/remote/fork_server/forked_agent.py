@@ -1,6 +1,7 @@
-"""The agent or the store as a fork of the run's fork server: our own processes, which the supervisor adopts.
+"""Run the agent or the store as a fork of the run's fork server; the supervisor adopts it.
 
-Their main function is called, where a worker returns into Python's own start (fork_server/forked_worker.py).
+Both are programs of this project, so their main function is called here. A worker instead returns into Python's own
+start (fork_server/forked_worker.py).
 """
 
 import atexit
@@ -21,23 +22,23 @@ from ..system.rename import rename, set_environment
 from .fork_checks import tell
 
 HELD_UP = 127
-POLL = 0.001  # seconds between looks for the new parent
+POLL = 0.001  # seconds between checks for the new parent
 Main = Callable[[], object]
 
 
 def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int) -> NoReturn:
-    """Get ready, wait for the order, run to the end.
+    """Prepare, wait for the supervisor's order, then run the role's main function to its end.
 
     Args:
         role: ``agent`` or ``store``.
         spool: The attempt's.
-        handles: The socket for the order; the agent's to the supervisor, the store's listening one.
+        handles: The socket for the order, then the agent's socket to the supervisor or the store's listening socket.
         supervisor: Its pid.
-        middle: The process between, which is ending.
+        middle: The pid of the intermediate process, which is ending.
     """
     while os.getppid() == middle:
         time.sleep(POLL)
-    prctl.set_pdeathsig(signal.SIGKILL)  # only now: the process between had to end
+    prctl.set_pdeathsig(signal.SIGKILL)  # only now: the intermediate process had to end
     if os.getppid() != supervisor:
         os._exit(HELD_UP)
     os.setpgid(0, 0)
@@ -51,7 +52,7 @@ def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int)
     tell(descriptor, "%d" % os.getpid())
     order = _order(descriptor)
     if order["until"] is not None and boot_clock() >= order["until"]:
-        os._exit(HELD_UP)  # we were held up, and the others may be in a later attempt
+        os._exit(HELD_UP)  # we were delayed, and the other nodes may be in a later attempt
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for handle in (1, 2):
         os.dup2(log, handle)
@@ -59,12 +60,12 @@ def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int)
     os.close(descriptor)
     set_environment(order["env"].items())
     rename(order["argv"], order["env"].items())
-    sys.argv = order["argv"][2:]  # behind python -m or -u
+    sys.argv = order["argv"][2:]  # after python -m or -u
     _end(main)
 
 
 def _agent(own: List[int]) -> Main:
-    """Torchrun, with our rendezvous plugin registered as torch does it, and its socket to the supervisor."""
+    """Register our rendezvous plugin as torch does, and return torchrun's main function."""
     backend = importlib.import_module("clusterddp_remote.shared.run.plan").BACKEND
     creator = importlib.import_module("clusterddp_remote.rendezvous").creator
     importlib.import_module("clusterddp_remote.rendezvous.handler")
@@ -84,13 +85,13 @@ def _agent(own: List[int]) -> Main:
 def _store(own: List[int]) -> Main:
     (listener,) = own
     with socket.socket(fileno=os.dup(listener)) as sock:
-        sock.getsockname()  # what came is a socket
+        sock.getsockname()  # fails unless the descriptor is a socket
     serve = importlib.import_module("clusterddp_remote.rendezvous.store").main
     return lambda: serve([str(listener), "forked"])
 
 
 def _order(descriptor: int) -> Dict[str, Any]:
-    """The supervisor's order: a line of JSON; ends this process where none comes any more."""
+    """Read the supervisor's order, a line of JSON; exit if the socket is closed before."""
     data = b""
     while not data.endswith(b"\n"):
         more = os.read(descriptor, 65536)
@@ -102,7 +103,7 @@ def _order(descriptor: int) -> Dict[str, Any]:
 
 
 def _end(main: Main) -> NoReturn:
-    """Run ``main`` and end as an interpreter does, without taking torch apart."""
+    """Run ``main`` and exit as an interpreter does, but without tearing torch down."""
     code: object = 0
     try:
         main()
@@ -110,7 +111,7 @@ def _end(main: Main) -> NoReturn:
         code = error.code
     except BaseException as error:  # noqa: BLE001 - printed as Python prints it
         trace = error.__traceback__
-        for _ in range(2):  # this frame and what it calls
+        for _ in range(2):  # leave out this frame and that of ``main``
             trace = trace.tb_next if trace else None
         sys.excepthook(type(error), error, trace)
         code = 1

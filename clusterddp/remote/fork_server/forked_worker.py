@@ -1,7 +1,7 @@
-"""A fork of the run's fork server that becomes a worker: what `python -u SCRIPT` is at this point of its start.
+"""Turn a fork of the run's fork server into a worker, as `python -u SCRIPT` is at this point of its start.
 
-What a process gets at its start and a fork does not is made anew; where that may not succeed the worker is refused,
-and its shim starts it plainly. What differs all the same is documented in docs/fork-server.md.
+What a new process gets at its start and a fork does not is renewed. Where that may fail the worker is refused, and its
+shim starts it plainly. The differences that remain are documented in docs/fork-server.md.
 """
 
 import os
@@ -16,23 +16,23 @@ from ..system.rename import rename, set_environment
 from .fork_checks import NO_RENAME, RefusedError, first_folders, refuse_shadows, tell
 from .import_times import measure
 
-# What torchrun sets for one worker; torch reads none of it while it is imported (docs/performance.md).
+# Set by torchrun for each worker; importing torch reads none of these (docs/performance.md).
 OF_A_WORKER = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_NAME",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCH_NCCL_ASYNC_ERROR_HANDLING",
 )  # fmt: skip
 OF_A_WORKER_PREFIX = "TORCHELASTIC_"
-KIND = 0o170000  # of a file's mode
+KIND = 0o170000  # the file type's bits of st_mode
 
 
 class WorkerInputs(NamedTuple):
-    """What a worker has from the fork server.
+    """What a forked worker inherits from the fork server.
 
     Attributes:
-        argv: The server's command line, which is a worker's.
-        env: Its environment.
-        asked: The top-level names of modules that it has looked for.
-        left_out: Those of packages that it could not preload.
+        argv: The server's command line, which is the same as a worker's.
+        env: The server's environment.
+        asked: Top-level names of the modules that the server has searched for.
+        left_out: Top-level names of the packages that it could not preload.
     """
 
     argv: List[str]
@@ -42,7 +42,7 @@ class WorkerInputs(NamedTuple):
 
     @classmethod
     def of_this_process(cls, asked: Set[str]) -> "WorkerInputs":
-        """Of the calling one, before it imports anything."""
+        """Return those of the calling process, before it imports anything."""
         with open("/proc/self/cmdline", "rb") as stream:
             argv = [os.fsdecode(word) for word in stream.read().split(b"\0")[:-1]]
         return cls(argv, dict(os.environ), asked)
@@ -51,14 +51,17 @@ class WorkerInputs(NamedTuple):
 def become(
     given: WorkerInputs, request: Dict[str, Any], handles: List[int], parent: int, pipes: Tuple[int, int]
 ) -> Tuple[str, str]:
-    """Get ready, say so by silence, wait for the order to begin, or end here; its spool and ``<start>.<local_rank>``.
+    """Prepare the worker and wait until it may begin; return its spool and ``<start>.<local_rank>``.
+
+    When it is ready, the first pipe is closed with nothing written. On failure the reason is written to it, and the
+    process exits.
 
     Args:
         given: What the fork server was started with.
-        request: ``{spool, key, argv, env}`` of the shim.
+        request: ``{spool, key, argv, env}`` from the shim.
         handles: stdin, stdout and stderr.
-        parent: The keeper's pid.
-        pipes: Where to say why not; where the order comes from.
+        parent: The pid of the worker parent.
+        pipes: The descriptor for the reason of a failure, and the one from which the order to begin is read.
     """
     refused, held = pipes
     try:
@@ -78,10 +81,10 @@ def become(
 
 
 def _check(given: WorkerInputs, request: Dict[str, Any], handles: Sequence[int]) -> None:
-    """Refuse what may come out otherwise than plainly.
+    """Refuse a worker that might behave differently from one started plainly.
 
     Raises:
-        RefusedError: says why.
+        RefusedError: the message says why.
     """
     if request["argv"] != given.argv:
         raise RefusedError("its command line is another: %s" % " ".join(request["argv"]))
@@ -100,15 +103,15 @@ def _check(given: WorkerInputs, request: Dict[str, Any], handles: Sequence[int])
 
 
 def is_of_a_worker(name: str) -> bool:
-    """Whether torchrun sets that variable for each worker."""
+    """Whether torchrun sets this variable for each worker separately."""
     return name in OF_A_WORKER or name.startswith(OF_A_WORKER_PREFIX)
 
 
 def _change(given: WorkerInputs, request: Dict[str, Any], handles: Sequence[int], parent: int) -> None:
-    """Make anew what a fork has from its parent.
+    """Renew what a fork inherits from its parent.
 
     Raises:
-        RefusedError, OSError: it cannot be.
+        RefusedError, OSError: something cannot be renewed.
     """
     os.setsid()
     if not prctl.set_pdeathsig(signal.SIGKILL) or os.getppid() != parent:
@@ -125,7 +128,7 @@ def _change(given: WorkerInputs, request: Dict[str, Any], handles: Sequence[int]
 
 
 def seeded_generators() -> List[Any]:
-    """The libraries' own random generators, all of which a fork seeds anew; Python's ``random`` does so by itself."""
+    """Return the libraries' global random generators, which each fork reseeds; Python's ``random`` reseeds itself."""
     loaded: Dict[str, Any] = dict(sys.modules)
     found = [loaded["torch"].default_generator]
     if "numpy.random" in loaded:
@@ -137,14 +140,14 @@ def seeded_generators() -> List[Any]:
 
 
 def draw_anew() -> None:
-    """Draw anew what a process draws once: seeds, keys, ids."""
+    """Regenerate what a process draws once: seeds, keys, ids."""
     for generator in seeded_generators():
         generator.seed()
     loaded: Dict[str, Any] = dict(sys.modules)
     for name in ("multiprocessing.process", "multiprocess.process"):
         if name in loaded:
             loaded[name].current_process().authkey = os.urandom(32)
-    if "transformers.utils.hub" in loaded:  # which it tells the hub
+    if "transformers.utils.hub" in loaded:  # sent to the hub
         loaded["transformers.utils.hub"].SESSION_ID = os.urandom(16).hex()
     if "logging" in loaded:  # what %(relativeCreated)s counts from
         logging = loaded["logging"]

@@ -1,8 +1,8 @@
-"""How long a worker's own imports of installed packages take, so that a user learns which to preload.
+"""Measure how long a worker's own imports of installed packages take, so that a user learns which to preload.
 
-What Python calls for a module that is not loaded yet is replaced by one that looks at its clock, for the outermost
-import of each installed package alone: what that imports in turn runs as ever. The script sees no difference: no
-finder, no name, no line of a traceback.
+The function that Python calls for a module that is not loaded yet is replaced by one that reads the clock. Only the
+outermost import of an installed package is timed; the imports within it run unchanged. The script sees no difference:
+no finder, no name, no line in a traceback.
 """
 
 import os
@@ -12,17 +12,17 @@ from typing import Any, Callable, Container, Dict, List
 
 from ..spool.events import append_event
 
-WORTH_TELLING = 1.0  # seconds of all packages
-SHARE = 0.1  # seconds of one
+WORTH_TELLING = 1.0  # seconds of all packages together
+SHARE = 0.1  # seconds of one module
 SITES = ("/site-packages/", "/dist-packages/")
 OF_TORCH = ("torch", "functorch", "torchgen")
 
 
 class ImportTimes:
-    """What the imports of this process take.
+    """The durations of this process's imports.
 
     Args:
-        not_counted: Top-level names of packages that nobody could preload.
+        not_counted: Top-level names of packages that cannot be preloaded.
     """
 
     def __init__(self, not_counted: Container[str]) -> None:
@@ -32,7 +32,7 @@ class ImportTimes:
         self.finder: Any = sys.modules["_frozen_importlib_external"].PathFinder
 
     def begin(self) -> None:
-        """Look at the clock from now on, in this thread."""
+        """Start to time the imports of this thread."""
         python: Any = sys.modules["_frozen_importlib"]
         thread: Callable[[], int] = sys.modules["_thread"].get_ident
         original, main, clock, is_counted = python._find_and_load, thread(), time.perf_counter, self.is_counted  # noqa: SLF001
@@ -54,7 +54,7 @@ class ImportTimes:
         python._find_and_load = _find_and_load  # noqa: SLF001
 
     def is_counted(self, name: str) -> bool:
-        """Whether a module is of an installed package, and not torch's."""
+        """Whether a module belongs to an installed package other than torch."""
         top = name.partition(".")[0]
         if top in self.own or top in self.not_counted:
             return False
@@ -63,21 +63,21 @@ class ImportTimes:
             spec: Any = module.__dict__.get("__spec__") if module else self.finder.find_spec(top)
             places = [spec.origin] if spec.origin else list(spec.submodule_search_locations)
             return any(site in place + "/" for place in places for site in SITES)
-        except Exception:  # noqa: BLE001 - whatever it is, it is the import's own to raise
+        except Exception:  # noqa: BLE001 - the import itself will raise it
             return False
 
     def worth_telling(self) -> List[str]:
-        """The modules to name, longest first; none where it would save little."""
+        """Return the modules to report, longest first; none if preloading them would save little."""
         names = sorted((name for name, took in self.seconds.items() if took >= SHARE), key=self.seconds.__getitem__)
         return names[::-1] if self.total(names) > WORTH_TELLING else []
 
     def total(self, names: List[str]) -> float:
-        """The seconds of these."""
+        """Return the sum of these modules' times in seconds."""
         return sum(self.seconds[name] for name in names)
 
 
 def measure(spool: str, worker: str, left_out: Container[str]) -> None:
-    """In rank 0: measure from now on, and put it on record at the end.
+    """In rank 0, time the imports from now on and append a ``slow_imports`` event at the end.
 
     Args:
         spool: The node's.
@@ -103,7 +103,10 @@ def measure(spool: str, worker: str, left_out: Container[str]) -> None:
 
 
 def _at_last_flush(call: Callable[[], None]) -> None:
-    """When Python flushes the streams at its end, all modules still there: no callback of ours among the script's."""
+    """Call ``call`` when Python flushes its streams at exit.
+
+    All modules are still loaded then, and the script's own exit callbacks do not include one of ours.
+    """
     pid, called = os.getpid(), []  # type: ignore[var-annotated]
 
     def noting(flush: Callable[[], Any]) -> Callable[[], Any]:

@@ -1,4 +1,4 @@
-"""What is imported before the first fork, with the collector off, so that its pages stay shared."""
+"""Import modules before the first fork, with the garbage collector off so that forks share their pages."""
 
 import gc
 import importlib
@@ -13,21 +13,22 @@ from .fork_checks import RefusedError, process_state, threads
 
 AGENT_MODULES = ("torch", "torch.distributed.run")
 WORKER_MODULES = ("torch._dynamo",)  # what DDP's constructor and every optimizer import: 823 modules of torch 2.13
-# Before torch 2.10 that makes a folder for temporary files and puts it on the search path, which each worker must do
-# itself. This is half of it, sympy and all.
+# Before torch 2.10, torch._dynamo makes a temporary folder and adds it to the search path, which each worker must do
+# itself. This module is half of torch._dynamo, including sympy.
 OLDER_WORKER_MODULES = ("torch.fx.experimental.symbolic_shapes",)
 
 
 class Imports:
-    """A process's.
+    """The imports of one process.
 
     Args:
         loaded: The modules that were loaded before any of ours.
-        hurried: Whether a run waits: then garbage stays, and what libraries read was noted when they were tried.
+        hurried: Whether a run waits: then garbage is kept unless something has changed, and libraries are not searched
+            for variables, which their trial has done.
 
     Attributes:
-        asked: The top-level names of modules that were looked for.
-        reads: The variables that a package besides torch has read.
+        asked: Top-level names of the modules that were searched for.
+        reads: The variables that packages other than torch have read.
     """
 
     def __init__(self, loaded: Iterable[str], *, hurried: bool = False) -> None:
@@ -36,10 +37,10 @@ class Imports:
         self.reads: Set[str] = set()
 
     def load(self, modules: Sequence[str]) -> None:
-        """Import, with the collector off; nothing but modules may be left of it.
+        """Import modules with the collector off; they may leave nothing but modules behind.
 
         Raises:
-            RefusedError: something was: a thread, a descriptor, output, a variable.
+            RefusedError: an import failed, or left a thread, a descriptor, output or a variable behind.
         """
 
         def load() -> None:
@@ -53,14 +54,14 @@ class Imports:
         self._load(load, ", ".join(modules))
 
     def load_package(self, modules: Sequence[str], here: str = "") -> None:
-        """Import modules of a package, as ``load``.
+        """Import a package's modules as ``load`` does, and record the variables that they read.
 
         Args:
             modules: Their names.
-            here: The working folder's, which is not to be remembered; empty: it may be.
+            here: A path that nothing may keep where it cannot be replaced; empty: this is not checked.
 
         Raises:
-            RefusedError: it cannot be, or something but modules was left of it.
+            RefusedError: an import failed, or left something but modules behind.
         """
 
         def load() -> None:
@@ -84,13 +85,13 @@ class Imports:
             gc.collect()
         if here:
             Holders().find(Holders(), here)
-        if threads() > 1:  # OpenBLAS ends its own at a fork
+        if threads() > 1:  # OpenBLAS ends its threads at a fork
             child = os.fork()
             if not child:
                 os._exit(0)
             os.waitpid(child, 0)
         after = process_state()
-        if after != before and self.hurried:  # by garbage, perhaps
+        if after != before and self.hurried:  # perhaps because of garbage
             gc.collect()
             after = process_state()
         gc.freeze()
@@ -100,11 +101,7 @@ class Imports:
 
 
 def worker_modules(version: str) -> Sequence[str]:
-    """What workers import besides torch that forks can share.
-
-    Args:
-        version: torch's, as in its ``__version__``.
-    """
+    """Return the modules besides torch that workers import and forks can share, by torch's ``__version__``."""
     release = re.match(r"(\d+)\.(\d+)", version)
     newer = release and (int(release.group(1)), int(release.group(2))) >= (2, 10)
     return WORKER_MODULES if newer else OLDER_WORKER_MODULES
@@ -118,11 +115,11 @@ def _load_module(name: str) -> None:
 
 
 class LookedUpNames:
-    """A finder that finds nothing, and notes every top-level name that is looked for."""
+    """A finder that finds nothing, and records every top-level name that is searched for."""
 
     def __init__(self, names: Set[str]) -> None:
         self.names = names
 
     def find_spec(self, name: str, _path: Optional[object] = None, _target: Optional[object] = None) -> None:
-        """Note the name."""
+        """Record the name."""
         self.names.add(name.partition(".")[0])

@@ -1,11 +1,11 @@
 """The packages of clusterddp_preload in a fork server: which of them it imports, and why the others are left out.
 
-A package is tried once (fork_server/preload_trial.py); the verdict is kept for as long as every file that the trial
-has read is the same, so later starts only import:
+A package is tried once (fork_server/preload_trial.py). The verdict is kept until a file that the trial has read
+changes, so later starts only import:
 
     <state>/preload/HOST/KEY.json    0600; KEY is made from the names, the interpreter and what it searches
 
-What is kept is names and digests, no code, and it is read whatever its bytes are.
+The file holds names and digests, no code; reading it is safe whatever its bytes are.
 """
 
 import contextlib
@@ -24,20 +24,20 @@ from .fork_checks import RefusedError, import_state, refuse_shadows
 from .imports import Imports
 from .preload_trial import PreloadVerdict, reason_against, tried
 
-RULES = 2  # of the trial; verdicts by others do not count
+RULES = 2  # version of the trial's rules; verdicts by others do not count
 LONGEST = 16 << 20  # bytes of a file of verdicts
 MOST_KEPT = 8  # files of verdicts
-ABANDONED = 3600.0  # seconds after which a trial's folder is nobody's
+ABANDONED = 3600.0  # seconds after which a trial's folder counts as abandoned
 
 
 @record
 class KeptVerdicts(NamedTuple):
-    """Verdicts with what they hang on.
+    """Verdicts, with the state that they depend on.
 
     Attributes:
         verdicts: One for each name.
         paths: Files that were read, and folders that were searched.
-        digest: Of the rules and of the state of all of these.
+        digest: A digest of the rules and of the state of these paths.
     """
 
     verdicts: Tuple[PreloadVerdict, ...] = field(many(PreloadVerdict))
@@ -46,10 +46,10 @@ class KeptVerdicts(NamedTuple):
 
 
 def decode(data: bytes) -> KeptVerdicts:
-    """What ``Preload`` has kept.
+    """Decode a file of verdicts.
 
     Raises:
-        ValueError: it is no such thing; nothing else.
+        ValueError: it is not one. No other error is raised.
     """
     return parsed(data, _read)
 
@@ -68,7 +68,7 @@ class Preload:
 
     Args:
         state: The state folder.
-        names: As the inventory has them.
+        names: As in the inventory.
     """
 
     def __init__(self, state: str, names: Sequence[str]) -> None:
@@ -80,9 +80,9 @@ class Preload:
         self.imported: List[PreloadVerdict] = []
 
     def decide(self, meanwhile: Callable[[], None]) -> None:
-        """Find the verdicts: those that are kept, else by a trial, while which ``meanwhile`` is called now and then.
+        """Read the kept verdicts, or make a trial, during which ``meanwhile`` is called repeatedly.
 
-        It is not kept: a server that holds what calls it would stay in each worker, which nothing collects.
+        ``meanwhile`` is not stored: it refers to the server, and such a cycle would stay in each worker uncollected.
         """
         kept = self._find() if self.names else None
         if kept:
@@ -95,7 +95,7 @@ class Preload:
             private_folder(self.folder)
             found, paths = tried(self.names, self.folder, meanwhile)
             self.verdicts = tuple(found)
-            hook = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # in the run's own folder, gone with it
+            hook = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # removed with the run's own folder
             self._keep(sorted(paths - {hook}))
         except (OSError, Refused) as error:
             if not self.verdicts:  # else they are tried again next time
@@ -103,10 +103,10 @@ class Preload:
                 self.verdicts = tuple(PreloadVerdict(name, left_out=reason) for name in self.names)
 
     def load(self, verdict: PreloadVerdict, imports: Imports) -> None:
-        """Import a package that has passed.
+        """Import a package that has passed its trial.
 
         Raises:
-            RefusedError: it is not as it was when it was tried; from now on it is left out.
+            RefusedError: it is no longer as it was when it was tried; from now on it is left out.
         """
         reason = reason_against(verdict.modules, imports)
         if reason:
@@ -118,26 +118,26 @@ class Preload:
         self.imported.append(verdict)
 
     def leave_out(self, reason: Callable[[PreloadVerdict], str]) -> None:
-        """Leave out, of those that have passed, each for which there is a reason here."""
+        """Leave out each passed package for which ``reason`` returns a text."""
         self.verdicts = tuple(one if one.left_out else one._replace(left_out=reason(one)) for one in self.verdicts)
 
     @property
     def wanted(self) -> List[PreloadVerdict]:
-        """Those that are to be imported."""
+        """The packages to be imported."""
         return [one for one in self.verdicts if not one.left_out]
 
     @property
     def left_out(self) -> List[PreloadVerdict]:
-        """The others."""
+        """The packages that are left out."""
         return [one for one in self.verdicts if one.left_out]
 
     @property
     def not_to_be_had(self) -> FrozenSet[str]:
-        """The top-level names of those that are left out."""
+        """Top-level names of the packages that are left out."""
         return frozenset(name.partition(".")[0] for one in self.left_out for name in (one.name, *one.modules))
 
     def _find(self) -> Optional[KeptVerdicts]:
-        """The verdicts that are kept, if they still hold."""
+        """Return the kept verdicts if they still hold."""
         try:
             with open(self.path, "rb") as stream:
                 kept = decode(stream.read(LONGEST))
@@ -154,7 +154,7 @@ class Preload:
             with contextlib.suppress(OSError):
                 os.unlink(path)
         for path in known:
-            with contextlib.suppress(OSError):  # another's trial
+            with contextlib.suppress(OSError):  # it is not empty: another trial's
                 if not path.endswith(".json") and time.time() - os.path.getmtime(path) > ABANDONED:
                     os.rmdir(path)
 
@@ -163,24 +163,24 @@ class Preload:
 
 
 def folder_of(state: str) -> str:
-    """Where this host's verdicts are kept; other hosts may see the same state folder."""
+    """Return the folder of this host's verdicts; several hosts may share a state folder."""
     return os.path.join(state, "preload", os.uname().nodename)
 
 
 def digest(paths: Iterable[str], verdicts: Iterable[PreloadVerdict]) -> str:
-    """A digest of all that the verdicts hang on: the rules, the interpreter, files, and what folders provide."""
+    """Return a digest of all that verdicts depend on: rules, interpreter, files, and what folders provide."""
     asked = {name for one in verdicts for name in one.asks}
     there = [[path, import_state(path, asked)] for path in paths]
     return hashlib.sha256(json.dumps([RULES, sys.version, there]).encode()).hexdigest()
 
 
 def clash_with(folders: Sequence[str], asks: Container[str], reads: Container[str]) -> str:
-    """Why a project could see that packages were imported before its script began; empty if it could not.
+    """Return why a project could notice that packages were imported before its script began; empty if it cannot.
 
     Args:
-        folders: The first ones in its scripts' search path.
-        asks: Top-level names of modules that the packages look for.
-        reads: Variables that they read.
+        folders: The first entries of its scripts' search path.
+        asks: Top-level names of modules that the packages search for.
+        reads: Variables that the packages read.
     """
     try:
         for folder in folders:

@@ -1,11 +1,11 @@
-"""What a package has made at its import that all forks would share: random generators, and values of one process alone.
+"""Find what a package's import has made that forks must not share: random generators, and values of one process.
 
-Run in a fork that has just imported the package and ends then (fork_server/preload_trial.py), so it may take its time.
+Run in a fork that has just imported the package and then exits (fork_server/preload_trial.py), so it may be slow.
 
-Two questions. Which random generators are there that were not before? Every object that Python's collector knows is
-asked for what it refers to, so an attribute, a slot, a closure or a container makes no difference. And which values
-hang on the process: each attribute of each new module gets a digest of all that can be reached from it, and two forks
-compare theirs. What a library keeps outside Python's objects nobody can see.
+Random generators: every object that Python's collector tracks is asked for what it refers to, so generators in
+attributes, slots, closures and containers are all found. Values that depend on the process: each attribute of each new
+module gets a digest of all that can be reached from it, and the digests of two forks are compared. What a library keeps
+outside Python's objects cannot be seen.
 """
 
 import array
@@ -19,34 +19,34 @@ from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Seq
 
 from .forked_worker import seeded_generators
 
-MOST = 8 << 20  # objects that are looked at
+MOST = 8 << 20  # objects that are examined
 LARGEST_ARRAY = 1 << 20  # bytes of an array that are compared
-UNLISTED = (tuple, dict)  # the collector lists none that holds nothing it lists
-AT_ONCE = 4096  # objects that the collector is asked for at once
+UNLISTED = (tuple, dict)  # the collector does not track one that holds nothing it tracks
+AT_ONCE = 4096  # objects in one call of the collector
 LOWEST_ADDRESS, HIGHEST_ADDRESS = 1 << 32, 1 << 57
 LEAVES = (
     int, bool, float, complex, str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta,
 )  # fmt: skip
 NEVER = (types.CodeType, types.ModuleType, types.FrameType, types.BuiltinFunctionType)  # the same in every process
 OF_IMPORTS = ("__spec__", "__loader__", "__builtins__", "__cached__", "__file__", "__path__")
-# Values that differ from process to process, and that are right in a fork all the same.
+# Values that differ between processes and are right in a fork nevertheless.
 RIGHT_IN_FORKS = frozenset((
-    # What a percentage of CPU time is counted from.
+    # The times from which a percentage of CPU time is computed.
     "psutil._last_cpu_times", "psutil._last_per_cpu_times", "psutil._last_cpu_times_2", "psutil._last_per_cpu_times_2",
-    # Each fork has its own (fork_worker.draw_anew).
+    # Each fork draws its own (forked_worker.draw_anew).
     "transformers.utils.hub.SESSION_ID", "multiprocess.process._current_process",
 ))  # fmt: skip
 
 
 class TooManyError(Exception):
-    """There are more objects than anybody looks at."""
+    """There are more than ``MOST`` objects to examine."""
 
 
 class Before:
-    """What there was before the import: objects, modules, generators. It keeps them, so that no id is another's."""
+    """The objects, modules and generators that existed before the import; they are kept, so that no id is reused."""
 
     def __init__(self) -> None:
-        gc.unfreeze()  # what is frozen is not listed
+        gc.unfreeze()  # the collector does not list frozen objects
         gc.collect()
         self.objects = gc.get_objects()
         self.ids = set(map(id, self.objects))
@@ -54,25 +54,28 @@ class Before:
         self.generators = list(generators())
 
     def new_generators(self) -> List[Any]:
-        """Those that have come since, but for the libraries' own, which each fork seeds anew."""
+        """Return the generators made since, except the libraries' own, which each fork reseeds."""
         gc.unfreeze()
         known = {id(one) for one in (*self.generators, *libraries_own())}
         found = {id(one): one for one in generators() if id(one) not in known}
         return list(found.values())
 
     def new_modules(self) -> List[str]:
-        """The modules that have come since, in order."""
+        """Return the modules loaded since, in order."""
         return [name for name in list(sys.modules) if name not in self.modules]
 
 
 def libraries_own() -> List[Any]:
-    """The generators that are right in each fork: of ``random``, numpy, torch and sympy, with what they draw by."""
+    """Return the libraries' own generators, of ``random``, numpy, torch and sympy, with their bit generators.
+
+    They are right in each fork.
+    """
     found = [*seeded_generators(), getattr(sys.modules.get("random"), "_inst", None)]
     return found + [getattr(one, "_bit_generator", None) for one in found]
 
 
 def kinds() -> Tuple[type, ...]:
-    """The types of generators, of the libraries that are there."""
+    """Return the types of random generators in the libraries that are loaded."""
     loaded = dict(sys.modules)
     found = [getattr(loaded.get("_random"), "Random", None), getattr(loaded.get("torch"), "Generator", None)]
     found += [getattr(loaded.get("numpy.random"), name, None) for name in ("Generator", "RandomState", "BitGenerator")]
@@ -80,7 +83,7 @@ def kinds() -> Tuple[type, ...]:
 
 
 class _Wanted(dict):  # type: ignore[type-arg] # the zipapp knows no typing
-    """Whether objects of a type are generators that a process seeds once."""
+    """A cache of which types are random generators that a process seeds once."""
 
     def __init__(self) -> None:
         self.kinds = kinds()
@@ -93,7 +96,7 @@ class _Wanted(dict):  # type: ignore[type-arg] # the zipapp knows no typing
 
 
 def generators() -> Iterator[Any]:
-    """Every generator that some object of this process refers to; one may come several times."""
+    """Yield every random generator that an object of this process refers to; one may be yielded several times."""
     wanted = _Wanted()
     objects = gc.get_objects()
     for at in range(0, len(objects), AT_ONCE):
@@ -106,15 +109,16 @@ def generators() -> Iterator[Any]:
                 todo += gc.get_referents(one)
 
 
-# Two digests of the same values: with each number as it is, and with those left out that may be this process's own.
+# Two digests of the same values: one of all, one without the numbers that may depend on this process.
 Digests = Tuple[int, int]
 
 
 def same(first: Optional[Sequence[int]], second: Optional[Sequence[int]]) -> bool:
-    """Whether two processes have the same values in a place, by their digests; None: that place is not there.
+    """Whether two processes have the same values at a path, by the digests; None: there is no such path.
 
-    Either pair of digests is enough. A number may be one process's pid by chance (in a container pids are small): then
-    the digests without it differ though the values are equal. Where a pid is kept those with it differ.
+    One equal digest of the pair is enough. A number may equal a process's pid by chance (pids in a container are
+    small): then the digests without it differ although the values are equal. Where a pid is kept, the digests with it
+    differ.
     """
     if not first or not second:
         return first == second
@@ -122,18 +126,20 @@ def same(first: Optional[Sequence[int]], second: Optional[Sequence[int]]) -> boo
 
 
 class Values:
-    """Digests of what each attribute of the new modules leads to, each object counted where it is met first.
+    """Digests of all that can be reached from each attribute of the new modules.
+
+    Each object counts where it is reached first.
 
     Args:
-        before: What there was before the import.
-        sought: Objects whose place is asked for.
+        before: What existed before the import.
+        sought: Objects whose path is wanted.
 
     Raises:
-        TooManyError: there are more objects than anybody looks at.
+        TooManyError: there are more than ``MOST`` objects to examine.
     """
 
     def __init__(self, before: Before, sought: Iterable[Any] = ()) -> None:
-        self.places: Dict[int, str] = dict.fromkeys(map(id, sought), "")  # by the object's id: where it is
+        self.places: Dict[int, str] = dict.fromkeys(map(id, sought), "")  # the path of each, by the object's id
         self._old: Container[int] = before.ids
         self._of_process = _OfThisProcess()
         self._seen: Set[int] = set(map(id, libraries_own()))
@@ -179,7 +185,7 @@ class Values:
 
 
 def _namespace(module: Any) -> Dict[Any, Any]:
-    """A module's own dictionary; not by its attribute, which a lazy module may answer by importing."""
+    """Return a module's own dictionary; not by its attribute, since a lazy module may import to answer that."""
     for one in gc.get_referents(module):
         if type(one) is dict:
             return one
@@ -187,7 +193,7 @@ def _namespace(module: Any) -> Dict[Any, Any]:
 
 
 def _content(one: Any) -> Optional[bytes]:
-    """The bytes of an array; None for all else."""
+    """Return the bytes of an array, empty if it is not compared; None for anything else."""
     kind = type(one)
     if kind is bytearray:
         return bytes(one)
@@ -202,11 +208,11 @@ def _content(one: Any) -> Optional[bytes]:
 
 
 def _inside(one: Any) -> List[Any]:
-    """What it refers to, in an order that is the same in every process."""
-    if type(one) is dict:  # of a class made in another language the order may be drawn
+    """Return the objects that an object refers to, in an order that is the same in every process."""
+    if type(one) is dict:  # the order of a class from a C library's may be random
         return [part for item in sorted(dict.items(one), key=lambda item: _order(item[0])) for part in item]
     found = gc.get_referents(one)
-    if issubclass(type(one), dict):  # the collector passes over keys that are texts
+    if issubclass(type(one), dict):  # the collector skips keys that are strings
         found += [key for key in dict.keys(one) if type(key) is str]
     return sorted(found, key=_order) if type(one) in (set, frozenset) else found
 
@@ -221,9 +227,9 @@ def _order(item: Any) -> Tuple[str, str]:
 
 
 class _OfThisProcess:
-    """Numbers that hang on a process and stay right in its forks: addresses of what is in memory.
+    """The numbers that depend on a process and stay right in its forks: addresses of mapped memory, and its pid.
 
-    And its pid as a number: it is kept to notice a fork.
+    A library keeps its pid to notice a fork.
     """
 
     def __init__(self) -> None:

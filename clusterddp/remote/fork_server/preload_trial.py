@@ -1,12 +1,13 @@
-"""The trial of the packages of clusterddp_preload: what would be wrong if forks shared them. Nothing of it stays.
+"""Try the packages of clusterddp_preload: find what would be wrong if forks shared them.
 
-Each package is imported by a child of the process that has those before it, so a bad one harms no other:
+The trial leaves nothing behind. Each package is imported in a child of the process that has imported those before it,
+so a bad one affects no other:
 
     torch ── child: tries A, good ── its child: tries B, bad, ends
                                   └─ its next child: tries C, …
 
-All is done twice, in two such chains one after the other, and what differs between them (fork_server/preload_state.py)
-is one process's own: an id, a time, a token.
+All is done by two such chains, one after the other. What differs between them (fork_server/preload_state.py) belongs to
+one process: an id, a time, a token.
 """
 
 import json
@@ -28,24 +29,24 @@ from .imports import Imports
 from .preload_state import Before, TooManyError, Values, same
 
 LIMIT = 120  # seconds for one package
-APART = 1.1  # seconds between the chains: times that are kept in whole seconds differ
-LOOK = 0.05  # seconds between looks whether a chain has ended
-LARGEST = 600 << 10  # KiB of memory that no file holds
-ALL_TRIED, BAD = 3, 4  # exit codes; why it is bad is on record
+APART = 1.1  # seconds between the chains, so that times in whole seconds differ
+LOOK = 0.05  # seconds between checks whether a chain has ended
+LARGEST = 600 << 10  # KiB of anonymous memory
+ALL_TRIED, BAD = 3, 4  # exit codes; the reason is in the notes
 SITES = ("site-packages", "dist-packages")  # where installers put things
 NO_SUCH = "no module or distribution of that name is installed"
 
 
 @record
 class PreloadVerdict(NamedTuple):
-    """What the trial of a package has shown.
+    """The outcome of a package's trial.
 
     Attributes:
-        name: As the inventory names it: a module, or a distribution.
+        name: As in the inventory: a module or a distribution.
         modules: What is imported for it.
-        left_out: Why it is not imported before a fork; empty: it is.
+        left_out: Why it is not imported before a fork; empty if it is.
         reads: Variables that it reads when it is imported.
-        asks: Top-level names of modules that it looks for.
+        asks: Top-level names of the modules that it searches for.
     """
 
     name: str = field(Fields.text)
@@ -56,7 +57,7 @@ class PreloadVerdict(NamedTuple):
 
 
 class TrialResult(NamedTuple):
-    """What one chain has seen of a package: its verdict, the files that were read, its values' digests by place."""
+    """What one chain found out about a package: its verdict, the files it read, digests of its values by path."""
 
     verdict: PreloadVerdict
     paths: Sequence[str]
@@ -64,18 +65,17 @@ class TrialResult(NamedTuple):
 
 
 def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> Tuple[List[PreloadVerdict], Set[str]]:
-    """A verdict on each package, and all paths that these hang on.
+    """Return a verdict on each package, and all paths that the verdicts depend on.
 
     Args:
         names: In the order of their imports.
-        folder: Where a file and a folder are made for it, and removed.
-        meanwhile: Is called again and again while it lasts.
+        folder: Where the trial makes a file and a folder, and removes them.
+        meanwhile: Called repeatedly during the trial.
     """
     left_out: Dict[str, PreloadVerdict] = {}
     paths = read_paths()
-    here = os.path.join(
-        folder, "cwd-" + os.urandom(8).hex()
-    )  # for both chains, since packages have it in what they keep
+    # One name for both chains, since packages may keep it in their values.
+    here = os.path.join(folder, "cwd-" + os.urandom(8).hex())
     while True:
         wanted = [name for name in names if name not in left_out]
         first = _chain(wanted, here, meanwhile)
@@ -92,13 +92,13 @@ def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> T
             second = _chain(good, here, meanwhile)
             differing = {name: found for name in good for found in _compared(first[name], second[name])}
         left_out.update(differing)
-        if not differing:  # else others may have one of them by their own imports
+        if not differing:  # else others may have imported one of them
             verdicts = {**left_out, **bad, **{name: first[name].verdict for name in good}}
             return [verdicts[name] for name in names], paths
 
 
 def _compared(first: TrialResult, second: TrialResult) -> Iterator[PreloadVerdict]:
-    """The verdict on a package that is not the same twice."""
+    """Yield a verdict if a package's two results differ."""
     if second.verdict.left_out:
         yield second.verdict
         return
@@ -110,7 +110,7 @@ def _compared(first: TrialResult, second: TrialResult) -> Iterator[PreloadVerdic
 
 
 def _chain(names: Sequence[str], here: str, meanwhile: Callable[[], None]) -> Dict[str, TrialResult]:
-    """What a chain of processes has seen of each package."""
+    """Run a chain of processes, and return its result for each package."""
     os.mkdir(here, 0o700)
     path = here + ".notes"
     notes = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -146,20 +146,20 @@ def _read(data: bytes) -> Dict[str, TrialResult]:
 
 
 def _end_with(parent: int) -> None:
-    """End when the parent does, and at once if it has already."""
+    """Have this process killed when its parent ends; exit at once if the parent has ended already."""
     if not prctl.set_pdeathsig(signal.SIGKILL) or os.getppid() != parent:
         os._exit(1)
 
 
 def _try_each(names: Sequence[str], here: str, notes: int) -> NoReturn:
-    """In a fork: try them all, and end."""
+    """In a fork: try all packages, then exit."""
     try:
         for name in names:
             parent = os.getpid()
             child = os.fork()
             if child:
                 status = os.waitpid(child, 0)[1]
-                if status == ALL_TRIED << 8:  # it went on to the last one
+                if status == ALL_TRIED << 8:  # it went on to the last package
                     break
                 if status != BAD << 8:
                     _note(notes, TrialResult(PreloadVerdict(name, left_out="importing it ended the process"), (), {}))
@@ -179,13 +179,13 @@ def _try_each(names: Sequence[str], here: str, notes: int) -> NoReturn:
 
 
 def _try(name: str, here: str) -> TrialResult:
-    """Import a package as a fork server would, and look at what came of it."""
+    """Import a package as a fork server would, and examine the outcome."""
     imports = Imports(sys.modules)
     values: Mapping[str, Sequence[int]] = {}
     modules: Tuple[str, ...] = ()
     files, loaded = mapped_files(), set(sys.modules)
     try:
-        draw_anew()  # what it draws from the libraries' generators is another in each chain, too
+        draw_anew()  # so that what it draws from the libraries' generators differs between chains
         memory = procfs.anonymous_memory()
         before = Before()
         for_looking = procfs.anonymous_memory() - memory
@@ -200,7 +200,7 @@ def _try(name: str, here: str) -> TrialResult:
             reason = "; ".join(_of_generator(one, state.places[id(one)]) for one in found[:1])
     except TooManyError:
         reason = "it has too many objects to look at"
-    except BaseException as error:  # noqa: BLE001 - what it has done has harmed us
+    except BaseException as error:  # noqa: BLE001 - what the import did has broken this process
         reason = "importing it was followed by %r" % error
     paths = mapped_files() - files
     for module in set(sys.modules) - loaded:
@@ -221,12 +221,12 @@ def _of_generator(one: Any, place: str) -> str:
 
 
 def reason_against(modules: Sequence[str], imports: Imports, here: str = "") -> str:
-    """Import a package; why it should not have been, empty where all is well.
+    """Import a package, and return why it must not be preloaded; empty if it may.
 
     Args:
         modules: Its modules.
-        imports: What it is imported by; has what it reads and asks for afterwards.
-        here: The working folder's name, that nobody is to remember; empty: anybody may.
+        imports: It imports them, and has the variables and modules that they asked for afterwards.
+        here: A path that nothing may keep where it cannot be replaced; empty: this is not checked.
     """
     if not modules:
         return NO_SUCH
@@ -251,7 +251,7 @@ def _is_installed(file: str) -> bool:
 
 
 def modules_of(name: str, search: Sequence[str]) -> List[str]:
-    """What to import for a name: the module of that name, else the modules of the distribution; none: there is neither.
+    """Return the module of that name, else the modules of the distribution of that name; empty if neither is installed.
 
     Args:
         name: As in an inventory.
@@ -277,7 +277,7 @@ def _normal(name: str) -> str:
 
 
 def _top_levels(record: str) -> Set[str]:
-    """The top-level modules that a distribution's list of files names."""
+    """Return the top-level modules named in a distribution's list of files."""
     try:
         with open(record, encoding="utf-8", errors="replace") as stream:
             paths = [line.partition(",")[0].split("/") for line in stream]

@@ -1,6 +1,6 @@
-"""Which packages a script may import, by the words of the import statements in its project's files.
+"""Find which packages a script may import, by the words in import statements of its project's files.
 
-Nothing is executed.
+No code is executed.
 """
 
 import os
@@ -15,12 +15,7 @@ IMPORT_LINE = re.compile(rb"^[ \t]*(?:from|import)[ \t]+([^\n#]+)", re.MULTILINE
 
 
 def needs_packages(argv: Sequence[str], folders: Sequence[str]) -> bool:
-    """Whether a script may import a package that is neither Python's own nor the project's; True if in doubt.
-
-    Args:
-        argv: A worker's command line.
-        folders: The project's.
-    """
+    """Whether a script may import a package other than Python's own and the project's; True if in doubt."""
     own = os.path.dirname(os.__file__)
     search = [path for path in sys.path if path not in (*folders, own, own + "/lib-dynload")]
     try:
@@ -33,7 +28,7 @@ def needs_packages(argv: Sequence[str], folders: Sequence[str]) -> bool:
 
 
 def script_words(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
-    """All words in import statements of a script, and of the project's files that it may import by those.
+    """Return all words in import statements of a script and of the project's files that it may import by them.
 
     Args:
         argv: A worker's command line.
@@ -62,10 +57,10 @@ def script_words(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
 
 
 def import_words(paths: Iterable[str]) -> Set[str]:
-    """All words in import statements of Python files.
+    """Return all words in the import statements of Python files.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: a file cannot be read.
     """
     words: Set[bytes] = set()
     for path in paths:

@@ -1,1 +1,1 @@
-"""The process at the other end of an operator's connection: one loop over frames, a child per operation."""
+"""The helper process on a host that serves an operator's connection: one loop over frames, a child per operation."""

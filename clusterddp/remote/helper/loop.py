@@ -1,10 +1,10 @@
-"""The helper: one selector loop at the host's end of one connection.
+"""The helper process: one poll loop on a host that serves one connection from the operator.
 
 It answers pings itself and forks a child for every other operation, so nothing slow or hung on the host
-(a dead file server, a big hash) ever stops the loop. Frames of children are passed on whole; control frames
-overtake them. It ends when the connection ends, and its children with it.
+(a dead file server, a large file to hash) ever stops the loop. Frames of children are forwarded whole; control frames
+overtake them. When the connection ends, the helper and its children end too.
 
-Every command starts one on every host: what it imports is what the shortest command costs there.
+Every command starts a helper on every host, so its imports determine how long the shortest command takes.
 """
 
 import gc
@@ -25,13 +25,13 @@ from .request import Request, unforeseen
 
 READ = 1 << 16
 QUEUE_LIMIT = 4 << 20  # bytes waiting for the connection before children are no longer read
-LOOK = 20  # milliseconds between looks for the end of a child that is ending
-GARBAGE = 50_000  # objects between two looks for circles of them: a list of files is many objects, and no circle
-SIGKILL = 9  # the module signal makes enums of all of them
+LOOK = 20  # milliseconds between checks whether a child has exited
+GARBAGE = 50_000  # objects between two garbage collections: a list of files has many objects and no cycles
+SIGKILL = 9  # importing the module signal would cost time for its enums
 
 
 class HelperCall:
-    """One running operation: the child, and the pipes to and from it."""
+    """One running operation: its child process and the pipes to and from it."""
 
     def __init__(self, ident: int, pid: int, source: int, sink: int) -> None:
         self.ident = ident
@@ -40,23 +40,23 @@ class HelperCall:
         self.sink = sink  # frames for the child
         self.to_child: Deque[bytes] = deque()
         self.partial = bytearray()
-        self.closed = False  # its pipes are; an event seen just before must not touch them
+        self.closed = False  # its pipes are closed; an event polled just before must not use them
         self.cancelled = False
 
 
 class Helper:
-    """The loop's state: the connection, the jobs, what waits to be sent."""
+    """The loop's state: the connection, the running operations, and the frames waiting to be sent."""
 
     def __init__(self, source: int, sink: int, state: str) -> None:
         self.source, self.sink, self.state = source, sink, state
         self.decoder = Decoder()
         self.jobs: Dict[int, HelperCall] = {}
-        self.ending: List[HelperCall] = []  # their pipes are closed, the kernel has not let go of them yet
+        self.ending: List[HelperCall] = []  # their pipes are closed, but they have not been reaped yet
         self.control: Deque[bytes] = deque()
         self.data: Deque[bytes] = deque()
         self.waiting = 0  # bytes in self.data
         self.poll = select.poll()
-        self.watched: Dict[int, Callable[[], None]] = {}  # descriptor → what is done when it is ready
+        self.watched: Dict[int, Callable[[], None]] = {}  # descriptor → what to call when it is ready
         self.open = True
         self.unsent = memoryview(b"")
 
@@ -73,7 +73,7 @@ class Helper:
                 act()
 
     def tell_end(self, error: Exception) -> None:
-        """The last frame: why this loop ends though the connection stands."""
+        """Send a last frame that reports why the helper ends although the connection is up."""
         os.set_blocking(self.sink, True)
         try:
             with os.fdopen(self.sink, "wb", closefd=False) as out:
@@ -114,7 +114,7 @@ class Helper:
         try:
             for frame in self.decoder.feed(data):
                 self._handle(frame)
-        except (ProtocolError, KeyError, TypeError, ValueError) as error:  # no operator of ours: nothing to answer
+        except (ProtocolError, KeyError, TypeError, ValueError) as error:  # no operator of ours
             sys.stderr.write("clusterddp: the helper ends: %r\n" % error)
             self.open = False
 
@@ -194,7 +194,7 @@ class Helper:
             del job.partial[:start]
 
     def _finish(self, job: HelperCall) -> None:
-        """The child closed its pipe: it ends."""
+        """Close the pipes of a child that has closed its own, and have it reaped."""
         self._forget(job)
         self.ending.append(job)
 
@@ -204,9 +204,9 @@ class Helper:
         self._finish(job)
 
     def _reap(self) -> None:
-        """Take ended children away; never wait for one (a hung file server may hold it for hours).
+        """Reap children that have exited, without waiting: a hung file server may block one for hours.
 
-        For one that died without an answer, answer: after whatever it has sent.
+        If one died without an answer, send an error after everything that it has sent.
         """
         for job in list(self.ending):
             pid, status = os.waitpid(job.pid, os.WNOHANG)
@@ -228,7 +228,7 @@ class Helper:
         del self.jobs[job.ident]
 
     def _write_operator(self) -> None:
-        """Send what waits: the rest of a frame begun, then control frames, then data."""
+        """Write to the operator: first the rest of a started frame, then control frames, then data."""
         if not self.unsent:
             if self.control:
                 self.unsent = memoryview(self.control.popleft())
@@ -245,7 +245,7 @@ class Helper:
 
 
 def hello(state: str) -> Dict[str, Any]:
-    """The first frame: who answers, and whether it can keep anything."""
+    """Make the first frame: facts about this process and host, and whether its state folder is writable."""
     error = why_unwritable(state)
     told = cannot_write(error, state) if error else Refused("")
     return {
@@ -266,19 +266,19 @@ def hello(state: str) -> Dict[str, Any]:
 
 
 def run_child(operation: Any, request: Request, state: str, parent: int) -> None:
-    """The forked child's whole life: detach from the connection, run the operation, answer, leave."""
+    """Run an operation in the forked child: detach from the connection, run it, answer, exit."""
     from ..system import prctl
 
     status = 1
     try:
         prctl.set_pdeathsig(SIGKILL)
-        if os.getppid() != parent:  # it died before the kernel knew
+        if os.getppid() != parent:  # the parent died before the setting took effect
             os._exit(1)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(2, 1)  # a stray print must not become a frame
         gc.set_threshold(GARBAGE)
-        close_all_but({0, 1, 2, request._source, request._sink})  # noqa: SLF001 - the same room, split over two files
+        close_all_but({0, 1, 2, request._source, request._sink})  # noqa: SLF001 - the same package, in two files
         request.receive_args()
         request.args.setdefault("state", state)
         request.finish(operation(request))
@@ -296,7 +296,7 @@ def run_child(operation: Any, request: Request, state: str, parent: int) -> None
 def main(argv: List[str]) -> int:
     """Serve the connection on stdin and stdout.
 
-    ``argv``: the configured state folder or an empty string; ``keep`` where this Python's byte code is to be kept here.
+    ``argv``: the configured state folder or an empty string; ``keep`` if byte code for this Python is to be stored.
     """
     state = state_folder(argv[0] or None)
     source, sink = os.dup(0), os.dup(1)

@@ -1,4 +1,4 @@
-"""The operations a helper offers: name → where the function is. Each runs in a child process of its own."""
+"""The table of the helper's operations: name → module and function. Each runs in its own child process."""
 
 from typing import Any, Callable
 
@@ -70,10 +70,10 @@ _PACKAGE = __name__.rpartition(".helper.")[0]
 
 
 def find(name: str) -> Callable[[Any], Any]:
-    """The function of an operation.
+    """Import and return the function of an operation.
 
     Raises:
-        KeyError: no such operation.
+        KeyError: there is no such operation.
     """
     module, _, function = TABLE[name].partition(":")
     operation: Callable[[Any], Any] = getattr(__import__("%s.%s" % (_PACKAGE, module), fromlist=[function]), function)

@@ -1,9 +1,9 @@
-"""Byte code that a host keeps for its own Python, where the operator's is for another version.
+"""Store byte code for this host's Python, where the operator sent byte code for another version.
 
-Beside ``<digest>.pyz``, as it was sent, then lies ``<digest>-<magic number in hex>.pyz`` with the same sources: helpers
-run from it (system/code_finder.py), and runs get it as their copy. A helper that ran from sources leaves a process
-behind that makes it, once the connection has ended: nobody waits for it, and the next connection compiles nothing.
-Where it cannot be kept the sources do as well.
+The file ``<digest>-<magic number in hex>.pyz`` beside the received ``<digest>.pyz`` has the same sources: helpers
+run from it (system/code_finder.py), and runs get a copy of it. A helper that ran from sources leaves a process behind
+that makes it after the connection has ended: nobody waits for it, and the next connection compiles nothing. Where it
+cannot be stored, the sources are used.
 """
 
 import errno
@@ -17,18 +17,18 @@ from ..system.descriptors import close_all_but
 
 
 def keep_behind(zipapp: str) -> None:
-    """Have a process of its own make it for ``zipapp``, the file as it was sent; returns at once."""
+    """Start a process that makes the file for ``zipapp``, the file as received; return at once."""
     try:
         if os.fork():
             return
-    except OSError:  # no process is left: another helper will
+    except OSError:  # the process limit is reached: a later helper will do it
         return
     try:
-        os.setsid()  # the connection's end is not its own
+        os.setsid()  # it must survive the connection
         os.chdir("/")
-        from ..shared.code import byte_code  # noqa: F401 - expensive; and it can't be once the code is closed
+        from ..shared.code import byte_code  # noqa: F401 - an expensive import, impossible once the code is closed
 
-        close_all_but((), code=True)  # `down` sees no helper in this process
+        close_all_but((), code=True)  # so that `down` does not count this process as a helper
         for _ in range(3):
             os.open(os.devnull, os.O_RDWR)
         os.nice(10)
@@ -38,10 +38,10 @@ def keep_behind(zipapp: str) -> None:
 
 
 def keep(zipapp: str) -> None:
-    """Make it, unless it is there or another process makes it just now.
+    """Make the file, unless it exists or another process is making it.
 
     Raises:
-        OSError: it cannot be kept.
+        OSError: it cannot be stored.
     """
     own = "%s-%s.pyz" % (zipapp[: -len(".pyz")], sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex())
     folder = os.open(os.path.dirname(zipapp), os.O_RDONLY | os.O_CLOEXEC)
@@ -53,10 +53,10 @@ def keep(zipapp: str) -> None:
 
 
 def _is_first(folder: int) -> bool:
-    """Lock the folder; False if another process has it."""
+    """Lock the folder; False if another process holds the lock."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:  # a file server may know no locks of folders: two make the same then
+    except OSError as error:  # a file server may not support locks on folders: then two processes make the same file
         return error.errno != errno.EWOULDBLOCK
     return True
 
@@ -74,12 +74,12 @@ def _make(own: str, zipapp: str) -> None:
         code = stream.read()
     folder = os.path.dirname(zipapp)
     disk = os.statvfs(folder)
-    if disk.f_bavail * disk.f_frsize < 2 * len(code):  # seen now, not after the work
+    if disk.f_bavail * disk.f_frsize < 2 * len(code):  # checked before the work, not after
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
     made = indexed_again(code)
-    if not _is_kept(own):  # no two are byte for byte the same, and a helper may run from the first
+    if not _is_kept(own):  # two results differ in bytes, and a helper may already run from the first
         write_private(own, made, durable=False)
-    if not os.path.exists(zipapp):  # `down` has removed all meanwhile
+    if not os.path.exists(zipapp):  # `down` has removed everything meanwhile
         os.unlink(own)
         os.rmdir(folder)
         os.rmdir(os.path.dirname(folder))

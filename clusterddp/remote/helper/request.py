@@ -1,7 +1,7 @@
-"""One operation seen from inside: its arguments, the operator's data, and what it sends back.
+"""The interface of a running operation: its arguments, the operator's data, and its answer.
 
-Lives in the child process that the helper forks for the operation; reads and writes whole frames on two
-pipes to the helper, which passes them on. Sending waits for credit, so a slow reader stops the operation
+It is used in the child process that the helper forks for the operation. It reads and writes whole frames on two
+pipes to the helper, which forwards them. Sending waits for credit, so a slow reader blocks this operation
 and nothing else.
 """
 
@@ -13,12 +13,12 @@ from ..shared.schema.json_text import to_json
 from ..shared.wire.frames import CREDIT, MAX_BODY, PER_FRAME, Decoder, Frame, encode, parse_json
 from ..system.bootstrap import cannot_write
 
-NO_WRITING = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)  # a file system takes nothing more
-TRACE = 4000  # characters of a traceback, the last
+NO_WRITING = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)  # a file system that cannot be written
+TRACE = 4000  # characters of a traceback, from its end
 
 
 def unforeseen(error: BaseException) -> Dict[str, Any]:
-    """The header of an error frame for an exception; ``bug`` unless the system raised it (a full disk, no process)."""
+    """Make an error frame's header for an exception; ``bug`` is true unless it is an OSError, such as a full disk."""
     import traceback
 
     # JSON may write a character in twelve bytes; all must fit a frame.
@@ -32,7 +32,7 @@ def unforeseen(error: BaseException) -> Dict[str, Any]:
 
 
 class Request:
-    """What an operation function is given."""
+    """The argument of every operation function."""
 
     def __init__(self, ident: int, args: Dict[str, Any], source: int, sink: int, parts: int = 0) -> None:
         self.args = args
@@ -47,7 +47,7 @@ class Request:
         self._ended = False
 
     def receive_args(self) -> None:
-        """Take the args that did not fit the request's own frame.
+        """Receive the arguments that did not fit into the request's own frame.
 
         Raises:
             ValueError: they are no JSON object.
@@ -60,25 +60,25 @@ class Request:
 
     @property
     def handle(self) -> int:
-        """The descriptor that is readable when something has come, for a selector; ``take`` takes it."""
+        """The descriptor to select on: when it is readable, call ``take``."""
         return self._source
 
     def take(self) -> "tuple[list[Frame], bool]":
-        """The data frames that have come, and whether the operator's data is complete; what was used is granted by you.
+        """Return the data frames received, and whether the data is complete; the caller must ``grant`` what it used.
 
-        Waits for one frame where none has come.
+        Waits until there is something to read.
         """
         self._receive()
         frames, self._waiting = self._waiting, []
         return frames, self._ended
 
     def grant(self, size: int) -> None:
-        """Let the operator send so many more bytes."""
+        """Let the operator send ``size`` more bytes."""
         if size:
             self._write({"kind": "credit", "n": size})
 
     def read(self) -> bytes:
-        """The next piece of the operator's data; empty when it is complete. Grants the operator as much again."""
+        """Read the next piece of the operator's data, and grant as much again; empty when it is complete."""
         while not self._waiting and not self._ended:
             self._receive()
         if not self._waiting:
@@ -88,11 +88,11 @@ class Request:
         return body
 
     def read_all(self) -> bytes:
-        """All of the operator's data; for values that may not fit a frame."""
+        """Read all of the operator's data; for values that may not fit into a frame."""
         return b"".join(iter(self.read, b""))
 
     def send(self, body: bytes, **header: Any) -> None:
-        """Send a data frame of at most MAX_BODY bytes; waits while the reader grants nothing."""
+        """Send a data frame of at most MAX_BODY bytes; wait while there is no credit."""
         while self._credit <= 0:
             self._receive()
         self._credit -= len(body) + PER_FRAME
@@ -108,11 +108,11 @@ class Request:
         self._write({"kind": "end"}, text[last:])
 
     def fail(self, message: str, remedy: str = "") -> None:
-        """Send an error that the operation tells in its own words."""
+        """Send an expected error with the operation's own message."""
         self._write({"kind": "error", "message": message[:2000], "remedy": remedy[:500]})
 
     def fail_unforeseen(self, error: BaseException) -> None:
-        """Send an error that the operation has no words for: in plain words where a disk says it, else a traceback."""
+        """Send an unexpected error: with a plain message if a file cannot be written, else with a traceback."""
         if isinstance(error, OSError) and error.errno in NO_WRITING:
             state = str(self.args.get("state") or "")
             named = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else state

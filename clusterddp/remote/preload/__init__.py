@@ -1,1 +1,1 @@
-"""Packages imported ahead of a run, and the server that keeps them for the next one."""
+"""Packages imported before a run, and the warm server that keeps them for the next one."""

@@ -1,15 +1,15 @@
-"""A host's warm server: a process of no run that has imported torch, and forks a run's fork server from that.
+"""A host's warm server: it belongs to no run, has imported torch, and forks a run's fork server from itself.
 
-It has a folder of its own, no port, no secrets, none of a run's names; it never imports the project's code. The helper
-starts it for the next run (supervisor/preload_client.py); first it waits until the present one has ended. A request of
-the helper becomes the processes that a start has otherwise, so that all of the run descends from its supervisor:
+It has a folder of its own, no port, no secrets and none of a run's names, and never imports the project's code. The
+helper starts it for the next run (supervisor/preload_client.py); first it waits until the present run has ended. A
+request of the helper starts the processes that a plain start has, so that all of the run descends from its supervisor:
 
     warm server ── (ends) ── fence ── supervisor ── fork server of the run
                               exec      exec         as in fork_server/server.py, with the run's command line and folder
 
-What was imported is what it would be now, or the request is refused: every file that was read, and every folder that is
-searched, is compared. It ends when nobody has asked for so long as it is to stay, when its folder is gone, and when it
-has become large.
+A request is refused if an import would give something else now: every file that was read, and every folder that was
+searched, is compared. The server ends when it has had no request for its time to stay, when its folder is gone, and
+when it has become large.
 
 Besides torch it imports the packages of clusterddp_preload that have passed their trial
 (fork_server/preload_packages.py).
@@ -48,20 +48,20 @@ from .run_start import Beginning, StartRequest, be_fence
 from .server_folder import BEGUN_WITH, REFUSED, read_wishes, state_of
 
 TITLE = "clusterddp: warm server"  # its command line, for `ps`
-LOOK = 2.0  # seconds between looks at what ends it, and for runs that have ended
+LOOK = 2.0  # seconds between checks whether it has to end, and which runs have ended
 HELD_UP = 127
-PATIENCE = 5.0  # seconds for a request to come whole
-TO_SPARE = 2 * LARGEST  # KiB that the host has to have left before it begins
-FIRST_TO_GO = 1000  # its oom_score_adj; forks have the helper's
+PATIENCE = 5.0  # seconds for a whole request to arrive
+TO_SPARE = 2 * LARGEST  # KiB of memory that must be available before it imports
+FIRST_TO_GO = 1000  # its oom_score_adj; forks get the helper's
 DRIVER = "/proc/driver/nvidia/version"
 
 
 def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
-    """Import and fork until it is time to end; returns in each worker alone, with its spool and name.
+    """Import and fork until it is time to end; return only in each worker, with its spool and name.
 
     Args:
         folder: Its own.
-        told: ``warm``, the seconds that it stays, pid and start ticks of a process whose end it awaits (0: none).
+        told: ``warm``, the seconds that it stays, pid and start ticks of the process whose end it awaits (0: none).
         loaded: The modules that were loaded before any of ours.
     """
     try:
@@ -79,23 +79,23 @@ def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
 
 
 class PreloadServer:
-    """The process.
+    """The warm server's process.
 
     Args:
         folder: Its own.
-        stays: Seconds.
-        imports: What it imports by.
+        stays: Seconds without a request after which it ends.
+        imports: The imports of this process.
 
     Raises:
-        RefusedError: it cannot be one.
+        RefusedError: its command line cannot be changed, or the search path has a relative entry.
     """
 
     def __init__(self, folder: str, stays: float, imports: Imports) -> None:
         self.folder, self.stays, self.imports = folder, stays, imports
-        self.here = os.getcwd()  # a name that stands nowhere else: whoever keeps it is found by it
-        self.live: List[procfs.ProcStat] = []  # fences of runs that were begun here
+        self.here = os.getcwd()  # a unique path, by which the objects that keep it are found
+        self.live: List[procfs.ProcStat] = []  # fences of runs that were started from here
         self.candidates: Tuple[PreloadVerdict, ...] = ()  # packages that it may import for some project
-        self.clash = ""  # why it has imported none of them, for the run that it was begun by
+        self.clash = ""  # why the run that started it let it import none of them
         if not rename([TITLE], dict(os.environ).items()):
             raise RefusedError(NO_RENAME)
         for path in sys.path:
@@ -103,21 +103,21 @@ class PreloadServer:
                 raise RefusedError("the search path holds %r" % path)
 
     def await_end(self, pid: int, ticks: int) -> None:
-        """Wait until that process has ended: it has the machine's cores."""
+        """Wait until that process has ended: its run needs the machine's cores."""
         while pid and procfs.start_ticks(pid) == ticks:
             self.end_if_gone(self.here)
             time.sleep(LOOK)
 
     def end_if_gone(self, path: str) -> None:
-        """End where a file of ours is gone: somebody has removed us."""
+        """Exit if a file of ours is gone: the server has been removed."""
         if not os.path.exists(path):
             os._exit(0)
 
     def load(self) -> None:
-        """Import; note what that has read, and who remembers the folder.
+        """Import; record what the imports have read, and which objects keep the folder's path.
 
         Raises:
-            RefusedError: something but modules was left of it, or the host has too little memory.
+            RefusedError: an import left something but modules behind, or the host has too little memory.
         """
         for left in (procfs.available_bytes(), cgroups.told()["memory_left"]):
             if left is not None and left >> 10 < TO_SPARE:
@@ -126,7 +126,7 @@ class PreloadServer:
         self.imports.load(worker_modules(sys.modules["torch"].__version__))
         self.load_packages()
         self.holders = Holders()
-        gc.unfreeze()  # what is frozen is not listed
+        gc.unfreeze()  # the collector does not list frozen objects
         self.holders.find(self, self.here)
         gc.collect()
         gc.freeze()
@@ -141,12 +141,12 @@ class PreloadServer:
         write_json(os.path.join(self.folder, BEGUN_WITH), told, durable=False)
 
     def load_packages(self) -> None:
-        """Import what the inventory names, but for what has not passed its trial, and what reads a secret.
+        """Import the inventory's packages, except those that failed their trial or read a secret.
 
-        Nothing at all where the project would see it: its runs are begun here with torch alone.
+        Import none where the project could notice it: its runs are started here with torch alone.
 
         Raises:
-            RefusedError: a package is not as it was when it was tried.
+            RefusedError: a package is no longer as it was when it was tried.
         """
         wishes = read_wishes(self.folder)
 
@@ -166,7 +166,10 @@ class PreloadServer:
             self.imports.reads.update(one.reads)
 
     def clash_of(self, cwd: str, argv: Sequence[str]) -> str:
-        """Why a project could see that packages were imported before its script began; the folder is another then."""
+        """Return why a project could notice that packages were imported before its script began; empty if it cannot.
+
+        This may change the working folder.
+        """
         if not self.candidates:
             return ""
         try:
@@ -179,7 +182,7 @@ class PreloadServer:
         return clash_with(folders, asks, reads | self.imports.reads)
 
     def run(self) -> Tuple[str, str]:
-        """Serve; returns in a worker."""
+        """Serve requests; return only in a worker."""
         path = os.path.join(self.folder, FORK_SOCKET)
         listener = listen_in(self.folder)
         last = boot_clock()
@@ -211,7 +214,7 @@ class PreloadServer:
             self.live += [fence] if fence else []
 
     def end_if_large(self) -> None:
-        """End where it has become large."""
+        """Exit if this process uses more than ``LARGEST``."""
         size = procfs.own_memory(os.getpid())
         if size > LARGEST:
             sys.stderr.write("%sit had grown to %d MB\n" % (REFUSED, size >> 10))
@@ -219,7 +222,7 @@ class PreloadServer:
             os._exit(0)
 
     def begin(self, connection: socket.socket, tells: int) -> Tuple[str, str]:
-        """In the process between: check, fork the fence, end; returns in a worker."""
+        """In the intermediate process: check the request, fork the fence, exit; return only in a worker."""
         try:
             connection.settimeout(PATIENCE)
             data, handles = receive(connection, 4)
@@ -246,10 +249,10 @@ class PreloadServer:
             os._exit(HELD_UP)
 
     def refuse_changes(self) -> None:
-        """Refuse where an import would find something else now.
+        """Refuse if an import would find something else now.
 
         Raises:
-            RefusedError: names the file.
+            RefusedError: something has changed; the message names it.
         """
         for path, state in self.seen.items():
             if import_state(path, self.imports.asked) != state:
@@ -258,10 +261,10 @@ class PreloadServer:
             raise RefusedError("the driver has changed since it was started")
 
     def refuse_project(self, request: StartRequest) -> None:
-        """Refuse where a server that this project's run had left would have imported other packages.
+        """Refuse if a server started for this project would have imported other packages.
 
         Raises:
-            RefusedError: says why.
+            RefusedError: the message says why.
         """
         clash = self.clash_of(request.cwd, request.argv)
         os.chdir("/")
@@ -272,7 +275,7 @@ class PreloadServer:
 
 
 def _answer(connection: socket.socket, answer: Dict[str, Any]) -> NoReturn:
-    """Say it, and end."""
+    """Send an answer, and exit."""
     try:
         connection.sendall(json.dumps(answer).encode() + b"\n")
     finally:

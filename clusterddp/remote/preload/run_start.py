@@ -1,7 +1,4 @@
-"""What a request to a warm server becomes: the fence, the supervisor and the fork server of a run.
-
-Here it is done, in forks of the server.
-"""
+"""Turn a request to a warm server into a run's fence, supervisor and fork server, in forks of that server."""
 
 import os
 import signal
@@ -22,15 +19,15 @@ class StartRequest(NamedTuple):
     """What the helper asks for.
 
     Attributes:
-        program: The helper's interpreter, with the words up to the zipapp.
+        program: The helper's interpreter, with the arguments up to the zipapp.
         spool: The node's.
         env: Of fence and supervisor.
-        listening: Which listening sockets came behind the supervisor's stdin and stdout: store's, run control's.
+        listening: Which listening sockets came after the supervisor's stdin and stdout: the store's, run control's.
         score: The oom_score_adj of all of them.
         cwd: The workers'.
         argv: A worker's command line.
         worker_env: What all workers have in common.
-        log: The fork server's output.
+        log: The path of the fork server's output.
     """
 
     program: List[str]
@@ -45,7 +42,7 @@ class StartRequest(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """What a fork server has from the warm one.
+    """What a run's fork server inherits from the warm server.
 
     Attributes:
         here: The folder that was begun in.
@@ -61,7 +58,7 @@ class Beginning(NamedTuple):
 
 
 def be_fence(beginning: Beginning, request: StartRequest, handles: List[int]) -> Tuple[str, str]:
-    """Fork the supervisor, execute the fence; returns in a worker."""
+    """Fork the supervisor and execute the fence; return only in a worker."""
     for handle in handles:
         os.set_inheritable(handle, False)
     stdin, stdout, *rest = handles
@@ -84,7 +81,7 @@ def be_fence(beginning: Beginning, request: StartRequest, handles: List[int]) ->
 
 
 def be_fork_server(beginning: Beginning, request: StartRequest, orders: int) -> Tuple[str, str]:
-    """Become what the supervisor would have started as `python -u SCRIPT`; returns in a worker."""
+    """Become what the supervisor would have started as `python -u SCRIPT`; return only in a worker."""
     try:
         parent = os.getppid()
         log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -113,7 +110,7 @@ def be_fork_server(beginning: Beginning, request: StartRequest, orders: int) -> 
 def _execute(
     request: StartRequest, role: Tuple[str, int], streams: Tuple[int, int, int], handed: Sequence[Optional[int]]
 ) -> NoReturn:
-    """Execute a role of the zipapp: with its spool, a pid, and the descriptors it has, or ``-``."""
+    """Execute a role of the zipapp with its spool, its descriptors (``-`` for one that it lacks) and a pid."""
     for handle in handed:
         if handle is not None:
             os.set_inheritable(handle, True)

@@ -1,4 +1,4 @@
-"""The folder of a host's warm server: whether one is alive, and its end."""
+"""The folder of a host's warm server: whether a server is alive, what it has imported, and its end."""
 
 import contextlib
 import os
@@ -13,13 +13,13 @@ RECORD = "server.json"
 SCRIPT = "clusterddp-warm"  # the word in place of a script that a warm server is begun with
 WISHES = "wishes.json"  # what it is to import, written before it is started
 LOG = "warm.log"  # what it and its imports print
-REFUSED = "refused: "  # begins the last line there of one that cannot be
-MOST_LOG = 4096  # bytes of the log's end that are looked at
+REFUSED = "refused: "  # begins the log's last line when a server could not go on
+MOST_LOG = 4096  # bytes of the log's end that are read
 BEGUN_WITH = "packages.json"  # what it has imported
 
 
 class LivePreloadServer(NamedTuple):
-    """A live one."""
+    """A warm server that is alive."""
 
     pid: int
     ticks: int
@@ -27,12 +27,12 @@ class LivePreloadServer(NamedTuple):
     code: str
     ready: bool
     preload: Tuple[str, ...] = ()  # packages that it was asked for
-    packages: Tuple[str, ...] = ()  # those that it has imported
+    packages: Tuple[str, ...] = ()  # those of them that it has imported
     left_out: Tuple[str, ...] = ()  # the others, each with the reason
     reads: Tuple[str, ...] = ()  # variables that they read
-    secrets: Tuple[str, ...] = ()  # of the run that it was begun by, by name
-    considered: Tuple[str, ...] = ()  # variables that any of those reads that it was asked for
-    awaits: Tuple[int, int] = (0, 0)  # whose end it waits for before it imports: pid and start ticks
+    secrets: Tuple[str, ...] = ()  # names of those of the run that started it
+    considered: Tuple[str, ...] = ()  # variables that any package it was asked for reads
+    awaits: Tuple[int, int] = (0, 0)  # pid and start ticks of the process whose end it awaits before it imports
 
     @property
     def waiting(self) -> bool:
@@ -42,17 +42,17 @@ class LivePreloadServer(NamedTuple):
 
 
 def folder_of(state: str) -> str:
-    """This host's; other hosts may see the same state folder."""
+    """Return the folder of this host's warm server; several hosts may share a state folder."""
     return os.path.join(state, "warm", os.uname().nodename)
 
 
 def state_of(folder: str) -> str:
-    """The state folder that a warm server's lies in."""
+    """Return the state folder that contains a warm server's folder."""
     return os.path.dirname(os.path.dirname(folder))
 
 
 def find(state: str) -> Optional[LivePreloadServer]:
-    """The live warm server of a state folder."""
+    """Return the live warm server of a state folder; None if there is none."""
     folder = folder_of(state)
     record = read_json(os.path.join(folder, RECORD))
     try:
@@ -85,7 +85,7 @@ class Wishes(NamedTuple):
 
     Attributes:
         preload: The packages that it is to import.
-        secrets: The names of secrets of the run that it is begun by.
+        secrets: The names of the secrets of the run that starts it.
         cwd: The folder of that run's workers; empty: none is known.
         argv: Their command line.
     """
@@ -100,7 +100,7 @@ def read_wishes(folder: str) -> Wishes:
     """Read the settings of the warm server that a folder belongs to.
 
     Raises:
-        KeyError, TypeError, ValueError: what stands there is damaged.
+        KeyError, TypeError, ValueError: they are damaged.
     """
     wishes = read_json(os.path.join(folder, WISHES)) or {}
     texts = {name: _texts(wishes.get(name, [])) for name in ("preload", "secrets", "argv")}
@@ -108,7 +108,7 @@ def read_wishes(folder: str) -> Wishes:
 
 
 def why_refused(state: str) -> str:
-    """Why the last warm server of a state folder ended before its time; empty where it did not, or is not known."""
+    """Return why a state folder's last warm server ended early; empty if it did not, or the reason is not known."""
     try:
         with open(os.path.join(folder_of(state), LOG), "rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - MOST_LOG))
@@ -136,12 +136,12 @@ def warm_server(request: Any) -> Optional[int]:
 
 
 def end(state: str) -> bool:
-    """End it and remove its folder; whether there was one. Runs that were begun from it go on."""
+    """Kill the warm server and remove its folder; return whether there was one. Runs started from it go on."""
     server, folder = find(state), folder_of(state)
     if server:
         with contextlib.suppress(ProcessLookupError):
             os.kill(server.pid, signal.SIGKILL)
-    import shutil  # dear: `status` asks every host for its warm server
+    import shutil  # expensive: `status` asks every host for its warm server
 
     shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(os.path.join(state, "learned"), ignore_errors=True)  # earlier versions kept what runs had imported

@@ -1,6 +1,6 @@
-"""The ``RendezvousHandler`` that torch loads in the agent, over the rounds of rounds.py.
+"""The ``RendezvousHandler`` that torch loads in the agent, built on the rounds of rounds.py.
 
-It stands on torch's public classes only, which are the same from torch 2.6 on: ``RendezvousHandler``, ``TCPStore``.
+It uses only public classes of torch, which are stable from torch 2.6 on: ``RendezvousHandler``, ``TCPStore``.
 """
 
 import atexit
@@ -28,14 +28,14 @@ from ..shared.run.plan import BACKEND, NodePlan, read_plan
 from .participants import Participants, of_supervisor
 from .rounds import NoRound, Rounds, RoundSpec
 
-ROUND = "CLUSTERDDP_ROUND"  # in the environment of shims, which record it
-ABSENCE = 60.0  # seconds for which a cable may be out where no other attempt may begin without the host meanwhile
+ROUND = "CLUSTERDDP_ROUND"  # in the environment of the workers' shims, which record it
+ABSENCE = 60.0  # seconds that a host may be unreachable where no other attempt can begin without it meanwhile
 
 T = TypeVar("T")
 
 
 def create_handler(params: Any) -> "Handler":
-    """The handler of this node; what torchrun's options do not say stands in the node's plan."""
+    """Create the handler of this node from torchrun's options and the node's plan."""
     spool = os.path.dirname(os.environ["PYTHON_EXEC"])
     with open(os.path.join(spool, "plan.json"), encoding="utf-8") as stream:
         plan = read_plan(json.load(stream))
@@ -48,7 +48,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
     Args:
         params: torch's RendezvousParameters.
         plan: The node's plan.
-        participants: Gives who takes part, as run control says.
+        participants: Returns the nodes that take part, as decided by run control.
     """
 
     def __init__(self, params: Any, plan: NodePlan, participants: Callable[[], Participants]) -> None:
@@ -73,32 +73,32 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         atexit.register(self.shutdown)  # torch does not call it when a signal ends the agent
 
     def connect(self) -> Any:
-        """A connection to the run's store, with a key prefix of the attempt's own."""
+        """Connect to the run's store, with a key prefix for this attempt."""
         host, port = parse_rendezvous_endpoint(self.endpoint, default_port=-1)
         return PrefixStore("clusterddp/" + self.run, TCPStore(host, port, is_master=False, timeout=self.timeout))
 
     def asked(self, ask: Callable[[], T]) -> T:
-        """Call the store; its errors become torch's rendezvous errors."""
+        """Call ``ask``, which uses the store, and turn its errors into torch's rendezvous errors."""
         try:
             return ask()
         except NoRound as error:
             raise RendezvousError(str(error)) from None
-        except RuntimeError as error:  # all of torch's are
+        except RuntimeError as error:  # the base class of all errors of torch's store
             raise RendezvousConnectionError(
                 "the rendezvous store at %s does not answer: %s" % (self.endpoint, error)
             ) from error
 
     def get_backend(self) -> str:
-        """Our name."""
+        """Return the name of this rendezvous backend."""
         return BACKEND
 
     @property
     def use_agent_store(self) -> bool:
-        """Workers are clients of an agent's store, as under torchrun's own c10d; each round has a new one."""
+        """Workers are clients of an agent's store, as under torchrun's own c10d; each round has a new store."""
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Wait for the next round."""
+        """Take part in the next round and return this node's rank and the workers' store."""
         world = self.asked(self.rounds.next)
         os.environ[ROUND] = str(self.rounds.number)
         if world.nodes[0] == self.rounds.job.node:
@@ -110,44 +110,46 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         return RendezvousInfo(store, rank, len(world.nodes), RendezvousStoreInfo(world.address, world.port))
 
     def check_round(self) -> None:
-        """Raise an error once this round cannot begin any more; another attempt may: a peer is lost."""
+        """Raise an error once this round cannot begin any more because a peer is lost."""
         why = self.rounds.obstacle()
         if why:
             raise RendezvousConnectionError(why)
 
     def num_nodes_waiting(self) -> int:
-        """Not 0 when the agent must end its workers and come to a new round."""
+        """Return a number other than 0 when the agent must end its workers and join a new round."""
         return int(self.asked(self.rounds.superseded))
 
     def is_closed(self) -> bool:
-        """Never: a round that cannot come about is an error of its own."""
+        """Return False always; a round that cannot begin raises an error instead."""
         return False
 
     def set_closed(self) -> None:
-        """Nothing to do."""
+        """Do nothing; a rendezvous is never closed."""
 
     def get_run_id(self) -> str:
-        """The rendezvous id."""
+        """Return the rendezvous id."""
         return str(self.run)
 
     def shutdown(self) -> bool:
-        """Leave the round's store; that this agent is no more run control tells the others."""
+        """Close the workers' store; run control informs the other nodes of this agent's end."""
         atexit.unregister(self.shutdown)
         self.workers_store.close()
         return True
 
 
 class RoundStore(PrefixStore):  # type: ignore[misc,unused-ignore]
-    """A round's store for torchrun, whose agents read their ranks from it, and await each other by it at the end.
+    """A round's store for torchrun's agents, which exchange their ranks in it and await each other at the end.
 
-    torch waits for a missing value in C++, for minutes: no signal is handled meanwhile, and nothing says that the node
-    that should write it has ended. So we look for it, at first every millisecond. A read fails when the round cannot
-    begin. ``wait`` is for what all nodes have done, the end of their workers too: it ends when one of them is gone.
+    torch waits for a missing value in C++ for minutes, during which no signal is handled and the end of the node that
+    should write the value goes unnoticed. So this class polls instead, at first every millisecond. A read fails when
+    the
+    round cannot begin. torch uses ``wait`` for steps of all nodes, such as the end of their workers; it also returns
+    when one of the nodes is lost.
 
     Args:
-        prefix: Of the round's keys.
-        store: The run's.
-        handler: It knows how the round stands, and how patient we are.
+        prefix: Prefix of the round's keys.
+        store: The run's store.
+        handler: The handler, which knows the round's state and the timeout.
     """
 
     def __init__(self, prefix: str, store: Any, handler: Handler) -> None:
@@ -155,38 +157,38 @@ class RoundStore(PrefixStore):  # type: ignore[misc,unused-ignore]
         self.handler = handler
 
     def get(self, key: str) -> bytes:
-        """The value of a key, once it has one."""
+        """Return the value of a key, as soon as it has one."""
         self.await_all([key])
         value: bytes = super().get(key)
         return value
 
     def multi_get(self, keys: List[str]) -> List[bytes]:
-        """The values of keys, once they all have one."""
+        """Return the values of keys, as soon as all have one."""
         self.await_all(keys)
         values: List[bytes] = super().multi_get(keys)
         return values
 
     def wait(self, keys: List[str], timeout: Optional[timedelta] = None) -> None:
-        """Wait until all of the keys have a value, or will never have one because a node is gone.
+        """Wait until all keys have a value, or one never will because a node is lost.
 
         Raises:
-            RuntimeError: torch's own, after the timeout.
+            RuntimeError: torch's own error, after the timeout.
         """
         limit: timedelta = timeout or self.timeout  # type: ignore[attr-defined,unused-ignore]
         if not self.look_for(keys, limit.total_seconds(), self.handler.rounds.goes_on_without):
             super().wait(keys, timedelta(milliseconds=1))
 
     def await_all(self, keys: List[str]) -> None:
-        """Wait until all of the keys have a value."""
+        """Wait until all keys have a value; raise torch's connection error after the timeout."""
         if not self.look_for(keys, self.handler.timeout.total_seconds(), self.handler.check_round):
             raise RendezvousConnectionError("some nodes of the round did not exchange their ranks in time")
 
     def look_for(self, keys: List[str], limit: float, enough: Callable[[], object]) -> bool:
-        """Look until all of the keys have a value, or ``enough`` says that that suffices; False after ``limit`` s."""
+        """Poll until all keys have a value or ``enough`` returns true; return False after ``limit`` seconds."""
         job, began, pause = self.handler.rounds.job, time.monotonic(), 0.001
         while not self.check(keys):
             waited = time.monotonic() - began
-            # Until then the exchange may well end, and a new round follows without the lost.
+            # Before that the exchange may still end, and a new round without the lost nodes follows.
             if waited > job.pause and enough():
                 return True
             if waited > limit:
@@ -197,12 +199,12 @@ class RoundStore(PrefixStore):  # type: ignore[misc,unused-ignore]
 
 
 class WorkersStore:
-    """The store by which a round's workers meet, on a port of the plan's range, where this node holds rank 0.
+    """The store of a round's workers, on a port of the plan's range, run by the node that holds rank 0.
 
-    It is there before any worker starts: torch's client that is refused comes again half a second later, and ever
-    later after that. Until the nodes agree the port is bound but not listening, with SO_REUSEADDR set afterwards: the
-    store, which sets that too, can bind it as well, while another reservation, which binds without, finds it taken.
-    (torch 2.6 cannot take over a socket that listens.)
+    It listens before any worker starts, because a refused client of torch tries again only half a second later, and
+    after ever longer pauses then. Until the nodes agree, the port is bound but not listening, with SO_REUSEADDR set
+    after the bind. So the store, which sets that option too, can bind the same port, while another reservation, which
+    binds without it, finds the port taken. (torch 2.6 cannot take over a listening socket.)
     """
 
     def __init__(self, ports: Tuple[int, int], address: Optional[str]) -> None:
@@ -213,7 +215,7 @@ class WorkersStore:
         self.store: Any = None
 
     def reserve(self) -> int:
-        """Hold a free port, without the store of the round before; 0 when none is free."""
+        """Reserve and return a free port, or 0 when none is free; closes the previous round's store."""
         self.close()
         for port in range(self.first, self.last + 1):
             held = socket.socket(self.family, socket.SOCK_STREAM)
@@ -228,14 +230,14 @@ class WorkersStore:
         return 0
 
     def serve(self) -> None:
-        """Answer those who come."""
+        """Start the store on the reserved port."""
         if self.held:
             self.store = TCPStore(self.own, self.held.getsockname()[1], is_master=True, wait_for_workers=False)
             self.held.close()
             self.held = None
 
     def close(self) -> None:
-        """End it."""
+        """Close the store and release the reserved port."""
         self.store = None
         if self.held:
             self.held.close()

@@ -1,14 +1,14 @@
-"""Who takes part in an attempt, as run control says: what a supervisor tells its agent, and how the agent obeys.
+"""The messages by which a supervisor tells its agent which nodes take part in an attempt, and how the agent obeys.
 
-The supervisor sends it over a socket that the agent has from its birth, again and again. Each message also says how
-long the agent may go on without another one, by the boot clock of this host. That is the same lease that the fence
-has (supervisor/fence_pipe.py). It matters where supervisor and fence are both stopped: nothing else could end the
-node's workers before the others begin without it. So where the lease ends
+The supervisor sends the message repeatedly over a socket that the agent has inherited. Each message also holds the
+times until which the agent may run without another one, by the boot clock of this host. They are the same lease that
+the fence has (supervisor/fence_pipe.py). It matters where supervisor and fence are both stopped: nothing else could end
+the node's workers before the other nodes start again without it. So where the lease ends
 
     at ``term_at``  the agent sends itself SIGTERM: torchrun ends its workers
-    at ``kill_at``  SIGKILL: each worker ends with its parent, which ends with the agent
+    at ``kill_at``  the agent sends itself SIGKILL: each worker ends with its parent, which ends with the agent
 
-and where the supervisor is gone SIGKILL follows at once.
+and where the supervisor has ended, SIGKILL follows at once.
 """
 
 import json
@@ -23,20 +23,21 @@ from ..system.clock import boot_clock
 
 HANDLE = "CLUSTERDDP_PARTICIPANTS"  # in the agent's environment: the descriptor of its socket
 LONGEST = 65536  # bytes of a message
-# Seconds behind the fence, whose SIGTERM comes first; and one that was stopped itself hears meanwhile that all is well.
+# Seconds that the agent waits beyond the lease, so that the fence's SIGTERM comes first, and so that an agent that was
+# itself stopped for a while can read a newer lease before it acts on the old one.
 LATER = 0.75
 FOREVER = float("inf")
 
 
 class Participants(NamedTuple):
-    """Who takes part, by node number.
+    """The nodes that take part in an attempt, by node number, and the lease of this node's agent.
 
     Attributes:
-        epoch: Grows with each change, on all nodes alike.
-        nodes: They take part; None: everyone does, for nobody has said anything yet.
-        ended: Their agents have ended well: nobody waits for them, and nothing starts again without them.
-        term_at: When the agent is to end its workers, unless it has heard more.
-        kill_at: When it is to be killed.
+        epoch: Number that grows with each change, the same on all nodes.
+        nodes: The participants; None: all nodes, because nothing has been decided yet.
+        ended: Nodes whose agents have ended successfully: no round waits for them or starts again because of them.
+        term_at: When the agent is to end its workers, unless a newer message comes (boot clock).
+        kill_at: When the agent is to kill itself, unless a newer message comes (boot clock).
     """
 
     epoch: int = 0
@@ -46,22 +47,22 @@ class Participants(NamedTuple):
     kill_at: float = FOREVER
 
     def excludes(self, node: int) -> bool:
-        """Whether a node takes no part: it is lost, or has failed."""
+        """Whether a node takes no part because it is lost or has failed."""
         return self.nodes is not None and node not in self.nodes and node not in self.ended
 
     def has_ended(self, node: int) -> bool:
-        """Whether a node's agent has ended well."""
+        """Whether a node's agent has ended successfully."""
         return node in self.ended
 
     def pack(self) -> bytes:
-        """As a message."""
+        """Encode as a message."""
         nodes = None if self.nodes is None else sorted(self.nodes)
         times = [None if time == FOREVER else time for time in (self.term_at, self.kill_at)]
         return json.dumps([self.epoch, nodes, sorted(self.ended), *times]).encode("ascii")
 
     @classmethod
     def of(cls, data: bytes) -> "Participants":
-        """From a message's bytes."""
+        """Decode a message."""
         epoch, nodes, ended, *times = json.loads(data)
         term_at, kill_at = (FOREVER if time is None else float(time) for time in times)
         return cls(epoch, None if nodes is None else frozenset(nodes), frozenset(ended), term_at, kill_at)
@@ -71,10 +72,10 @@ EVERYONE = Participants()
 
 
 class Listener:
-    """The agent's end of the socket: called, it gives the newest message.
+    """The agent's end of the socket to the supervisor; calling it returns the newest message.
 
     Args:
-        sock: To the supervisor.
+        sock: The socket to the supervisor.
         end: Sends this process a signal.
     """
 
@@ -86,16 +87,16 @@ class Listener:
         sock.setblocking(False)
 
     def __call__(self) -> Participants:
-        """The newest message."""
+        """Return the newest message."""
         return self.newest
 
     def begin(self) -> None:
-        """Listen from now on."""
+        """Read what has come and start the thread that reads further messages."""
         self.read()
         self.thread.start()
 
     def run(self) -> None:
-        """The thread's work, until the supervisor is gone."""
+        """Read messages and obey them until the supervisor has ended. Runs in the thread."""
         while True:
             wait = self.due() - boot_clock()
             select.select([self.sock], [], [], None if wait == FOREVER else max(wait, 0.0))
@@ -105,11 +106,11 @@ class Listener:
             self.obey()
 
     def due(self) -> float:
-        """When something has to be done without another message."""
+        """Return when the next signal is due unless another message comes (boot clock)."""
         return (self.newest.kill_at if self.termed else self.newest.term_at) + LATER
 
     def read(self) -> bool:
-        """Take the newest message; False when the supervisor is gone."""
+        """Read the newest message; return False when the supervisor has ended."""
         while True:
             try:
                 data = self.sock.recv(LONGEST)
@@ -122,7 +123,7 @@ class Listener:
             self.newest = Participants.of(data)
 
     def obey(self) -> None:
-        """End what must not go on."""
+        """Send this process the signal that is due, if any."""
         now = boot_clock()
         if now < self.newest.term_at:
             self.termed = False
@@ -134,7 +135,7 @@ class Listener:
 
 
 def of_supervisor() -> Callable[[], Participants]:
-    """What the supervisor of this agent says; everyone takes part where there is none."""
+    """Return a function that gives the supervisor's newest message; without a supervisor, all nodes take part."""
     handle = os.environ.get(HANDLE)
     if handle is None:
         return lambda: EVERYONE

@@ -1,19 +1,19 @@
-"""The rounds of a run: who takes part in each start of the workers, and where its workers meet.
+"""Agree on the rounds of a run: which nodes take part in each start of the workers, and where the workers connect.
 
-All agents are clients of one store; this is the order in which they use it. Keys, all of one attempt:
+All agents are clients of one store; this module defines how they use it. Keys, all of one attempt:
 
-    round        number of the round that forms or runs, from 0; whoever wants the workers started again raises it
-    R/came       how many have come to round R
-    R/came/I     who came as the I-th, from 1: JSON [node, address, port, epoch]
+    round        number of the round that forms or runs, from 0; a node raises it to have the workers started again
+    R/came       how many nodes have joined round R
+    R/came/I     the I-th node that joined, from 1: JSON [node, address, port, epoch]
     R/world      the decision: JSON {nodes, address, port, epoch}, or {error}; made once
-    R/ready      how many of the world have seen it
-    R/go         all of them have
+    R/ready      how many nodes of the world have read the decision
+    R/go         set when all of them have
 
-Who may take part is not judged here: run control says it (rendezvous/participants.py), with an epoch that grows with
-each change. The first node to come decides a round, by the newest epoch that any node has come with: a node whose
-supervisor has stopped knows an old one, and decides nothing. A node that a newer epoch than its own has left out waits
-until it hears of one that includes it; it never starts the others again. A first node that does not decide for
-``RoundSpec.silence`` seconds is not waited for. No clock of one host is ever compared with another's.
+Run control, not this module, decides which nodes may take part (rendezvous/participants.py), with an epoch that grows
+with each change. The first node that joins decides the round, by the newest epoch that any node has brought. A node
+whose supervisor has stopped knows an old epoch and so decides nothing. A node that was left out by a newer epoch than
+its own waits until it learns of one that includes it; it never makes the others start again. A first node that does not
+decide for ``RoundSpec.silence`` seconds is passed over. Clocks of different hosts are never compared.
 """
 
 import json
@@ -22,11 +22,11 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Pr
 
 from .participants import EVERYONE, Participants
 
-MOST_PASSED = 3  # nodes that came before and do not decide, beyond those excluded: each who decides polls the store
+MOST_PASSED = 3  # nodes that one passes over, beyond the excluded: a node that may decide keeps polling the store
 
 
 class TCPStoreLike(Protocol):
-    """What is used of torch's TCPStore."""
+    """The methods of torch's TCPStore that are used here."""
 
     def get(self, key: str, /) -> bytes: ...  # noqa: D102
     def set(self, key: str, value: str, /) -> object: ...  # noqa: D102
@@ -37,21 +37,21 @@ class TCPStoreLike(Protocol):
 
 
 class NoRound(Exception):
-    """No round can come about; says why."""
+    """No round can begin; the message is the reason."""
 
 
 class RoundSpec(NamedTuple):
-    """One node's view of the job.
+    """What one node knows of the job.
 
     Attributes:
-        node: This node's place in the inventory order.
+        node: This node's number, its position in the inventory order.
         names: The hosts of the plan, in that order.
-        least: With fewer nodes nothing is started.
-        most: As many may take part.
-        join_timeout: Seconds to wait for the others.
-        last_call: Seconds after the last arrival that an elastic start waits for the plan's other nodes.
-        slow: The same in later rounds: an agent that lives may need torchrun's 30 s to end its workers.
-        absence: Seconds that a node may be excluded until those whose workers have ended stop waiting for its workers.
+        least: The number of nodes that a round needs.
+        most: The number of nodes that may take part.
+        join_timeout: Seconds to wait for the other nodes.
+        last_call: Seconds after the last arrival that an elastic job's first round waits for the plan's other nodes.
+        slow: The same in later rounds, where a live agent may need torchrun's 30 s to end its workers.
+        absence: Seconds after a node's exclusion until nodes whose workers have ended stop waiting for its workers.
     """
 
     node: int
@@ -70,26 +70,26 @@ class RoundSpec(NamedTuple):
 
     @property
     def poll(self) -> float:
-        """Seconds between looks at the store: quick among few nodes, gentle among many."""
+        """Seconds between two polls of the store; longer with many nodes, to limit its load."""
         return max(0.02, self.most / 4000)
 
     @property
     def pause(self) -> float:
-        """Seconds between looks while there is no room for this node."""
+        """Seconds between two polls while the round has no room for this node."""
         return max(1.0, self.most / 250)
 
     @property
     def silence(self) -> float:
-        """Seconds that a node which came to a round may take for its next step."""
+        """Seconds that a node that joined a round may take for its next step."""
         return 8 * self.pause
 
     def name(self, node: int) -> str:
-        """The host's name; a node that joined later may be in no plan of ours."""
+        """Return the name of a node's host, or a substitute for a node that joined later."""
         return self.names[node] if node < len(self.names) else "node %d" % node
 
 
 class World(NamedTuple):
-    """A round that was decided: its nodes in rank order, where rank 0 will listen, and by which epoch."""
+    """A decided round: its nodes in rank order, where rank 0 listens, and the epoch of the decision."""
 
     nodes: Tuple[int, ...]
     address: str
@@ -101,12 +101,12 @@ class Rounds:
     """One node's part in the rounds of a job.
 
     Args:
-        store: The run's.
-        job: Who we are.
-        place: Gives the address and a free port for the workers to meet at, should this node hold rank 0.
+        store: The run's store.
+        job: What this node knows of the job.
+        place: Returns the address and a free port for the workers' store, in case this node holds rank 0.
         now, sleep: The clock.
         tell: Takes a line that the user should read.
-        participants: Gives who takes part, as run control says.
+        participants: Returns the nodes that take part, as decided by run control.
     """
 
     def __init__(
@@ -123,21 +123,21 @@ class Rounds:
         self.store, self.job, self.place = store, job, place
         self.tell, self.now, self.sleep = tell, now, sleep
         self.said = participants
-        self.number = -1  # of the round this node takes part in
+        self.number = -1  # the number of the round that this node takes part in
         self.world: Optional[World] = None
         self.next_look = 0.0
         self.gone_since: Optional[float] = None  # since when a node of this round has been excluded
 
     @property
     def participants(self) -> Participants:
-        """Who takes part; in a job of a fixed size everyone: whether it goes on is for run control to say."""
+        """The nodes that take part; all in a job of a fixed size, which run control ends as a whole."""
         return self.said() if self.job.elastic else EVERYONE
 
     def next(self) -> World:
-        """Take part in the next round; returns when every node of it knows that it has come about.
+        """Take part in the next round; return when every node of it has read the decision.
 
         Raises:
-            NoRound: too few nodes came, or are left, or this one takes no part.
+            NoRound: too few nodes joined or are left, or this one takes no part.
         """
         deadline = self.now() + self.job.join_timeout
         self.wait_while(lambda: self.participants.excludes(self.job.node), deadline)
@@ -165,7 +165,7 @@ class Rounds:
         """Wait while run control excludes this node.
 
         Raises:
-            NoRound: it did until the deadline.
+            NoRound: the node is still excluded at the deadline.
         """
         while excluded():
             if self.now() > deadline:
@@ -173,16 +173,16 @@ class Rounds:
             self.sleep(self.job.poll)
 
     def is_left_out(self, number: int, world: World) -> bool:
-        """Whether run control has excluded this node as of the newest decision, and we know of nothing newer."""
+        """Whether the newest round left this node out and run control has not included it again, as far as we know."""
         said = self.participants
         return (said.excludes(self.job.node) or said.epoch < world.epoch) and self.newest_round() == number
 
     def newest_round(self) -> int:
-        """The number of the round that forms or runs."""
+        """Return the number of the round that forms or runs."""
         return int(self.store.get("round"))
 
     def superseded(self) -> bool:
-        """Whether the workers must be ended: a node wants them started again, or run control has excluded one."""
+        """Whether the workers must be ended because a newer round was opened or run control has excluded a node."""
         now = self.now()
         if self.world is None or now < self.next_look:
             return False
@@ -196,18 +196,18 @@ class Rounds:
         return bool(gone)
 
     def obstacle(self) -> str:
-        """Why the workers of this round cannot be started, while its nodes exchange their ranks; empty: they can.
+        """Return why this round's workers cannot be started, while its nodes exchange their ranks; empty if they can.
 
-        That another round is wanted meanwhile is none: the exchange ends, and ``superseded`` says it.
+        A newer round is no obstacle: the exchange ends, and then ``superseded`` reports it.
         """
         gone = self.lost(self.world) if self.world else set()
         return "%s: gone, by run control, before the workers were started" % self.named(gone) if gone else ""
 
     def goes_on_without(self) -> bool:
-        """Whether a node whose workers have ended need not wait for the others: they will not all end in this round.
+        """Whether this node, whose workers have ended, can stop waiting because not all others will end in this round.
 
-        That is so once run control has excluded one for ``RoundSpec.absence`` seconds, or the others begin another
-        round. In a job of a fixed size it never is: run control ends that.
+        It can once run control has excluded a node for ``RoundSpec.absence`` seconds, or the others begin another
+        round. In a job of a fixed size it never can, because run control ends the whole job.
         """
         if self.world is None or not self.job.elastic:
             return False
@@ -222,22 +222,23 @@ class Rounds:
         return self.newest_round() > self.number
 
     def lost(self, world: World) -> Set[int]:
-        """Nodes of a world that run control has excluded since the decision, as far as this node knows.
+        """Return the nodes of a world that run control has excluded since the decision, as far as this node knows.
 
-        One that knows less than who decided judges nobody: to it a node that has just joined is a stranger.
+        The result is empty if this node knows only an older epoch than the decision's: in that epoch a node that has
+        just joined would look excluded.
         """
         said = self.participants
         return set() if said.epoch < world.epoch else {node for node in world.nodes if said.excludes(node)}
 
     def raise_round(self, number: int) -> int:
-        """Open the round after ``number`` unless another node has; returns the newest."""
+        """Open the round after ``number`` unless another node has; return the newest round's number."""
         return int(self.store.compare_set("round", str(number), str(number + 1)))
 
     def join(self, number: int, deadline: float) -> World:
-        """Come to a round, unless it is decided already; what was decided, perhaps without us.
+        """Join a round unless it is already decided, and return the decision, which may leave this node out.
 
         Raises:
-            NoRound: it was decided that it cannot be.
+            NoRound: the decision is that the round cannot begin, or none was made.
         """
         decision = "%d/world" % number
         index = 0
@@ -250,7 +251,7 @@ class Rounds:
         while not self.store.check([decision]):
             if forming.is_mine() and forming.decide(deadline):
                 break
-            if self.now() > deadline + 2 * self.job.silence:  # whoever is to decide does not
+            if self.now() > deadline + 2 * self.job.silence:  # the node that should decide does not
                 raise NoRound("round %d was never decided" % number)
             self.sleep(self.job.poll)
         found = json.loads(self.store.get(decision))
@@ -259,10 +260,10 @@ class Rounds:
         return World(tuple(found["nodes"]), found["address"], found["port"], found["epoch"])
 
     def all_ready(self, number: int, world: World, deadline: float) -> bool:
-        """Wait until each node of the world has seen the decision; False when one has died instead.
+        """Wait until each node of the world has read the decision; return False if one is lost or a new round opens.
 
         Raises:
-            NoRound: it took too long.
+            NoRound: not all nodes have read it by the deadline.
         """
         go = "%d/go" % number
         if self.store.add("%d/ready" % number, 1) == len(world.nodes):
@@ -276,7 +277,7 @@ class Rounds:
         return not self.lost(world)
 
     def named(self, nodes: Iterable[int]) -> str:
-        """The hosts' names."""
+        """Return the names of the nodes' hosts, separated by commas."""
         return ", ".join(self.job.name(node) for node in sorted(nodes))
 
 
@@ -286,24 +287,24 @@ class Forming:
     def __init__(self, rounds: Rounds, number: int, index: int) -> None:
         self.rounds, self.store, self.job = rounds, rounds.store, rounds.job
         self.number, self.index = number, index
-        self.before = 1  # the first to come that may still decide
-        self.since = rounds.now()  # when it became that
-        self.passed = 0  # nodes that were not waited for any longer
-        self.came: Dict[int, Tuple[str, int]] = {}  # node → where it would listen
+        self.before = 1  # index of the first node that may still decide
+        self.since = rounds.now()  # when ``before`` last changed
+        self.passed = 0  # number of silent nodes passed over
+        self.came: Dict[int, Tuple[str, int]] = {}  # node → where the workers' store would listen
         self.read: Set[int] = set()
-        self.epoch = 0  # the newest that a node has come with
-        self.last = rounds.now()  # when somebody came
+        self.epoch = 0  # the newest epoch that a node has brought
+        self.last = rounds.now()  # when the last node joined
         self.expected = self.previous_world()
 
     def previous_world(self) -> List[int]:
-        """Who is expected: at first the plan's nodes, later those of the round before."""
+        """Return the nodes expected in this round: in round 0 the plan's, later those of the previous round."""
         if self.number == 0:
             return list(range(len(self.job.names)))
         nodes: List[int] = json.loads(self.store.get("%d/world" % (self.number - 1)))["nodes"]
         return nodes
 
     def is_mine(self) -> bool:
-        """Whether this node decides: all who came before it may not, or stand still."""
+        """Whether this node decides because all nodes that joined before it may not decide or are silent."""
         while self.before < self.index:
             record, now = self.record(self.before), self.rounds.now()
             silent = now - self.since > self.job.silence and self.passed < MOST_PASSED
@@ -314,12 +315,12 @@ class Forming:
         return self.before == self.index
 
     def may_decide(self, record: List[Any]) -> bool:
-        """Whether the node of that record takes part, and knows as much as this one."""
+        """Whether the node of a record takes part and has brought an epoch at least as new as ours."""
         said = self.rounds.participants
         return not said.excludes(record[0]) and record[3] >= said.epoch
 
     def record(self, index: int) -> Optional[List[Any]]:
-        """The node that joined as the ``index``-th; None while it has not written its record."""
+        """Return the record of the ``index``-th node that joined; None while it has not written it."""
         key = "%d/came/%d" % (self.number, index)
         found: Optional[List[Any]] = json.loads(self.store.get(key)) if self.store.check([key]) else None
         return found
@@ -335,10 +336,10 @@ class Forming:
                 self.last = self.rounds.now()
 
     def decide(self, deadline: float) -> bool:
-        """Decide the round if that is possible now; True once it is decided."""
+        """Decide the round if that is possible now; return True once it is decided."""
         self.look()
         said = self.rounds.participants
-        if said.epoch < self.epoch and self.job.elastic:  # who knows more decides; we hear of it soon, or never
+        if said.epoch < self.epoch and self.job.elastic:  # another node knows more and decides
             return False
         missing = [node for node in self.expected if node not in self.came and not said.has_ended(node)]
         gone = {node for node in [*missing, *self.came] if said.excludes(node)}
@@ -351,7 +352,7 @@ class Forming:
         return True
 
     def complete(self, here: Sequence[int], missing: Sequence[int]) -> bool:
-        """Whether all expected nodes have joined."""
+        """Whether the round has all expected nodes, or enough nodes and waited for the others in vain."""
         if len(here) == self.job.most or (not missing and len(here) >= self.job.least):
             return True
         patience = self.job.slow if self.number else self.job.last_call
@@ -359,7 +360,7 @@ class Forming:
         return self.job.elastic and len(here) >= self.job.least and waited > patience
 
     def hopeless(self, here: Sequence[int], missing: Sequence[int], gone: Set[int], deadline: float) -> str:
-        """Why this round cannot come about; empty while it can."""
+        """Return why this round cannot begin; empty while it can."""
         if gone and len(here) + len(missing) < self.job.least:
             return "only %d nodes are left, and %d are needed: %s gone" % (
                 len(here), self.job.least, self.rounds.named(gone)

@@ -1,8 +1,8 @@
-"""The rendezvous store of a run: torch's own TCPStore, alone in a process.
+"""Run the rendezvous store of a run: torch's own TCPStore, in a process of its own.
 
-Run by the training interpreter on the rendezvous host. The supervisor has bound and listens on the port
-already, so clients that come early wait in the backlog, and nobody can take the port between a test and a
-bind. Being no agent's child, it outlives each of them: nodes may end minutes apart.
+The training interpreter runs it on the rendezvous host. The supervisor listens on the port already, so early clients
+wait in the backlog, and no other program can take the port in between. As the store is no child of an agent, it
+outlives all agents: nodes may end minutes apart.
 """
 
 import resource
@@ -16,10 +16,11 @@ from ..system.procfs import ESTABLISHED, tcp_ports
 
 
 def main(argv: List[str]) -> int:
-    """Serve on the listening socket inherited as file descriptor ``argv[0]`` until a signal ends it.
+    """Serve on the listening socket inherited as file descriptor ``argv[0]`` until a signal ends this process.
 
-    With ``argv[1]`` = ``quick`` only torch's C++ part is imported: a quarter of the time, while agents of the
-    same host import all of torch. A torch that cannot be taken apart so ends us; the supervisor then starts us plainly.
+    With ``argv[1]`` = ``quick`` only torch's C++ part is imported, which takes a quarter of the time while the agents
+    of the same host import all of torch. If that fails with this torch, this process ends, and the supervisor starts it
+    again without ``quick``.
     """
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # every agent of the run connects, more than once
@@ -32,7 +33,7 @@ def main(argv: List[str]) -> int:
     takes_over = partial(store_class, own, port, is_master=True, wait_for_workers=False, master_listen_fd=handle)
     try:
         store = takes_over()
-    except NotImplementedError:  # by libuv, torch's choice from 2.4 on, some (2.6) take over no socket
+    except NotImplementedError:  # with libuv, the default from torch 2.4 on, some versions (2.6) cannot take a socket
         store = takes_over(use_libuv=False)
     sys.stdout.write("serving on port %d\n" % store.port)
     sys.stdout.flush()
@@ -47,7 +48,7 @@ def _plain_class() -> Any:
 
 
 def _quick_class() -> Any:
-    """TCPStore from the extension module alone, under empty modules in place of torch's Python."""
+    """Import TCPStore from the extension module alone, with empty modules in place of torch's Python packages."""
     import importlib
     import importlib.util
     import types
@@ -63,5 +64,5 @@ def _quick_class() -> Any:
 
 
 def clients(port: int) -> int:
-    """How many agents are connected to the store of this host; the store's own connection is not counted."""
+    """Return how many agents are connected to the store of this host, not counting the store's own connection."""
     return max(0, tcp_ports(ESTABLISHED).count(port) - 1)

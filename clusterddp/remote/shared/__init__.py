@@ -1,1 +1,1 @@
-"""What both sides of a connection use: frames, schemas, manifests. Of `remote` the operator imports only this."""
+"""Code for both sides of a connection: frames, schemas, manifests. The operator imports nothing else of `remote`."""

@@ -1,1 +1,1 @@
-"""A command of the operator's on this host, with its input and output, outside any run."""
+"""Commands and shells that the operator runs on this host outside of any run."""

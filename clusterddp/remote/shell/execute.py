@@ -1,10 +1,10 @@
-"""The operation ``exec``: a command on this host, its input, output and end over one request.
+"""The operation ``exec``: run a command on this host and stream its input and output over one request.
 
-    operator → host   data frames: its stdin; one with ``stop``: end it
+    operator → host   data frames: its stdin; a frame with ``stop``: end it
     host → operator   data frames with ``stream`` (``out`` or ``err``); the result
                       ``{code, error, stopped, left, cwd, home}``
 
-It ends with the request too: who closes the connection ends the command (guard.py).
+The command is also ended when the request ends, as when the connection is closed (guard.py).
 """
 
 import json
@@ -23,12 +23,12 @@ from ..worker.worker_env import original_environment
 from .guard import GuardedCommand, GuardPipes, guard
 
 PIECE = 1 << 15
-LINGER = 1.0  # seconds of silence after which the output of a command that has ended is taken for complete
+LINGER = 1.0  # seconds without output after which an exited command's output counts as complete
 MOST_AFTER_END = 4 << 20  # bytes: more than both pipes hold, so what comes beyond is written after the end
 
 
 def execute(request: Request) -> Dict[str, Any]:
-    """Run the command to its end.
+    """Run the command until it ends.
 
     Args of the request: ``argv``, or ``shell`` (a text for ``sh -c``); ``bare`` (the login's environment and home in
     place of a worker's); ``setup``, ``env``, ``python``, ``host``, ``workdir``, ``subfolder``; ``timeout``, ``grace``.
@@ -52,13 +52,13 @@ def execute(request: Request) -> Dict[str, Any]:
 
 
 def folder_of(workdir: str, subfolder: str, home: str) -> str:
-    """The folder of the workdir that a worker starts in; ``home`` where it is not there."""
+    """Return the folder of the workdir in which a worker starts, or ``home`` if it does not exist."""
     path = os.path.normpath(os.path.join(os.path.expanduser(workdir), subfolder)) if workdir else home
     return path if os.path.isdir(path) else home
 
 
 def worker_like(args: Dict[str, Any], session: Dict[str, str]) -> Dict[str, str]:
-    """The environment that a worker's would begin with: setup lines, the interpreter first on PATH, the inventory's."""
+    """Make an environment like a worker's: setup lines, the inventory's variables, the interpreter first on PATH."""
     environment = without_other_launchers(setup_environment(args["setup"], session))
     environment.update(args["env"])
     environment["CLUSTERDDP_HOST"] = args["host"]
@@ -70,14 +70,14 @@ def worker_like(args: Dict[str, Any], session: Dict[str, str]) -> Dict[str, str]
 
 
 class CommandStreams:
-    """One command's streams between the guard and the operator."""
+    """Passes one command's streams between the guard process and the operator."""
 
     def __init__(self, request: Request, command: GuardedCommand) -> None:
         self.request = request
-        self.input: Deque[bytes] = deque()  # for the command; granted anew as it takes it
+        self.input: Deque[bytes] = deque()  # for the command; granted again as the command reads it
         self.input_ended = False
         self.answer = bytearray()
-        self.ended = False  # the command has, and the guard has answered
+        self.ended = False  # the command has ended and the guard has answered
         self.after_end = 0  # bytes of output since
         self.selector = selectors.DefaultSelector()
         stdin, stdout, stderr, orders, answer = (os.pipe() for _ in range(5))
@@ -96,12 +96,12 @@ class CommandStreams:
             self.selector.register(handle, selectors.EVENT_READ, self._pass_output)
 
     def run(self) -> Dict[str, Any]:
-        """Pass everything on until the command has ended and its output is complete."""
+        """Forward everything until the command has ended and its output is complete."""
         while self.outputs or not self.ended:
             self._want_input()
             ready = self.selector.select(LINGER if self.ended else None)
             if self.ended and (not ready or self.after_end > MOST_AFTER_END):
-                break  # what it left in the background holds its output open
+                break  # its background processes hold the output open
             for key, _ in ready:
                 key.data(key.fd)
         return self._result()
@@ -147,7 +147,7 @@ class CommandStreams:
             pass
 
     def _want_input(self) -> None:
-        """Watch the command's stdin while something is there for it; close it when nothing more comes."""
+        """Watch the command's stdin while there is input for it; close it after the last input."""
         if self.stdin is None:
             return
         known = self.stdin in self.selector.get_map()

@@ -1,6 +1,6 @@
-"""The operation ``forward``: one TCP connection to a port of this host's own loopback, carried over a request.
+"""The operation ``forward``: tunnel one TCP connection to a port on this host's loopback through a request.
 
-Bytes go both ways as data frames; the end of either direction is passed on.
+Bytes go both ways as data frames; the end of either direction is forwarded.
 """
 
 import selectors
@@ -15,7 +15,7 @@ PATIENCE = 5.0  # seconds to connect
 
 
 def forward(request: Request) -> Dict[str, Any]:
-    """Connect to ``port`` here and pass bytes until both directions have ended.
+    """Connect to ``port`` on this host and forward bytes until both directions have ended.
 
     Raises:
         Refused: nothing listens there.
@@ -25,7 +25,7 @@ def forward(request: Request) -> Dict[str, Any]:
         connection.setblocking(False)
         try:
             _pass_on(request, connection)
-        except (ConnectionError, BrokenPipeError):  # it was reset: the other end learns it by the end
+        except (ConnectionError, BrokenPipeError):  # it was reset: the other side sees the end of the stream
             pass
     return {}
 
@@ -34,7 +34,7 @@ def _connected(port: int) -> socket.socket:
     for address in ("127.0.0.1", "::1"):
         try:
             return socket.create_connection((address, port), timeout=PATIENCE)
-        except OSError:  # the other family is tried, then it is told
+        except OSError:  # try the other family before reporting it
             continue
     raise Refused("nothing answers on its port %d" % port, "start it there, on 127.0.0.1 or all addresses")
 

@@ -1,7 +1,7 @@
-"""The guard: the process that starts one command, is the parent of all that comes of it, and ends it.
+"""The guard: a process that starts one command, adopts all of its descendants, and ends them.
 
-It stands apart from the helper, which may be killed with its connection at any moment: the guard then sees the end of
-its orders and ends everything below itself. What a command that has ended by itself leaves in the background stays.
+It is separate from the helper, which may be killed with its connection at any moment: the guard then reads the end of
+its orders pipe and ends all of its descendants. Background processes of a command that exited by itself are kept.
 """
 
 import json
@@ -17,12 +17,12 @@ from ..system import prctl, procfs
 from ..system.descriptors import close_all_but
 from ..system.wait_status import exit_code, reap
 
-NOT_STARTED = 127  # a shell's own code for a command that is not there
+NOT_STARTED = 127  # a shell's exit code for a missing command
 TIMED_OUT = 124
 
 
 class GuardedCommand(NamedTuple):
-    """What is to be run, and for how long at most (seconds; None: no limit)."""
+    """The command to run; ``timeout`` in seconds, None for no limit."""
 
     argv: List[str]
     cwd: str
@@ -37,19 +37,19 @@ class GuardPipes(NamedTuple):
     stdin: int
     stdout: int
     stderr: int
-    orders: int  # its end, or anything on it, ends the command
+    orders: int  # end of file, or any byte, ends the command
     answer: int  # takes the JSON ``{code, error, stopped, left}``
 
 
 def guard(command: GuardedCommand, streams: GuardPipes) -> NoReturn:
-    """The whole life of the forked process: start, wait, end what is to be ended, answer."""
+    """Run the guard in the forked process: start the command, wait, end it if ordered, answer, exit."""
     status = 1
     try:
         os.setsid()
         prctl.set_pdeathsig(0)
         prctl.set_subreaper()
         close_all_but({2, *streams})
-        os.dup2(streams.stderr, 2)  # not the connection's, which would stay open as long as this process
+        os.dup2(streams.stderr, 2)  # else the connection would stay open as long as this process
         answer = _run(command, streams)
         with os.fdopen(streams.answer, "wb") as stream:
             stream.write(json.dumps(answer).encode())
@@ -89,7 +89,7 @@ def _run(command: GuardedCommand, streams: GuardPipes) -> Dict[str, Any]:
 
 
 def descendants() -> List[terminate.Process]:
-    """Every live process below this one: orphans among them are its children (subreaper)."""
+    """List every live descendant of this process, a subreaper: orphans among them are its children."""
     for _ in reap():
         pass
     table = procfs.snapshot()
@@ -97,7 +97,7 @@ def descendants() -> List[terminate.Process]:
 
 
 def _wait(pid: int, orders: int, woken: int, timeout: Optional[float]) -> Tuple[Optional[int], bool]:
-    """The command's exit code, None when it is to be ended; and whether that is because its time is over."""
+    """Wait; return the command's exit code, or None if it has to be ended, and whether it timed out."""
     deadline = None if timeout is None else time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
         selector.register(orders, selectors.EVENT_READ)

@@ -1,9 +1,9 @@
-"""The operation ``shell``: the user's login shell on a terminal of this host, its keys and its screen over one request.
+"""The operation ``shell``: run the user's login shell in a pseudo-terminal on this host, over one request.
 
     operator → host   data frames: keys; one with ``rows`` and ``columns``: the window's size
-    host → operator   data frames: what it writes on its terminal; the result ``{code, cwd}``
+    host → operator   data frames: the terminal's output; the result ``{code, cwd}``
 
-It hangs up, as a terminal does, when the request ends; what ignores that lives on, as after any login.
+The terminal hangs up when the request ends; processes that ignore SIGHUP live on, as after any login.
 """
 
 import fcntl
@@ -31,9 +31,9 @@ _DEFAULT = (
 
 
 def shell(request: Request) -> Dict[str, Any]:
-    """Run the shell to its end.
+    """Run the shell until it ends.
 
-    Args of the request: as of ``exec``, and ``spool`` (in the environment and folder of that run; else empty),
+    Args of the request: as of ``exec``, and ``spool`` (of the run whose environment and folder to use; else empty),
     ``rows``, ``columns``, ``term``.
 
     Raises:
@@ -59,14 +59,14 @@ def shell(request: Request) -> Dict[str, Any]:
 
 
 def _of_run(folder: str) -> "tuple[Dict[str, str], str]":
-    """The environment and the folder of a run's workers; without secrets, and without what a rank has of its own."""
+    """Return the environment and folder of a run's workers, without secrets and without per-rank variables."""
     spool = Spool(folder)
     try:
         plan = spool.plan()
     except (OSError, ValueError) as error:
         raise Refused("the run's files cannot be read: %s" % error) from None
     environment = agent_environment(plan, spool)
-    environment.pop("CLUSTERDDP_RUN_ID")  # whose bearer is the run's own, and ends with it
+    environment.pop("CLUSTERDDP_RUN_ID")  # a process that has it counts as the run's and is ended with it
     user = environment.pop("CLUSTERDDP_USER_PYTHONPATH", None)
     environment.pop("PYTHONPATH", None)
     environment.update({} if user is None else {"PYTHONPATH": user})
@@ -75,7 +75,7 @@ def _of_run(folder: str) -> "tuple[Dict[str, str], str]":
 
 
 def _fork_terminal(rows: int, columns: int) -> "tuple[int, int]":
-    """As ``pty.fork``, with the window's size set before the child runs."""
+    """Like ``pty.fork``, with the window's size set before the child runs."""
     master, slave = os.openpty()
     _resize(master, rows, columns)
     pid = os.fork()
@@ -90,7 +90,7 @@ def _fork_terminal(rows: int, columns: int) -> "tuple[int, int]":
 
 
 def _become_shell(cwd: str, environment: Dict[str, str]) -> NoReturn:
-    """The child: nothing of ours is open or ignored in it."""
+    """Replace the child by the login shell, with default signal handling."""
     try:
         for number in _DEFAULT:
             signal.signal(number, signal.SIG_DFL)
@@ -110,7 +110,7 @@ def _resize(master: int, rows: Any, columns: Any) -> None:
 
 
 def _pass_on(request: Request, master: int) -> None:
-    """Keys one way, the screen the other, until the terminal has no more users."""
+    """Forward keys and terminal output until no process has the terminal open."""
     keys = bytearray()
     selector = selectors.DefaultSelector()
     selector.register(request.handle, selectors.EVENT_READ)
@@ -123,7 +123,7 @@ def _pass_on(request: Request, master: int) -> None:
                 for frame in frames:
                     keys += frame.body
                     _resize(master, frame.header.get("rows"), frame.header.get("columns"))
-                if ended:  # the user's input has: the shell reads its end
+                if ended:  # the user's input has ended: send Ctrl-D
                     keys += b"\x04"
                     selector.unregister(request.handle)
                 continue

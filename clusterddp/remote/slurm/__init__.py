@@ -1,1 +1,1 @@
-"""A run in a job of Slurm's: its nodes find each other and start, its batch script says how it ended."""
+"""Runs inside a Slurm job: nodes meet and start, and the batch script reports how the run ended."""

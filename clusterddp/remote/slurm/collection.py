@@ -1,7 +1,7 @@
-"""A run's files brought to the login host from nodes that share no folder with it, before their job ends.
+"""Fetch a run's files from nodes without a shared folder to the login host, before their job ends.
 
-Nobody reaches a node once its job is over. So the script waits in the end while somebody follows the run, who has the
-login host fetch the spools; from then on that tells of the run.
+A node cannot be reached once its job is over. So at its end the script waits while a client follows the run, which has
+the login host fetch the spools; from then on the login host reports on the run.
 """
 
 import fcntl
@@ -19,29 +19,29 @@ from ..shared.slurm.job_record import JOB_ID, OUR_CODE, PROJECT_CODE
 from ..system.bootstrap import Refused, private, private_folder, write_private
 from .job_folder import NAME, JobFolder, known_run
 
-LIMIT = 45.0  # seconds for a node's; the script waits for a minute
+LIMIT = 45.0  # seconds for one node's files; the script waits for a minute
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-_END = bytes(1024)  # what tar ends an archive with
+_END = bytes(1024)  # the end of a tar archive
 LEFT_OUT = ("secrets.json", "control.key", "remote.pyz", "hook", "torch", OUR_CODE, PROJECT_CODE, "*.tmp")
 
 
 def slurm_secrets(request: Request) -> None:
-    """Operation: take the values of a run's ``secrets``, by name; its nodes wait for them."""
+    """Operation: store the values of a run's ``secrets``, by name; its nodes wait for them."""
     write_private(known_run(request).file("secrets.json"), json.dumps(request.args["secrets"]).encode())
 
 
 def slurm_collected(request: Request) -> None:
-    """Operation: the files of a run were fetched; its job may end."""
+    """Operation: record that a run's files were fetched, so that its job may end."""
     known_run(request).write_collected()
 
 
 def slurm_collect(request: Request) -> Dict[str, str]:
-    """Operation: fetch the files of ``run`` from the ``nodes`` of its ``job``, which runs.
+    """Operation: fetch the files of ``run`` from the ``nodes`` of its running ``job``.
 
-    Returns: why a node has not given them, by its name.
+    Returns: the error of each node whose files were not fetched, by name.
 
     Raises:
-        Refused: these are no names.
+        Refused: the job's number or a node's name is invalid.
     """
     args, folder = request.args, known_run(request)
     job, nodes = str(args["job"]), [str(node) for node in args["nodes"]]
@@ -59,7 +59,7 @@ def slurm_collect(request: Request) -> Dict[str, str]:
         for thread in threads:
             thread.join()
     if folder.end():
-        folder.remove_code()  # no start follows that would need it
+        folder.remove_code()  # no later start needs it
     return failed
 
 
@@ -92,11 +92,11 @@ def _fetch(folder: JobFolder, job: str, node: str, first: bool) -> None:
 
 
 def unpack(stream: IO[bytes], folder: JobFolder) -> None:
-    """Write an archive's files below the state folder: of this run's spools, and of its starts; others are left out.
+    """Unpack an archive below the state folder: only files of this run's spools and starts.
 
     Raises:
         Refused: a name would lead elsewhere.
-        TarError, OSError: it is damaged or cut, or cannot be written.
+        TarError, OSError: the archive is damaged or cut off, or a file cannot be written.
     """
     ours = re.compile(
         r"(?:runs/%s(?:/[^/]+)*|%s/%s(?:/end\.json|/start\.[0-9]+\.[0-9]+(?:/[a-z.0-9]+)?)?)"
@@ -124,12 +124,12 @@ def unpack(stream: IO[bytes], folder: JobFolder) -> None:
             os.rename(path + ".tmp", path)
     while whole.read(1 << 16):
         pass
-    if whole.last != _END:  # tarfile takes the end of the stream, right behind a file, for the archive's
+    if whole.last != _END:  # tarfile accepts a stream that is cut off right behind a file
         raise tarfile.ReadError("it was cut")
 
 
 class _Ending:
-    """A stream that keeps in mind what came last."""
+    """A stream that remembers its last bytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream

@@ -1,8 +1,8 @@
-"""A run's folder on nodes that share none: what one node writes in it is written on all, through the step's srun.
+"""Replicate a run's folder between nodes that share none, through the stdin and stdout of the step's srun.
 
-Slurm connects srun, on the job's first node, with a task on every node: what srun reads goes to all tasks, what a task
-writes comes to srun. Each side writes down here what the other says, and says what is new in its own folder; srun's
-side passes it on. Small files only, which are replaced whole (``write_private``); removing one is nobody else's matter.
+Slurm connects srun, on the job's first node, with a task on every node: srun's input goes to all tasks, and a task's
+output comes to srun. Each side stores the files it receives and sends the ones that are new in its own folder; srun's
+side forwards them. Only small files, replaced as a whole (``write_private``), are sent; removals are not replicated.
 """
 
 import base64
@@ -18,31 +18,30 @@ from typing import IO, Any, Callable, Dict, Iterator, List, Optional
 from ..system.bootstrap import Refused, private_folder, write_private
 from .job_folder import JobFolder
 
-HUB = "hub"  # a file in the folder of a start: that folder is srun's side's own
+HUB = "hub"  # a file in a start's folder that marks it as the folder of srun's side
 _FILE = re.compile(r"(?:job|stop|secrets)\.json")
 _OF_START = re.compile(r"(?!here)[a-z]+(?:\.[0-9]{1,6})?\.json")
 _LINE = re.compile(rb"clusterddp-file ([0-9]{1,4}) ([0-9]{1,4}) (\S{1,200}) ([A-Za-z0-9+/=]*)\n")
-_PIECE = 540  # bytes a line: Slurm keeps lines of up to 1024 characters whole
-_MOST = 9999  # lines a file
-_QUICK, _SLOW = 0.05, 0.5  # seconds between two looks at the folder: while something happens, and later
+_PIECE = 540  # bytes per line: Slurm keeps lines of up to 1024 characters whole
+_MOST = 9999  # lines per file
+_QUICK, _SLOW = 0.05, 0.5  # seconds between two scans of the folder: when busy, and when idle
 _START_PATIENCE = 60.0  # seconds for the job's description
 
 
 class Relay:
-    """One side's view of the folder: what it has heard and said of each file.
+    """One side of the replication: it knows the content of each file as last received or sent.
 
     Args:
-        folder: The run's.
-        start: The folder of this start inside.
+        start: The name of this start's folder inside.
     """
 
     def __init__(self, folder: JobFolder, start: str) -> None:
         self._folder, self._start = folder, start
-        self._known: Dict[str, bytes] = {}  # as it was heard or said last
+        self._known: Dict[str, bytes] = {}  # as last received or sent
         self._parts: Dict[str, List[bytes]] = {}
 
     def news(self) -> Iterator[bytes]:
-        """Lines that tell of every file that is new here, or another than it was."""
+        """Yield the lines to send for every file that is new or changed here."""
         for name in sorted(self._names()):
             try:
                 with open(self._folder.file(name), "rb") as stream:
@@ -62,7 +61,7 @@ class Relay:
                 yield "%s/%s" % (self._start, name)
 
     def take(self, line: bytes) -> bool:
-        """Write down what a line of the other side tells; False where it is none of ours."""
+        """Process a line from the other side, and store its file once complete; False if it is other output."""
         match = _LINE.fullmatch(line)
         if not match:
             return False
@@ -79,7 +78,7 @@ class Relay:
             try:
                 self._write(name, base64.b64decode(b"".join(self._parts.pop(name))))
             except ValueError:
-                pass  # no base64: not said by the other side
+                pass  # no base64: the other side did not write it
         return True
 
     def _write(self, name: str, data: bytes) -> None:
@@ -89,7 +88,7 @@ class Relay:
 
 
 def lines_of(name: str, data: bytes) -> bytes:
-    """A file's name and contents as lines for the other side."""
+    """Encode a file's name and content as lines for the other side."""
     text = base64.b64encode(data)
     pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)] or [b""]
     head = b"clusterddp-file %d %d %s %s\n"
@@ -97,7 +96,7 @@ def lines_of(name: str, data: bytes) -> bytes:
 
 
 def relay_step(folder: JobFolder, start: str, argv: List[str]) -> int:
-    """Run ``argv``, which is srun with a task a node, and be its tasks' other side; its exit status."""
+    """Run ``argv``, which is srun with one task per node, and replicate with its tasks; return its exit status."""
     relay = Relay(folder, start)
     write_private(folder.file(start, HUB), b"", durable=False)
     step = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -109,7 +108,7 @@ def relay_step(folder: JobFolder, start: str, argv: List[str]) -> int:
             to_tasks.write(data)
             to_tasks.flush()
         except BrokenPipeError:
-            pass  # it has ended: so does what is read
+            pass  # srun has ended: its output ends too
 
     def heard(line: bytes) -> None:
         if relay.take(line):
@@ -127,10 +126,10 @@ def relay_step(folder: JobFolder, start: str, argv: List[str]) -> int:
 
 
 def relay_task(folder: JobFolder, start: str, argv: List[str]) -> int:
-    """Run ``argv``, a node's task, on a folder that is kept as srun's side has it; its exit status.
+    """Run ``argv``, a node's task, while replicating the folder with srun's side; return its exit status.
 
     Raises:
-        Refused: nothing is heard of the job.
+        Refused: the job's description does not arrive.
     """
     if os.path.exists(folder.file(start, HUB)):
         return _shell_code(subprocess.call(argv, stdin=subprocess.DEVNULL))
@@ -154,7 +153,7 @@ def relay_task(folder: JobFolder, start: str, argv: List[str]) -> int:
             pass  # srun has ended, and the step ends with it
 
     _between(relay, sys.stdin.buffer, tell, relay.take, ended)
-    shutil.rmtree(folder.path, ignore_errors=True)  # srun's side has it, and the next start brings what it needs
+    shutil.rmtree(folder.path, ignore_errors=True)  # srun's side has the files, and the next start sends what it needs
     return _shell_code(task[0].wait()) if task else 1
 
 
@@ -169,7 +168,7 @@ def _between(
     heard: Callable[[bytes], object],
     ended: Callable[[], bool],
 ) -> None:
-    """Tell what is new and hear what comes, until ``source`` ends or ``ended`` says so; what is new then is told."""
+    """Send new files and process input until ``source`` ends or ``ended()`` is true; then send the last new files."""
     buffer, pause, handle = b"", _QUICK, source.fileno()
     with selectors.DefaultSelector() as selector:
         selector.register(handle, selectors.EVENT_READ)

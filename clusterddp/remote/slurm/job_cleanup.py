@@ -1,7 +1,7 @@
-"""What is removed of runs that Slurm has started, from the folder that the login host and all nodes share.
+"""Remove the files of runs under Slurm from the folder that the login host and all nodes share.
 
-A run whose script has said how it ended, or whose job Slurm has no more, is over; nothing of it can be left on a node
-then, for Slurm ends a job's processes.
+A run is over when its script has recorded the end, or when Slurm no longer has its job; no process of it can be left on
+a node then, since Slurm ends a job's processes.
 """
 
 import os
@@ -19,19 +19,19 @@ from .job_folder import NAME, JobFolder
 from .login_operations import run_command, submit
 
 STAMP = "pruned-slurm"  # in the state folder
-LAST_WORDS = 20.0  # seconds for a script whose nodes have ended
+LAST_WORDS = 20.0  # seconds for a script to finish after its nodes have ended
 LOOK = 0.5
 
 
 def slurm_submit(request: Request) -> Dict[str, Any]:
-    """Operation: see ``login.submit``; what is old is removed behind it."""
+    """Operation: submit a run (``login_operations.submit``), then remove old runs."""
     answer = submit(request)
     prune_at_submit(request.args["state"])
     return answer
 
 
 def slurm_clean(request: Request) -> Dict[str, Any]:
-    """Operation: as ``clean`` on a host, for what all nodes of runs under Slurm share."""
+    """Operation: like ``clean`` on a host, for the files that all nodes of runs under Slurm share."""
     args = request.args
     state, project = args["state"], args["project"]
     report: Dict[str, Any] = {"spools": 0, "bytes": 0, "run_dirs": 0, "kept": []}
@@ -53,7 +53,7 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
 
 
 def _await_stopped(state: str, project: str) -> None:
-    """Wait for the project's runs that were told to stop: a script says its last words when its nodes have ended."""
+    """Wait until the project's stopped runs are over: a script records the end after its nodes have ended."""
     stopped = [one for one in _folders(state) if one.stop_order() and _project(one) == project]
     deadline = time.monotonic() + LAST_WORDS
     while not all(map(EndedRuns(state).has, stopped)) and time.monotonic() < deadline:
@@ -61,7 +61,7 @@ def _await_stopped(state: str, project: str) -> None:
 
 
 def prune_at_submit(state: str) -> None:
-    """Remove what is old, at most once an hour; errors are ignored, for the run can be submitted without it."""
+    """Remove old runs, at most once an hour; errors are ignored, since they do not prevent a submission."""
     try:
         if retention.take_turn(os.path.join(state, STAMP)):
             ended = EndedRuns(state)
@@ -74,14 +74,14 @@ def prune_at_submit(state: str) -> None:
 
 
 class EndedRuns:
-    """The runs of a state folder that are over; Slurm is asked once, and only where a script has not spoken."""
+    """The runs in a state folder that are over; Slurm is asked at most once, if a script has recorded no end."""
 
     def __init__(self, state: str) -> None:
         self.state = state
         self._jobs: Optional[Set[str]] = None
 
     def folders(self) -> Iterator[JobFolder]:
-        """Their folders."""
+        """Iterate over the folders of runs that are over."""
         return filter(self.has, _folders(self.state))
 
     def has(self, folder: JobFolder) -> bool:
@@ -94,7 +94,7 @@ class EndedRuns:
         return job is not None and job not in self._live() and not any(spool.alive() for spool in folder.spools())
 
     def _live(self) -> Set[str]:
-        """The jobs that Slurm has.
+        """List the jobs that Slurm has.
 
         Raises:
             Refused: it does not answer.
@@ -107,14 +107,14 @@ class EndedRuns:
         return self._jobs
 
     def is_old(self, folder: JobFolder) -> bool:
-        """Whether it ended more than 30 days ago."""
+        """Whether a run ended more than 30 days ago."""
         end = folder.end()
         ended = (end.ended or end.written) / 1e9 if end else os.stat(folder.path).st_mtime
         return time.time() - ended > retention.KEPT_DAYS * 86400
 
 
 def remove_run(folder: JobFolder, report: Dict[str, Any], *, run_dirs: bool) -> None:
-    """Remove a run's folder, its spools and its job's output, with ``run_dirs`` what its workers kept there."""
+    """Remove a run's folder, spools and job output, and with ``run_dirs`` also its workers' run directories."""
     for spool in list(all_spools(folder.state, folder.run)):
         report["bytes"] += retention.disk_usage(spool.folder)
         report["spools"] += 1
@@ -141,7 +141,7 @@ def _folders(state: str) -> List[JobFolder]:
 def _project(folder: JobFolder) -> Optional[str]:
     try:
         return folder.job().plan.record.project
-    except Refused:  # damaged: nobody's, so it goes by age alone
+    except Refused:  # damaged: it belongs to no project and is removed by age alone
         return None
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run that Slurm starts, which all its nodes and the login host share: its files."""
+"""Access to the files in the folder of a run under Slurm, which its nodes and the login host share."""
 
 import os
 import time
@@ -13,18 +13,18 @@ from ..spool.layout import Spool, all_spools, record_at
 from ..system.bootstrap import Refused, read_json, write_json
 
 T = TypeVar("T")
-NAME = "slurm"  # of the folder in the state folder that holds those of all runs
+NAME = "slurm"  # of the folder in the state folder that holds all runs' folders
 
 
 class JobFolder:
-    """One run's folder."""
+    """The folder of one run."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
 
     @classmethod
     def of(cls, state: str, run: str) -> "JobFolder":
-        """The folder of a run."""
+        """Return the folder of a run in a state folder."""
         return cls(os.path.join(state, NAME, run))
 
     @property
@@ -34,18 +34,18 @@ class JobFolder:
 
     @property
     def state(self) -> str:
-        """The state folder it is in."""
+        """The state folder that contains it."""
         return os.path.dirname(os.path.dirname(self.path))
 
     def file(self, *names: str) -> str:
-        """A path inside."""
+        """Return a path inside the folder."""
         return os.path.join(self.path, *names)
 
     def job(self) -> SlurmJob:
-        """What is to be started.
+        """Read ``job.json``: what the nodes have to start.
 
         Raises:
-            Refused: that is not there, or damaged.
+            Refused: it is missing or damaged.
         """
         found = self._record("job.json", read_slurm_job)
         if found is None:
@@ -53,10 +53,10 @@ class JobFolder:
         return found
 
     def secrets(self, names: Sequence[str]) -> Dict[str, str]:
-        """The values of the run's secrets, by name.
+        """Read the values of the run's secrets, by name.
 
         Raises:
-            Refused: one is not there.
+            Refused: a value is missing.
         """
         path = self.file("secrets.json")
         found = read_json(path) if names else {}
@@ -68,22 +68,22 @@ class JobFolder:
         return {name: known[name] for name in names}
 
     def submitted(self) -> Optional[str]:
-        """Slurm's number of the job, as it was submitted or is running; None where nobody knows."""
+        """Return Slurm's job id, as recorded at the submission or start; None if unknown."""
         found = read_json(self.file("submitted.json"))
         return str(found.get("job")) if isinstance(found, dict) and found.get("job") else None
 
     def write_submitted(self, job: str) -> None:
-        """Keep Slurm's number of the job."""
+        """Record Slurm's job id."""
         write_json(self.file("submitted.json"), {"job": job})
 
     def write_attempt(self, start: str, attempt: int) -> None:
-        """Keep which attempt a start is; the folder is there."""
+        """Record the attempt's number of a start, whose folder must exist."""
         write_json(self.file(start, "attempt.json"), {"attempt": attempt})
 
     def attempt(self) -> int:
-        """The run's attempt that its last start is, or will be when its nodes have met; 0: none has begun.
+        """Return the attempt's number of the last start, even before its nodes have met; 0: none has begun.
 
-        Once the job was requeued for another one, that.
+        After a requeue it is the number of the next attempt.
         """
         starts, earlier = self.starts(), max((spool.attempt for spool in self.spools()), default=0)
         if not starts:
@@ -95,32 +95,32 @@ class JobFolder:
         return max(earlier, int(found["attempt"])) if known else earlier + 1
 
     def write_requeued(self, start: str, *, requeued: bool) -> None:
-        """Whether the job goes into the queue again after a start, for another attempt."""
+        """Record, or delete the record, that the job is requeued after a start for another attempt."""
         path = self.file(start, "requeued.json")
         write_json(path, {}) if requeued else os.unlink(path)
 
     def write_notice(self, start: str) -> None:
-        """The job's end is near."""
+        """Record the notice that the job's end is near."""
         write_json(self.file(start, "notice.json"), {"time": time.time_ns()})
 
     def notice(self, start: str) -> bool:
-        """Whether that was said to a start."""
+        """Whether a start has received the notice that its end is near."""
         return os.path.exists(self.file(start, "notice.json"))
 
     def write_heeded(self, start: str, place: int) -> None:
-        """Workers of a node have got the notice, and handle it."""
+        """Record that workers of a node have received the notice and handle it."""
         write_json(self.file(start, "heeded.%d.json" % place), {})
 
     def heeded(self, start: str) -> bool:
-        """Whether workers of any node have."""
+        """Whether workers of any node have received the notice and handle it."""
         return any(name.startswith("heeded.") for name in os.listdir(self.file(start)))
 
     def write_parting(self, start: str) -> None:
-        """A start will wait for its files to be fetched, from when it says how it ended, or is requeued."""
+        """Record that a start, after its end or requeueing is recorded, waits for its files to be fetched."""
         write_json(self.file(start, "parting.json"), {})
 
     def write_collected(self) -> None:
-        """What there is of the last start was fetched."""
+        """Record that the files of the last start were fetched."""
         for start in self.starts()[-1:]:
             write_json(self.file(start, "collected.json"), {})
 
@@ -129,33 +129,33 @@ class JobFolder:
         return os.path.exists(self.file(start, "collected.json"))
 
     def parting(self) -> bool:
-        """Whether the last start waits for that."""
+        """Whether the last start is waiting for its files to be fetched."""
         start = next(iter(self.starts()[-1:]), None)
         if start is None or not os.path.exists(self.file(start, "parting.json")) or self.collected(start):
             return False
         return self.end() is not None or os.path.exists(self.file(start, "requeued.json"))
 
     def write_awaiting(self, start: str) -> None:
-        """The nodes of a start wait for their code."""
+        """Record that the nodes of a start wait for their code."""
         write_json(self.file(start, "awaiting.json"), {})
 
     def write_arrived(self, start: str) -> None:
-        """The code of a start is on all of its nodes."""
+        """Record that the code of a start is on all of its nodes."""
         write_json(self.file(start, "arrived.json"), {})
 
     def arrived(self, start: str) -> bool:
-        """Whether it is."""
+        """Whether the code of a start is on all of its nodes."""
         return os.path.exists(self.file(start, "arrived.json"))
 
     def awaiting(self) -> Optional[str]:
-        """The last start, if it waits for its code."""
+        """Return the last start's name, if its nodes wait for their code."""
         for start in self.starts()[-1:]:
             if os.path.exists(self.file(start, "awaiting.json")) and not self.arrived(start):
                 return start
         return None
 
     def remove_code(self) -> None:
-        """Remove the code of a run whose nodes share no folder: the next start brings it again."""
+        """Remove the code of a run whose nodes share no folder; the next start delivers it again."""
         for name in (OUR_CODE, PROJECT_CODE):
             try:
                 os.unlink(self.file(name))
@@ -163,11 +163,11 @@ class JobFolder:
                 pass  # none came
 
     def write_told(self, start: str, place: int, verdict: VerdictRecord) -> None:
-        """Keep what a node whose spool nobody else sees says of the run's end."""
+        """Store the verdict of a node whose spool the others cannot see."""
         write_json(self.file(start, "verdict.%d.json" % place), written(verdict))
 
     def told(self, start: str) -> Iterator[VerdictRecord]:
-        """What such nodes say of it; damaged ones are left out."""
+        """Iterate over the verdicts stored by such nodes; damaged ones are skipped."""
         for name in sorted(os.listdir(self.file(start))):
             try:
                 found = self._record(os.path.join(start, name), read_verdict) if name.startswith("verdict.") else None
@@ -177,18 +177,18 @@ class JobFolder:
                 yield found
 
     def stop_order(self, start: str = "") -> Optional[StopOrder]:
-        """The order to end the run, which every later start refuses; of a ``start`` the one to end that alone."""
+        """Read the order to stop the run, which later starts obey too, or the order to stop just one ``start``."""
         return self._record(os.path.join(start, "stop.json"), read_stop_order)
 
     def order_stop(self, reason: str, grace: float) -> None:
-        """Order the run to end: whoever has begun, and whoever begins later."""
+        """Order the run to stop: nodes that have started, and those that start later."""
         if self.stop_order() is None:
             write_json(self.file("stop.json"), written(StopOrder(reason, grace)))
-        self.remove_secrets()  # a job that still waits never comes to its end
+        self.remove_secrets()  # a job that is still queued never runs its end step
         self._stop_nodes(reason, grace)
 
     def order_end(self, start: str, reason: str, grace: float) -> None:
-        """Order one start of it to end: another may follow."""
+        """Order one start of the run to stop; another may follow."""
         write_json(self.file(start, "stop.json"), written(StopOrder(reason, grace)))
         self._stop_nodes(reason, grace)
 
@@ -198,37 +198,37 @@ class JobFolder:
                 spool.write_stop_order(reason, grace)
 
     def end(self) -> Optional[VerdictRecord]:
-        """What the job said in the end; None where it said nothing, or that is damaged."""
+        """Read the job's final verdict; None if there is none or it is damaged."""
         try:
             return self._record("end.json", read_verdict)
         except Refused:
             return None
 
     def write_end(self, verdict: VerdictRecord) -> None:
-        """Keep what the job says in the end; nothing of the secrets is needed any more."""
+        """Store the job's final verdict and remove the secrets."""
         write_json(self.file("end.json"), written(verdict))
         self.remove_secrets()
 
     def remove_secrets(self) -> None:
-        """Remove the secrets of a run that nothing starts again."""
+        """Remove the run's secrets."""
         try:
             os.unlink(self.file("secrets.json"))
         except FileNotFoundError:
             pass  # there were none
 
     def spools(self) -> List[Spool]:
-        """The spools of all nodes of the run's last attempt."""
+        """List the spools of all nodes of the run's last attempt."""
         found = [spool for spool in all_spools(self.state, self.run) if os.path.isdir(spool.folder)]
         last = max((spool.attempt for spool in found), default=0)
         return [spool for spool in found if spool.attempt == last]
 
     def starts(self) -> List[str]:
-        """The folders in which the nodes of a start meet, the last start's last."""
+        """List the names of the starts' folders, the last start's last."""
         found = [START.fullmatch(name) for name in os.listdir(self.path)]
         return [one[0] for one in sorted(filter(None, found), key=lambda one: (int(one[1]), int(one[2])))]
 
     def failures(self) -> Iterator[str]:
-        """Why a node of the last start could not begin, if one could not: each by its host, consequences last."""
+        """Iterate over the errors of the last start's nodes that could not begin; nodes that Slurm ended come last."""
         for start in self.starts()[-1:]:
             names = sorted(name for name in os.listdir(self.file(start)) if name.startswith("failed."))
             told = [read_json(self.file(start, name)) for name in names]
@@ -241,7 +241,7 @@ class JobFolder:
 
 
 def known_run(request: Request) -> JobFolder:
-    """The folder of ``run``; raises Refused."""
+    """Return the folder of the request's ``run``; raises Refused if it does not exist."""
     folder = JobFolder.of(request.args["state"], str(request.args["run"]))
     if not os.path.isdir(folder.path):
         raise Refused("run %s was never submitted here" % request.args["run"])

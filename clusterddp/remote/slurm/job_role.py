@@ -1,11 +1,11 @@
-"""The role ``slurm``: what a job's script calls, on each node and in the batch shell.
+"""The command ``slurm`` of the host's code, which a job's script calls on each node and in the batch shell.
 
-    slurm node FOLDER           one task of a step, a node each: starts the node's supervisor, ends with it
-    slurm step FOLDER SRUN …    where nodes share no folder: runs srun, and keeps their folders alike
-    slurm task FOLDER           there, in place of node: the same, with the folder kept alike
+    slurm node FOLDER           one task per node of a step: starts the node's supervisor, ends with it
+    slurm step FOLDER SRUN …    where nodes share no folder: runs srun and replicates the folder
+    slurm task FOLDER           likewise, in place of ``node``, with the folder replicated
     slurm notice FOLDER         the job's end is near: workers that handle SIGUSR1 get it
-    slurm stop FOLDER           orders this start to end: Slurm, or somebody by it, ends the job
-    slurm end FOLDER STATUS     after the step: says how the run ended, and ends with its exit code, or requeues the job
+    slurm stop FOLDER           orders this start to stop, because Slurm ends the job
+    slurm end FOLDER STATUS     after the step: reports how the run ended and exits accordingly, or requeues the job
 
 ``FOLDER`` is the run's (shared/slurm/job_record.py).
 """
@@ -28,7 +28,7 @@ NOT_THE_SCRIPT = 125
 
 
 def main(argv: List[str]) -> int:
-    """Returns the exit status."""
+    """Run one of the commands above; return the exit status."""
     what, folder, *rest = argv
     try:
         job = JobFolder(folder)
@@ -36,10 +36,10 @@ def main(argv: List[str]) -> int:
             return Task(job).run()
         start = start_name(os.environ)
         if what == "step":
-            prune_at_submit(job.state)  # nothing else looks after what is left on this host
+            prune_at_submit(job.state)  # nothing else removes old files on this host
             return relay_step(job, start, rest)
         if what == "task":
-            for number in PASSED_OVER:  # for the supervisor alone
+            for number in PASSED_OVER:  # the supervisor handles them
                 signal.signal(number, lambda *_: None)
             own = [sys.executable, "-I", "-S", sys.argv[0], "slurm", "node", folder]
             return relay_task(job, start, own)

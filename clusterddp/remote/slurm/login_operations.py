@@ -1,7 +1,4 @@
-"""What a login host does for an operator: asks Slurm, submits, tells of what was submitted, orders a stop.
-
-Operations of the helper.
-"""
+"""The helper's operations on a login host: ask Slurm, submit, report on submitted runs, order a stop."""
 
 import getpass
 import itertools
@@ -27,7 +24,7 @@ from .job_folder import NAME, JobFolder, known_run
 PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo", "sacctmgr")
 NOT_SUBMITTED = "sbatch did not end in time, so nobody knows its job"
 ME = "user=$USER"
-# What a script of ours sets itself: as variables of sbatch these would win over its `#SBATCH` lines. By SBATCH_EXPORT
+# Our scripts set these themselves: as variables of sbatch they would override the `#SBATCH` lines. By SBATCH_EXPORT
 # the login's environment would go into the job, by SBATCH_OUTPUT the job's output where others can read it.
 SET_BY_SCRIPTS = frozenset(
     "SBATCH_" + name
@@ -40,19 +37,19 @@ TIMEOUT = 60.0  # seconds; a busy controller answers late
 
 
 def slurm_command(request: Request) -> Dict[str, Any]:
-    """``{status, out, err}`` of one of Slurm's commands, ``argv``; status null where it did not end in time.
+    """Run a Slurm command, ``argv``; return ``{status, out, err}``, with status null if it timed out.
 
-    A word ``user=$USER`` names who we are here.
+    An argument ``user=$USER`` is replaced by this user's name.
     """
     argv = [str(word) for word in request.args["argv"]]
     return run_command(["user=%s" % getpass.getuser() if word == ME else word for word in argv])
 
 
 def run_command(argv: List[str]) -> Dict[str, Any]:
-    """One of Slurm's commands, with times as people here write them.
+    """Run a Slurm command with standard time format and C locale.
 
     Raises:
-        Refused: it is none, or not installed here.
+        Refused: it is no known Slurm command, or not installed here.
     """
     if argv[0] not in PROGRAMS or shutil.which(argv[0]) is None:
         raise Refused(
@@ -68,8 +65,8 @@ def submit(request: Request) -> Dict[str, Any]:
     """Submit a run's script, once; ``{status, out, err}`` of sbatch.
 
     The operator's data is JSON of ``request.args["message"]`` bytes, ``{run, script, job, secrets, inside, runs}``, and
-    behind it the code that is to be sent to the job's nodes, if any. ``inside``: the number of a job that is there
-    already, in which the script is to run; else null. ``runs``: the ids of an array's runs by index, or none.
+    after it the code for the job's nodes, if any. ``inside``: the number of an existing job in which the script has to
+    run, else null. ``runs``: the ids of an array's runs by index, or none.
     """
     data, size = b"", int(request.args["message"])
     while len(data) < size:
@@ -101,7 +98,7 @@ def submit(request: Request) -> Dict[str, Any]:
 
 
 def _prepared(folder: JobFolder, index: str, message: Dict[str, Any]) -> JobFolder:
-    """A run's folder with what its job is to find there."""
+    """Create a run's folder with the files that its job needs."""
     private_folder(os.path.dirname(folder.path))
     private_folder(folder.path)
     write_private(folder.file("script"), message["script"].encode(), 0o700)
@@ -113,7 +110,7 @@ def _prepared(folder: JobFolder, index: str, message: Dict[str, Any]) -> JobFold
 
 
 def _begin_inside(folder: JobFolder, script: str, job: str) -> Dict[str, Any]:
-    """Start a script that finds the job's nodes by its number; it outlives this connection."""
+    """Start a run's script inside an existing job, detached from this connection."""
     folder.write_submitted(job)
     own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     kept = {"SLURM_CONF": os.environ["SLURM_CONF"]} if "SLURM_CONF" in os.environ else {}
@@ -131,7 +128,7 @@ def _begin_inside(folder: JobFolder, script: str, job: str) -> Dict[str, Any]:
 
 
 def _take_out(run: str) -> None:
-    """Cancel a job that may be in the queue under a number that nobody knows; its runs were ordered to stop."""
+    """Cancel the jobs of a run whose job id is unknown, found by their comment; the runs were ordered to stop."""
     answer = run_command(["squeue", "--me", "--all", "--noheader", "--format=%i|%k"])
     for line in answer["out"].splitlines() if answer["status"] == 0 else ():
         job, _, said = line.strip().partition("|")
@@ -140,7 +137,7 @@ def _take_out(run: str) -> None:
 
 
 def slurm_runs(request: Request) -> List[Dict[str, Any]]:
-    """Every run that was submitted here, or those whose ids begin with ``run``; damaged ones are left out."""
+    """List the runs submitted here, or those whose ids begin with ``run``; damaged ones are left out."""
     prefix = str(request.args.get("run") or "")
     parent = os.path.join(request.args["state"], NAME)
     names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
@@ -174,20 +171,20 @@ def _told(folder: JobFolder) -> SubmittedRun:
 
 
 def slurm_stop(request: Request) -> Dict[str, Any]:
-    """Order a run to end, for now and for every later start; ``{job, spools}``: Slurm's number, and how many it has."""
+    """Order a run to stop, now and at every later start; return ``{job, spools}``: Slurm's job id, number of spools."""
     args, folder = request.args, known_run(request)
     folder.order_stop(str(args["reason"]), float(args["grace"]))
     return {"job": folder.submitted(), "spools": len(folder.spools())}
 
 
 def slurm_ended(request: Request) -> None:
-    """Keep ``verdict`` as how ``run`` ended, where one is given; nothing of its secrets is needed any more."""
+    """Store ``verdict``, if one is given, as the end of ``run``; remove the run's secrets and code."""
     folder = known_run(request)
     verdict = request.args["verdict"]
     try:
         kept, told = folder.end(), None if verdict is None else read_verdict(verdict)
         by_manager = kept is not None and kept.line.endswith(ended_by_manager(folder.job().plan.manager))
-        if told and (kept is None or kept.attempt < told.attempt or by_manager):  # else the job has spoken meanwhile
+        if told and (kept is None or kept.attempt < told.attempt or by_manager):  # else the job has its own verdict
             folder.write_end(told)
     except DamagedError as error:
         raise Refused("the verdict is damaged: %s" % error) from None

@@ -1,4 +1,4 @@
-"""The end of a job whose nodes share no folder: its script waits until a follower of the run has what they know."""
+"""Delay the end of a job whose nodes share no folder until a client that follows the run has fetched their files."""
 
 import os
 import re
@@ -9,12 +9,12 @@ from .job_folder import JobFolder
 
 PATIENCE = 60.0  # seconds for the files to be fetched
 LOOK = 0.1
-LOOK_FOR_STEPS = 2.0  # seconds between two questions whether anybody is there who might
-STEP = re.compile(r"[0-9_]+\.[0-9]+")  # not the script's own, nor that with which Slurm holds a job
+LOOK_FOR_STEPS = 2.0  # seconds between two checks whether a client is there
+STEP = re.compile(r"[0-9_]+\.[0-9]+")  # neither the script's own step nor Slurm's external one
 
 
 def wait_for_collection(folder: JobFolder, start: str) -> None:
-    """Wait until what the nodes have was fetched, as long as somebody is there who may do it, a minute at most."""
+    """Wait until the nodes' files are fetched: a minute at most, and only while a client follows the run."""
     deadline, look = time.monotonic() + PATIENCE, 0.0
     while not folder.collected(start) and time.monotonic() < deadline:
         if time.monotonic() >= look:
@@ -26,7 +26,7 @@ def wait_for_collection(folder: JobFolder, start: str) -> None:
 
 
 def _is_watched() -> bool:
-    """Whether the job has any other step: a helper of somebody who follows the run."""
+    """Whether the job has another step: the helper of a client that follows the run."""
     argv = ["squeue", "--steps", "--noheader", "--format=%i", "--jobs", os.environ["SLURM_JOB_ID"]]
     said = subprocess.run(argv, check=False, capture_output=True, text=True)
     return said.returncode != 0 or any(map(STEP.fullmatch, said.stdout.split()))

@@ -1,7 +1,7 @@
-"""Where the nodes of one start find each other: a folder that all of them see, a file a node and subject.
+"""Exchange data between the nodes of one start in a shared folder: one file per node and subject.
 
-A client of a network file system may not look for new files for half a minute; making a file of one's own in the folder
-lets it look.
+A network file system's client may not notice new files for half a minute; creating a file of its own in the folder
+makes it look.
 """
 
 import os
@@ -10,28 +10,28 @@ from typing import Any, List
 
 from ..system.bootstrap import Refused, private_folder, read_json, write_json
 
-LOOK, LONGEST_LOOK = 0.01, 0.05  # seconds between looks for the others: at first, and after a second
-REFRESH, LONGEST_REFRESH = 0.1, 2.0  # seconds between two files of our own while we look: at first, then ever more
+LOOK, LONGEST_LOOK = 0.01, 0.05  # seconds between checks for the others: at first, and after a second
+REFRESH, LONGEST_REFRESH = 0.1, 2.0  # seconds between two files of our own while we wait: at first, and at most
 PATIENCE = 600.0  # seconds for all nodes: setup lines, and `import torch` on a cold file system
 
 
 class Meeting:
-    """One node's part in it.
+    """One node's part in the exchange.
 
     Args:
-        folder: Of this start.
-        names: The hosts, by place.
-        place: Ours.
+        folder: This start's folder.
+        names: The hosts, in the order of their places.
+        place: This node's index in ``names``.
     """
 
     def __init__(self, folder: str, names: List[str], place: int) -> None:
         self.folder, self.names, self.place = private_folder(folder), names, place
 
     def exchange(self, subject: str, own: Any) -> List[Any]:
-        """What each node says on a subject, by place; returns when all have.
+        """Publish ``own`` on a subject, and wait for and return every node's data, by place.
 
         Raises:
-            Refused: one of them cannot go on, or says nothing for too long.
+            Refused: a node has reported a failure, or has published nothing for too long.
         """
         write_json(self._file(subject, self.place), own)
         told = [own if place == self.place else None for place in range(len(self.names))]
@@ -56,7 +56,7 @@ class Meeting:
             look = min(LONGEST_LOOK, look * 1.05)
 
     def fail(self, message: str, *, ended: bool) -> None:
-        """Tell the others that we cannot go on; ``ended``: Slurm was ending us by then, so the cause lies elsewhere."""
+        """Report to the others that this node failed; ``ended``: Slurm was ending it, so the cause is elsewhere."""
         write_json(self._file("failed", self.place), {"message": message, "ended": ended})
 
     def _file(self, subject: str, place: int) -> str:

@@ -1,4 +1,4 @@
-"""Names that differ in case alone, on a file system that takes them for one."""
+"""Detection of names that differ only in case, for filesystems that ignore case."""
 
 import os
 from typing import Dict, Iterable
@@ -8,10 +8,9 @@ from ..system.bootstrap import Refused
 
 
 def refuse_folded(root: bytes, paths: Iterable[bytes]) -> None:
-    """Refuse, before any change, paths of files of which two names would be one file or folder there.
+    """Refuse, before any change, paths of files of which two would be one file or folder in ``root``.
 
-    Raises:
-        Refused: names them.
+    The filesystem is only probed if two of the names differ in nothing but case.
     """
     files = set(paths)
     every = list(map(as_text, sorted(files | folders_above(files))))
@@ -24,7 +23,10 @@ def refuse_folded(root: bytes, paths: Iterable[bytes]) -> None:
 
 
 def folds_case(folder: bytes) -> bool:
-    """Whether a file system takes names that differ in case for one: a file is made there for a moment."""
+    """Return whether the filesystem of a folder ignores case in names.
+
+    A file is created for a moment, in the nearest existing folder at or above ``folder``.
+    """
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     path = os.path.join(folder, b".clusterddp-case-" + os.urandom(8).hex().encode())

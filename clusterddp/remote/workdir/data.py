@@ -1,17 +1,17 @@
-"""data_state, and data of the project in a workdir: which of it a sync puts there, and which of the host's own stays.
+"""data_state, and the decision which project data a sync writes and which of the host's own versions it keeps.
 
-Data is what a project holds besides code. Three states of a path decide: as a sync last put it there, as the project
-has it now, and as the host has it now.
+Data is what a project holds besides code. Three versions of a path are compared: the one that a sync last wrote, the
+one that the project has now, and the one that the host has now.
 
-    host = last put, or nothing was ever there    the project's version is put
-    project = last put, or project = host         the host's version stays
-    all three differ                              a conflict: the user chooses, nothing is changed
+    host = last written, or nothing was ever there    the project's version is written
+    project = last written, or project = host         the host's version stays
+    all three differ                                  a conflict: the user decides, nothing is changed
 
-So a checkpoint that a run rewrites is not put back, and a file that somebody removed on the host stays removed. What
-leaves the project stays on the host.
+So a checkpoint that a run rewrites is not overwritten, and a file that somebody removed on the host stays removed. What
+is removed from the project stays on the host.
 
-The record lies in the workdir's dotted folder (folder_lock.py), for all hosts that share the workdir: ``data.json``,
-and ``data.<digest>``, the project's data at the last sync, in the bytes that were sent.
+The record lies in the workdir's ``.clusterddp-live`` folder (folder_lock.py), for all hosts that share the workdir:
+``data.json``, and ``data.<digest>``, the manifest of the project's data at the last sync, byte for byte as it was sent.
 """
 
 import os
@@ -33,7 +33,7 @@ from .hashes import KeptHashes
 from .sync_record import DATA_RECORD, SyncRecord
 from .workdir import LockedWorkdir
 
-PROJECT, HOST = "project", "host"  # whose version a user takes where all three differ
+PROJECT, HOST = "project", "host"  # whose version wins where all three differ
 _MANIFEST = b"data."
 _FORMAT = 1
 _MOST = 1 << 20  # entries
@@ -41,14 +41,14 @@ _NAMED = 200  # paths in an answer
 
 
 class Standing(NamedTuple):
-    """A path at which the host's own version stays, and that version's content: empty where the file was removed."""
+    """A path where the host's own version stays, and the ``content`` of its entry: empty if the file was removed."""
 
     path: str
     content: str
 
 
 class DataDecision(NamedTuple):
-    """What a sync does with a workdir's data."""
+    """What a sync does with the project's data: entries to write, host versions that stay, paths in conflict."""
 
     put: List[Entry]
     standing: List[Standing]
@@ -58,13 +58,13 @@ class DataDecision(NamedTuple):
 def decide(
     before: Dict[str, Entry], project: Iterable[Entry], now: Callable[[str], Optional[Entry]], take: str = ""
 ) -> DataDecision:
-    """Judge each path of the project's data.
+    """Decide for each path of the project's data whether it is written, stays as it is on the host, or is a conflict.
 
     Args:
-        before: What a sync last put, by path.
+        before: What a sync last wrote, by path.
         project: What the project has now.
-        now: Gives what the host has at a path.
-        take: Whose version the user takes where all three differ; empty: those are conflicts.
+        now: Returns what the host has at a path, None for nothing.
+        take: PROJECT or HOST, whose version wins where all three differ; empty: those paths are conflicts.
     """
     decision = DataDecision([], [], [])
     for entry in project:
@@ -81,18 +81,18 @@ def decide(
 
 
 def _same(one: Optional[Entry], other: Optional[Entry]) -> bool:
-    """Whether two versions are the same file or link, or nothing both times; the mode makes no difference."""
+    """Return whether both versions are the same file or link, or both are missing; the mode is ignored."""
     if one is None or other is None:
         return one is other
     return one.kind == other.kind and one.content == other.content and one.kind in (manifest.FILE, manifest.LINK)
 
 
 class DataRecord:
-    """What syncs have put into a workdir as data.
+    """The record of what syncs have written into a workdir as data.
 
     Attributes:
-        digest: Of the project's data at the last sync; empty where it had none, or no sync has been.
-        manifest: Its bytes.
+        digest: Of the manifest of the project's data at the last sync; empty if there was no data or no sync.
+        manifest: The bytes of that manifest.
     """
 
     def __init__(self, state: str, root: bytes) -> None:
@@ -100,8 +100,8 @@ class DataRecord:
         self.digest, self.manifest = "", b""
         self._hashes = KeptHashes(state, root, "data")
         self._put: List[Entry] = []  # the project's data at the last sync
-        self._left: List[Entry] = []  # put earlier, and not in the project any more
-        self._named: List[str] = []  # paths of standing versions that the user knows of
+        self._left: List[Entry] = []  # written earlier, and no longer in the project
+        self._named: List[str] = []  # paths of host versions that were reported already
         try:
             self._take(read_json(os.fsdecode(self._path(DATA_RECORD))))
         except (OSError, ValueError, TypeError, LookupError, RecursionError):  # others may write in the folder
@@ -111,10 +111,10 @@ class DataRecord:
         return os.path.join(self.root, PLACE, name)
 
     def _take(self, data: Any) -> None:
-        """Take the record as it was written; each path is checked as one that was sent.
+        """Load the stored record; each path in it is checked like one that was sent.
 
         Raises:
-            ValueError, TypeError, LookupError, OSError: it is none, or damaged.
+            ValueError, TypeError, LookupError, OSError: the record is missing or damaged.
         """
         fields = Fields(data, most=_MOST)
         if fields.number("format") != _FORMAT:
@@ -130,32 +130,35 @@ class DataRecord:
                 self.digest, self.manifest = digest, sent
 
     def entries(self) -> Dict[str, Entry]:
-        """What was last put, by path."""
+        """Return what syncs last wrote, by path."""
         return {entry.path: entry for entry in (*self._left, *self._put)}
 
     def unchanged(self) -> List[str]:
-        """The paths at which the host has what was last put."""
+        """Return the paths at which the host still has what a sync last wrote."""
         disk = self.disk()
         return [path for path, entry in self.entries().items() if _same(disk.entry(path), entry)]
 
     def standing(self) -> List[Standing]:
-        """The host's own versions of what was the project's data at the last sync."""
+        """Return the host's own versions at paths that were the project's data at the last sync."""
         put, disk = {entry.path: entry for entry in self._put}, self.disk()
         found = decide(put, self._put, disk.entry).standing
         self.remember(disk)
         return found
 
     def disk(self) -> Disk:
-        """The workdir as it is."""
+        """Return the workdir's current state, with the file hashes that are kept."""
         return self._hashes.disk()
 
     def remember(self, disk: Disk) -> None:
-        """Keep the hashes of what was looked at, where a file was read."""
+        """Save the hashes of the files in ``disk``, if any file had to be read."""
         if disk.hashed:
             self._hashes.keep(disk)
 
     def answer(self, standing: List[Standing]) -> Dict[str, Any]:
-        """For the operator: the versions that stand, and as ``news`` the paths of those not named before."""
+        """Return for the operator the host versions that stay, and as ``news`` the paths of those not reported before.
+
+        Each list holds at most 200 of them.
+        """
         paths = [one.path for one in standing]
         news = [path for path in paths if path not in self._named]
         if set(paths) != set(self._named):
@@ -164,7 +167,7 @@ class DataRecord:
         return {"standing": [list(one) for one in standing[:_NAMED]], "news": news[:_NAMED]}
 
     def complete(self, digest: str, sent: bytes, project: List[Entry], disk: Disk) -> None:
-        """Record that the project's data was brought here, whatever of the host's own stands."""
+        """Record that the project's data was synced to this workdir, whichever host versions were kept."""
         now = {entry.path for entry in project}
         left = [entry for path, entry in self.entries().items() if path not in now and disk.info(path) is not None]
         old = self._path(_MANIFEST + on_disk(self.digest)) if self.digest not in ("", digest) else b""
@@ -181,9 +184,9 @@ class DataRecord:
 
 
 class DataPlan(NamedTuple):
-    """The project's data on its way into a workdir.
+    """What a sync is to do with the project's data.
 
-    ``project``: all of it; ``before``: what was last put, by path.
+    ``project``: all of the project's data; ``before``: what was last written, by path.
     """
 
     record: DataRecord
@@ -194,7 +197,7 @@ class DataPlan(NamedTuple):
     decision: DataDecision
 
     def complete(self) -> Dict[str, Any]:
-        """Record what was done, and what the operator is told of it, as of ``DataRecord.answer``."""
+        """Record what was done, and return what the operator is sent about it, as ``DataRecord.answer`` does."""
         if self.record.digest == self.digest:
             return self.record.answer(self.record.standing())
         self.record.complete(self.digest, self.sent, self.project, self.record.disk())
@@ -202,18 +205,18 @@ class DataPlan(NamedTuple):
 
 
 def data_state(request: Request) -> Dict[str, Any]:
-    """What a sync would do with the project's data; nothing is changed.
+    """Report what a sync would do with the project's data; nothing is changed.
 
-    The operator's data is the manifest of the project's data, as it differs from that of ``data_base``.
+    The operator sends the manifest of the project's data, as a difference from that of ``data_base``.
 
     Args:
         request: args as for ``workdir_state``, the bytes of ``manifest`` and of ``lists``, ``data_base`` (the digest of
-            the data at the last sync here, or empty), ``take`` (whose version counts where all three states differ).
+            the data at the last sync here, or empty), ``take`` (whose version wins where all three differ).
 
     Returns:
-        ``{put, new, conflicts, chunks}``: the paths of the project's versions to put there, those of them at which
-        there is nothing, the paths that are the user's to decide, the digests of chunks that are there; or
-        ``{missing}`` where another sync came in between.
+        ``{put, new, conflicts, chunks}``: the paths at which the project's version would be written; those of them
+        where the host has nothing; the paths on which the user has to decide; the digests of chunks that are here
+        already. Or ``{missing}`` if another sync came in between.
     """
     args = request.args
     told, _ = read_head(chunk_stream(request), args)
@@ -230,14 +233,15 @@ def data_state(request: Request) -> Dict[str, Any]:
 
 
 def plan_data(args: Dict[str, Any], code: SyncRecord, told: bytes) -> Optional[DataPlan]:
-    """What is to be done with the project's data.
+    """Decide what a sync does with the project's data.
 
     Args:
         args: Of ``sync_apply``: ``state``, ``data``, ``data_base``, ``take``.
-        code: The record of the workdir's code: what was put as code may be data by now.
-        told: What was sent: the data's manifest, as it differs from that of ``data_base``.
+        code: The record of the workdir's code: what was written as code may be data by now.
+        told: What was sent: the data's manifest, as a difference from that of ``data_base``.
 
-    Returns: None where the workdir does not hold ``data_base``: another sync came in between.
+    Returns:
+        None if the workdir's data is not that of ``data_base``: another sync came in between.
     """
     record, digest, base = DataRecord(args["state"], code.root), str(args["data"]), args.get("data_base") or ""
     if record.digest == digest:

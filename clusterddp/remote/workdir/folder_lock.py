@@ -1,15 +1,16 @@
-"""A workdir's lock, held by one sync of all hosts that share the folder; safe on a network filesystem.
+"""The lock of a workdir: one sync at a time among all hosts that share the folder, safe on a network filesystem.
 
     <workdir>/.clusterddp-live/
-        lock.free, or lock.held.<owner>.<nonce>    one file: the lock. Whoever renames it has it
-        synced.json, manifest.<digest>             what syncs have put (sync_record.py)
+        lock.free, or lock.held.<owner>.<nonce>    the lock: one file, held by the process that renamed it last
+        synced.json, manifest.<digest>             what syncs have written (sync_record.py)
         run.<owner>.<run>.<host>                   one for each live run (live_runs.py)
         start.<run>                                when a run began here (start_marker.py)
-        parts/                                     contents of a sync that is under way, or was cut (chunk_files.py)
-        id                                         a random word: hosts that read the same share the folder
+        parts/                                     contents of a sync in progress or interrupted (chunk_files.py)
+        id                                         a random id: hosts that read the same one share the folder
 
-A rename is one step on every filesystem, and each holder's name is its own: so a lock whose holder is dead is taken
-over by a rename from that very name, once, whoever else tries. The folder comes into being with its lock, by a rename.
+A rename is atomic on every filesystem, and each holder's file name is unique. So the lock of a dead holder is taken
+over by a rename of exactly that name, which succeeds for only one of several contenders. The folder itself is created
+together with its lock, by a rename.
 """
 
 import errno
@@ -27,13 +28,13 @@ PLACE = b".clusterddp-live"
 _NEW = b".clusterddp-new-"
 _FREE, _HELD = b"lock.free", b"lock.held."
 WAIT = 120.0  # seconds for another sync of the same workdir to end
-STALE = 60.0  # seconds without a beat after which another host's lock is taken over
-BEAT = 1.0  # seconds between two beats of a sync at work
-_LOOK, _LOOK_FAR = 0.02, 0.5  # seconds between two looks at a lock that is held: here, on another host
+STALE = 60.0  # seconds without a heartbeat after which another host's lock is taken over
+BEAT = 1.0  # seconds between two heartbeats of a sync in progress
+_LOOK, _LOOK_FAR = 0.02, 0.5  # seconds between two tries while the lock is held: here, by another host
 
 
 class FolderLock:
-    """The lock of the workdir ``root``, taken by ``with``; where we may not write there it is not needed, nor taken.
+    """Context manager that holds the lock of the workdir ``root``; no lock is taken where we may not write.
 
     Raises:
         Refused: another sync holds it for longer than WAIT.
@@ -45,7 +46,7 @@ class FolderLock:
         self._here = owner_of(state, os.getpid())
         nonce = os.urandom(8).hex()
         self._held = os.path.join(self.place, _HELD + ("%s.%s" % (self._here, nonce)).encode())
-        self._beaten: Optional[float] = None  # when it was touched last (monotonic); None: not held
+        self._beaten: Optional[float] = None  # time of the last heartbeat (monotonic); None: not held
 
     def __enter__(self) -> "FolderLock":  # noqa: PYI034 - typing.Self is Python 3.11
         if not os.access(self.root, os.W_OK):
@@ -70,10 +71,10 @@ class FolderLock:
                 pass
 
     def check(self) -> None:
-        """Beat; to be called before each change, and while anything is waited for.
+        """Renew the heartbeat; to be called before each change and while waiting for anything.
 
         Raises:
-            Refused: we made no beat for so long that another host has taken the lock over.
+            Refused: our heartbeat stopped for so long that another host has taken over the lock.
         """
         if self._beaten is None or time.monotonic() - self._beaten < BEAT:
             return
@@ -86,13 +87,13 @@ class FolderLock:
         self._beaten = time.monotonic()
 
     def _try(self) -> float:
-        """Try once; 0 where it is ours now, else the seconds after which to try again."""
+        """Try once to take the lock; return 0 on success, else the seconds to wait before the next try."""
         if self._claim(os.path.join(self.place, _FREE)):
             return 0.0
         pause = _LOOK
         for name in os.listdir(self.place):
             path = os.path.join(self.place, name)
-            if path == self._held:  # the answer to our rename was lost
+            if path == self._held:  # our rename succeeded, but its reply was lost
                 return 0.0
             if not name.startswith(_HELD):
                 continue
@@ -108,7 +109,7 @@ class FolderLock:
 
     def _claim(self, path: bytes) -> bool:
         try:
-            os.utime(path, follow_symlinks=False)  # before it is ours: nobody may see it held and old
+            os.utime(path, follow_symlinks=False)  # before the rename: a lock just taken must not look stale
             os.rename(path, self._held)
         except FileNotFoundError:
             return False
@@ -121,10 +122,10 @@ class FolderLock:
 
 
 def make_place(root: bytes) -> None:
-    """Make the dotted folder in a workdir, with its lock in it.
+    """Create the ``.clusterddp-live`` folder in a workdir, with its lock in it.
 
     Raises:
-        Refused: a link, or another user's folder, has its name.
+        Refused: its name is taken by a link, a file, or another user's folder.
     """
     place = os.path.join(root, PLACE)
     try:
@@ -152,12 +153,12 @@ def make_place(root: bytes) -> None:
 
 
 def _for_readers(path: str, flags: int) -> int:
-    """The ``opener`` of what others may read who can read the workdir: none of it says more than the files there do."""
+    """Open a file that others can read if they can read the workdir: it reveals no more than the files there do."""
     return os.open(path, flags | os.O_CLOEXEC, 0o644)
 
 
 def folder_id(root: bytes) -> Optional[str]:
-    """The random word of a workdir; None where no sync has been there."""
+    """Return the random id of a workdir; None if no sync has been there."""
     path = os.path.join(root, PLACE, b"id")
     try:
         with open(path, encoding="ascii", errors="replace", opener=without_waiting) as stream:
@@ -167,10 +168,10 @@ def folder_id(root: bytes) -> Optional[str]:
 
 
 def without_waiting(path: Union[str, bytes], flags: int) -> int:
-    """The ``opener`` of a file that others may have put there: no link is followed, and no pipe waited for.
+    """Open, as an ``opener``, a file that others may have put there: follow no link, and do not block on a pipe.
 
     Raises:
-        OSError: it is no file.
+        OSError: it is not a regular file.
     """
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -1,4 +1,4 @@
-"""Hashes of a folder's files, kept for one boot of a host, so that only files that changed are read again."""
+"""Hashes of a folder's files, kept for one boot of a host, so that only changed files are read again."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from .stat_cache import boot_id
 
 
 class KeptHashes:
-    """The hashes of files below ``root``, in a file of the folder ``name`` of the state folder."""
+    """The hashes of files below ``root``, stored in the folder ``name`` of the state folder."""
 
     def __init__(self, state: str, root: bytes, name: str) -> None:
         self._root = root
@@ -20,7 +20,7 @@ class KeptHashes:
         self._looked = time.time_ns()
 
     def disk(self) -> Disk:
-        """The folder as it is."""
+        """Return the folder's current state, with the stored hashes if they are of this boot."""
         try:
             data: Any = read_json(self._path) or {}
             known: Hashes = {str(path): (list(one), list(chunks)) for path, (one, chunks) in data["files"]}
@@ -30,10 +30,10 @@ class KeptHashes:
         return Disk(self._root, known if boot == boot_id() else {}, at)
 
     def keep(self, disk: Disk) -> None:
-        """Write down what ``disk`` has seen, where that can be done."""
+        """Save the hashes that ``disk`` has collected; if that fails, the files are read again the next time."""
         value = {"root": as_text(self._root), "at": self._looked, "boot": boot_id(), "files": list(disk.seen.items())}
         try:
             private_folder(os.path.dirname(self._path))
             write_private(self._path, to_json(value).encode(), durable=False)  # for one boot
-        except (Refused, OSError):  # a disk that is full or read-only: all is read again the next time
+        except (Refused, OSError):  # the disk is full or read-only
             pass

@@ -1,6 +1,6 @@
-"""The process that touches a run's marker (live_runs.py), so that a hanging file server stops it, not the supervisor.
+"""The process that touches a run's marker (live_runs.py): a hanging file server blocks it, and not the supervisor.
 
-There is one a node as long as the run lives, so it imports next to nothing.
+One such process runs on each node as long as the run lives, so it imports next to nothing.
 """
 
 import os
@@ -12,17 +12,20 @@ from typing import List, Optional
 from .lock_owner import is_alive
 
 BEAT = 15.0  # seconds
-_LOOK = 1.0  # seconds between two looks at the supervisor where the kernel cannot tell of its end
+_LOOK = 1.0  # seconds between two checks of the supervisor where there is no pidfd
 
 
 def main(argv: List[str]) -> int:
-    """Beat until the supervisor has ended. ``argv``: the marker, the supervisor's pid, its start in ticks."""
+    """Touch the marker until the supervisor has ended, then remove it.
+
+    ``argv``: the marker's path, the supervisor's pid, its start time in ticks.
+    """
     marker, pid, ticks = os.fsencode(argv[0]), int(argv[1]), int(argv[2])
     end = _end_of(pid)
     while is_alive(pid, ticks):
         try:
             touch(marker)
-        except OSError:  # full, gone, or not to be reached at the moment
+        except OSError:  # the disk is full, the folder is gone, or the server does not answer
             pass
         _wait(end, pid, ticks)
     remove(marker)
@@ -30,7 +33,7 @@ def main(argv: List[str]) -> int:
 
 
 def _end_of(pid: int) -> Optional[int]:
-    """A descriptor that can be read when the process ends; None where Python or the kernel has none."""
+    """Return a descriptor that becomes readable when the process ends; None if Python or the kernel has no pidfds."""
     try:
         return int(os.pidfd_open(pid)) if sys.version_info >= (3, 9) else None
     except (OSError, AttributeError):
@@ -47,7 +50,7 @@ def _wait(end: Optional[int], pid: int, ticks: int) -> None:
 
 
 def touch(path: bytes) -> None:
-    """Make a marker, or its beat. It is empty, and whoever sees the folder may know of the run."""
+    """Create a marker, or renew its heartbeat. It is an empty file that everybody who can list the folder may see."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     try:
         os.utime(handle)
@@ -56,8 +59,8 @@ def touch(path: bytes) -> None:
 
 
 def remove(path: bytes) -> None:
-    """Take a marker away."""
+    """Remove a marker."""
     try:
         os.unlink(path)
-    except OSError:  # gone already, or for another to remove
+    except OSError:  # it is gone already, or another user's
         pass

@@ -1,4 +1,4 @@
-"""The links of ``clusterddp_links`` in a workdir, so that ``./data`` is right on every host wherever its data lies."""
+"""The links of ``clusterddp_links`` in a workdir, so that ``./data`` works on every host wherever its data lies."""
 
 import os
 from typing import Dict, List
@@ -9,10 +9,10 @@ from ..transfer.descriptor_walk import reach
 
 
 def make_links(root: bytes, links: Dict[str, str]) -> List[str]:
-    """Make the links that are not there; a line for the user on each that cannot be, or leads nowhere.
+    """Create the links that are missing; return a line for the user on each that cannot be made or leads nowhere.
 
     Args:
-        root: The workdir; it is there.
+        root: The workdir, which must exist.
         links: Path below it → path on this host, absolute or from ``~/``.
     """
     told = []

@@ -1,8 +1,8 @@
-"""Who holds a lock or a marker in a workdir that several hosts may share: a process, named in a file's name.
+"""The process that owns a lock or a marker in a workdir that several hosts may share, as named in the file's name.
 
-On its own host it is known for sure whether it lives: by the boot, the pid and the process's start. Other hosts cannot
-know, and go by its beat: the file's mtime against that of a file just written there, both by the clock of the folder's
-server; no clock of a host is asked.
+The owner's own host knows for sure whether it lives: by the boot, the pid and the process's start time. Other hosts
+cannot know, and judge by its heartbeat: the file's mtime is compared with that of a file just written there, so that
+both times are by the file server's clock and no host's clock matters.
 """
 
 import os
@@ -28,27 +28,27 @@ class LockOwner(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Optional[LockOwner]":
-        """The owner in a file's name, or None where there is none."""
+        """Return the owner in a file's name, or None if the text names none."""
         parts = text.split("-")
         if len(parts) != 4 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts[2:]):
             return None
         return cls(parts[0], parts[1], int(parts[2]), int(parts[3]))
 
     def lives(self, here: "LockOwner") -> Optional[bool]:
-        """Whether it lives, as far as ``here``, a process of this host, can know: None of another host's."""
+        """Return whether the process lives; None if it is of another host than ``here``, which then cannot know."""
         if self.boot != here.boot:
             return False if self.host == here.host else None
         return is_alive(self.pid, self.ticks)
 
 
 def is_alive(pid: int, ticks: int) -> bool:
-    """Whether the process of that start lives; one that has ended and not been waited for does not."""
+    """Return whether the process with this pid and start time is alive; a zombie is not."""
     process = procfs.read_process(pid)
     return process is not None and process.ticks == ticks
 
 
 def owner_of(state: str, pid: int) -> LockOwner:
-    """A process of this host."""
+    """Return the LockOwner of a process on this host."""
     named = "%s %s" % (os.uname().nodename, _host_id(state))
     return LockOwner(_short(named), _short(procfs.boot_identity()), pid, procfs.start_ticks(pid) or 0)
 
@@ -58,7 +58,7 @@ def _short(text: str) -> str:
 
 
 def _host_id(state: str) -> str:
-    """A random word of this host's state folder, made at the first use; of two makers the first one's stands."""
+    """Return the random id of this host's state folder, created at its first use; the first of two creators wins."""
     path = os.path.join(private_folder(state), _ID)
     try:
         with open(path, encoding="ascii", errors="replace") as stream:
@@ -71,9 +71,9 @@ def _host_id(state: str) -> str:
         with os.fdopen(handle, "wb") as stream:
             stream.write(os.urandom(16).hex().encode())
         os.link(temporary, path)
-    except FileExistsError:  # another process was first: its word is read below
+    except FileExistsError:  # another process was first: its id is read below
         pass
-    except OSError as error:  # a full disk: whose it is, is told by the path
+    except OSError as error:  # such as a full disk: the path shows which one
         raise OSError(error.errno, error.strerror, path) from error
     finally:
         os.unlink(temporary)
@@ -81,7 +81,10 @@ def _host_id(state: str) -> str:
 
 
 def last_beat(path: bytes) -> Optional[float]:
-    """A file's mtime; None where it is gone. Opening it asks the server: a network filesystem's ``stat`` may be old."""
+    """Return a file's mtime, or None if it is gone.
+
+    It is opened for that, which asks the server: on a network filesystem the result of ``stat`` may be old.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""workdirs_beside and remove_workdirs: the folders beside a project's workdir, told and removed.
+"""workdirs_beside and remove_workdirs: list and remove the ``--workdir NAME`` folders beside a project's workdir.
 
-Only folders in which a sync has been, never the workdir itself, and none in which a run is live. A folder is renamed
-before it is removed, so that an interruption leaves none in halves; what it leaves is removed the next time.
+Only folders that a sync has used are meant, never the workdir itself and none in which a run is live. A folder is
+renamed before it is removed, so that an interruption leaves no half-removed workdir; the renamed rest is removed the
+next time.
 """
 
 import os
@@ -17,15 +18,15 @@ from .live_runs import live_runs
 from .stat_cache import forget
 from .workdir import folders_beside, workdir_path
 
-SUPERVISOR_EXIT_LIMIT = 10.0  # seconds that a supervisor has to go after its record
+SUPERVISOR_EXIT_LIMIT = 10.0  # seconds that a supervisor may take to exit after it wrote its exit record
 _REMOVED = b".clusterddp-removed-"
 
 
 def workdirs_beside(request: Request) -> List[Dict[str, Any]]:
-    """The folders beside ``workdir``: ``{path, id, bytes, written, live}`` each.
+    """List the folders beside ``workdir``: ``{path, id, bytes, written, live}`` each.
 
-    ``id`` is the same on all hosts that share the folder; ``written``: the newest file's time in ns, by the folder's
-    own clock; ``live``: the runs that are live there.
+    ``id`` is the same on all hosts that share the folder; ``written``: the newest file's mtime in ns, by the file
+    server's clock; ``live``: the runs that are live there.
     """
     primary, state = workdir_path(request.args["workdir"], request.args["state"]), request.args["state"]
     return [dict(_measured(path), live=_live(state, path)) for path in _ours(primary)]
@@ -35,7 +36,8 @@ def remove_workdirs(request: Request) -> Dict[str, Any]:
     """Remove those of ``paths`` that are beside ``workdir`` and in which no run is live.
 
     Args:
-        request: args ``workdir``, ``paths``, ``stopped`` (runs whose supervisors are about to go: they are waited for).
+        request: args ``workdir``, ``paths``, ``stopped`` (runs whose supervisors are about to exit: they are waited
+            for).
 
     Returns ``{removed: [path], bytes, kept: [[path, why]]}``.
     """
@@ -77,11 +79,10 @@ def _await(state: str, path: bytes, stopped: Set[str]) -> None:
 
 
 def _remove(state: str, path: bytes) -> int:
-    """Remove a folder; the bytes it took.
+    """Remove a folder, and return the bytes that it took on disk.
 
     Raises:
         Refused: a run is live there.
-        OSError: it may not be removed.
     """
     with FolderLock(state, path):
         live = _live(state, path)
@@ -96,7 +97,7 @@ def _remove(state: str, path: bytes) -> int:
 
 
 def _measured(path: bytes) -> Dict[str, Any]:
-    """What a folder takes on disk, and when a file in it was written last; our own are left out."""
+    """Return a folder's id and disk usage, and the newest mtime of its files, without our ``.clusterddp-live``."""
     taken, written = 0, 0
     for base, folders, names in os.walk(path):
         if base == path and PLACE in folders:

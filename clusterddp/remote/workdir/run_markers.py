@@ -1,4 +1,4 @@
-"""A run's marker in its workdir, made at its start: while it lives, no sync changes the code there."""
+"""A run's marker in its workdir, created at its start: while the run lives, no sync changes the code there."""
 
 import os
 import subprocess
@@ -18,25 +18,20 @@ from .sync_record import SyncRecord
 
 
 def protect(spool: Spool, state: str, workdir: str, digest: str) -> None:
-    """Mark the run of ``spool`` as live in its workdir, and check that the code of ``digest`` still stands there.
+    """Mark the run of ``spool`` as live in its workdir, and check that the code there is still that of ``digest``.
 
-    A sync that came in between either saw the marker, and left the workdir alone, or is seen here.
-
-    Args:
-        spool: Its supervisor lives.
-        state: The state folder.
-        workdir: The run's.
-        digest: Of the code; empty where no sync has put it (``--no-sync``).
+    A sync that ran in between either saw the marker and left the workdir alone, or is detected here. ``digest`` is
+    empty if no sync has written the code (``--no-sync``).
 
     Raises:
-        Refused: another sync has put other code there meanwhile.
+        Refused: another sync has changed the code meanwhile, or the workdir was removed.
     """
     root, supervisor = real_folder(on_disk(workdir)), spool.supervisor()
     if supervisor is None:  # it has ended already
         return
     try:
         with FolderLock(state, root):
-            if os.access(root, os.W_OK):  # else nothing there can be changed by us
+            if os.access(root, os.W_OK):  # otherwise no sync of ours can change anything there
                 mark_start(root, spool.run, [one.run for one in live_runs(state, root)])
                 marker = mark(state, root, spool.run, spool.host, supervisor)
                 keep_beating(spool, marker, supervisor)
@@ -47,7 +42,9 @@ def protect(spool: Spool, state: str, workdir: str, digest: str) -> None:
 
 
 def mark(state: str, root: bytes, run: str, host: str, pid: int) -> bytes:
-    """Mark a run as live while the process ``pid`` of this host is; the marker's path. The lock is held by the caller.
+    """Create the marker of a run that is live as long as process ``pid`` of this host; return the marker's path.
+
+    The caller holds the workdir's lock.
 
     Raises:
         OSError: nothing can be written there.
@@ -59,11 +56,11 @@ def mark(state: str, root: bytes, run: str, host: str, pid: int) -> bytes:
 
 
 def keep_beating(spool: Spool, marker: bytes, pid: int) -> None:
-    """Start the process that makes the beat of a marker, and removes it after the end of ``pid``."""
+    """Start the process that renews a marker's heartbeat, and removes the marker after the end of ``pid``."""
     code = spool.path("remote.pyz")
-    subprocess.Popen(  # it stays when we end
+    subprocess.Popen(  # it outlives this process
         [sys.executable, "-I", "-S", code, "beat", os.fsdecode(marker), str(pid), str(procfs.start_ticks(pid) or 0)],
-        env={},  # no mark of a run: it belongs to none, and nobody waits for it
+        env={},  # without a run's mark it does not count among the run's processes
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -1,7 +1,8 @@
-"""The mark of a run's start in its workdir: what is newer was written by it, or while it ran.
+"""The mark of a run's start in its workdir: files that are newer were written by the run, or while it ran.
 
-A file of the workdir's own dotted folder, so that its time and those of the run's files are told by one clock, that of
-the folder's server. It stays after the run, for a month at least, and names the runs that were live there at the start.
+It is a file in the workdir's ``.clusterddp-live`` folder, so that its time and those of the run's files come from one
+clock, the file server's. It stays for at least a month after the run, and lists the runs that were live there at the
+start.
 """
 
 import json
@@ -16,14 +17,17 @@ _KEPT = 30 * 86400 * 10**9  # ns
 
 
 class RunBegin(NamedTuple):
-    """When a run began in a folder, by the folder's clock in ns, and the runs that wrote there then or since."""
+    """When a run began in a folder, by the folder's clock in ns, and the other runs that wrote there then or since."""
 
     time_ns: int
     others: List[str]
 
 
 def mark_start(root: bytes, run: str, live: Iterable[str]) -> None:
-    """Mark the start of a run in the workdir ``root``, once; its lock is held by the caller."""
+    """Create the start mark of a run in the workdir ``root``, unless it exists; the caller holds the workdir's lock.
+
+    Marks older than a month are removed, if their runs are not live.
+    """
     path = os.path.join(root, PLACE, _START + os.fsencode(run))
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -38,7 +42,7 @@ def mark_start(root: bytes, run: str, live: Iterable[str]) -> None:
 
 
 def start_of(root: bytes, run: str) -> Optional[RunBegin]:
-    """The start of a run in a workdir; None where there is no mark of it."""
+    """Return the start of a run in a workdir; None if there is no mark of it."""
     marks = dict(_marks(root))
     if run not in marks:
         return None

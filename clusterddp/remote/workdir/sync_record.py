@@ -1,4 +1,4 @@
-"""The sync record of a workdir: which files syncs have put there, for all hosts that share the folder.
+"""The sync record of a workdir: which files syncs have written there, for all hosts that share the folder.
 
 It lies in the workdir's own dotted folder (folder_lock.py): ``synced.json`` says by digest which manifests' files are
 ours, ``manifest.<digest>`` is each of them, in the bytes that were sent. So a manifest is written once, before any
@@ -30,11 +30,10 @@ _MOST = 1 << 22  # entries; a sync has 20,000 files at most unless more are aske
 
 
 class SyncRecord:
-    """What syncs have put into one folder.
+    """What syncs have written into one folder.
 
     Attributes:
-        root: The folder.
-        digest: Of the code there, as it was proved; empty where a sync was cut, or none was there.
+        digest: Of the code there, as it was proved; empty if a sync was interrupted, or none has been there.
     """
 
     def __init__(self, state: str, root: bytes) -> None:
@@ -75,19 +74,19 @@ class SyncRecord:
 
     @property
     def whole(self) -> bool:
-        """Whether one manifest says all that syncs have put: none was cut."""
+        """Whether one manifest lists all that syncs have written, as no sync was interrupted."""
         return self._manifests == [self.digest]
 
     @property
     def memory(self) -> Optional[StatCache]:
-        """What this host remembers of the folder's files."""
+        """What this host remembers of the folder's files; None for nothing."""
         if not self._remembered:
             self._memory, self._remembered = read_memory(self._state, self.root), True
         return self._memory
 
     @property
     def entries(self) -> List[Entry]:
-        """What syncs have put there; of an interrupted one old and new."""
+        """The entries that syncs have written; after an interrupted one, both the old and the new."""
         if self._entries is None:
             found: List[Entry] = []
             for one in self._manifests:
@@ -110,13 +109,16 @@ class SyncRecord:
         return data if digest_of(data) == digest else b""
 
     def disk(self) -> Disk:
-        """The folder as it is; hashes are reused within one boot only: a power cut can undo what stats promise."""
+        """Return the folder's current state, with the file hashes that this host remembers.
+
+        Hashes are reused within one boot only: a power loss can undo what stats promise.
+        """
         return Disk(self.root, self.memory.hashes(), self.memory.at) if self.memory else Disk(self.root)
 
     def look(self, hold: Callable[[], None] = lambda: None) -> Optional[VerifiedFiles]:
-        """How the folder differs from the manifest of ``digest``; None where that manifest is not there.
+        """Return how the folder differs from the manifest of ``digest``; None if that manifest is not there.
 
-        Only files that are not as this host remembers them are read.
+        Only files whose stats are not as this host remembers them are read.
         """
         looked = time.time_ns()
         same = self.memory is not None and self.memory.digest == self.digest
@@ -133,12 +135,12 @@ class SyncRecord:
         return proof
 
     def unchanged_entries(self) -> List[Entry]:
-        """The entries that nobody changed since they were put."""
+        """Return the entries that nobody has changed since a sync wrote them."""
         put = set(self.entries)
         return [entry for entry in self.present_entries(self.disk()) if entry in put]
 
     def present_entries(self, disk: Disk) -> List[Entry]:
-        """The entries now on ``disk`` at the paths that syncs have put."""
+        """Return the entries now on ``disk`` at the paths that syncs have written."""
         paths = dict.fromkeys(entry.path for entry in self.entries)
         return [entry for entry in map(disk.entry, paths) if entry]
 
@@ -149,10 +151,10 @@ class SyncRecord:
         self._former = {}
         self._manifests = [*(one for one in self._manifests if one != digest), digest]
         self.digest, self._entries = "", None
-        self.save(durable=False)  # a disk takes its time; after a power cut more is kept aside, and nothing is lost
+        self.save(durable=False)  # fsync is slow; after a power loss more files are kept aside, and none is lost
 
     def complete(self, digest: str, known: "KnownFiles", proof: VerifiedFiles, looked: int) -> None:
-        """Record a proved folder: it holds the manifest of ``digest``, and nothing of another one."""
+        """Record that the folder is proved to hold the manifest of ``digest``, and nothing of another one."""
         handle = os.open(self._path(MANIFEST + on_disk(digest)), os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -166,7 +168,7 @@ class SyncRecord:
         self.remember(known, proof, looked)
 
     def save(self, *, durable: bool = True) -> None:
-        """Write the record."""
+        """Write the record to disk."""
         value = {
             "format": _FORMAT,
             "digest": self.digest,
@@ -181,7 +183,7 @@ class SyncRecord:
                 pass
 
     def remember(self, known: "KnownFiles", proof: VerifiedFiles, looked: int) -> None:
-        """Remember the files as they were proved, from ``looked`` (ns) on."""
+        """Save the files' stats as proved by a look that began at ``looked`` (ns)."""
         lists = {**known.lists, **proof.lists}
         self._memory = StatCache(self.digest, looked, known.paths, proof.stats, lists, known.manifest)
         write_memory(self._state, self.root, self._memory)
@@ -205,9 +207,9 @@ def _read(path: bytes) -> Dict[str, Any]:
 
 
 def changed_files(state: str, workdir: str) -> List[str]:
-    """The paths in a workdir that were changed since the last sync; no lock is taken, nothing is written.
+    """Return the paths in a workdir that were changed since the last sync; no lock is taken, nothing is written.
 
-    Empty where no sync has put any, and after one that was cut: the next one mends that.
+    Empty if no sync has written any, and after an interrupted one, which the next sync repairs.
     """
     record = SyncRecord(state, os.path.realpath(on_disk(workdir)))
     if not record.digest:

@@ -1,7 +1,7 @@
-"""Proving that a folder holds the files of a manifest: stats where they are as remembered, else the bytes.
+"""Prove that a folder holds the files of a manifest: by stats where they are as remembered, else by content.
 
-Each file is looked at once, and so is each folder above one. What was remembered holds while size, times and inode are
-the same: no program can write a file and leave its ctime as it was.
+Each file is checked once, and so is each folder above one. What was remembered holds while size, times and inode are
+the same: no program can write to a file and leave its ctime as it was.
 """
 
 import os
@@ -14,14 +14,14 @@ from ..shared.wire.chunks import content_of
 from ..shared.workdir.manifest import LINK, RACY, Disk, Entry, checked_entry, folders_above, stats_of
 from .stat_cache import packed
 
-_OFTEN = 256  # files between two beats of the lock
+_OFTEN = 256  # files between two heartbeats of the lock
 
 
 class VerifiedFiles(NamedTuple):
-    """What was found: the packed stats of each line, empty where it is not as the manifest says.
+    """The result: the packed stats for each line of the manifest, empty where the file is not as the line says.
 
-    ``differs``: number of a line → what stands at its path. ``read``: files whose bytes were read; ``lists``: the
-    chunks of each content of them that has several.
+    ``differs``: number of a line → what is at its path. ``read``: how many files were read; ``lists``: the chunks of
+    each of their contents that has several.
     """
 
     stats: List[bytes]
@@ -38,16 +38,16 @@ def prove(
     known_at: int,
     hold: Callable[[], None] = lambda: None,
 ) -> VerifiedFiles:
-    """Look at each file of a manifest in the folder ``root``.
+    """Check each file of a manifest in the folder ``root``.
 
     Args:
-        root: The folder.
-        lines: Gives the manifest's, each a file or link; asked for only if a file has to be read.
+        root: The folder; if it is missing, every file differs.
+        lines: Returns the manifest's lines, each a file or link; called only if a file has to be read.
         paths: Of each line, as on disk.
-        known: Their packed stats when they were known to be as the line says; empty where that is not known. A ctime
-            of 0 stands for any.
-        known_at: When that was known, in ns; what changed shortly before is read again.
-        hold: Called now and then.
+        known: Their packed stats when they were known to be as the line says; empty where that is not known. A ctime of
+            0 matches any.
+        known_at: When that was known, in ns; files changed shortly before are read again.
+        hold: Called from time to time; raises if the folder's lock was lost.
     """
     try:
         handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -65,7 +65,7 @@ def prove(
 
 
 def _all_real(handle: int, paths: Sequence[bytes]) -> bool:
-    """Whether all folders above the paths are folders and no links."""
+    """Return whether all folders above the paths are folders and not links."""
     try:
         modes = [os.stat(path, dir_fd=handle, follow_symlinks=False).st_mode for path in folders_above(paths)]
     except (FileNotFoundError, NotADirectoryError):
@@ -76,7 +76,7 @@ def _all_real(handle: int, paths: Sequence[bytes]) -> bool:
 def _by_stats(
     handle: int, paths: Sequence[bytes], known: Sequence[bytes], sure: int, hold: Callable[[], None]
 ) -> "tuple[List[bytes], List[int]]":
-    """The stats of each path, and the numbers of those that are not as known, or changed after ``sure``."""
+    """Return the stats of each path, and the numbers of those that are not as known or changed after ``sure``."""
     lstat, pack = os.lstat, packed
     found: List[bytes] = []
     doubtful: List[int] = []
@@ -100,7 +100,7 @@ def _by_stats(
 
 
 def _without_ctime(stats: bytes) -> bytes:
-    """What is known of a file that was renamed to its place since."""
+    """Return the stats with ctime 0, as they are known of a file that was renamed to its path since."""
     return stats[:16] + bytes(8) + stats[24:]
 
 
@@ -111,7 +111,7 @@ def _by_bytes(
     doubtful: Sequence[int],
     hold: Callable[[], None],
 ) -> VerifiedFiles:
-    """Read what is in doubt."""
+    """Read the files in doubt, and return the result for all."""
     differs: Dict[int, Optional[Entry]] = {}
     disk = Disk(root)
     there = lines() if doubtful else ()

@@ -1,8 +1,8 @@
-"""Messages that failed jobs print, known by their words: the cause in plain words, and what to do about it.
+"""Recognise messages that failed jobs print, and give their cause in plain words and a remedy.
 
-To add one: a row in runs/known_messages/jobs.py or runs/known_messages/machines.py (the first that fits is taken,
-runs/known_messages/jobs.py's before, so the special stand above the general), what it really prints in
-tests/data/known/NAME.txt, a line in docs/known-messages.md. Tests hold the three together.
+To add one: a row in runs/known_messages/jobs.py or runs/known_messages/machines.py, a real sample of the message in
+tests/data/known/NAME.txt, and a line in docs/known-messages.md. The first matching row wins, those of jobs.py before
+those of machines.py, so put special rows above general ones. Tests keep the three in step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COMPILED = tuple((row, re.compile(row.pattern)) for row in TABLE)
 
 
 def find(*texts: str) -> KnownMessage | None:
-    """The row of the first of these texts that a row knows; None if none does."""
+    """Return the row that matches the first of these texts that any row matches; None if there is none."""
     for text in texts:
         for row, pattern in _COMPILED:
             if pattern.search(text):

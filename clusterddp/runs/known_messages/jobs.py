@@ -1,4 +1,4 @@
-"""What jobs say: network, rendezvous, collectives, and software that does not fit. Data only."""
+"""Messages of jobs: network, rendezvous, collectives, and incompatible software. Data only."""
 
 from __future__ import annotations
 

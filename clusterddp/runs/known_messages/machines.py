@@ -1,4 +1,4 @@
-"""What hosts and GPUs say: memory, drivers, hardware, disks, limits. Data only."""
+"""Messages of hosts and GPUs: memory, drivers, hardware, disks, limits. Data only."""
 
 from __future__ import annotations
 

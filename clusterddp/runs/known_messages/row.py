@@ -1,4 +1,4 @@
-"""One known message."""
+"""The record type of one known message."""
 
 from __future__ import annotations
 

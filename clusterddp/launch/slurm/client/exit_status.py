@@ -1,4 +1,4 @@
-"""How a run ended by its job's exit status alone: its script could tell in no other way, or nobody heard it. Pure."""
+"""Derive how a run ended from its job's exit status, if neither its nodes nor its script could report it. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Short jobs that hold nodes and do nothing: each node is reached by one more step of its job. Cancelled in the end.
+"""Hold nodes by short jobs that do nothing: each node is reached through a further step, and the jobs are cancelled.
 
-Should nobody be left to cancel one, its script or its time limit ends it.
+If no process is left to cancel a job, its script or its time limit ends it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def held_nodes(
     script: str,
     patience: float,
 ) -> Iterator[list[Held]]:
-    """Jobs while the block runs, each as it was ``asked`` for, by options of sbatch.
+    """Keep jobs while the block runs, one for each set of sbatch options in ``asked``.
 
     Args:
         login: Where they are submitted.
@@ -83,7 +83,7 @@ def held_nodes(
 
 
 def _begun(login: LoginHost, given: Sequence[Held], progress: Callable[[str], None], patience: float) -> list[Held]:
-    """The jobs as soon as each has its nodes, or it is known why one has none."""
+    """Wait until each job has its nodes, or is known never to get them."""
     deadline, submitted = time.monotonic() + patience, [one for one in given if one.job]
     reasons: dict[str, str] = {}
     found: dict[str, Held] = {}
@@ -104,7 +104,7 @@ def _begun(login: LoginHost, given: Sequence[Held], progress: Callable[[str], No
 def _looked_at(
     login: LoginHost, number: str, job: QueuedJob | None, reasons: dict[str, str], *, late: bool
 ) -> Held | None:
-    """A job that has its nodes, or never will; None while it waits."""
+    """Return a job that has its nodes, or never will; None while it waits."""
     if job is None or meaning(job.state).over:
         return Held(refused=(f"its job {number} is {job.state if job else 'gone'}", ""))
     if job.state == "RUNNING" and job.nodes:

@@ -1,7 +1,7 @@
-"""Whether a job that waits would wait for ever, as it was submitted: by Slurm's reason, and by the limits behind it.
+"""Decide whether a waiting job would wait forever as submitted, from Slurm's reason and the limits behind it.
 
-Some reasons say so by themselves. Others name a limit for all jobs of an account or a QOS together: they pass when
-other jobs end, but not where this job alone asks for more than the limit is.
+Some reasons alone settle it. Others name a limit for all jobs of an account or a QOS together: they pass when other
+jobs end, unless this job alone asks for more than the limit.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Shared:
 
 
 def is_hopeless(reason: str) -> bool:
-    """Whether a job that waits for such a reason never starts, whatever others do."""
+    """Whether a job that waits for this reason never starts, whatever other jobs do."""
     return reason in NEVER or bool(_OF_ONE_JOB.fullmatch(reason) or _NOT_PERMITTED.search(reason))
 
 
 def told_reason(reason: str) -> str:
-    """A reason as a line about a job that waits tells it."""
+    """Return the reason as shown in a message about a waiting job."""
     return f"{reason}: it never starts as it was submitted" if is_hopeless(reason) else reason
 
 
@@ -94,7 +94,7 @@ def minutes(text: str) -> int | None:
 
 
 def beyond(limit: Shared, row: Mapping[str, str], job: Mapping[str, str]) -> str:
-    """What a job alone asks for beyond a limit: in a few words; empty where it does not.
+    """Return in a few words what a job alone asks for beyond a limit; empty if it does not.
 
     Args:
         limit: The limit.
@@ -117,7 +117,7 @@ def _number(value: int, name: str) -> str:
 
 
 def why_never(login: LoginHost, job: QueuedJob) -> str:
-    """Why a job that waits would never start, as it was submitted; empty where it may.
+    """Return why a waiting job would never start as submitted; empty if it may.
 
     Raises:
         HelperError: Slurm does not answer.

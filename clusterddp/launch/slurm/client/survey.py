@@ -1,4 +1,4 @@
-"""What Slurm tells of itself on a login host, as the doctor's checks judge it."""
+"""Ask Slurm on a login host for what the doctor's checks judge."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Our own code as an archive, with its byte code."""
+"""Our own code packed into an archive together with its byte code."""

@@ -1,7 +1,7 @@
 """Byte code for this Python's version: without docstrings, assertions, annotations, and without ``typing``.
 
-Importing ``typing`` alone takes a third as long as starting Python, and every process of ours on a host would pay it.
-What types say is dropped here, in the syntax tree: annotations, names that stand for types, and the imports only they
+Importing ``typing`` alone takes a third as long as starting Python, and each of our processes on a host would pay it.
+Type information is removed from the syntax tree: annotations, names that stand for types, and the imports only they
 need; ``typing.NamedTuple`` becomes ``collections.namedtuple``, which it is made of. Sources stay as they are.
 """
 
@@ -16,18 +16,18 @@ _UNCHECKED = 1  # a .pyc file's flags (PEP 552): a digest in place of a time, an
 
 
 def pyc(source: bytes, name: str) -> bytes:
-    """The ``.pyc`` file of a module; ``name`` is told in tracebacks."""
+    """Compile a module to the bytes of its ``.pyc`` file; tracebacks show ``name``."""
     return importlib.util.MAGIC_NUMBER + struct.pack("<I8s", _UNCHECKED, b"") + marshal.dumps(compiled(source, name))
 
 
 def compiled(source: bytes, name: str) -> CodeType:
-    """A module's code."""
+    """Compile a module's source, without types, to a code object."""
     module = without_types(ast.parse(source, name))
     return compile(module, name, "exec", dont_inherit=True, optimize=2)
 
 
 def without_types(module: ast.Module) -> ast.Module:
-    """The module without what only a type checker reads; it does the same."""
+    """Remove what only a type checker reads from a module; its behaviour stays the same."""
     typing = {alias.asname or alias.name for node in _typing_imports(module) for alias in node.names}
     for node in module.body:
         if isinstance(node, ast.Assign) and _made_by(node.value, typing):
@@ -52,7 +52,7 @@ def _typing_imports(module: ast.Module) -> List[ast.ImportFrom]:
 
 
 def _made_by(value: ast.expr, names: Set[str]) -> bool:
-    """Whether it is ``Dict[str, Any]`` or ``TypeVar("T")``, by names of typing."""
+    """Whether an expression, like ``Dict[str, Any]`` or ``TypeVar("T")``, is made by a name from ``typing``."""
     maker = value.value if isinstance(value, ast.Subscript) else value.func if isinstance(value, ast.Call) else None
     return isinstance(maker, ast.Name) and maker.id in names
 
@@ -88,7 +88,7 @@ class _Untyped(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def _is_typing(self, base: ast.expr) -> bool:
-        """Whether it is ``Protocol`` or ``Generic[T]``."""
+        """Whether a base class comes from ``typing``, such as ``Protocol`` or ``Generic[T]``."""
         name = base.value if isinstance(base, ast.Subscript) else base
         return isinstance(name, ast.Name) and name.id in self.typing
 

@@ -1,4 +1,4 @@
-"""The zipapp as an archive: sources, byte code beside them, and an index of that.
+"""Build the zipapp: sources, their byte code, and an index of the byte code.
 
 Byte code is stored as it is: what is sent is compressed as one, and a host decompresses nothing for each import. The
 operator makes it for its own Python; a host with another one makes it again from the sources (helper/own_code.py), and
@@ -18,7 +18,7 @@ _LOCAL_HEADER = 30  # bytes before a member's name
 
 
 def archive(members: Mapping[str, bytes]) -> bytes:
-    """The archive of files by name."""
+    """Pack files, given by name, into a zip archive."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as made:
         _write(made, members)
@@ -26,7 +26,7 @@ def archive(members: Mapping[str, bytes]) -> bytes:
 
 
 def indexed(members: Mapping[str, bytes], package: str) -> Tuple[bytes, Tuple[int, int, bytes]]:
-    """The archive with byte code for ``package``; and offset, size and sha256 of its index."""
+    """Pack files with byte code for ``package``; return the archive, and its index's offset, size and sha256."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as made:
         spot = _write_indexed(made, buffer, members, package)
@@ -34,10 +34,10 @@ def indexed(members: Mapping[str, bytes], package: str) -> Tuple[bytes, Tuple[in
 
 
 def indexed_again(zipapp: bytes) -> bytes:
-    """A zipapp with byte code for this Python in place of another's, and a trailer that tells of it.
+    """Repack a zipapp with byte code for this Python version and a trailer that locates the index.
 
     Raises:
-        ValueError, SyntaxError, StopIteration, zipfile.BadZipFile: it is none of ours.
+        ValueError, SyntaxError, StopIteration, zipfile.BadZipFile: the file is no zipapp of ours.
     """
     with zipfile.ZipFile(io.BytesIO(zipapp)) as given:
         members = {name: given.read(name) for name in given.namelist() if not name.endswith(".pyc")}
@@ -51,14 +51,14 @@ def indexed_again(zipapp: bytes) -> bytes:
 
 
 def is_whole(zipapp: bytes) -> bool:
-    """Whether a zipapp of ``indexed_again`` is as it was made."""
+    """Whether the content of a zipapp made by ``indexed_again`` matches the digest at its end."""
     return hashlib.sha256(zipapp[:-TRAILER]).digest() == zipapp[-32:]
 
 
 def _write_indexed(
     made: zipfile.ZipFile, buffer: io.BytesIO, members: Mapping[str, bytes], package: str
 ) -> Tuple[int, int, bytes]:
-    from .byte_code import compiled, pyc  # who only reads compiles nothing
+    from .byte_code import compiled, pyc  # a process that only reads archives compiles nothing
 
     sources = {name: data for name, data in members.items() if name.startswith(package + "/") and name.endswith(".py")}
     made_code = {name + "c": pyc(data, name) for name, data in sources.items()}
@@ -81,10 +81,10 @@ def _write_indexed(
 
 def _write(made: zipfile.ZipFile, members: Mapping[str, bytes], how: int = zipfile.ZIP_DEFLATED) -> None:
     for name, data in members.items():
-        made.writestr(zipfile.ZipInfo(name), data, how)  # a fixed date: the digest tells the sources, not the build
+        made.writestr(zipfile.ZipInfo(name), data, how)  # a fixed date: the digest depends on sources alone
 
 
 def _module(name: str) -> str:
-    """The module of a ``.pyc`` file."""
+    """The module name that belongs to a ``.pyc`` file's name."""
     folder, _, stem = name[: -len(".pyc")].rpartition("/")
     return (folder if stem == "__init__" else folder + "/" + stem).replace("/", ".")

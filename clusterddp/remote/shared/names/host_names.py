@@ -1,4 +1,4 @@
-"""Host names in order, and folded into the ranges that an inventory spells: ``gpu[00:31]``. Pure."""
+"""Sort host names, and fold them into ranges in the inventory's notation: ``gpu[00:31]``. Pure."""
 
 import re
 from typing import Iterable, List, Sequence, Union
@@ -7,17 +7,17 @@ _NUMBERED = re.compile(r"(.*?)(\d{1,9})(\D*)")
 
 
 def in_order(names: Iterable[str]) -> List[str]:
-    """The names as people count: ``gpu9`` before ``gpu10``."""
+    """Sort names by their numbers: ``gpu9`` before ``gpu10``."""
     return sorted(names, key=_pieces)
 
 
 def folded_names(names: Sequence[str], separator: str = ", ") -> str:
-    """The names in order, consecutive ones folded: ``gpu[00:31]``, which ``--limit`` takes; mere numbers ``0-7``."""
+    """Sort names and fold consecutive ones: ``gpu[00:31]``, which ``--limit`` accepts; bare numbers become ``0-7``."""
     return separator.join(folded_words(names))
 
 
 def folded_words(names: Sequence[str]) -> List[str]:
-    """The same, a word for each range and each name outside of one."""
+    """Like ``folded_names``, as a list with one item per range and per name outside of a range."""
     runs: List[List[str]] = []
     for name in names:
         if runs and _follows(runs[-1][-1], name):

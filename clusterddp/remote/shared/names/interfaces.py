@@ -1,7 +1,7 @@
-"""This host's network interfaces and addresses, asked of the kernel itself.
+"""List this host's network interfaces and addresses, read from the kernel over netlink.
 
 One netlink socket answers for links and addresses: no ``ip`` binary is needed, and /sys (which may show another
-network namespace's interfaces) is only asked for a speed that the driver does not tell otherwise.
+network namespace's interfaces) is only read for a speed that the driver does not report otherwise.
 """
 
 import array
@@ -18,7 +18,7 @@ _DONE, _ERROR = 3, 2
 _IFLA_IFNAME, _IFLA_MTU, _IFLA_OPERSTATE = 3, 4, 16
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _SCOPE_GLOBAL = 0
-# Temporary, DAD failed, deprecated, tentative: such an IPv6 address is gone tomorrow or not there yet.
+# Temporary, DAD failed, deprecated, tentative: such an IPv6 address may soon disappear or is not usable yet.
 _IFA_UNSTEADY = 0x01 | 0x08 | 0x20 | 0x40
 _IFF_UP = 0x1
 _OPER_UNKNOWN, _OPER_UP = 0, 6
@@ -27,9 +27,9 @@ _SPEED_UNKNOWN = (0, 0xFFFF, 0xFFFFFFFF)
 
 
 def addresses() -> List[Dict[str, Any]]:
-    """Every steady IPv4 and global IPv6 address: ``{interface, address, family, prefix, speed_mbit, up, mtu}``.
+    """List all IPv4 and stable global IPv6 addresses: ``{interface, address, family, prefix, speed_mbit, up, mtu}``.
 
-    ``family`` is 4 or 6, ``prefix`` the network's length in bits, ``speed_mbit`` null where nobody knows.
+    ``family`` is 4 or 6, ``prefix`` the network's length in bits, ``speed_mbit`` null where it is unknown.
 
     Raises:
         OSError: the kernel does not answer.
@@ -49,13 +49,13 @@ def addresses() -> List[Dict[str, Any]]:
 
 
 def ssh_address(env: Dict[str, str]) -> Optional[str]:
-    """The address of this host to which the operator's SSH connection came, or None."""
+    """The address of this host at which the operator's SSH connection arrived, or None."""
     fields = env.get("SSH_CONNECTION", "").split()
     return fields[2].partition("%")[0] if len(fields) == 4 else None
 
 
 def ephemeral_range() -> List[int]:
-    """The first and last port the kernel hands out by itself."""
+    """The first and last port of the kernel's ephemeral range."""
     try:
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
             first, last = file.read().split()
@@ -71,7 +71,7 @@ def _wanted(family: int, flags: int, scope: int) -> bool:
 
 
 def _links() -> Dict[int, Dict[str, Any]]:
-    """Interfaces by index."""
+    """Map the kernel's interface indices to name, MTU, state and speed."""
     links = {}
     for body in _dump(_GETLINK, struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)):
         _, _, index, flags, _ = struct.unpack_from("=BxHiII", body)
@@ -88,7 +88,7 @@ def _links() -> Dict[int, Dict[str, Any]]:
 
 
 def _dump(kind: int, body: bytes) -> Iterator[bytes]:
-    """The bodies of the messages that answer one netlink dump."""
+    """Send one netlink dump request and yield the bodies of the replies."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as netlink:
         netlink.settimeout(5)
         netlink.bind((0, 0))
@@ -125,7 +125,7 @@ def _aligned(size: int) -> int:
 
 
 def _speed(name: str, index: int) -> Optional[int]:
-    """Mbit/s as the driver tells: by ethtool's call, else by /sys if that shows the same interface."""
+    """The speed in Mbit/s: from ethtool's ioctl, else from /sys if that shows the same interface."""
     speed = _ethtool_speed(name)
     if speed is None:
         folder = "/sys/class/net/%s/" % name

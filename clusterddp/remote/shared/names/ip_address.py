@@ -1,4 +1,4 @@
-"""IP addresses that another machine has sent."""
+"""Check IP addresses that another machine has sent."""
 
 import socket
 

@@ -1,1 +1,1 @@
-"""What describes a run: plan, node environment, records, events, log frames."""
+"""Data that describes a run: plan, node environment, records, events, log frames."""

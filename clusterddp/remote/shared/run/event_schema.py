@@ -1,7 +1,8 @@
-"""The events of a node (``events.jsonl``): which there are, and what each one says. Both sides read them by this.
+"""The schema of a node's events (``events.jsonl``): which kinds there are and the fields of each.
 
-An event is a JSON object with ``event`` and ``time`` (ns, the host's clock) and the fields of its kind below; what
-has a wrong field is no event, for a full disk tears records. Other kinds and fields are a newer version's, and stay.
+Both sides read events with it. An event is a JSON object with ``event`` and ``time`` (ns, the host's clock) and the
+fields of its kind below. An object with a wrong field is no event, since a full disk can truncate records. Unknown
+kinds and fields come from a newer version and are kept.
 """
 
 from typing import Any, Dict, Mapping, Optional
@@ -34,7 +35,7 @@ _WORKER: Mapping[str, Reader[Any]] = {
     "start": Fields.number,  # of the workers, within the attempt
     "local_rank": Fields.number,
     "pid": Fields.number,
-    "agent_bytes": Fields.number,  # so much the agent had written then
+    "agent_bytes": Fields.number,  # bytes of output that the agent had written by then
 }
 EVENTS: Mapping[str, Mapping[str, Reader[Any]]] = {
     "worker_started": dict(
@@ -50,7 +51,7 @@ EVENTS: Mapping[str, Mapping[str, Reader[Any]]] = {
         exit_code=Fields.number,
         signal=Fields.number,
         told=_told,  # the signals that told it to end: [number, ns]
-        oom_kills=Fields.number,  # by the kernel, in its memory group meanwhile
+        oom_kills=Fields.number,  # OOM kills in its memory cgroup while it ran
         orphan=Fields.flag,  # its parent, a process of ours, was killed first
     ),
     "agent_started": {"pid": Fields.number},
@@ -74,10 +75,10 @@ EVENTS: Mapping[str, Mapping[str, Reader[Any]]] = {
 
 
 def read_event(data: Any) -> Event:
-    """An event from its JSON object.
+    """Check an event's JSON object and return it.
 
     Raises:
-        DamagedError: it is none, or a field of its kind is missing or wrong.
+        DamagedError: it is no event, or a field of its kind is missing or wrong.
     """
     fields = Fields(data, "event.", most=MOST)
     readers = EVENTS.get(fields.text("event"), {})
@@ -90,7 +91,7 @@ def read_event(data: Any) -> Event:
 
 
 def maybe_event(data: Any) -> Optional[Event]:
-    """An event, or None where it is damaged."""
+    """Like ``read_event``, but None for a damaged event."""
     try:
         return read_event(data)
     except DamagedError:

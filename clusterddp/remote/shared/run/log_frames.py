@@ -1,4 +1,4 @@
-"""Frames of the operation ``tail``: what their headers hold, checked. Who sends them: remote/logs/tail.py.
+"""Check the headers of frames from the operation ``tail``; remote/logs/tail.py sends them.
 
     hello      hello: true, run, attempt, clock_error_ns      the first
     lines      file, start, local_rank, rank, stream, offset, next; time, open, dropped; beside, pieces
@@ -28,10 +28,10 @@ MOST_PIECES = 400  # of a frame; their sizes fit into its header
 
 
 def read_hello(frame: Frame, run: str, attempt: int) -> Frame:
-    """The first frame of the logs of one attempt of a run.
+    """Check the first frame of the logs of one attempt of a run.
 
     Raises:
-        ValueError: it is none, or of another.
+        ValueError: it is no such frame, or it belongs to another run or attempt.
     """
     fields = Fields(frame.header)
     if not fields.flag("hello"):
@@ -44,7 +44,7 @@ def read_hello(frame: Frame, run: str, attempt: int) -> Frame:
 
 
 def read_lines(frame: Frame) -> Frame:
-    """A later frame: the same body, and a header that holds nothing but what was checked.
+    """Check a later frame and return it with a header of checked fields only.
 
     Raises:
         ValueError: it is none.
@@ -118,7 +118,7 @@ def offsets_after(frame: Frame) -> Dict[str, int]:
 
 
 def read_offsets(fields: Fields) -> Dict[str, int]:
-    """``offsets``: how far each file was read."""
+    """Read ``offsets``: how far each file has been read."""
     found = fields.mapping("offsets", lambda inner, name: inner.number(name, _MOST_OFFSET))
     for name in found:
         if name != AGENT_LOG and not _FILE.fullmatch(name):

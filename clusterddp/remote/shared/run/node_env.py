@@ -1,4 +1,4 @@
-"""A node's environment for torchrun, from the run's policy and the node's facts: pure, the standard library alone.
+"""Build a node's environment for torchrun from the run's policy and the node's facts. Pure.
 
 The operator calls it for SSH; a Slurm node calls the same function for itself. torchrun reads its own options
 from ``PET_*``, so the argv stays identical on every host and everything particular stands here.
@@ -18,14 +18,14 @@ STALE = {
 STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "CLUSTERDDP_")
 
 GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped, by default
-STATIC = "static"  # a rendezvous backend: rank 0's agent has the store, ranks are told, nobody starts again
+STATIC = "static"  # a rendezvous backend: rank 0's agent has the store, ranks are given, there are no restarts
 JOIN_TIMEOUT = 300  # seconds an agent waits for the other nodes
 READ_TIMEOUT = 60  # seconds an agent waits for the store to answer
-# c10d alone: our own rendezvous has its own ways.
-LAST_CALL = 3  # seconds an elastic start waits for more than MIN nodes; c10d's own are 30
-BEAT, BEATS = 2, 3  # seconds between two signs of life; how many may be missed
+# For c10d only; our own rendezvous does not use them.
+LAST_CALL = 3  # seconds an elastic start waits for more than MIN nodes; c10d's default is 30
+BEAT, BEATS = 2, 3  # seconds between two heartbeats; how many may be missed
 TIGHT_KEEP_ALIVE = BEAT * BEATS
-KEEP_ALIVE = 15  # what c10d has by itself
+KEEP_ALIVE = 15  # c10d's default
 
 
 THREADS = "OMP_NUM_THREADS"
@@ -33,13 +33,13 @@ PROBED = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", THREAD
 
 
 def without_other_launchers(environment: Mapping[str, str]) -> Dict[str, str]:
-    """The environment without what another launcher or torchrun has left in it."""
+    """Remove the variables that another launcher or torchrun has left in an environment."""
     return {n: value for n, value in environment.items() if n not in STALE and not n.startswith(STALE_PREFIXES)}
 
 
 @record
 class Policy(NamedTuple):
-    """What the environments of all nodes of a run have in common."""
+    """The settings that the environments of all nodes of a run share."""
 
     run: str = field(Fields.text)
     env: Mapping[str, str] = field(by_key(Fields.text))  # the user's, for all hosts
@@ -47,15 +47,15 @@ class Policy(NamedTuple):
     # seconds between SIGTERM and SIGKILL when torchrun ends its workers
     grace: float = field(Fields.real, default=GRACE)
     elastic: bool = field(Fields.flag, default=False)
-    # the hosts' clocks agree so well that a dead one may be told from a live one sooner
+    # the hosts' clocks agree so well that a shorter heartbeat timeout is safe
     tight: bool = field(Fields.flag, default=False)
     more: Mapping[str, Any] = {}
 
 
 class Node(NamedTuple):
-    """One host's part in a run, by what was found out about it.
+    """One host's part in a run, as its facts and the inventory determine it.
 
-    ``address`` and ``interface`` are of the data plane; ``devices`` is CUDA_VISIBLE_DEVICES or None for all.
+    ``address`` and ``interface`` belong to the data plane; ``devices`` is CUDA_VISIBLE_DEVICES or None for all.
     ``threads`` is OMP_NUM_THREADS of each worker; None leaves it to torchrun, which takes 1 where it has several.
     """
 
@@ -82,7 +82,7 @@ class Node(NamedTuple):
 
 
 def node_environment(policy: Policy, node: Node) -> Dict[str, str]:
-    """The variables of one node, by name; what the user set wins over all but what makes the run ours."""
+    """Build one node's variables; the user's own override all except those that we need to control the run."""
     values = {"PYTHONUNBUFFERED": "1"}
     if node.interface:
         # Exact match: without "=", NCCL takes a prefix and eth1 would match eth10.
@@ -98,12 +98,12 @@ def node_environment(policy: Policy, node: Node) -> Dict[str, str]:
     values.update(node.env)
     values.update(policy.env)
     values.update(
-        # torch keeps one store over all rounds by default; workers of a later round then read addresses of the
+        # By default torch keeps one store over all rounds; workers of a later round then read addresses of the
         # one before, and about half of all restarts are lost.
         TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
         PET_LOCAL_ADDR=node.address,
         PET_NPROC_PER_NODE=str(node.nproc),
-        # Left to guess, torchrun compares host names; a 127.0.1.1 line in /etc/hosts then costs minutes and the run.
+        # Without is_host, torchrun compares host names; a 127.0.1.1 line in /etc/hosts then costs minutes and the run.
         PET_RDZV_CONF=rendezvous_conf(elastic=policy.elastic, tight=policy.tight),
         PET_SHUTDOWN_TIMEOUT=str(math.ceil(policy.grace)),  # torch 2.13; older ones have 30 s
         PET_MONITOR_INTERVAL="0.1",  # torch 2.3 and older: 5 s
@@ -115,7 +115,7 @@ def node_environment(policy: Policy, node: Node) -> Dict[str, str]:
 
 
 def rendezvous_conf(*, elastic: bool, tight: bool) -> str:
-    """The --rdzv-conf for torchrun; what a torch does not know it passes over."""
+    """Build torchrun's --rdzv-conf; a torch version ignores the keys it does not know."""
     conf = "is_host=false,join_timeout=%d,read_timeout=%d" % (JOIN_TIMEOUT, READ_TIMEOUT)
     if elastic:
         conf += ",last_call_timeout=%d" % LAST_CALL
@@ -125,5 +125,5 @@ def rendezvous_conf(*, elastic: bool, tight: bool) -> str:
 
 
 def yielding(policy: Policy, node: Node) -> Tuple[str, ...]:
-    """The probed variables that the user has not set: what the host's user or a setup line has set wins over them."""
+    """The probed variables that the user has not set; the host's own environment or a setup line overrides them."""
     return tuple(sorted(PROBED - set(policy.env) - set(node.env)))

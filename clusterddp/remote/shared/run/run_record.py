@@ -1,6 +1,6 @@
-"""What a run writes down of itself when it starts: in every node's plan, in the project's index, in what hosts tell.
+"""The record of a run's start, kept in each node's plan and the project's index and reported by hosts. Pure.
 
-Pure. Unknown fields, a newer version's, are kept; all but ``hosts`` may be missing or null, as in an older version's.
+Unknown fields of a newer version are kept; all but ``hosts`` may be missing or null, as an older version wrote them.
 """
 
 from typing import Any, Mapping, NamedTuple, Optional, Tuple, TypeVar
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 def _nullable(read: Reader[T], *, default: T) -> T:
-    """Declare a field that is as if missing where it is null."""
+    """Declare a field whose null value counts as missing."""
     return field(lambda fields, name: read(fields, name) if fields.given(name) else default, default=default)
 
 
 @record
 class RunRecord(NamedTuple):
-    """One run: what was started, by whom, where. Of secrets, and variables that look like one, no value."""
+    """One run: what was started, by whom, where. It holds no value of a secret or of a variable that looks like one."""
 
     hosts: Tuple[str, ...] = field(Fields.texts)  # that take part, in the order of their ranks
     run: str = _nullable(Fields.text, default="")
@@ -67,7 +67,7 @@ class RunRecord(NamedTuple):
 
 
 def read_run_record(data: Any) -> RunRecord:
-    """A run's record from its JSON object; ``written`` gives that back.
+    """Read a run's record from its JSON object; ``written`` is the inverse.
 
     Raises:
         DamagedError: a field is missing or wrong.

@@ -1,4 +1,4 @@
-"""The small records of a node's spool, as both sides read them: how it ended, orders, what it knows.
+"""The small records in a node's spool, read by both sides: its exit, stop orders, the state of its peers.
 
 A field with a default may be missing.
 """
@@ -12,7 +12,7 @@ ENDINGS = ("succeeded", "failed", "stopped", "lost")
 
 
 def _addresses(fields: Fields, name: str) -> Tuple[Tuple[str, int], ...]:
-    """The reader of a list of [address, port]."""
+    """Read a list of [address, port] pairs."""
     return fields.items(name, _address)
 
 
@@ -32,7 +32,7 @@ class LeftProcess(NamedTuple):
     ticks: int = field(Fields.number, default=0)  # since boot, of its start
     command: str = field(Fields.text, default="")
     state: str = field(Fields.text, default="")  # the kernel's letter
-    user: str = field(Fields.text, default="")  # whose rights it has, if they are another user's
+    user: str = field(Fields.text, default="")  # the user it runs as, if another one
     more: Mapping[str, Any] = {}
 
 
@@ -41,7 +41,7 @@ class ExitRecord(NamedTuple):
     """How a node's part in an attempt ended (``exit.json``)."""
 
     state: str = field(one_of(*ENDINGS))
-    exit_code: int = field(Fields.number)  # this node's view; the verdict over all nodes is the operator's
+    exit_code: int = field(Fields.number)  # of this node alone; the verdict covers all nodes
     reason: str = field(Fields.text)
     ended: int = field(Fields.integer, default=0)  # ns, by the host's clock
     agent_exit: Optional[int] = field(Fields.maybe_number, default=None)  # torchrun's exit code; None: it did not run
@@ -49,7 +49,7 @@ class ExitRecord(NamedTuple):
     killed: int = field(Fields.number, default=0)  # processes that needed SIGKILL
     unseen: Tuple[int, ...] = field(Fields.numbers, default=())  # children that /proc did not show
     ours: bool = field(Fields.flag, default=False)  # a stop that nobody ordered
-    by_stop: bool = field(Fields.flag, default=False)  # written by `stop`, for no supervisor did
+    by_stop: bool = field(Fields.flag, default=False)  # written by `stop`, because no supervisor had done so
     pending: bool = field(Fields.flag, default=False)  # another attempt may follow
     final: Optional[str] = field(Fields.maybe_text, default=None)  # why none follows, or which one
     more: Mapping[str, Any] = {}
@@ -57,7 +57,7 @@ class ExitRecord(NamedTuple):
 
 @record
 class StopOrder(NamedTuple):
-    """The order that the run is to end (``stop.json``)."""
+    """An order to stop the run (``stop.json``)."""
 
     reason: str = field(Fields.text)
     grace: float = field(Fields.real)  # seconds between SIGTERM and SIGKILL
@@ -66,17 +66,17 @@ class StopOrder(NamedTuple):
 
 @record
 class Ready(NamedTuple):
-    """What is known once every node is ready (``committed``)."""
+    """The data that is known once every node is ready (``committed``)."""
 
     store: int = field(Fields.number, default=0)  # the rendezvous store's port
     peers: Tuple[Tuple[str, int], ...] = field(_addresses, default=())  # address and port of run control, by place
-    tell: bool = field(Fields.flag, default=False)  # the hosts tell the URL of ``run --notify``
+    tell: bool = field(Fields.flag, default=False)  # the hosts send the notices to the URL of ``run --notify``
     more: Mapping[str, Any] = {}
 
 
 @record
 class PeerStatus(NamedTuple):
-    """A node as another one heard of it last."""
+    """A node's state as another node last heard it."""
 
     state: str = field(Fields.text)
     attempt: int = field(Fields.number)
@@ -86,7 +86,7 @@ class PeerStatus(NamedTuple):
 
 @record
 class PeersRecord(NamedTuple):
-    """What a node knows of the others (``peers.json``)."""
+    """What a node knows about the others (``peers.json``)."""
 
     nodes: Mapping[str, PeerStatus] = field(by_key(nested(PeerStatus)))  # by host
     missing: Tuple[str, ...] = field(Fields.texts, default=())  # hosts out of reach
@@ -100,20 +100,20 @@ class PeersRecord(NamedTuple):
 
 
 def read_exit(data: Any) -> ExitRecord:
-    """An exit record from its JSON object; raises DamagedError."""
+    """Read an exit record from its JSON object; raises DamagedError."""
     return read_record(ExitRecord, data, "exit")
 
 
 def read_stop_order(data: Any) -> StopOrder:
-    """An order to stop from its JSON object; raises DamagedError."""
+    """Read an order to stop from its JSON object; raises DamagedError."""
     return read_record(StopOrder, data, "stop")
 
 
 def read_ready(data: Any) -> Ready:
-    """What is known when all are ready, from its JSON object; raises DamagedError."""
+    """Read the data of ``committed`` from its JSON object; raises DamagedError."""
     return read_record(Ready, data, "committed")
 
 
 def read_peers(data: Any) -> PeersRecord:
-    """What a node knows of the others, from its JSON object; raises DamagedError."""
+    """Read ``peers.json`` from its JSON object; raises DamagedError."""
     return read_record(PeersRecord, data, "peers")

@@ -3,28 +3,27 @@
     fields = Fields(parse_json(data))
     Thing(name=fields.check("name", NAME.fullmatch, "a name"), port=fields.number("port", 65535))
 
-Whatever the value, reading gives what it says or raises one error.
+Whatever the value, reading returns a checked value or raises one error.
 """
 
 from typing import Any, Callable, Container, Dict, List, Optional, Tuple, TypeVar
 
 T = TypeVar("T")
 
-MOST = 4096  # items of a list, characters of a text; more is no fact
+MOST = 4096  # items of a list, characters of a text; no genuine value is longer
 
 
 class DamagedError(ValueError):
-    """A field is not what it must be: which, what was wanted, what stands there."""
+    """A field has a wrong value; the message names the field, what was expected, and the value."""
 
 
 class Fields:
     """Typed access to one JSON object.
 
     Args:
-        data: The object.
-        place: Where it stands, for errors: ``torch.``.
-        error: What is raised, made from one line of text.
-        most: Items of a list, characters of a text.
+        place: The prefix of field names in errors, such as ``torch.``.
+        error: Makes the exception to raise from one line of text.
+        most: The longest list (items) and text (characters) to accept.
     """
 
     def __init__(
@@ -36,132 +35,132 @@ class Fields:
         self._data: Dict[str, Any] = data
 
     def there(self, name: str) -> bool:
-        """Whether a field is there, null or not."""
+        """Whether a field is present, even as null."""
         return name in self._data
 
     def given(self, name: str) -> bool:
-        """Whether a field is there and not null."""
+        """Whether a field is present and not null."""
         return self._data.get(name) is not None
 
     def text(self, name: str) -> str:
-        """A text."""
+        """Read a text."""
         value = self._data.get(name)
         if not isinstance(value, str) or len(value) > self._most or "\0" in value:
             raise self.wrong(name, value, "a text")
         return value
 
     def maybe_text(self, name: str) -> Optional[str]:
-        """A text, or None."""
+        """Read a text, or None."""
         return self.text(name) if self.given(name) else None
 
     def maybe_path(self, name: str) -> Optional[str]:
-        """An absolute path, or None."""
+        """Read an absolute path, or None."""
         value = self.maybe_text(name)
         if value is not None and (not value.startswith("/") or "\n" in value):
             raise self.wrong(name, value, "an absolute path")
         return value
 
     def filename(self, name: str) -> str:
-        """A text that can name a file in a folder."""
+        """Read a text that can name a file in a folder."""
         value = self.text(name)
         if not value or "/" in value or value in (".", ".."):
             raise self.wrong(name, value, "a file's name")
         return value
 
     def number(self, name: str, most: int = (1 << 63) - 1) -> int:
-        """A whole number, at most ``most``."""
+        """Read a whole number from 0 to ``most``."""
         value = self._data.get(name)
         if type(value) is not int or not 0 <= value <= most:
             raise self.wrong(name, value, "a whole number up to %d" % most)
         return value
 
     def maybe_number(self, name: str) -> Optional[int]:
-        """A whole number, or None."""
+        """Read a whole number from 0, or None."""
         return self.number(name) if self.given(name) else None
 
     def integer(self, name: str) -> int:
-        """A whole number of 64 bits, which may be negative."""
+        """Read a signed 64-bit integer."""
         value = self._data.get(name)
         if type(value) is not int or not -1 << 63 <= value < 1 << 63:
             raise self.wrong(name, value, "a whole number of 64 bits")
         return value
 
     def maybe_integer(self, name: str) -> Optional[int]:
-        """A whole number of 64 bits, or None."""
+        """Read a signed 64-bit integer, or None."""
         return self.integer(name) if self.given(name) else None
 
     def real(self, name: str) -> float:
-        """A number from 0."""
+        """Read a number from 0."""
         value = self._data.get(name)
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1 << 63:
             raise self.wrong(name, value, "a number from 0")
         return float(value)
 
     def maybe_real(self, name: str) -> Optional[float]:
-        """A number from 0, or None."""
+        """Read a number from 0, or None."""
         return self.real(name) if self.given(name) else None
 
     def flag(self, name: str) -> bool:
-        """True or false."""
+        """Read a boolean."""
         value = self._data.get(name)
         if not isinstance(value, bool):
             raise self.wrong(name, value, "true or false")
         return value
 
     def raw(self, name: str) -> Dict[str, Any]:
-        """A JSON object as it is."""
+        """Read a JSON object without checking its content."""
         value = self._data.get(name)
         if type(value) is not dict:
             raise self.wrong(name, value, "an object")
         return value
 
     def array(self, name: str) -> List[Any]:
-        """A JSON list as it is."""
+        """Read a JSON list without checking its items."""
         value = self._data.get(name)
         if type(value) is not list or len(value) > self._most:
             raise self.wrong(name, value, "a list")
         return value
 
     def part(self, name: str) -> "Fields":
-        """An object inside."""
+        """Return a nested object as ``Fields``."""
         return self._inside(name, self.raw(name))
 
     def rest(self, known: Container[str]) -> Dict[str, Any]:
-        """The fields that are not ``known``: a newer version's."""
+        """Return the fields that are not ``known``: a newer version wrote them."""
         return {name: value for name, value in self._data.items() if name not in known}
 
     def pair(self, name: str) -> Tuple[int, int]:
-        """Two whole numbers."""
+        """Read two whole numbers."""
         numbers = self.numbers(name)
         if len(numbers) != 2:
             raise self.wrong(name, numbers, "two whole numbers")
         return numbers[0], numbers[1]
 
     def pairs(self, name: str) -> Tuple[Tuple[int, int], ...]:
-        """A list of pairs of whole numbers."""
+        """Read a list of pairs of whole numbers."""
         return self.items(name, lambda one: one.pair("item"))
 
     def maybe_numbers(self, name: str, count: int) -> Tuple[Optional[int], ...]:
-        """A list of so many whole numbers, each of which may be null."""
+        """Read a list of exactly ``count`` whole numbers, each of which may be null."""
         found = self.items(name, lambda one: one.maybe_number("item"))
         if len(found) != count:
             raise self.wrong(name, found, "%d whole numbers" % count)
         return found
 
     def numbers(self, name: str) -> Tuple[int, ...]:
-        """A list of whole numbers."""
+        """Read a list of whole numbers."""
         return self.items(name, lambda one: one.number("item"))
 
     def texts(self, name: str) -> Tuple[str, ...]:
-        """A list of texts."""
+        """Read a list of texts."""
         return self.items(name, lambda one: one.text("item"))
 
     def each(self, name: str, read: Callable[["Fields"], T]) -> Tuple[T, ...]:
-        """Every object of a list, read."""
+        """Read a list of objects with ``read``."""
         return self.items(name, lambda one: read(one.part("item")))
 
     def mapping(self, name: str, read: Callable[["Fields", str], T]) -> Dict[str, T]:
-        """Every value of an object, read by its key."""
+        """Read an object of any keys; ``read`` gets its fields and one key at a time."""
         value = self._data.get(name)
         if not isinstance(value, dict) or len(value) > self._most:
             raise self.wrong(name, value, "an object")
@@ -169,7 +168,7 @@ class Fields:
         return {str(key): read(inner, key) for key in value}
 
     def check(self, name: str, meant: Callable[[str], object], what: str) -> str:
-        """A text for which ``meant`` gives something true and raises no ValueError."""
+        """Read a text that ``meant`` accepts: it returns something true and raises no ValueError."""
         value = self.text(name)
         try:
             if meant(value):
@@ -179,7 +178,7 @@ class Fields:
         raise self.wrong(name, value, what)
 
     def items(self, name: str, read: Callable[["Fields"], T], count: Optional[int] = None) -> Tuple[T, ...]:
-        """A list (of so many), whose items ``read`` takes from a field ``item`` each."""
+        """Read a list (of ``count`` items); ``read`` gets each item as a field named ``item``."""
         value = self.array(name)
         if count is not None and len(value) != count:
             raise self.wrong(name, value, "a list of %d" % count)
@@ -189,7 +188,7 @@ class Fields:
         return Fields(data, "%s%s." % (self.place, name), self._error, self._most)
 
     def wrong(self, name: str, value: Any, wanted: str) -> Exception:
-        """The error for a field that is not what is wanted."""
+        """Make the error for a field with a wrong value."""
         where = "%s%s" % (self.place, name or "answer")
         if name and name not in self._data:
             return self._error("%s is not there; it must be %s" % (where, wanted))

@@ -1,7 +1,7 @@
-"""JSON as frames, records and files have it, without the package ``json``: that imports ``re`` and ``enum``.
+"""Read and write JSON without importing the package ``json``, which imports ``re`` and ``enum``.
 
-Both halves stand on the C functions that ``json`` itself calls. What they do not take, or where an interpreter has
-none, goes to ``json``, so values and errors are its own.
+Both directions use the C functions that ``json`` itself calls. What these do not accept goes to ``json``, and so does
+everything where an interpreter lacks them, so values and errors are those of ``json``.
 """
 
 import math
@@ -12,7 +12,7 @@ _BLANKS = " \t\n\r"  # JSON's own
 
 
 def to_json(value: Any) -> str:
-    """A value as JSON in one line, without blanks."""
+    """Write a value as JSON in one line, without blanks."""
     if _encode is not None:
         return "".join(_encode(value, 0))
     import json
@@ -21,10 +21,10 @@ def to_json(value: Any) -> str:
 
 
 def from_json(text: str) -> Any:
-    """A JSON value: finite numbers of at most 64 bits, each key once.
+    """Read a JSON value: finite numbers, integers of at most 64 bits, each key once.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no such value.
         RecursionError: it is nested too deep.
     """
     if _scan is not None:
@@ -42,11 +42,11 @@ def from_json(text: str) -> Any:
 
 
 def encodable(value: Any, *, paths: bool = False) -> Any:
-    """A JSON value in which every text can be written as UTF-8: halves of a pair of surrogates become U+FFFD.
+    """Make every text in a JSON value encodable as UTF-8: lone surrogates become U+FFFD.
 
     Args:
-        value: As it was read, nested no deeper than what reads it allows.
-        paths: Texts may be paths, whose bytes that are no UTF-8 stand as U+DC80 to U+DCFF; those stay.
+        value: A value as read, nested no deeper than the reader allows.
+        paths: Whether texts may be paths, whose non-UTF-8 bytes are kept as U+DC80 to U+DCFF (surrogateescape).
 
     Raises:
         ValueError: a path holds another surrogate, or two keys of an object become one.
@@ -76,7 +76,7 @@ def _encodable_text(text: str, paths: bool) -> str:
 
 
 class _Reading:
-    """What the scanner asks for, by json.JSONDecoder's names."""
+    """The attributes that the C scanner reads, named as in json.JSONDecoder."""
 
     strict = True
     object_hook = None
@@ -116,11 +116,11 @@ def _made() -> "Tuple[Optional[Callable[[str, int], Any]], Optional[Callable[[An
     try:
         from _json import encode_basestring_ascii, make_encoder, make_scanner
 
-        # No memo of circles; default, strings, indent, separators; sort_keys, skipkeys, allow_nan.
+        # No check for circular references; default, strings, indent, separators; sort_keys, skipkeys, allow_nan.
         encode = make_encoder(None, _no_json, encode_basestring_ascii, None, ":", ",", False, False, True)
         reading: Any = _Reading
         return make_scanner(reading), encode
-    except (ImportError, TypeError):  # not CPython, or another one
+    except (ImportError, TypeError):  # not CPython, or a version with another interface
         return None, None
 
 

@@ -1,1 +1,1 @@
-"""What both sides know of a Slurm job."""
+"""The records and names of Slurm jobs that both sides use."""

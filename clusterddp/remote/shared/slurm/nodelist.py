@@ -1,21 +1,21 @@
-"""Slurm's lists of node names as it writes them, such as ``gpu[01-03,07],login1``, expanded in their order. Pure."""
+"""Expand Slurm's lists of node names, such as ``gpu[01-03,07],login1``, in their order. Pure."""
 
 import re
 from typing import List, Tuple
 
-MOST = 1 << 16  # names; a longer list is none
+MOST = 1 << 16  # names; a longer list is refused
 WIDEST = 9  # digits of a number
-DEEPEST = 8  # brackets of one name
+DEEPEST = 8  # brackets in one name
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _PART = re.compile(r"[^\[\],\s]*(?:\[[0-9,-]*\][^\[\],\s]*)*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def expand_nodelist(text: str) -> Tuple[str, ...]:
-    """The names in a list of Slurm's.
+    """Expand a Slurm node list to its names.
 
     Raises:
-        ValueError: it is no such list, or one of more than 65536 names.
+        ValueError: the text is no such list, or has more than 65536 names.
     """
     names: List[str] = []
     place = 0
@@ -37,7 +37,7 @@ def expand_nodelist(text: str) -> Tuple[str, ...]:
 
 
 def _expand(part: str) -> List[str]:
-    """One part, in which several brackets may stand."""
+    """Expand one comma-separated part, which may hold several brackets."""
     before, bracket, rest = part.partition("[")
     if not bracket:
         return [part]
@@ -54,7 +54,7 @@ def _expand(part: str) -> List[str]:
 
 
 def _numbers(word: str) -> List[str]:
-    """``07`` or ``01-03``: as wide as the first is written."""
+    """Expand ``07`` or ``01-03``, padded with zeros as the first number is."""
     found = _RANGE.fullmatch(word)
     if not found:
         raise ValueError("%r is no range of numbers" % word[:80])

@@ -1,1 +1,1 @@
-"""Text: numbers with their nouns, shortening, secrets struck out."""
+"""Text helpers: numbers with nouns, shortening, redaction of secrets."""

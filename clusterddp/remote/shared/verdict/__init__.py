@@ -1,1 +1,1 @@
-"""How a run ended: a node's end, failures, the verdict."""
+"""How a run ended: node reports, failures, the verdict."""

@@ -1,14 +1,14 @@
-"""What one node's evidence says of its failed workers: whose fault each was, and whether another attempt may cure it.
+"""Classify a node's failed workers: whose fault each failure was, and whether another attempt may help.
 
     evidence = status.evidence(spool)           # the node's files as a value; the rest is pure
     found = causes.failures(evidence)           # the failed workers of the last start, by class, then by time
     cause = causes.node_cause(evidence)         # the node as a whole: kind, curable, text
 
-``kind`` is the class: OWN (a failure of its own), LOST_PEER (another worker or host went away), ENDED (by us or by
-torchrun). ``curable``: a new attempt may do better. Only a worker or an agent that somebody else killed, and a lost
-peer, are; an exception, an exit code, a crash, memory run out would come again. A whole run may be tried again when
-``worth_another(causes of all nodes)`` says so: ask when every node that answers has told its own, because a victim
-tells its cause before the culprit does.
+``kind`` is the class: OWN (a failure of its own), LOST_PEER (another worker or host disappeared), ENDED (by us or by
+torchrun). ``curable``: a new attempt may succeed. That holds only for a worker or an agent that something else killed,
+and for a lost peer; an exception, an exit code, a crash or lack of memory would happen again. A run may be retried if
+``worth_another(causes of all nodes)`` is true: ask only when every node that answers has reported its cause, because a
+victim reports before the culprit does.
 
 Times are the node's own clock (ns).
 """
@@ -22,33 +22,33 @@ from ..schema.record import field, record
 from ..text.shortening import cut_in_the_middle
 
 FAIL_FAST_REASON = "another host failed"
-LEASE = "the lease lapsed"  # begins the reason to stop of a run whose operator was not heard of any more
-STOPPED = "by another command"  # of a stop that only a signal could tell
-TORCH_NOT_IMPORTED_IN_TIME = "import torch did not end"  # begins the error of an import that takes too long
-TIME_LIMIT = "the time limit was reached"  # a reason to stop that has an exit code of its own
+LEASE = "the lease lapsed"  # the start of the stop reason of a run that lost contact with its operator
+STOPPED = "by another command"  # the reason of a stop that came as a signal
+TORCH_NOT_IMPORTED_IN_TIME = "import torch did not end"  # the start of the error for an import that takes too long
+TIME_LIMIT = "the time limit was reached"  # a stop reason with its own exit code
 
-_BY_MANAGER = "by %s (SIGTERM)"  # the reason to stop of a run whose job the workload manager ends
+_BY_MANAGER = "by %s (SIGTERM)"  # the stop reason of a run whose job the workload manager ends
 
 OWN, LOST_PEER, ENDED = 1, 2, 3
 
-# How a worker ended, in a word.
+# The values of ``cause``: how a worker ended.
 EXCEPTION, EXIT, SIGNAL, OUT_OF_MEMORY = "exception", "exit", "signal", "out of memory"
 
 
 def ended_by_manager(manager: str) -> str:
-    """The reason to stop where a workload manager ends the job; why it does, only the manager knows."""
+    """The stop reason where a workload manager ends the job, whose own reason we do not know."""
     return _BY_MANAGER % manager
 
 
 AGENT_PATIENCE = 25 * 10**9  # ns: torchrun sends SIGTERM to the others, and SIGKILL 30 s later
-TOGETHER, BEFORE = 10**9, 2 * 10**8  # ns by which a worker's death is noted after its agent's, or before it
+TOGETHER, BEFORE = 10**9, 2 * 10**8  # ns by which a worker's death may be recorded after its agent's, or before it
 LONGEST = 300  # characters of a message in a text
-WORKER_FAILED = "ChildFailedError"  # torchrun's word for "a worker failed, not I"
-SENT_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)  # no program dies of these by its own fault
+WORKER_FAILED = "ChildFailedError"  # torchrun's exception for a failed worker, as opposed to a failed agent
+SENT_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)  # never caused by the program itself
 CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _NEVER = 1 << 63
 
-# Compiled where they are first used: most processes that import this never do.
+# Compiled at first use: most processes that import this module never need them.
 _LOST_PEER = (
     r"(?i)connection (was )?(likely )?(closed|reset|aborted)|Broken pipe|recvBytes|sendBytes|Connection refused"
     r"|ncclRemoteError|NCCL.*(remote process|watchdog)|ncclCommWatchdog|Watchdog caught collective|DistBackendError"
@@ -56,7 +56,7 @@ _LOST_PEER = (
     r"|Timed out waiting \d+ms for (recv|send)|timeout caused pair closure|RendezvousConnectionError"
     r"|Connection timed out|No route to host|Host is unreachable"
 )
-# Words of the above that a worker's own fault may say too.
+# Messages that match the pattern above although the fault is the worker's own.
 _OWN_FAULT = (
     r"(?i)EADDRINUSE|address already in use|unhandled cuda error|ncclInvalid|Duplicate GPU|mismatch between collectives"
     r"|^(requests|urllib3?|http|httpx|aiohttp|botocore|boto3|google|azure|huggingface_hub|wandb|mlflow|redis|pymongo)\."
@@ -71,7 +71,7 @@ _INSTALLED = r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/"
 
 @record
 class FailedWorker(NamedTuple):
-    """One failed worker of one start."""
+    """One failed worker in one start of the workers."""
 
     kind: int = field(lambda fields, name: fields.number(name, ENDED))
     cause: str = field(Fields.text)
@@ -84,14 +84,14 @@ class FailedWorker(NamedTuple):
     signal: Optional[int] = field(Fields.maybe_number)
     text: str = field(Fields.text)
     place: str = field(Fields.text)  # "train.py:81", or empty
-    # where a known message may stand: the exception, without one the last lines on stderr
+    # text to search for known messages: the exception, or else the last lines on stderr
     said: str = field(Fields.text)
     # the number of the collective that timed out, by NCCL's watchdog
     collective: Optional[int] = field(Fields.maybe_number, default=None)
 
 
 class Cause(NamedTuple):
-    """A node's end in one value."""
+    """Why a node failed."""
 
     kind: int
     curable: bool
@@ -99,23 +99,23 @@ class Cause(NamedTuple):
 
 
 def worker_failures(node: Mapping[str, Any]) -> List[FailedWorker]:
-    """The failed workers of the node's last start, first by class, then by time.
+    """List the failed workers of a node's last start, by class, then by time.
 
     Args:
-        node: ``events``; with ``errors`` and ``stderr``, where they are known, the texts are better.
+        node: ``events``, and for better texts ``errors`` and ``stderr`` where they are known.
     """
     last = _last_start(node)
     return sorted(_failures_of(node, last), key=lambda failure: (failure.kind, failure.time_ns))
 
 
 def recovered_failures(node: Mapping[str, Any]) -> List[FailedWorker]:
-    """The failures of earlier starts, after which torchrun started the workers again."""
+    """List the failures of earlier starts, after which torchrun restarted the workers."""
     earlier = range(_last_start(node))
     return [failure for start in earlier for failure in _failures_of(node, start) if failure.kind != ENDED]
 
 
 def node_cause(node: Mapping[str, Any]) -> Optional[Cause]:
-    """Why the node ended badly; None while its agent lives, and when it ended well or only by an order."""
+    """Why a node failed; None while its agent lives, and when it succeeded or was only stopped."""
     code = next((event["exit_code"] for event in node["events"] if event["event"] == "agent_exited"), 0)
     if not code:
         return None
@@ -137,18 +137,18 @@ def node_cause(node: Mapping[str, Any]) -> Optional[Cause]:
 
 
 def worth_another(causes: Iterable[Optional[Cause]]) -> bool:
-    """Whether a run whose nodes ended so may be tried again: no node failed for a reason that would come again."""
+    """Whether a run may be retried: no node failed for a reason that would recur."""
     told = [cause for cause in causes if cause is not None]
     return all(cause.curable for cause in told)
 
 
 def agent_said(node: Mapping[str, Any]) -> str:
-    """The end of the agent's own output."""
+    """Return the end of the agent's own output."""
     return str((node.get("stderr") or {}).get("agent") or "")
 
 
 def is_lost_peer(text: str) -> bool:
-    """Whether a message tells of another worker that went away."""
+    """Whether a message reports that another worker disappeared."""
     return bool(re.search(_LOST_PEER, text)) and not re.search(_OWN_FAULT, text)
 
 
@@ -175,7 +175,7 @@ def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> FailedWorker:
     stderr = (node.get("stderr") or {}).get(key) or ""
     cause, text, place = _describe(event, error, stderr)
     evidence = text + "\n" + str(error.get("exc_message") or "")
-    # For an abort (NCCL's watchdog, gloo's terminate) all that the worker said counts.
+    # For an abort (NCCL's watchdog, gloo's terminate) all of the worker's output counts.
     peer = is_lost_peer(evidence + (stderr if event.get("signal") == signal.SIGABRT and not error else ""))
     said = evidence if error.get("exc_type") else evidence + "\n" + stderr
     timed_out = re.search(_WATCHDOG, said)
@@ -187,7 +187,7 @@ def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> FailedWorker:
         start=event["start"],
         rank=event["rank"],
         local_rank=event["local_rank"],
-        # An exception on record is the end; the signal that came in the teardown is not.
+        # A recorded exception is the cause; a signal that followed in the teardown is not.
         exit_code=1 if error.get("exc_type") else event["exit_code"],
         signal=event.get("signal"),
         text=shortened(text, LONGEST, place),
@@ -198,15 +198,15 @@ def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> FailedWorker:
 
 
 def _by_agent(events: Sequence[Dict[str, Any]], event: Mapping[str, Any], failure: FailedWorker, first: int) -> bool:
-    """Whether torchrun ended this worker: because of another one, or by its own death."""
+    """Whether torchrun ended this worker, because of another worker or by dying itself."""
     if failure.cause == SIGNAL and failure.signal in SENT_FROM_OUTSIDE and _agent_had_ended(events, failure.time_ns):
-        return True  # by our supervisor, before its shim heard of it
+        return True  # by our supervisor, before its shim noticed
     if event.get("told") is not None:  # the shim's own evidence
         told = [number for number, at in event["told"] if at <= failure.time_ns]
         return bool(told) and (failure.cause != SIGNAL or failure.signal in told)
     if failure.cause != SIGNAL or failure.signal != signal.SIGKILL:
         return failure.cause == SIGNAL and failure.signal == signal.SIGTERM
-    # Its shim was killed: by torchrun, which has no more patience, or with torchrun.
+    # Its shim was killed: by torchrun after its timeout, or together with torchrun.
     died = [e["time"] for e in events if e["event"] == "agent_exited" and e["exit_code"] > 128]
     return event["time"] - first >= AGENT_PATIENCE or any(-BEFORE < event["time"] - at < TOGETHER for at in died)
 
@@ -216,13 +216,13 @@ def _agent_had_ended(events: Sequence[Dict[str, Any]], time_ns: int) -> bool:
 
 
 def _describe(event: Mapping[str, Any], error: Mapping[str, Any], stderr: str) -> "tuple[str, str, str]":
-    """How a worker ended: in a word, in a line, and where in the user's code."""
+    """Describe how a worker ended: its cause, one line of text, and the position in the user's code."""
     number = event.get("signal")
     if error.get("exc_type"):
         place = "%s:%s" % (str(error["file"]).rpartition("/")[2], error["line"]) if error.get("file") else ""
         message = (str(error.get("exc_message") or "").splitlines() or [""])[0]
         own_place = " (%s, line %s)" % tuple(place.rsplit(":", 1)) if place else ""
-        if own_place and message.endswith(own_place):  # a SyntaxError tells its place itself
+        if own_place and message.endswith(own_place):  # a SyntaxError names its position itself
             message = message[: -len(own_place)]
         text = "%s%s%s" % (error["exc_type"], ": " if message else "", message)
         return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in(place), place
@@ -243,21 +243,21 @@ def _describe(event: Mapping[str, Any], error: Mapping[str, Any], stderr: str) -
 
 
 def _last_words(stderr: str) -> str:
-    """What a crashing program said of it: NCCL's watchdog, C++'s terminate, an assertion, Python's fatal error."""
+    """Find a crash message in stderr: NCCL's watchdog, C++'s terminate, an assertion, Python's fatal error."""
     matches = [re.search(_CRASH, line) for line in stderr.splitlines()]
     found = [match.group(match.lastindex or 0).strip() for match in matches if match]
     return found[-1] if found else ""
 
 
 def _crash_place(stderr: str) -> str:
-    """The innermost frame of the user's own that faulthandler printed, where the script has it switched on."""
+    """Find the innermost frame of the user's code that faulthandler printed, if the script has enabled it."""
     _, fatal, dump = stderr.rpartition("Fatal Python error:")
     own = [found for found in re.findall(_FRAME, dump) if not re.search(_INSTALLED, found[0])] if fatal else []
     return "%s:%s" % (own[0][0].rpartition("/")[2], own[0][1]) if own else ""
 
 
 def shortened(text: str, most: int, place: str) -> str:
-    """A failure's text in at most ``most`` characters: its beginning, its end, and the place behind it whole."""
+    """Shorten a failure's text to ``most`` characters by cutting its middle; the position at its end stays whole."""
     return cut_in_the_middle(text, most, _in(place))
 
 
@@ -266,13 +266,13 @@ def _in(place: str) -> str:
 
 
 def _place(stderr: str) -> str:
-    """The last frame of a printed traceback that is the user's own."""
+    """Find the last frame of the user's code in a printed traceback."""
     own = [(name, line) for name, line in re.findall(_FRAME, stderr) if not re.search(_INSTALLED, name)]
     return "%s:%s" % (own[-1][0].rpartition("/")[2], own[-1][1]) if own else ""
 
 
 def last_error_line(text: str) -> str:
-    """The line of a log's end that says what went wrong, shortened."""
+    """Find the line at a log's end that reports the error, and shorten it."""
     return cut_in_the_middle(_last_error_line(text), LONGEST)
 
 
@@ -289,7 +289,7 @@ def _ends_trace(line: str) -> bool:
 
 
 def signal_name(number: int) -> str:
-    """``SIGKILL``; a real-time signal has none."""
+    """Return a signal's name, such as ``SIGKILL``; real-time signals have none and are shown by number."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,7 +1,7 @@
-"""Which worker failed first, and how a run ended, from its nodes' ends. Pure; both sides judge by it.
+"""Decide from the node reports which worker failed first and how a run ended. Pure; used on both sides.
 
-Class first, time within a class: (1) a failure of its own, (2) a lost peer, (3) ended by us or by the agent.
-A killed rank's victims raise before anybody sees the death, so time alone would blame them.
+Failures are ordered by class, then by time: (1) a failure of its own, (2) a lost peer, (3) ended by us or by the agent.
+The peers of a killed rank raise errors before its death is seen, so time alone would blame them.
 """
 
 import re
@@ -14,11 +14,11 @@ from .failures import ENDED, LEASE, LOST_PEER, OWN, TIME_LIMIT, FailedWorker, si
 from .node_report import CONSEQUENCES, NodeEnd
 
 STOPPED, INTERRUPTED, TIMED_OUT, NOT_THE_SCRIPT = 143, 130, 124, 125  # exit codes
-CTRL_C = "Ctrl-C"  # the reason of a stop at the run's own terminal, which has an exit code of its own
-# Why a node ended its part when it missed another (supervisor/stop_conditions.py); who was lost, and how, is told by
-# evidence.
+CTRL_C = "Ctrl-C"  # the reason of a stop at the run's own terminal, which has its own exit code
+# The reason of a node that stopped because it lost another (supervisor/stop_conditions.py); which host was lost and
+# why is decided by the evidence.
 _MISSED = re.compile(r" (was|were) lost$| lost contact with ")
-NOTICED = 10**9  # ns from the end of a process's connections until its own end is on record; a loaded host takes long
+NOTICED = 10**9  # ns from the closing of a process's connections until its exit is recorded, on a loaded host
 _CLASSES = {OWN: "own", LOST_PEER: "lost peer", ENDED: "ended"}
 _REBOOTED, _DEAD, _SILENT = "rebooted", "supervisor gone", "no answer"
 _WHY_LOST = {  # of one host, of several
@@ -30,7 +30,7 @@ _WHY_LOST = {  # of one host, of several
 
 @record
 class Failure(NamedTuple):
-    """A ``FailedWorker`` with its host and attempt; its time by the operator's clock, which may err by so much."""
+    """A ``FailedWorker`` with its host and attempt; its time is the operator's, accurate to ``error_ns``."""
 
     host: str = field(Fields.text)
     attempt: int = field(Fields.number)
@@ -40,16 +40,16 @@ class Failure(NamedTuple):
 
     @property
     def kind(self) -> int:
-        """Its class."""
+        """The failure's class."""
         return self.worker.kind
 
     @property
     def time_ns(self) -> int:
-        """When."""
+        """When the worker failed."""
         return self.worker.time_ns
 
     def to_json(self) -> Dict[str, Any]:
-        """One object of the status's ``failures``."""
+        """Make one object of ``failures`` in the status JSON."""
         worker = self.worker
         return {
             "class": _CLASSES[worker.kind],
@@ -72,29 +72,29 @@ class Failure(NamedTuple):
 class Judgement(NamedTuple):
     """How a run ended: state, exit code (docs/run.md), one line.
 
-    ``notice`` stands before it. ``said``: the texts in which a known message may stand, the best first.
+    ``notice`` is shown before the line. ``said`` holds the texts to search for known messages, the best first.
     """
 
     state: str
     exit_code: int
     line: str
     failures: Tuple[Failure, ...] = ()
-    failed: int = 0  # workers, of which ``failures`` may hold a part
+    failed: int = 0  # workers, of which ``failures`` may hold only some
     notice: str = ""
     said: Tuple[str, ...] = ()
-    by_loss: bool = False  # that hosts are lost is all that is known
+    by_loss: bool = False  # lost hosts are the only known cause
 
 
 def judge(
     ends: Sequence[NodeEnd], missing: Iterable[str] = (), least: Optional[int] = None, restarts: int = 0
 ) -> Judgement:
-    """The judgement over all nodes of one attempt.
+    """Judge one attempt from all of its nodes.
 
     Args:
-        ends: Of the nodes that were heard; one at least.
-        missing: Hosts that were not.
+        ends: The reports of the nodes that were heard, at least one.
+        missing: The hosts that were not heard.
         least: How many nodes an elastic job needs; None for a fixed size.
-        restarts: How often torchrun was to start failed workers again.
+        restarts: How often torchrun was to restart failed workers.
     """
     silent = sorted(missing)
     lost = _lost(ends, silent)
@@ -121,12 +121,12 @@ def judge(
 
 
 def with_host(end: NodeEnd, workers: Iterable[FailedWorker], *, recovered: bool = False) -> Iterator[Failure]:
-    """A node's failed workers as failures of its host."""
+    """Convert a node's failed workers to failures of its host."""
     return (Failure(end.host, end.attempt, end.error_ns, worker, recovered) for worker in workers)
 
 
 def _good_end(ends: Sequence[NodeEnd]) -> str:
-    """``succeeded``, and how often the workers were started again: by us, and by torchrun in the last attempt."""
+    """The line for success, with the number of relaunches and of torchrun's restarts in the last attempt."""
     relaunches, restarts = max(end.attempt for end in ends) - 1, max(end.start for end in ends)
     again = (relaunches, "relaunch", "relaunches"), (restarts, "restart", "restarts")
     counts = ["%d %s" % (count, word if count == 1 else words) for count, word, words in again if count > 0]
@@ -134,7 +134,7 @@ def _good_end(ends: Sequence[NodeEnd]) -> str:
 
 
 def _continued_without(ends: Sequence[NodeEnd], silent: Sequence[str], least: Optional[int]) -> str:
-    """Which hosts an elastic run did without until its good end; empty if it had no such end, or all had it."""
+    """Name the hosts without which an elastic run succeeded; empty if it did not succeed or no host was missing."""
     good = [end for end in ends if end.state == "succeeded"]
     took_part = [end for end in good if end.agent_exit is not None]  # a spare did not
     missed = [*(end.host for end in ends if end not in good), *silent]
@@ -144,7 +144,7 @@ def _continued_without(ends: Sequence[NodeEnd], silent: Sequence[str], least: Op
 
 
 def _lost(ends: Sequence[NodeEnd], missing: Sequence[str]) -> str:
-    """Which hosts were lost and why; empty if none was."""
+    """Name the hosts that were lost and why; empty if none was."""
     hosts: Dict[str, List[str]] = {_REBOOTED: [], _DEAD: [], _SILENT: list(missing)}
     for end in ends:
         if end.state == "lost":
@@ -157,13 +157,13 @@ def _lost(ends: Sequence[NodeEnd], missing: Sequence[str]) -> str:
 
 
 def _stopped_before_restart(own: Sequence[Failure], stopped: Sequence[NodeEnd], restarts: int) -> bool:
-    """Whether a user's stop ended the run while all that had failed was to be started again."""
+    """Whether a user stopped the run when all failed workers were about to be restarted."""
     by_user = {end.host for end in stopped if not end.ours and end.reason not in (*CONSEQUENCES, TIME_LIMIT)}
     return all(failure.host in by_user and failure.worker.start < restarts for failure in own)
 
 
 def _failed_before(failure: Failure) -> str:
-    """What stands before the verdict of a stop."""
+    """The notice that precedes the verdict of a stopped run whose workers had failed."""
     return "%s had failed, and was to be started again: %s" % (_named(failure), failure.worker.text)
 
 
@@ -179,7 +179,7 @@ def _stopped(ends: Sequence[NodeEnd]) -> Judgement:
 
 
 def _without_worker(ends: Sequence[NodeEnd], failures: Sequence[Failure], stopped: Sequence[NodeEnd]) -> Judgement:
-    """No worker failed by itself, but an agent did: rendezvous, a missing module, a bad option, a kill."""
+    """Judge a run in which an agent failed but no worker by itself: rendezvous, missing module, bad option, kill."""
     failed = [end for end in ends if end.state == "failed"]
     if not failed:
         return _stopped(stopped)
@@ -187,7 +187,7 @@ def _without_worker(ends: Sequence[NodeEnd], failures: Sequence[Failure], stoppe
     number = (end.agent_exit or 0) - 128
     if number > 0:
         line = "torchrun on %s was killed by %s" % (end.host, signal_name(number))
-    elif failures and end.blames_worker:  # somebody else ended a worker
+    elif failures and end.blames_worker:  # a worker was ended from outside
         return _blamed(failures, failures, ends)
     else:
         when = "" if failures else " before any worker did"
@@ -214,14 +214,14 @@ def _failures(end: NodeEnd, ended_at: Optional[int]) -> Iterator[Failure]:
 
 
 def _after(failure: Failure, ended_at: Optional[int]) -> bool:
-    """Whether the run was being ended already; a lost peer within the clocks' error counts so too."""
+    """Whether a failure came after the run was told to stop; a lost peer gets the clocks' error as tolerance."""
     if ended_at is None:
         return False
     return failure.time_ns + (failure.error_ns if failure.kind == LOST_PEER else 0) >= ended_at
 
 
 def _clock_error(one: Failure, other: Failure) -> int:
-    """By how much the clocks of two failures may differ (ns); on one host they are one clock."""
+    """The largest difference between the clocks of two failures, in ns; 0 on the same host."""
     return 0 if one.host == other.host else one.error_ns + other.error_ns
 
 
@@ -240,9 +240,9 @@ def _named(failure: Failure) -> str:
 
 
 def _left_before(victim: Failure, ends: Sequence[NodeEnd]) -> str:
-    """Who ended well before a peer missed it: a script that returns early on one rank.
+    """Name a worker that had exited with 0 before a peer lost it: the script returns early on one rank.
 
-    Its end comes on record after its connections have closed, so it may stand behind what its peers raised at that.
+    Its exit is recorded after its connections have closed, so it may have a later time than its peers' errors.
     """
     same = [end for end in ends if end.start == victim.worker.start]
     latest = victim.time_ns + victim.error_ns + NOTICED
@@ -254,7 +254,7 @@ def _left_before(victim: Failure, ends: Sequence[NodeEnd]) -> str:
 
 
 def _not_in_it(failures: Sequence[Failure]) -> str:
-    """Of a collective that timed out: the ranks that were not in it, or in an earlier one. They kept the others."""
+    """Name the ranks that had not joined a collective that timed out, or were still in an earlier one."""
     waiting = {f.worker.rank: f.worker.collective for f in failures if f.worker.collective is not None}
     if not waiting:
         return ""

@@ -1,4 +1,4 @@
-"""What a host tells of one node of a run (``runs``), checked: it speaks of itself, and everything can be judged.
+"""Check a host's reply to the operation ``runs``: that it reports only its own nodes, in valid fields.
 
 Who asks again, as `wait` does twice a second, says which long fields it has; what is the same is left out then.
 
@@ -19,18 +19,18 @@ from ..schema.record import record_in, written
 from .node_report import read_end
 from .verdict_record import VerdictRecord, read_verdict
 
-LONG = 256  # characters of JSON from which a field has a digest, and is left out where it has not changed
+LONG = 256  # characters of JSON from which a field gets a digest and is left out while unchanged
 MOST = 1 << 20  # events of a node, characters of a text
-MOST_KEPT = 16 << 20  # characters of JSON that are kept of one host's answers: as many as one answer has at most, about
+MOST_KEPT = 16 << 20  # characters of JSON kept per host: about the size of the largest answer
 
 
 def read_nodes(answer: Any, host: Optional[str], run: str) -> List[Dict[str, Any]]:
-    """The nodes in a host's answer.
+    """Check and return the nodes in a host's answer.
 
     Args:
-        answer: As it was decoded.
-        host: Who answers; nobody speaks for another. None: who sees the files of several.
-        run: What the ids of the runs asked for begin with.
+        answer: The decoded JSON.
+        host: The host that answers, which may report only itself; None if it sees the files of several hosts.
+        run: A prefix of the ids of the requested runs.
 
     Raises:
         ValueError: it is no such answer.
@@ -40,7 +40,7 @@ def read_nodes(answer: Any, host: Optional[str], run: str) -> List[Dict[str, Any
 
 
 def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
-    """An answer without the runs whose files are damaged on their host, and why they are, each with its run.
+    """Split an answer into the readable runs and a message for each run whose files are damaged.
 
     Raises:
         ValueError: it is no such answer.
@@ -56,7 +56,7 @@ def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
 
 
 def changes(node: Mapping[str, Any], known: Mapping[str, str]) -> Dict[str, Any]:
-    """What a host answers: a node without its long fields that have the ``known`` digests.
+    """Make a host's answer: a node without those long fields whose digests are ``known`` to the client.
 
     Their names are in ``same``, the digests of the other long fields in ``digests``.
     """
@@ -77,10 +77,10 @@ def changes(node: Mapping[str, Any], known: Mapping[str, str]) -> Dict[str, Any]
 
 
 class Answers:
-    """What a host has told of the nodes of one run, so that it need not tell it again. The operator's.
+    """The operator's cache of one host's answers, so that unchanged long fields are not sent again.
 
     Attributes:
-        digests: Of each node's long fields, by spool: what is asked with.
+        digests: The digests of each node's long fields, by spool, to send with the next request.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class Answers:
         self._sizes = sizes  # of each as JSON
 
     def whole(self, answer: Any, most: int = MOST_KEPT) -> "Tuple[List[Dict[str, Any]], Answers]":
-        """An answer to ``digests`` with what it has left out, and what to ask with the next time.
+        """Restore the fields that an answer has left out; return the nodes and the cache for the next request.
 
         Raises:
-            ValueError: it leaves out what it was not asked to, or the long fields are over ``most`` characters.
+            ValueError: the answer leaves out an unknown field, or its long fields have over ``most`` characters.
         """
         nodes, digests, values, sizes = [], {}, {}, {}
         for number, fields in enumerate(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: fields)):
@@ -114,7 +114,7 @@ class Answers:
                 values.update({(spool, name): node.get(name) for name in new})
             nodes.append({name: value for name, value in node.items() if name not in ("same", "digests")})
         sizes.update({key: len(to_json(value)) for key, value in values.items() if key not in sizes})
-        if sum(sizes.values()) > most:  # answer by answer it would tell ever more, and leave it out the next time
+        if sum(sizes.values()) > most:  # else each answer could add more fields and leave them out the next time
             raise ValueError("it is more than %d MiB" % (most >> 20))
         return nodes, Answers(digests, values, sizes)
 
@@ -152,7 +152,7 @@ def _identity(fields: Fields, host: Optional[str], run: str) -> Dict[str, Any]:
 
 
 def _peers(fields: Fields) -> Optional[Dict[str, Any]]:
-    """What the node has heard of the others, or None where that is damaged."""
+    """Read what the node knows about the others, or None where that is damaged."""
     try:
         return written(read_peers(fields.raw("peers"))) if fields.given("peers") else None
     except DamagedError:
@@ -160,7 +160,7 @@ def _peers(fields: Fields) -> Optional[Dict[str, Any]]:
 
 
 def _verdict(fields: Fields) -> Optional[VerdictRecord]:
-    """The host's copy of the verdict, or None where that is damaged."""
+    """Read the host's copy of the verdict, or None where that is damaged."""
     try:
         return read_verdict(fields.raw("verdict")) if fields.given("verdict") else None
     except DamagedError:
@@ -168,7 +168,7 @@ def _verdict(fields: Fields) -> Optional[VerdictRecord]:
 
 
 def _error(fields: Fields, name: str) -> Optional[Dict[str, Any]]:
-    """A worker's exception: its script's libraries write it, so any field may be anything."""
+    """Read a worker's exception; libraries of the script write it, so any field may have any type."""
     if not fields.given(name):
         return None
     found: Mapping[str, Any] = fields.raw(name)

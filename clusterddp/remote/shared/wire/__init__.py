@@ -1,1 +1,1 @@
-"""Bytes between two processes: frames, chunks, streams, partial files."""
+"""The byte formats between two processes: frames, chunks, chunk streams, partial files."""

@@ -1,7 +1,7 @@
-"""Chunks on their way, from the operator to a host or back: bundles of at most 4 MiB, compressed where that pays.
+"""Transfer chunks between operator and host in bundles of at most 4 MiB, compressed where that pays.
 
-A bundle is a line of JSON, ``[encoding, bytes on the way, [[digest, bytes], …]]``, and its bytes. Whoever reads has
-each chunk proved by its digest, holds one bundle at a time, and takes nothing larger, whatever is sent.
+A bundle is a line of JSON, ``[encoding, bytes sent, [[digest, bytes], …]]``, and its bytes. The reader checks each
+chunk by its digest, holds one bundle at a time, and accepts nothing larger, whatever is sent.
 """
 
 import zlib
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 PLAIN, ZLIB = "plain", "zlib"
 MOST_CHUNKS = 4096  # of a bundle
 _LINE = MOST_CHUNKS * 100
-_SAMPLE = 1 << 16  # bytes that tell whether compressing pays
+_SAMPLE = 1 << 16  # bytes to compress first, to see whether it pays
 _PAYS = 0.7
-_WORTH = 512  # bytes below which nothing is gained
+_WORTH = 512  # bytes below which compression gains nothing
 
 
 class BadStream(ValueError):
-    """What came are no bundles, or a chunk is not what its digest says."""
+    """The data received is no bundle, or a chunk does not match its digest."""
 
 
 def grouped(chunks: Iterable[Chunk]) -> Iterator[Tuple[Chunk, ...]]:
-    """The chunks of each bundle, in order."""
+    """Group chunks into bundles, in order."""
     group: List[Chunk] = []
     size = 0
     for chunk in chunks:
@@ -41,7 +41,7 @@ def grouped(chunks: Iterable[Chunk]) -> Iterator[Tuple[Chunk, ...]]:
 
 
 def bundle(chunks: Sequence[Tuple[str, bytes]], *, compress: bool) -> bytes:
-    """A bundle of chunks and their digests."""
+    """Encode chunks and their digests as a bundle."""
     body, encoding = b"".join(data for _, data in chunks), PLAIN
     if compress and len(body) > _WORTH:
         sample = body[:_SAMPLE]
@@ -51,19 +51,19 @@ def bundle(chunks: Sequence[Tuple[str, bytes]], *, compress: bool) -> bytes:
 
 
 def head(encoding: str, size: int, chunks: Sequence[Tuple[str, int]]) -> bytes:
-    """The line before the ``size`` bytes of a bundle of chunks, each a digest and a length."""
+    """Encode a bundle's header line, which ``size`` bytes follow; ``chunks``: digest and length of each."""
     return to_json([encoding, size, chunks]).encode() + b"\n"
 
 
 def bundles_of(data: bytes, *, compress: bool) -> Iterator[bytes]:
-    """Bundles that carry ``data`` itself; ``Incoming.content`` reads it."""
+    """Encode arbitrary data as bundles, to be read by ``Incoming.content``."""
     for start in range(0, len(data), CHUNK):
         piece = data[start : start + CHUNK]
         yield bundle([(digest_of(piece), piece)], compress=compress)
 
 
 class ChunkStream(Protocol):
-    """What brings a manifest and chunks to a host: the operator alone (Incoming), or other hosts too."""
+    """The source of a manifest and chunks on a host: the operator alone (Incoming), or other hosts too."""
 
     def content(self, size: int) -> bytes:
         """What ``bundles_of`` has carried, of ``size`` bytes.
@@ -73,19 +73,19 @@ class ChunkStream(Protocol):
         """
 
     def bundles(self, parts: "Parts", chunks: Iterable[Chunk]) -> Iterator[List[Tuple[str, bytes]]]:
-        """Digest and proved bytes of chunks as they come; nothing at times, where it takes long.
+        """Yield lists of digest and verified bytes as chunks arrive; a list may be empty while it takes long.
 
         Args:
-            parts: Where they are put.
-            chunks: All of the transfer, in order.
+            parts: The folder that the caller writes them to.
+            chunks: All chunks of the transfer, in order.
 
         Raises:
-            BadStream: they came damaged.
+            BadStream: the data is damaged.
         """
 
 
 class Incoming:
-    """Reads bundles from pieces as they come; ``read`` gives the next one, empty at the end."""
+    """Reads bundles from a byte stream; ``read`` returns its next piece, empty at the end."""
 
     def __init__(self, read: Callable[[], bytes]) -> None:
         self._read = read
@@ -109,14 +109,14 @@ class Incoming:
         return bytes(found)
 
     def bundles(self, parts: "Parts", chunks: Iterable[Chunk]) -> Iterator[List[Tuple[str, bytes]]]:  # noqa: ARG002
-        """As of ``ChunkStream``."""
+        """Yield bundles until the stream ends; see ``ChunkStream``."""
         return iter(self.bundle, None)
 
     def bundle(self) -> Optional[List[Tuple[str, bytes]]]:
-        """The next bundle's chunks, each proved by its digest; None at the end.
+        """Read the next bundle's chunks, each verified by its digest; None at the end.
 
         Raises:
-            BadStream: it is none.
+            BadStream: the data is no bundle.
         """
         line = self._line()
         if not line:
@@ -172,7 +172,7 @@ def _head(line: bytes) -> Tuple[str, int, List[Tuple[str, int]]]:
         raise BadStream("a bundle's line is wrong")
     if not all(isinstance(digest, str) for digest, _ in found) or sum(length for _, length in found) > CHUNK:
         raise BadStream("a bundle's line is wrong")
-    if not found:  # without end they would hold up whoever waits for what was asked for
+    if not found:  # an endless series of them would block the reader
         raise BadStream("a bundle carries nothing")
     return encoding, size, found
 

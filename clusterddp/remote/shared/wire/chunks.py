@@ -1,7 +1,7 @@
-"""A file's bytes as chunks of 4 MiB, each with its sha256, and one name for the whole.
+"""Split file contents into chunks of 4 MiB, each with its sha256, and name whole contents by digest.
 
-A content of one chunk is named by the chunk's digest; one of several by the digest over theirs, a dash and how many
-they are. Who has the list of chunks can prove it by the name, and each chunk by the list, in any order.
+A content of one chunk is named by the chunk's digest; one of several by the digest over theirs, a dash and their
+number. So a list of chunks can be verified by the name, and each chunk by the list, in any order.
 """
 
 import os
@@ -15,7 +15,7 @@ _HEX, _DIGITS = "0123456789abcdef", "0123456789"
 
 
 class Chunk(NamedTuple):
-    """A piece of a file: the sha256 of its bytes in hex, and how many they are."""
+    """A piece of a file: the sha256 of its bytes in hex, and its size in bytes."""
 
     digest: str
     size: int
@@ -30,14 +30,14 @@ def _built_in() -> "Callable[[bytes], Any]":
 
 
 class _Sha256:
-    """Python's own sha256 at first, OpenSSL's where that is loaded or its loading pays: it is five times as fast."""
+    """Selects the sha256 implementation: Python's own at first, later OpenSSL's, which is five times as fast."""
 
-    pays = 1 << 20  # bytes still to be hashed before it does
+    pays = 1 << 20  # bytes still to be hashed before loading OpenSSL pays
     made = _built_in()
 
 
 def digest_of(data: bytes) -> str:
-    """The digest of a chunk's bytes."""
+    """Return the sha256 of a chunk's bytes in hex."""
     if _Sha256.pays > 0:
         _Sha256.pays -= len(data)
         if _Sha256.pays <= 0 or "_hashlib" in sys.modules:
@@ -49,14 +49,14 @@ def digest_of(data: bytes) -> str:
 
 
 def content_of(digests: Sequence[str]) -> str:
-    """The name of the content that has these chunks."""
+    """Return the name of the content with these chunks."""
     if len(digests) == 1:
         return digests[0]
     return "%s-%d" % (digest_of("".join(digests).encode()), len(digests))
 
 
 def is_content(text: str) -> bool:
-    """Whether a text names a content."""
+    """Whether a text is a valid content name."""
     digest, dash, count = text.partition("-")
     return is_digest(digest) and (not dash or (0 < len(count) <= 10 and count[0] != "0" and not count.strip(_DIGITS)))
 
@@ -67,16 +67,16 @@ def is_digest(text: str) -> bool:
 
 
 def spans(size: int) -> Iterator[Tuple[int, int]]:
-    """Offset and size of each chunk of a file; an empty file has one, which is empty."""
+    """Yield offset and size of each chunk of a file; an empty file has one empty chunk."""
     for offset in range(0, max(size, 1), CHUNK):
         yield offset, min(CHUNK, size - offset)
 
 
 def chunks_of(content: str, size: int, digests: Any) -> List[Chunk]:
-    """The chunks of a content from a list of their digests, which may come from anywhere.
+    """Make a content's chunks from a list of digests, which is checked: it may be untrusted.
 
     Raises:
-        ValueError: it is no list of this content's.
+        ValueError: the list does not belong to this content.
     """
     if not is_content(content) or not isinstance(digests, list) or not isinstance(size, int) or size < 0:
         raise ValueError("not the chunks of a content: %.80r" % content)
@@ -88,7 +88,7 @@ def chunks_of(content: str, size: int, digests: Any) -> List[Chunk]:
 
 
 def read_at(handle: int, offset: int, size: int) -> bytes:
-    """At most ``size`` bytes of a file; fewer only at its end."""
+    """Read up to ``size`` bytes at an offset; fewer only at the file's end."""
     # A buffer of 4 MiB costs more than to read and hash a small file.
     end = os.fstat(handle).st_size
     most = max(_SMALL, end - offset)
@@ -96,13 +96,13 @@ def read_at(handle: int, offset: int, size: int) -> bytes:
     while len(found) < size:
         data = os.pread(handle, min(most, size - len(found)), offset + len(found))
         found = found + data if found else data
-        if not data or 0 < end <= offset + len(found):  # what is none on a disk may say 0, and hold more
+        if not data or 0 < end <= offset + len(found):  # a file that is not on a disk may report size 0 and hold data
             break
     return found
 
 
 def hash_file(path: bytes) -> Tuple[int, List[str]]:
-    """How many bytes were read from a file, and the digests of its chunks."""
+    """Hash a file; return the number of bytes read and the digests of its chunks."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         return hash_handle(handle)
@@ -111,7 +111,7 @@ def hash_file(path: bytes) -> Tuple[int, List[str]]:
 
 
 def hash_handle(handle: int) -> Tuple[int, List[str]]:
-    """``hash_file`` of an open one."""
+    """Like ``hash_file``, for an open file."""
     size, digests = 0, []  # type: Tuple[int, List[str]]
     while True:
         data = read_at(handle, size, CHUNK)

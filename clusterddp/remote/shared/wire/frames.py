@@ -3,17 +3,17 @@
 A frame is a 4-byte big-endian length, then that many bytes: a JSON header on one line, and a binary body.
 A header holds ``id`` (request) and ``kind``:
 
-    req     operator → helper   op, args: start an operation; parts: so many frames with its args follow instead
+    req     operator → helper   op, args: start an operation; parts: the number of args frames that follow instead
     args    operator → helper   a piece of the args' JSON, in the body
     data    both ways           a piece of the stream; the body's bytes are paid with credit
     end     both ways           the stream is complete; from the helper the body is the result's last piece
     error   helper → operator   message, remedy: the operation failed (id 0: the helper); killed: by a signal;
                                 trace: the traceback of what it did not foresee; bug: whether that is a bug of ours
     cancel  operator → helper   end the operation
-    credit  both ways           n: so many more bytes may be sent; from a helper each frame costs PER_FRAME more
+    credit  both ways           n: how many more bytes may be sent; from a helper each frame costs PER_FRAME more
 
-Decoding is strict and total: whatever the bytes, it gives frames or raises ProtocolError. What a header's other
-fields must be is checked by who reads them (fields.py).
+Decoding is strict and total: whatever the bytes, it yields frames or raises ProtocolError. A header's other fields are
+checked by the code that reads them (schema/fields.py).
 """
 
 from struct import pack, unpack_from
@@ -26,9 +26,9 @@ MAGIC = b"CLUSTERDDP/"
 MAX_FRAME = 64 * 1024
 MAX_BODY = 60 * 1024  # leaves the header room within MAX_FRAME
 MAX_ARGS_PARTS = 256  # frames that hold the args of one request
-LONGEST_LINE = 8 << 20  # bytes of a log line that are held as a whole; a longer one is taken as several
+LONGEST_LINE = 8 << 20  # bytes of a log line that are held as a whole; a longer line is split
 CREDIT = 1024 * 1024  # bytes in flight per stream before the reader has to grant more
-PER_FRAME = 256  # what a data frame of a helper costs of that beside its body: many short ones take memory too
+PER_FRAME = 256  # credit that a helper's data frame costs beside its body: many short ones take memory too
 MAX_DEPTH = 32  # objects and lists within each other
 MAX_ID = (1 << 53) - 1
 
@@ -43,11 +43,11 @@ class Frame(NamedTuple):
 
 
 class ProtocolError(Exception):
-    """The other side sent something that is no frame."""
+    """The other side sent bytes that are no valid frame."""
 
 
 def encode(header: Header, body: bytes = b"") -> bytes:
-    """The bytes of one frame.
+    """Encode one frame.
 
     Raises:
         ProtocolError: the frame would exceed MAX_FRAME bytes.
@@ -60,10 +60,10 @@ def encode(header: Header, body: bytes = b"") -> bytes:
 
 
 def request_frames(ident: int, op: str, args: Dict[str, Any]) -> List[Frame]:
-    """The frames that start an operation: one; where the args grow with the number of hosts, more.
+    """Make the frames that start an operation: one, or several where the arguments are too large for one.
 
     Raises:
-        ProtocolError: the args are over what a helper takes.
+        ProtocolError: the arguments are larger than a helper accepts.
     """
     text = to_json(args).encode()
     if len(text) <= MAX_BODY:
@@ -76,14 +76,14 @@ def request_frames(ident: int, op: str, args: Dict[str, Any]) -> List[Frame]:
 
 
 class Decoder:
-    """Turns bytes as they come into frames.
+    """Decodes frames from a byte stream.
 
     Args:
-        limit: Bytes of the largest frame that is taken; may be changed later (a stranger gets less).
+        limit: The largest accepted frame in bytes; may be changed later (unproven connections get less).
 
     Attributes:
-        size: Bytes of the frame that was yielded last.
-        texts: Texts in headers are made such that they can be written as UTF-8: they are to be shown, and no paths.
+        size: The size in bytes of the frame that was yielded last.
+        texts: Whether to make all texts in headers encodable as UTF-8, because they are shown and are no paths.
     """
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
@@ -93,10 +93,10 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take more bytes, yield every frame now complete.
+        """Take more bytes and yield every frame that is now complete.
 
         Raises:
-            ProtocolError: the bytes are no frame; nothing after it can be read.
+            ProtocolError: the bytes are no frame; the rest of the stream cannot be read.
         """
         buffer = self._buffer
         buffer += data
@@ -117,10 +117,10 @@ class Decoder:
 
 
 def parse(payload: bytes, *, texts: bool = False) -> Frame:
-    """A frame from its bytes after the length; see ``Decoder`` for ``texts``.
+    """Parse a frame's bytes after the length; see ``Decoder`` for ``texts``.
 
     Raises:
-        ProtocolError: no JSON object stands first, or its ``id`` or ``kind`` is none.
+        ProtocolError: the header is no JSON object, or its ``id`` or ``kind`` is invalid.
     """
     head, _, body = payload.partition(b"\n")
     try:
@@ -138,10 +138,10 @@ def parse(payload: bytes, *, texts: bool = False) -> Frame:
 
 
 def parse_json(text: Union[bytes, bytearray]) -> Any:
-    """A JSON value from another machine: UTF-8, finite numbers, each key once, nested at most MAX_DEPTH deep.
+    """Parse JSON from another machine: UTF-8, finite numbers, each key once, nested at most MAX_DEPTH deep.
 
     Raises:
-        ValueError: it is none; nothing else is raised, whatever the bytes.
+        ValueError: the bytes are no such JSON; no other exception is raised, whatever the bytes.
     """
     try:
         value = from_json(text.decode())

@@ -1,7 +1,7 @@
-"""Contents put together chunk by chunk in a folder of their own, which a broken transfer leaves for the next one.
+"""Assemble file contents chunk by chunk in a folder that survives a broken transfer, so the next can resume.
 
-A file there is named by its content; what of it is right is seen by hashing it, so nothing else has to be kept. Chunks
-come in any order. The folder is a descriptor: no path is looked up again, and no link is followed.
+A file there is named by its content; hashing it shows which chunks are correct, so no other state is kept. Chunks
+arrive in any order. The folder is a descriptor: no path is looked up again, and no link is followed.
 """
 
 import errno
@@ -12,25 +12,25 @@ from .chunks import CHUNK, ZEROS, Chunk, digest_of, is_content, read_at
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-KEPT = 7 * 86400.0  # seconds after which what a broken transfer left is removed
+KEPT = 7 * 86400.0  # seconds after which the files of a broken transfer are removed
 
 
 class NotOursError(OSError):
-    """The folder of parts belongs to another user, who could change what was proved of it."""
+    """The folder of parts belongs to another user, who could change files after they were verified."""
 
 
 def open_parts(folder: int, name: Union[str, bytes]) -> int:
-    """Open a folder of parts in an open folder, and make it if it is not there; its descriptor.
+    """Open or create a folder of parts inside an open folder; return its descriptor.
 
-    What is proved of a part holds only as long as nobody else can change it: the folder is this user's or root's, 0700.
+    A verified part stays valid only if nobody else can change it: the folder must be this user's or root's, mode 0700.
 
     Raises:
         NotOursError: another user's folder has that name.
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     try:
         os.mkdir(name, 0o700, dir_fd=folder)
-    except FileExistsError:  # of a transfer that broke off
+    except FileExistsError:  # left by a broken transfer
         pass
     handle = os.open(name, _FOLDER, dir_fd=folder)
     if not _is_ours(handle):
@@ -40,22 +40,22 @@ def open_parts(folder: int, name: Union[str, bytes]) -> int:
 
 
 def _is_ours(handle: int) -> bool:
-    """Whether a folder of parts is this user's or root's; one of this user's is closed to others."""
+    """Whether a folder of parts is this user's or root's; this user's own is set to mode 0700."""
     info = os.fstat(handle)
     if info.st_uid == os.geteuid() and info.st_mode & 0o077:
         try:
             os.fchmod(handle, 0o700)
-        except OSError:  # a filesystem without modes: nothing on it has any
+        except OSError:  # a filesystem without modes
             pass
     return info.st_uid in (0, os.geteuid())
 
 
 class Parts:
-    """The folder ``folder``, a descriptor that the caller keeps open.
+    """The partial files in a folder, given as a descriptor that the caller keeps open.
 
     Attributes:
-        lacking: Digest → where that chunk is wanted: contents and offsets.
-        written: Content → size, mtime in ns and inode of its file when it was written whole, at once.
+        lacking: Digest of a missing chunk → the contents and offsets where it is needed.
+        written: Content of a single chunk → size, mtime in ns and inode of its file after it was written.
     """
 
     def __init__(self, folder: int) -> None:
@@ -63,14 +63,14 @@ class Parts:
         self.written: Dict[str, Tuple[int, int, int]] = {}
         self._folder = folder
         self._chunks: Dict[str, List[Chunk]] = {}
-        self._places: Dict[str, Tuple[str, int, int]] = {}  # digest → content, offset, size of what lies here
+        self._places: Dict[str, Tuple[str, int, int]] = {}  # digest → content, offset, size of a chunk that is here
 
     def found(self) -> Set[str]:
-        """The digests of all chunks that lie there, each read now; of no content in particular."""
+        """Read and hash all files in the folder; return the digests of all chunks."""
         return {digest for name in self._names() for digest in self._digests(name)}
 
     def want(self, contents: Dict[str, List[Chunk]]) -> None:
-        """Have these contents put together; what lies there of them already is taken up."""
+        """Register contents to assemble, and find which of their chunks are in the folder already."""
         there = set(self._names())
         for content, chunks in contents.items():
             self._chunks[content] = chunks
@@ -87,14 +87,14 @@ class Parts:
 
     @property
     def lacking_bytes(self) -> int:
-        """How much has still to be written: chunks of zeros become holes."""
+        """How many bytes have still to be written, without chunks of zeros, which become holes."""
         sizes = {chunk.digest: chunk.size for chunks in self._chunks.values() for chunk in chunks}
         return sum(sizes[digest] * len(places) for digest, places in self.lacking.items() if digest != ZEROS)
 
     def put(self, digest: str, data: bytes) -> int:
-        """Write a chunk, proved by its digest already, wherever it is wanted; how many places that were.
+        """Write a verified chunk wherever it is needed; return the number of positions.
 
-        Zeros where nothing lies yet become a hole: a file that is sparse here may have thousands of them.
+        Zeros where nothing is stored yet become a hole: a sparse file may have thousands of them.
         """
         places = self.lacking.pop(digest, [])
         for content, offset in places:
@@ -117,14 +117,14 @@ class Parts:
         return len(places)
 
     def holds(self, digest: str) -> bool:
-        """Whether a chunk of a wanted content lies here."""
+        """Whether a chunk of a registered content is stored here."""
         return digest in self._places
 
     def read(self, digest: str) -> bytes:
-        """The bytes of a chunk that lies here; not to be trusted more than the disk is.
+        """Read a chunk that is stored here; its digest is not checked again.
 
         Raises:
-            OSError: it is gone.
+            OSError: the file is missing or cannot be read.
         """
         content, offset, size = self._places[digest]
         handle = os.open(content, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
@@ -134,11 +134,11 @@ class Parts:
             os.close(handle)
 
     def whole(self, content: str) -> bool:
-        """Whether a wanted content is complete."""
+        """Whether a registered content is complete."""
         return not self.lacking or not any(chunk.digest in self.lacking for chunk in self._chunks[content])
 
     def remove_old(self, now: float) -> None:
-        """Remove what broken transfers left and nobody has wanted for long; ``now`` by the folder's own clock."""
+        """Remove old unregistered files of broken transfers; ``now`` is the file server's time in seconds."""
         for name in self._names():
             info = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
             if name not in self._chunks and info.st_mtime < now - KEPT:
@@ -165,7 +165,7 @@ class Parts:
             os.close(handle)
 
     def _cut(self, content: str, size: int) -> None:
-        """Let a part be no longer than its content."""
+        """Truncate a partial file to its content's size."""
         handle = os.open(content, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
         try:
             os.ftruncate(handle, min(size, os.fstat(handle).st_size))
@@ -174,7 +174,7 @@ class Parts:
 
 
 def _is_hole(handle: int, offset: int, size: int) -> bool:
-    """Whether nothing is stored of a stretch of a file, which may lie behind its end."""
+    """Whether a range of a file, which may be beyond its end, has no stored data."""
     try:
         return os.lseek(handle, offset, os.SEEK_DATA) >= offset + size
     except OSError as error:
@@ -182,7 +182,7 @@ def _is_hole(handle: int, offset: int, size: int) -> bool:
 
 
 def parts_in(path: bytes) -> Set[str]:
-    """The digests of the chunks in a folder of parts; none where there is no such folder of ours."""
+    """Return the digests of the chunks in a folder of parts; none if it is missing or another user's."""
     try:
         handle = os.open(path, _FOLDER)
     except OSError:

@@ -1,4 +1,4 @@
-"""A rate that several threads keep to together."""
+"""A rate limit that several threads share."""
 
 import threading
 import time
@@ -6,11 +6,10 @@ from typing import Callable, Optional
 
 
 class Pace:
-    """So many bytes a second, of all threads together.
+    """Limits the bytes per second of all threads together.
 
     Args:
         rate: Bytes a second; None or 0: no limit.
-        clock: Seconds.
     """
 
     def __init__(self, rate: Optional[float], clock: Callable[[], float] = time.monotonic) -> None:
@@ -19,11 +18,11 @@ class Pace:
         self._lock = threading.Lock()
 
     def seconds(self, size: int) -> float:
-        """What so many bytes take at this rate alone."""
+        """How many seconds ``size`` bytes take at this rate."""
         return size / self.rate if self.rate else 0.0
 
     def wait(self, size: int) -> None:
-        """Wait until so many bytes may go."""
+        """Wait until ``size`` further bytes may be sent."""
         if not self.rate:
             return
         with self._lock:

@@ -1,1 +1,1 @@
-"""A folder's manifest, two manifests compared, the names of workdirs."""
+"""Manifests of folders, differences between manifests, and names of workdirs."""

@@ -1,9 +1,9 @@
-"""The manifest of a synced tree: a pure value with one canonical encoding, the same on both sides.
+"""The manifest of a synced tree, with one canonical encoding that is the same on both sides.
 
 A manifest is a list of entries sorted by path. A path is text in UTF-8 with surrogateescape, whatever the
 locale of either machine, so that every file name Linux allows comes through; on disk it is bytes again.
 
-Also here: reading an entry back from a disk without following a link.
+This module also reads entries back from a disk without following links.
 """
 
 import errno
@@ -17,16 +17,16 @@ from ..schema.json_text import from_json, to_json
 from ..wire.chunks import content_of, digest_of, hash_file
 
 FILE, LINK, FOLDER, OTHER = "file", "link", "folder", "other"
-RACY = 20 * 10**6  # ns: a file changed this shortly before it was hashed may have changed once more in the same tick
+RACY = 20 * 10**6  # ns: a file changed this shortly before hashing may have changed again in the same clock tick
 
-_OURS = ".clusterddp"  # how names of ours at the top begin
+_OURS = ".clusterddp"  # prefix of our own names at the top level
 
 Stats = List[int]
 Hashes = Dict[str, Tuple[Stats, List[str]]]  # path → stats, digests of its chunks
 
 
 class Entry(NamedTuple):
-    """One file or link. ``content``: the name of a file's content (chunks.py), the target of a link."""
+    """One file or link; ``content`` is the name of a file's content (wire/chunks.py) or a link's target."""
 
     path: str
     kind: str
@@ -36,50 +36,50 @@ class Entry(NamedTuple):
 
 
 class BadManifest(ValueError):
-    """The bytes are no manifest, or one that would leave its folder."""
+    """The bytes are no manifest, or an entry would lead out of its folder."""
 
 
 def on_disk(path: str) -> bytes:
-    """The bytes of a path."""
+    """Encode a path as bytes for the file system."""
     return path.encode("utf-8", "surrogateescape")
 
 
 def as_text(path: bytes) -> str:
-    """The text of a path; the inverse of ``on_disk``."""
+    """Decode a path from the file system; the inverse of ``on_disk``."""
     return path.decode("utf-8", "surrogateescape")
 
 
 def ordered(entries: Iterable[Entry]) -> List[Entry]:
-    """The entries in the manifest's order."""
+    """Sort entries in the manifest's order."""
     return sorted(entries, key=lambda entry: on_disk(entry.path))
 
 
 def encode(entries: Iterable[Entry]) -> bytes:
-    """The canonical bytes: one JSON array a line, ASCII only, in order."""
+    """Encode entries canonically: one JSON array per line, ASCII only, sorted."""
     found = ordered(entries)
     whole = to_json(found)[1:-1].encode()
-    # Where an entry might seem to end in a name: one with a quote, and one that is just ],[ by itself.
+    # A name could look like the end of an entry: one that contains a quote, or that is exactly ],[.
     if any(sign in whole for sign in (b'\\"', b',"],["', b'["],["')):
         return b"".join(to_json(entry).encode() + b"\n" for entry in found)
     return whole.replace(b'"],["', b'"]\n["') + b"\n" * bool(whole)  # five times as fast
 
 
 def digest(entries: Iterable[Entry]) -> str:
-    """The sha256 in hex of the canonical bytes."""
+    """Hash a manifest: the sha256 of its canonical bytes in hex."""
     return digest_of(encode(entries))
 
 
 def decode(data: bytes) -> List[Entry]:
-    """The entries from their canonical bytes, every one checked.
+    """Decode and check entries from canonical bytes.
 
     Raises:
-        BadManifest: it is malformed, or a path or link would lead out of the folder.
+        BadManifest: the bytes are malformed, or a path or link would lead out of the folder.
     """
     return checked_together([checked_entry(values) for values in values_of(data)])
 
 
 def values_of(data: bytes) -> List[Any]:
-    """What stands in each line, unchecked.
+    """Parse each line as JSON, without checking the values.
 
     Raises:
         BadManifest: it is malformed.
@@ -92,17 +92,17 @@ def values_of(data: bytes) -> List[Any]:
 
 
 def checked_together(entries: List[Entry]) -> List[Entry]:
-    """The entries themselves, when each path stands once and none is a file and a folder.
+    """Return the entries after checking that no path occurs twice or is both a file and a folder.
 
     Raises:
-        BadManifest: they cannot lie in one folder.
+        BadManifest: they cannot exist in one folder.
     """
     check_together([on_disk(entry.path) for entry in entries])
     return entries
 
 
 def check_together(paths: List[bytes]) -> None:
-    """``checked_together`` by paths alone, as on disk."""
+    """Like ``checked_together``, from encoded paths alone."""
     once = set(paths)
     if len(once) != len(paths):
         raise BadManifest("a path stands twice in the manifest")
@@ -111,7 +111,7 @@ def check_together(paths: List[bytes]) -> None:
 
 
 def checked_entry(values: Any) -> Entry:
-    """The entry of a JSON array.
+    """Check a JSON array and convert it to an entry.
 
     Raises:
         BadManifest: it is malformed, or its path or link would lead out of the folder.
@@ -135,10 +135,10 @@ def checked_entry(values: Any) -> Entry:
 
 
 def checked_path(path: str) -> str:
-    """The path itself, when it names something inside the folder and nothing of ours.
+    """Return the path after checking that it stays inside the folder and is not reserved for us.
 
     Raises:
-        BadManifest: it is absolute, climbs, is not normal, or is reserved.
+        BadManifest: it is absolute, contains ``..``, is not normalised, or is reserved.
     """
     parts = path.split("/")
     if "" in parts or "." in parts or ".." in parts or "\0" in path or path.startswith(_OURS):
@@ -148,7 +148,7 @@ def checked_path(path: str) -> str:
 
 
 def stays_inside(path: str, target: str) -> bool:
-    """Whether a link at ``path`` with this target leads to a place inside the folder, read as text."""
+    """Whether a link at ``path`` with this target points inside the folder, judged by text alone."""
     if not target or target.startswith("/") or "\0" in target:
         return False
     place = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
@@ -156,20 +156,20 @@ def stays_inside(path: str, target: str) -> bool:
 
 
 def leads_down(path: str, target: str) -> bool:
-    """Whether a link leads to a place inside the folder whatever other links are there: no ``..`` follows a name."""
+    """Whether a link points inside the folder whatever other links exist: ``..`` only at the target's start."""
     parts = target.split("/")
     climbs = len(parts) - len(list(itertools.dropwhile(lambda part: part in ("..", ".", ""), parts)))
     return stays_inside(path, target) and ".." not in parts[climbs:]
 
 
 def parents(path: str) -> List[str]:
-    """The folders above a path, outermost first, without the root."""
+    """List the folders above a path, outermost first, without the root."""
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def folders_above(paths: Iterable[bytes]) -> Set[bytes]:
-    """All folders above these paths, without the root."""
+    """Collect all folders above these paths, without the root."""
     found: Set[bytes] = set()
     new = {path.rpartition(b"/")[0] for path in paths}
     while new:
@@ -179,17 +179,16 @@ def folders_above(paths: Iterable[bytes]) -> Set[bytes]:
 
 
 def stats_of(info: os.stat_result) -> Stats:
-    """What changes whenever a file's content does."""
+    """Return the stat fields that change whenever a file's content does."""
     return [info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino]
 
 
 class Disk:
-    """What lies under a folder now, looked at without following any link.
+    """Reads the current entries of a folder without following any link.
 
     Args:
-        root: The folder.
-        known: Of files hashed earlier; trusted while the stats are the same.
-        known_at: When they were hashed, in ns; younger files are hashed again.
+        known: Digests from earlier hashing, used while a file's stats are unchanged.
+        known_at: When they were hashed, in ns; files changed since are hashed again.
     """
 
     def __init__(self, root: bytes, known: Optional[Hashes] = None, known_at: int = 0) -> None:
@@ -201,11 +200,11 @@ class Disk:
         self._real = {""}
 
     def full(self, path: str) -> bytes:
-        """The path on disk."""
+        """Return the full path on disk."""
         return b"%s/%s" % (self.root, on_disk(path))
 
     def entry(self, path: str) -> Optional[Entry]:
-        """What stands at ``path``; None if nothing does, or if a folder above it is none."""
+        """Read the entry at ``path``; None if there is nothing, or if a parent is no real folder."""
         if not self._is_real(path.rpartition("/")[0]):
             return None
         info = self.info(path)
@@ -219,7 +218,7 @@ class Disk:
         return Entry(path, FOLDER if stat.S_ISDIR(info.st_mode) else OTHER, False, 0, "")
 
     def info(self, path: str) -> Optional[os.stat_result]:
-        """lstat, or None if there is nothing."""
+        """Return lstat of a path, or None if there is nothing."""
         try:
             return os.lstat(self.full(path))
         except OSError as error:
@@ -239,7 +238,7 @@ class Disk:
         return content_of(digests)
 
     def _is_real(self, folder: str) -> bool:
-        """Whether ``folder`` and all above it are folders and no links."""
+        """Whether ``folder`` and all its parents are folders and not links."""
         if folder in self._real:
             return True
         info = self.info(folder)
@@ -250,5 +249,5 @@ class Disk:
 
 
 def link_entry(path: str, target: str) -> Entry:
-    """The entry of a link; two links are the same when their targets are."""
+    """Make the entry of a link; links with equal targets are equal."""
     return Entry(path, LINK, False, 0, target)

@@ -1,8 +1,8 @@
-"""A manifest told by what an earlier one says already: its new lines, and which of the earlier lines stay.
+"""Encode a manifest as a difference from an earlier one: its new lines, and the ranges of unchanged lines.
 
 A difference is lines of ASCII. One that begins with ``[`` is a line of the new manifest; ``=FIRST,END`` stands for the
-lines FIRST to END - 1 of the earlier one, counted from 0 and only ever going on. So a whole manifest is its own
-difference from an empty one. Whoever applies one proves the digest of what comes out; nothing is parsed for that.
+lines FIRST to END - 1 of the earlier one, counted from 0 and in ascending order. So a whole manifest is its own
+difference from an empty one. The receiver verifies the digest of the result; nothing is parsed for that.
 """
 
 from typing import Callable, List, NamedTuple, Sequence, TypeVar, Union
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class UnchangedLines(NamedTuple):
-    """Lines of the earlier manifest that stay: from ``first`` up to ``end``, which is not among them."""
+    """Unchanged lines of the earlier manifest: from ``first`` up to, but not including, ``end``."""
 
     first: int
     end: int
@@ -23,15 +23,15 @@ Piece = Union[UnchangedLines, bytes]
 
 
 def lines_of(data: bytes) -> List[bytes]:
-    """The lines of a manifest, without their ends."""
+    """Split a manifest into lines without newlines."""
     return data.split(b"\n")[:-1]
 
 
 def difference(old: bytes, new: bytes) -> bytes:
-    """What makes ``new`` of ``old``, both in canonical bytes."""
+    """Compute the difference that turns ``old`` into ``new``, both in canonical bytes."""
     places = {line: number for number, line in enumerate(lines_of(old))}
     told: List[bytes] = []
-    first = end = 0  # of the lines that stay, not told yet
+    first = end = 0  # of the unchanged lines that are not written yet
     for line in lines_of(new):
         place = places.get(line, -1)
         if place == end and first < end:
@@ -50,10 +50,10 @@ def difference(old: bytes, new: bytes) -> bytes:
 
 
 def pieces_of(told: bytes, count: int) -> List[Piece]:
-    """The pieces of a difference from a manifest of ``count`` lines.
+    """Parse a difference from a manifest of ``count`` lines into pieces.
 
     Raises:
-        BadManifest: it is none.
+        BadManifest: it is no such difference.
     """
     found: List[Piece] = []
     behind = 0
@@ -73,7 +73,7 @@ def pieces_of(told: bytes, count: int) -> List[Piece]:
 
 
 def spliced(old: Sequence[T], pieces: Sequence[Piece], fresh: Callable[[bytes], T]) -> List[T]:
-    """What belongs to each line of the new manifest: that of the line that stays, or ``fresh(line)`` of a new one."""
+    """Build a list for the new manifest's lines: items of ``old`` for unchanged lines, else ``fresh(line)``."""
     found: List[T] = []
     for piece in pieces:
         if isinstance(piece, UnchangedLines):
@@ -84,7 +84,7 @@ def spliced(old: Sequence[T], pieces: Sequence[Piece], fresh: Callable[[bytes], 
 
 
 def left_out(count: int, pieces: Sequence[Piece]) -> List[int]:
-    """The numbers of the earlier lines, ``count`` in all, that do not stay."""
+    """List the numbers of the earlier manifest's lines, out of ``count``, that were dropped."""
     found: List[int] = []
     behind = 0
     for piece in pieces:
@@ -95,7 +95,7 @@ def left_out(count: int, pieces: Sequence[Piece]) -> List[int]:
 
 
 def applied(old: bytes, told: bytes) -> bytes:
-    """The manifest that a difference makes of ``old``; its digest is to be proved.
+    """Apply a difference to ``old``; the caller must verify the result's digest.
 
     Raises:
         BadManifest: it is no difference of this manifest.
