@@ -305,6 +305,7 @@ def no_descriptor_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.alone  # the limit is the whole process's, so others must not open or close files meanwhile
 def test_without_a_descriptor_left_nobody_is_lost_and_who_calls_comes_later(
     star: Star, monkeypatch: pytest.MonkeyPatch
 ) -> None:
