@@ -83,7 +83,7 @@ class Removal:
         self.left: List[List[str]] = []
 
     def workdir(self, state: str, root: bytes, shown: List[List[str]]) -> None:
-        """Remove a workdir, if it is one of ``shown``. Its ``.clusterddp`` folder, which identifies it, goes last."""
+        """Remove a workdir, if it is one of ``shown``. Its ``.clusterddp-live``, which identifies it, goes last."""
         path = as_text(root)
 
         def remove(folder: int) -> None:
