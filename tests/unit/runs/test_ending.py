@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,11 +52,12 @@ class Followed:
         self.dropped: list[str] = []
         self._answered: dict[str, float] = {}
 
-    def view(self, hosts: Container[str] | None = None, **_: object) -> RunView:  # noqa: ARG002
+    def view(self, hosts: Container[str] | None = None, **_: object) -> RunView:
         with self.looked:
             self.looks += 1
             self.looked.notify_all()
-        return self.told
+        nodes = [node for node in self.told.nodes if hosts is None or node["host"] in hosts]
+        return replace(self.told, nodes=tuple(nodes))
 
     def silence(self, host: str) -> float | None:
         return time.monotonic() - self._answered[host] if host in self._answered else LONG
@@ -252,6 +254,16 @@ def test_a_silent_host_whose_answer_is_needed_is_asked_over_a_new_connection_onc
     run = Followed(view_of(nodes(0)), alive={"gpu01"})
     assert still_waited_for(run, open_for_good) == {"gpu01", "gpu02"}
     assert run.dropped == ["gpu02"]
+
+
+def test_a_host_that_answers_over_a_new_connection_is_no_longer_silent_and_its_stream_follows(
+    open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its verdict may be the only one: without it, the followers would judge the run by themselves."""
+    monkeypatch.setattr(ending, "DEAF_AFTER", LONG)
+    run = Followed(view_of(nodes(0, 1, 2)), alive={"gpu02"})
+    assert still_waited_for(run, open_for_good) == {"gpu01", "gpu02"}
+    assert run.dropped == ["gpu01"]
 
 
 def test_no_connection_is_ended_where_the_verdict_is_known(
