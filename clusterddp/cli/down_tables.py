@@ -60,11 +60,8 @@ def _rows_of(host: Cleaned, finish: str) -> list[DownRow]:
         folders = ", ".join(host.beside.removed)
         rows += [DownRow(host.host, REMOVED, host.beside.bytes, folders)] if folders else []
         rows += [DownRow(host.host, FAILED, None, f"{path}: {why}") for path, why in host.beside.kept]
-        rows += (
-            [DownRow(host.host, FAILED, None, f"{host.beside.error}; its folders stay; {finish}")]
-            if host.beside.error
-            else []
-        )
+        if host.beside.error:
+            rows.append(DownRow(host.host, FAILED, None, f"{host.beside.error}; its folders stay; {finish}"))
     if host.environments and host.environments.error:
         rows.append(DownRow(host.host, FAILED, None, f"{host.environments.error}; its environments stay; {finish}"))
     elif host.environments:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import ClusterddpError, HostsError, RunError, UnreachableError
 from clusterddp.runs.ending import LOST_AFTER, SILENT, clock_time
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_view import RunView
     from clusterddp.runs.verdict_lines import Verdict
 
-R_co = TypeVar("R_co", covariant=True)  # the cluster's type of a run
 LOOK = 0.5  # seconds between two polls of a run's hosts
 SAY = 10.0  # seconds of silence after which the silent hosts are reported
 SOON = 10.0  # seconds for some host to report the run, before all are waited for up to a connection's own limits
@@ -40,7 +39,7 @@ class Viewed(Protocol):
         """Return the verdict on a run that was watched to its end, and save it in the project."""
 
 
-class Cluster(Protocol[R_co]):
+class Cluster(Protocol):
     """The part of ``Cluster`` that is needed to look for a run."""
 
     def gather(
@@ -54,11 +53,8 @@ class Cluster(Protocol[R_co]):
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """Return the run's nodes as the hosts report them, and the hosts that do not answer."""
 
-    def attach(self, view: RunView) -> R_co:
-        """Return the run that a view shows."""
 
-
-def find_soon(cluster: Cluster[R_co], reference: str) -> R_co | None:
+def find_soon(cluster: Cluster, reference: str) -> RunView | None:
     """Return the run with this id as soon as any host reports it; None if the caller has to search further."""
     if not _ID.fullmatch(reference):
         return None
@@ -66,13 +62,15 @@ def find_soon(cluster: Cluster[R_co], reference: str) -> R_co | None:
     while True:
         try:
             told, silent = cluster.gather(reference, None, BRIEF, quiet=True, patience=SILENT)
+            answered = not silent
         except ClusterddpError:  # no host has answered; the further search reports it
-            told, silent = [], [""]
+            told, silent, answered = [], [], False
         nodes = [node for node in told if node["run"] == reference]
         if nodes:
             (view,) = run_views(nodes, silent, {})
-            return cluster.attach(view)
-        if not silent or not SILENT <= time.monotonic() - began < SOON:  # all have answered, or refused at once
+            return view
+        waited = time.monotonic() - began
+        if answered or waited < SILENT or waited >= SOON:  # below SILENT: all have refused at once
             return None
         time.sleep(LOOK)
 

@@ -56,7 +56,7 @@ def sync(
 
     Args:
         hosts: The hosts.
-        tree: What ``files.scan`` gave.
+        tree: What ``project_files.scan`` gave.
         workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
         name: Of the folder beside the workdir that is meant; empty for the workdir itself.
         subfolder: A folder of the workdir that is to be there, for a worker's cwd.

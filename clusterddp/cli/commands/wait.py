@@ -51,7 +51,7 @@ def _runs_of(cluster: Cluster, reference: str) -> list[Run]:
     from clusterddp.runs.wait import find_soon  # noqa: PLC0415
 
     found = find_soon(cluster, reference)
-    return [found] if found else runs_meant(cluster, reference, reading=True)
+    return [cluster.attach(found)] if found else runs_meant(cluster, reference, reading=True)
 
 
 def _end_of(run: Run, notify: Callable[[str], None]) -> int:

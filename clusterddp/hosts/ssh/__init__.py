@@ -4,9 +4,9 @@
 This package is the only importer of paramiko, and imports it when the first connection needs it.
 It does not deal with frames, helpers or retries of work.
 
-    Connector ── resolve (inventory, sshargs, sshconfig → Target) ──┬─ pipes       local child
-                                                                    ├─ openssh     the ssh program
-                                                                    └─ fabricpipe  paramiko (login, hostkeys)
+    Connector ── resolve (inventory, arguments, config → Target) ──┬─ pipes         local child
+                                                                   ├─ openssh_pipe  the ssh program
+                                                                   └─ fabric_pipe   paramiko (auth, known_hosts)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The way to a host through paramiko: the connection, and the pipe over its channel.
 
-Covers one authenticated connection and one channel on it. What carries it is ``carrier``'s, who logs in ``login``'s;
-which machine, keys and jump hosts is said by the ``Target``. Imports paramiko; imported lazily. fabric itself is not
-imported: who has a ``fabric.Connection`` brings it.
+Covers one authenticated connection and one channel on it. ``proxy`` opens the way to the host and ``auth`` logs in; the
+``Target`` says which machine, keys and jump hosts. Imports paramiko, so it is imported only when a connection needs it.
+fabric itself is not imported: a caller that has a ``fabric.Connection`` brings it.
 """
 
 from __future__ import annotations

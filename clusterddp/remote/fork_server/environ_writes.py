@@ -104,7 +104,7 @@ def writes(source: bytes) -> Dict[str, int]:
 
 
 def _written(node: ast.AST, above: Dict[ast.AST, ast.AST]) -> Set[str]:
-    """Return the variables that this node of the syntax tree sets."""
+    """Return the environment variables that one node of a file's syntax tree assigns."""
     called = _name(node)
     parent = above.get(node)
     if called in ("putenv", "unsetenv"):

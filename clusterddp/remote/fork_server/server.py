@@ -9,7 +9,8 @@ from there into Python's own start: it runs the script as any other.
     supervisor ── fork server ── keeper ── worker    one keeper a worker, between it and its shim
         └─ agent, store   forked too, adopted by the supervisor; they wait for their orders
 
-The server reads no request itself and installs no signal handler; a keeper that fails harms one start. If the server
+The server reads requests of the supervisor alone, and installs no signal handler. A keeper reads a shim's request, so
+one that fails harms one start. If the server
 dies the workers go on, and later ones are started plainly.
 """
 

@@ -173,7 +173,7 @@ class LogFile:
         return data[:size]
 
     def line_start(self, end: int) -> int:
-        """The start of the line that holds byte ``end``; looks back HELD bytes at most."""
+        """The start of the line that holds byte ``end``; looks back LONGEST_LINE bytes at most."""
         low = max(0, end - LONGEST_LINE)
         while end > low:
             begin = max(low, end - _BLOCK)

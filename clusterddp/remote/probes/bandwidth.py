@@ -57,7 +57,7 @@ def pour(request: Request) -> Dict[str, Any]:
     Args of the request: ``address``, ``port``, ``nonce``.
 
     Returns:
-        ``{bytes, ns, error}``: what came within which time; or null, null, and a word as of netcheck's ``dial``.
+        ``{bytes, ns, error}``: what came within which time; or null, null, and a word as of ``dial``.
     """
     address, port = str(request.args["address"]), int(request.args["port"])
     nonce = str(request.args["nonce"]).encode()

@@ -32,8 +32,8 @@ def gpu_health(request: Request) -> Dict[str, Any]:
     torch is to try, none where 0.
 
     Returns:
-        ``{cards (gpuquery.parse_cards), links (gpuquery.parse_links), links_error, error (of nvidia-smi), xids,
-        xids_error, switches, fabric_manager, peer_memory, open_driver, mellanox, iommu, trial (gputrial.try_gpus)}``.
+        ``{cards (parse_cards), links (parse_links), links_error, error (of nvidia-smi), xids,
+        xids_error, switches, fabric_manager, peer_memory, open_driver, mellanox, iommu, trial (try_gpus)}``.
     """
     session = dict(os.environ)
     program = nvidia_smi.find_program(session)

@@ -94,7 +94,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
 
     @property
     def use_agent_store(self) -> bool:
-        """Workers are clients of an agent's store, as under torchrun's own c10d; each round has a new store."""
+        """Tell torchrun that an agent serves the workers' store, as its own c10d does; each round has a new store."""
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:

@@ -104,7 +104,7 @@ class Relaunching:
         self.waiting_since = self.waiting_since or now
         if self.begins:  # half made it would look like an attempt that was lost
             return self._begin(node, self.begins)
-        if node.plan.joined and self.membership.over_without_us(self.conditions.limits.lost):
+        if self.conditions.outlived():
             return Over("", leaves=True)  # the others have judged the run
         if not may_follow(node.plan, node.shutdown.order):
             return Over("")

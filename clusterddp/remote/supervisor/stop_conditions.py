@@ -32,8 +32,8 @@ class Limits(NamedTuple):
     excluded: float  # the others of an elastic job go on without a node out of reach, until it is back
 
 
+AGENT_END = 5.0  # seconds that a host that joined gives its agent to end by itself once the others are gone
 # A cable out for half a minute ends nothing.
-AGENT_END = 5.0  # seconds after the others' for the agent of a host that joined to end by itself, if it took part
 LIMITS = Limits(lost=60.0, fence=120.0, grace=GRACE, behind=90.0, excluded=7.5)
 LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0, grace=1.0, behind=30.0, excluded=7.5)
 
@@ -163,9 +163,13 @@ class StopConditions:
             return ", ".join(self.membership.names[place] for place in ours)
         return ""
 
+    def outlived(self) -> bool:
+        """Whether this host joined the run later, and all others have left it since, with the verdict they keep."""
+        return self.plan.joined and self.membership.over_without_us(self.limits.lost)
+
     def _others_are_gone(self) -> Optional[EndOrder]:
         """A host that joined when the others were about to end would wait in vain for a round with them."""
-        if not self.plan.joined or not self.membership.over_without_us(self.limits.lost):
+        if not self.outlived():
             self.alone_since = None
             return None
         self.alone_since = self.alone_since or boot_clock()

@@ -1,6 +1,6 @@
 """The host's GPUs without torch: as ``nvidia-smi`` and the PCI bus list them.
 
-What torch sees is probes/torch.py's; where the two differ, the operator names the host (system/nvidia_smi.py).
+What torch sees is probes/torch.py's; where the two differ, the operator names the host (checks/catalog/gpus.py).
 """
 
 import os

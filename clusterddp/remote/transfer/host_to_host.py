@@ -166,7 +166,7 @@ class HostToHostChunks:
             else:
                 if found:
                     return found
-        except TypeError:
+        except TypeError:  # no pairs of numbers: the error below says so
             pass
         raise ValueError("no ranges of chunks: %.80r" % (ranges,))
 

@@ -221,5 +221,5 @@ def _path(state: str, root: bytes) -> str:
 def _unlink(path: str) -> None:
     try:
         os.unlink(path)
-    except FileNotFoundError:
+    except FileNotFoundError:  # it is gone already, as wanted
         pass

@@ -109,10 +109,10 @@ class ForkServerConnection:
         return line
 
     def say(self, word: bytes) -> None:
-        """Send a byte; that the keeper is gone is heard when it is read."""
+        """Send a byte to the worker's parent."""
         try:
             self.sock.sendall(word)
-        except OSError:
+        except OSError:  # the parent is gone: the next read finds that out
             pass
 
 
@@ -171,7 +171,7 @@ def connect(sock: socket.socket, folder: str) -> int:
 
 
 def send(sock: socket.socket, request: Dict[str, Any], handles: Sequence[int]) -> None:
-    """Send a request with descriptors (fork_keeper.receive)."""
+    """Send a request with descriptors (fork_server/worker_parent.py: receive)."""
     body = json.dumps(request).encode("ascii")
     rights = array.array("i", handles).tobytes()
     sock.sendmsg([struct.pack("<I", len(body))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])

@@ -164,7 +164,7 @@ def fetched(
 
 
 class HostFiles:
-    """The files of a host as a source of chunks for others (upload.Source)."""
+    """The files of a host as a source of chunks for others (upload.ContentSource)."""
 
     def __init__(self, host: Host, found: Listing) -> None:
         self._host, self._root = host, found.root

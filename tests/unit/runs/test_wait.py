@@ -15,7 +15,6 @@ from tests.unit.runs_told import Told
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from clusterddp.runs.run_view import RunView
 
 RUN = "abcdefghij"
 Answer = tuple[list[dict[str, Any]], list[str]]
@@ -50,9 +49,6 @@ class Cluster:
             raise answer
         return answer
 
-    def attach(self, view: RunView) -> Any:
-        return view
-
 
 def told(run: str = RUN) -> list[dict[str, Any]]:
     return [Told(run=run, hosts=["gpu00", "gpu01"]).node]
@@ -60,7 +56,8 @@ def told(run: str = RUN) -> list[dict[str, Any]]:
 
 def test_the_run_of_an_id_is_found_where_one_host_tells_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, 1.0, (told(), ["gpu01"]))
-    found: Any = wait.find_soon(cluster, RUN)
+    found = wait.find_soon(cluster, RUN)
+    assert found
     assert (found.run, found.silent, cluster.asked) == (RUN, ("gpu01",), 1)
 
 

@@ -1,8 +1,8 @@
 """Classify a node's failed workers: whose fault each failure was, and whether another attempt may help.
 
     evidence = status.evidence(spool)           # the node's files as a value; the rest is pure
-    found = causes.failures(evidence)           # the failed workers of the last start, by class, then by time
-    cause = causes.node_cause(evidence)         # the node as a whole: kind, curable, text
+    found = worker_failures(evidence)            # the failed workers of the last start, by class, then by time
+    cause = node_cause(evidence)                 # the node as a whole: kind, curable, text
 
 ``kind`` is the class: OWN (a failure of its own), LOST_PEER (another worker or host disappeared), ENDED (by us or by
 torchrun). ``curable``: a new attempt may succeed. That holds only for a worker or an agent that something else killed,
@@ -115,7 +115,7 @@ def recovered_failures(node: Mapping[str, Any]) -> List[FailedWorker]:
 
 
 def node_cause(node: Mapping[str, Any]) -> Optional[Cause]:
-    """Why a node failed; None while its agent lives, and when it succeeded or was only stopped."""
+    """Return why a node failed; None if its agent is still running, if it succeeded, or if it was stopped."""
     code = next((event["exit_code"] for event in node["events"] if event["event"] == "agent_exited"), 0)
     if not code:
         return None
