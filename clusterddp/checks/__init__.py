@@ -1,1 +1,1 @@
-"""The doctor's checks: pure judgements over what was gathered of the hosts."""
+"""The checks of `doctor`: functions that judge what was collected from the hosts, without any I/O."""

@@ -1,6 +1,6 @@
-"""Runs checks over what was gathered: which apply, what each found, and who could not be judged.
+"""Runs the checks: selects them, collects each one's findings, and marks the hosts that could not be judged.
 
-A host that a check cannot judge never passes: it is skipped where a failure found before explains that, else unknown.
+A host that a check cannot judge never passes: it is skipped if an earlier failure explains that, else unknown.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ if TYPE_CHECKING:
 
     Culprits = Mapping[str, Mapping[str, str]]  # check → host → why it failed there
 
-_ROOTS = ("connection", "host-keys", "helper")  # one of them tells why a host was not reached
+_ROOTS = ("connection", "host-keys", "helper")  # the checks that report why a host was not reached
 _BAD = ("fail", "warn")
 
 
 def select(
     only: Iterable[str] = (), skip: Iterable[str] = (), *, bench: bool = False, slurm: bool = False
 ) -> list[Check]:
-    """The checks to be run: names of checks or of categories; none in ``only`` means all.
+    """Choose the checks to run by names of checks or categories; an empty ``only`` means all.
 
-    Those whose failure would explain one of ``only`` are run too; those that measure only for a ``bench``, those of
-    Slurm only where it has the hosts.
-
-    Raises:
-        UsageError: a name is neither, or of what is only looked at for a ``bench``, or under Slurm.
+    Checks whose failure could explain a failure of the selected ones are added. Checks that measure need ``bench``,
+    those of Slurm need ``slurm``. Raises ``UsageError`` for an unknown name, or one that needs an option that is not
+    given.
     """
     only, skip = named(only), named(skip)
     known = {word for check in TABLE for word in (check.name, check.category)}
@@ -52,14 +50,14 @@ def select(
     if not only:
         return left
     wanted = {check.name for check in left if {check.name, check.category} & set(only)}
-    for check in reversed(TABLE):  # what explains a failure stands above it
+    for check in reversed(TABLE):  # a check that explains another's failure stands above it in the table
         if check.name in wanted:
             wanted |= {*_ROOTS, *check.after, *(["setup"] if check.needs else [])}
     return [check for check in left if check.name in wanted]
 
 
 def named(words: Iterable[str]) -> list[str]:
-    """Names of checks and categories as the table spells them, whatever their case; others as they are."""
+    """Names of checks and categories in the table's spelling, whatever their case; unknown ones are left as is."""
     known = {word.lower(): word for check in TABLE for word in (check.name, check.category)}
     return [known.get(word.lower(), word) for word in words]
 
@@ -67,10 +65,10 @@ def named(words: Iterable[str]) -> list[str]:
 def judge(
     evidence: Evidence, checks: Sequence[Check], crashed: Callable[[Exception, str], object] = lambda *_: None
 ) -> list[CheckResult]:
-    """What every check says, in order; within a check the worst first, equal hosts together.
+    """Run the checks in the table's order; each check's worst verdict comes first, equal findings are merged.
 
-    A check that raises is unknown on all hosts and changes nothing for the others; ``crashed`` takes the exception and
-    what was being done.
+    A check that raises is reported as unknown on all hosts and does not affect the others; ``crashed`` is called with
+    the exception and what was being done.
     """
     culprits: dict[str, dict[str, str]] = {}
     results: list[CheckResult] = []
@@ -89,12 +87,12 @@ def judge(
 
 
 def _measures(check: Check) -> bool:
-    """Whether it is run with ``--bench`` only."""
+    """Whether a check needs ``--bench``."""
     return any(need.bench for need in check.needs)
 
 
 def of_slurm(check: Check) -> bool:
-    """Whether it is about Slurm."""
+    """Whether a check needs Slurm."""
     return any(need.slurm for need in check.needs)
 
 
@@ -113,7 +111,10 @@ def _findings(evidence: Evidence, check: Check, culprits: Culprits) -> list[Find
 
 
 def _lack(evidence: Evidence, seen: Seen, check: Check, culprits: Culprits) -> Finding | None:
-    """Why a check cannot judge a host; None if it can. Where no failure above tells it already, it is unknown."""
+    """Why a check cannot judge a host; None if it can.
+
+    The host is skipped if an earlier check already reports the cause, else it is unknown.
+    """
     cause = next((name for name in check.after if seen.name in culprits.get(name, {})), None)
     if cause:
         return skipped(seen.name, f"because of {cause}")
@@ -124,18 +125,18 @@ def _lack(evidence: Evidence, seen: Seen, check: Check, culprits: Culprits) -> F
 
 
 def _fix(check: Check, found: Finding) -> str:
-    """What to do about a finding; where a playbook of ours does it, that too."""
+    """The remedy for a finding, with the playbook of ours that applies it, if there is one."""
     fix = found.fix or check.fix
     return f"{fix}; {playbook} does it (`clusterddp doctor --fix`)" if (playbook := _playbook(check, found)) else fix
 
 
 def _playbook(check: Check, found: Finding) -> str:
-    """The playbook of ours that mends it."""
+    """The name of our playbook that repairs a finding; empty if none does."""
     return "" if found.by_hand else check.playbook
 
 
 def _results(check: Check, findings: Iterable[Finding]) -> list[CheckResult]:
-    """Equal findings as one, with all their hosts."""
+    """Merge equal findings of a check into one result with all their hosts."""
     joined: dict[Finding, list[str]] = {}
     for found in findings:
         hosts = joined.setdefault(replace(found, hosts=()), [])

@@ -1,4 +1,4 @@
-"""What was gathered of the hosts, as the checks read it: one frozen value a host, one for all."""
+"""Everything that `doctor` collected, as values for the checks: one per host, and one for the cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What a host answered to one question, or why it did not."""
+    """A host's answer to one question, or why there is none."""
 
     value: Any = None
     error: str = ""
@@ -23,7 +23,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """One host as it was found: not reached (``error``), or what it told; ``answers`` by the names of needs."""
+    """What is known of one host: why it was not reached (``error``), or its facts and answers (by name of the need)."""
 
     entry: HostEntry
     error: ClusterddpError | None = None
@@ -40,17 +40,15 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkSeen:
-    """Dials between all pairs, both ways, on the network that serves best.
+    """Connections tried between every two hosts, both ways, on the network that a run would use.
 
     Attributes:
-        label: The network.
-        where: Each host's interface in it.
-        failures: The dials on it that did not come through.
-        pairs: What the dials on it came to, every ordered pair of hosts, row by row.
-        unreached: Addresses that a host dialled in vain on other networks, and why: by host and address.
+        where: Each host's interface on that network.
+        failures: The connections that failed.
+        pairs: The result for every ordered pair of hosts, row by row.
+        unreached: Addresses on other networks that a host could not reach, and why, by host and address.
         deaf: Hosts that could not listen or dial, and why.
-        error: No network comes into question; nothing was dialled.
-        remedy: What helps against the error.
+        error: Why no network could be chosen; then nothing was tried.
     """
 
     label: str = ""
@@ -65,7 +63,7 @@ class NetworkSeen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSeen:
-    """A run that lives on some hosts, or has left processes there without a supervisor (``left``: pids by host)."""
+    """A live run on some hosts, or one that left processes without a supervisor (``left``: their pids by host)."""
 
     run: str
     name: str = ""
@@ -76,16 +74,14 @@ class RunSeen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RehearsalSeen:
-    """A small job that was run over the hosts.
+    """The result of the small job that `doctor` runs over the hosts.
 
     Attributes:
-        reached: The last stage that each host told; empty for one that told none.
-        backend: ``nccl`` or ``gloo``; ``why``: why not NCCL, where there are GPUs.
+        reached: The last stage that each host reported; empty for one that reported none.
+        backend: ``nccl`` or ``gloo``; ``why`` says why not NCCL on hosts with GPUs.
         blamed: Hosts that failed, where it is known.
-        words: How it failed; empty where it did not, or hung.
-        remedy: What helps, where the words are known.
-        seconds: How long it took.
-        left: Hosts on which something of it may be left, and what.
+        words: How it failed; empty if it succeeded or hung.
+        left: Hosts on which processes or files of it may remain, and what.
     """
 
     reached: Mapping[str, str] = field(default_factory=dict)
@@ -100,17 +96,16 @@ class RehearsalSeen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlurmSeen:
-    """What Slurm tells on a login host. Fields of ``scontrol`` and ``sacctmgr`` by their names there.
+    """What Slurm reports on a login host; fields of ``scontrol`` and ``sacctmgr`` keep their names.
 
     Attributes:
-        error: Why it tells nothing.
+        error: Why nothing could be learned.
         config: ``scontrol show config``.
-        partition: The one that is asked for, or the default one; empty where it is not there.
-        nodes: The partition's nodes.
-        associations: The user's accounts; None where Slurm keeps none, or does not tell.
-        asked: What a job would ask for: ``partition``, ``account``, ``qos``, ``gpus-per-node``, how many ``nodes``.
-        refused: Why it was given no job to look at nodes in, and what helps.
-        apart: Each node of that job, with those of a run's folders that it and the login host do not share, and how.
+        partition: The partition asked for, or the default one; empty if it does not exist.
+        associations: The user's accounts; None where Slurm keeps none, or does not show them.
+        asked: What a job would ask for: ``partition``, ``account``, ``qos``, ``gpus-per-node``, number of ``nodes``.
+        refused: Why Slurm gave no job in which to examine nodes, and the remedy.
+        apart: For each node of that job, the folders of a run that it does not share with the login host, and how.
     """
 
     error: str = ""
@@ -125,7 +120,7 @@ class SlurmSeen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """All that is known of the cluster; for a check only the hosts that it can judge."""
+    """All that is known of the cluster; a check gets it with only the hosts that it can judge."""
 
     hosts: tuple[Seen, ...]
     network: NetworkSeen | None = None
@@ -133,10 +128,10 @@ class Evidence:
     rehearsal: RehearsalSeen | None = None
     bench: Bench | None = None
     slurm: SlurmSeen | None = None
-    share_gpus: bool = False  # whether it is meant that others compute on the GPUs too
-    broken: tuple[str, ...] = ()  # needs, by name, that could not be gathered for a bug of ours
+    share_gpus: bool = False  # whether the user accepts that others compute on the GPUs too
+    broken: tuple[str, ...] = ()  # names of needs that were not collected because of a bug in clusterddp
 
     @property
     def facts(self) -> list[tuple[HostEntry, Facts]]:
-        """The hosts' facts, in order."""
+        """The facts of the hosts that reported them, in order."""
         return [(seen.entry, seen.facts) for seen in self.hosts if seen.facts]

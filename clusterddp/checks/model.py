@@ -1,4 +1,4 @@
-"""What a check is, what a need of checks is, and what they say: values only."""
+"""The values that checks are made of: a check, what it needs to know, its findings and results."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ NOT_ASKED = "the host was not asked"
 
 
 def internal_error(subject: str) -> str:
-    """What is said of hosts where a bug of ours was met: it tells nothing of them."""
+    """The message for hosts that could not be judged because of a bug in clusterddp."""
     return f"internal error in {subject}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What a check found on some hosts; symptom and fix stand in for the check's own where they are given.
+    """What a check found on some hosts; ``symptom`` and ``fix`` replace those of the check if they are given.
 
-    ``final``: no job can start there in spite of it, so a run that skips the check gains nothing. ``by_hand``: the
-    check's playbook does not mend it.
+    ``final``: no job can start on the host even if the check is skipped. ``by_hand``: the check's playbook does not
+    repair it.
     """
 
     verdict: Verdict
@@ -45,41 +45,40 @@ class Finding:
 
 
 def fail(host: str, message: str, **more: Any) -> Finding:
-    """A job on this host would fail."""
+    """The finding that a job on this host would fail."""
     return Finding(verdict="fail", hosts=(host,), message=message, **more)
 
 
 def warn(host: str, message: str, **more: Any) -> Finding:
-    """A job may suffer."""
+    """The finding that a job on this host may suffer."""
     return Finding(verdict="warn", hosts=(host,), message=message, **more)
 
 
 def unknown(host: str, message: str, **more: Any) -> Finding:
-    """It could not be looked at."""
+    """The finding that a host could not be judged."""
     return Finding(verdict="unknown", hosts=(host,), message=message, **more)
 
 
 def blind(host: str, why: str) -> Finding:
-    """What a check would judge is missing there, and no other check tells so."""
+    """The finding that a host could not be judged for want of data, which no other check reports."""
     return unknown(host, f"could not look: {why}")
 
 
 def skipped(host: str, why: str) -> Finding:
-    """A host that is not judged, for a reason that another check tells, or is none."""
+    """The finding that a host was not judged: another check reports the cause, or there is nothing to judge."""
     return Finding(verdict="skipped", hosts=(host,), message=why)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What a question to one host may depend on.
+    """What the arguments of a question to one host may depend on.
 
     Attributes:
-        entry: The host.
-        own: Its facts; None where it did not tell them.
-        facts: Those of all hosts that told them, by name.
-        needs: The names of all that is needed, of whatever check.
-        workdir: Where a job's code lies on it.
-        code: The same, but empty where none of the project was ever synced.
+        own: The host's facts; None if it did not report them.
+        facts: The facts of all hosts that reported them, by name.
+        needs: The names of the needs of all selected checks.
+        workdir: The folder of a job's code on the host.
+        code: The same, but empty if the project was never synced.
     """
 
     entry: HostEntry
@@ -96,20 +95,19 @@ def _unread(host: str, _: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Need(Generic[T]):
-    """Something that checks judge: how it is asked of a host, how the answer is read, what is said where it is missing.
+    """Something that checks judge: how a host is asked for it and its answer read, what is reported if it is missing.
 
     Attributes:
-        name: In ``Seen.answers``.
-        operation: What every host is asked (remote/helper/operations.py); empty where several hosts tell it together.
-        arguments: The operation's, for one host.
-        read: An answer's checked value, by the host's name and the JSON.
-        timeout: Of the operation, in seconds; what may hang on the host is given up there much earlier.
-        known: What is true of a host without asking it; None: it is asked.
-        without_facts: A host is asked that did not tell its facts, too.
-        lack: Why a host cannot be judged, or None: by all that is known, the host, and who failed which check (check →
+        name: The key in ``Seen.answers``.
+        operation: The operation that every host runs (remote/helper/operations.py); empty if it takes several hosts.
+        read: Decodes an answer, given the host's name and the JSON.
+        timeout: For the operation, in seconds; what may hang on the host is given up there much earlier.
+        known: The answer if it is known without asking the host; else None.
+        without_facts: Whether a host that did not report its facts is asked too.
+        lack: Why a host cannot be judged, or None, given the evidence, the host, and who failed which check (check →
             host → why). By default a host without an answer is unknown.
-        bench: It is only gathered with ``--bench``.
-        slurm: It is only gathered where Slurm has the hosts.
+        bench: Collected only with ``--bench``.
+        slurm: Collected only on Slurm's hosts.
     """
 
     name: str
@@ -124,16 +122,16 @@ class Need(Generic[T]):
     slurm: bool = False
 
     def of(self, seen: Seen) -> T | None:
-        """What a host has answered; None where it has not."""
+        """A host's answer; None if there is none."""
         answer = seen.answers.get(self.name)
         return cast("T | None", answer.value) if answer else None
 
     def each(self, evidence: Evidence) -> list[tuple[HostEntry, T]]:
-        """The hosts' answers, in order."""
+        """The hosts that answered, with their answers, in order."""
         return [(seen.entry, told) for seen in evidence.hosts if (told := self.of(seen)) is not None]
 
     def missing(self, evidence: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
-        """Why a host cannot be judged for want of this; None if it can."""
+        """Why a host cannot be judged for want of this answer; None if it can."""
         if self.name in evidence.broken:
             return blind(seen.name, internal_error(self.name))
         if self.lack:
@@ -141,25 +139,26 @@ class Need(Generic[T]):
         return None if self.of(seen) is not None else self.unanswered(seen)
 
     def unanswered(self, seen: Seen) -> Finding:
-        """That a host has not answered, and why."""
+        """The finding that a host has not answered, and why."""
         answer = seen.answers.get(self.name)
         return blind(seen.name, (answer and answer.error) or NOT_ASKED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One check.
+    """One check of `doctor`.
 
     Attributes:
-        name: What ``--only`` and ``--skip`` say; known messages name it too.
-        category: The heading it stands under.
-        title: What is true when it passes.
-        judge: Pure: what is wrong with the hosts that have all the check needs; a host not named passes.
-        needs: What of a host it judges. A host without it is skipped (it did not answer) or unknown.
-        after: Checks whose failures on a host explain ours there: it is skipped, the cause is told once.
+        name: What ``--only`` and ``--skip`` take; known messages name it too.
+        category: The heading in the output.
+        title: What is true if it passes.
+        judge: Returns findings for the hosts that have all the check needs, without I/O; a host it does not name
+            passes.
+        needs: What must be known of a host; without it the host is skipped or unknown.
+        after: Checks whose failure on a host explains this one's: the host is skipped here, so that a cause is reported
+            once.
         symptom: What a user would have seen in training.
-        fix: What to do.
-        playbook: Which playbook of ours does it.
+        playbook: Which playbook of ours applies the fix.
     """
 
     name: str
@@ -175,7 +174,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckResult:
-    """What a check says of some hosts: one object of ``doctor --json``; ``final`` as of a finding."""
+    """A check's verdict on some hosts: one object of ``doctor --json``; ``final`` as in ``Finding``."""
 
     name: str
     category: str
@@ -188,7 +187,7 @@ class CheckResult:
     final: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As docs/labels-and-json.md has it."""
+        """The object described in docs/labels-and-json.md."""
         return {
             "name": self.name,
             "category": self.category,
@@ -203,19 +202,19 @@ class CheckResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """What was found of the cluster, and what the checks say of it, in their order."""
+    """What was collected of the cluster, and the results of the checks in their order."""
 
     evidence: Evidence
     results: tuple[CheckResult, ...]
 
     @property
     def verdict(self) -> Verdict:
-        """Of all together; what was skipped stands for nothing, its cause is there too."""
+        """The worst verdict of all; skipped ones do not count, since the check that caused them does."""
         return worst(self.results)
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """Every two hosts, row by row; empty where nothing was dialled."""
+        """Every ordered pair of hosts, row by row; empty if no connections were tried."""
         return self.evidence.network.pairs if self.evidence.network else ()
 
     def to_json(self) -> dict[str, Any]:
@@ -229,23 +228,23 @@ class Diagnosis:
 
 
 def worst(results: Iterable[CheckResult]) -> Verdict:
-    """The verdict of several together."""
+    """The worst verdict of several results; skipped ones do not count."""
     found = {result.verdict for result in results} - {"skipped"}
     return next((verdict for verdict in WORST_FIRST if verdict in found), "pass")
 
 
 def for_facts(judge: Callable[[HostEntry, Facts], Finding | None]) -> Callable[[Evidence], list[Finding]]:
-    """A judgement of each host's facts alone."""
+    """Turn a function that judges one host's facts into a check."""
     return lambda evidence: [found for one in evidence.facts if (found := judge(*one))]
 
 
 def for_each(need: Need[T], judge: Callable[[HostEntry, T], Finding | None]) -> Callable[[Evidence], list[Finding]]:
-    """A judgement of each host's answer alone."""
+    """Turn a function that judges one host's answer into a check."""
     return lambda evidence: [found for one in need.each(evidence) if (found := judge(*one))]
 
 
 def odd_ones(values: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The value that most hosts have (the first of equals), and the hosts with another."""
+    """The value that most hosts have (of equally frequent ones the first), and the hosts with another value."""
     counts: dict[str, int] = {}
     for value in values.values():
         counts[value] = counts.get(value, 0) + 1

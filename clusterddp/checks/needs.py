@@ -1,6 +1,6 @@
-"""What checks need, an entry each: what a host is asked, how its answer is read, what is said where it is missing.
+"""What checks need to know: how each host is asked, how its answer is read, what is reported if it is missing.
 
-A need that only one file's checks have may stand beside them (``catalog/``); nothing else has to know of it.
+A need that only one file's checks have may be defined in that file (``catalog/``); nothing else has to know of it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def looked_up(seen: Seen, name: str) -> Lookup | None:
-    """What a host takes a name for; None where it did not tell."""
+    """What a host resolved a name to; None if it did not report that."""
     health = HEALTH.of(seen)
     return health.names.get(name) if health else None
 
 
 def nameless(seen: Seen) -> bool:
-    """Whether a host could not look up every host's name; the check ``names`` tells why."""
+    """Whether a host could not look up every host's name; the check ``names`` reports why."""
     health = HEALTH.of(seen)
     return bool(health and any(one.error for one in health.names.values()))
 
@@ -47,7 +47,7 @@ def _no_facts(_: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
     return skipped(seen.name, "because of setup") if told else blind(seen.name, seen.facts_error or NOT_ASKED)
 
 
-ASKED: Need[Any] = Need(name="asked", lack=_not_asked)  # for its facts, whatever came of it
+ASKED: Need[Any] = Need(name="asked", lack=_not_asked)  # the host was asked for its facts, successfully or not
 FACTS: Need[Any] = Need(name="facts", lack=_no_facts)
 
 
@@ -59,7 +59,7 @@ def _health_arguments(asked: Asked) -> Mapping[str, Any]:
         "code": asked.code,
         "extensions": _extensions(own) if own else None,
         "paths": list({**(job_paths(entry, own) if own else {}), **dict.fromkeys(entry.links.values())}),
-        "login": not entry.python and not entry.setup,  # else it is meant whatever a login finds
+        "login": not entry.python and not entry.setup,  # else the inventory decides, whatever a login finds
         "python": own.python if own else None,
         "names": list(dict.fromkeys(one.hostname for one in asked.facts.values())),
         "ports": list(entry.ports),
@@ -68,7 +68,7 @@ def _health_arguments(asked: Asked) -> Mapping[str, Any]:
 
 
 def _extensions(facts: Facts) -> str:
-    """Where torch builds extensions in a job."""
+    """The folder in which torch builds extensions during a job."""
     cache = facts.places.get("XDG_CACHE_HOME") or "~/.cache"
     return facts.places.get("TORCH_EXTENSIONS_DIR") or f"{cache}/torch_extensions"
 
@@ -100,14 +100,17 @@ def _no_vote(_: Evidence, seen: Seen, __: Culprits) -> Finding | None:
     return ELECTION.unanswered(seen) if ELECTION.of(seen) is None else None
 
 
-# By endpoint: this host takes itself for it. torch decides.
+# For each endpoint, whether torch on this host believes that the endpoint is this host.
 ELECTION: Need[Mapping[str, bool]] = Need(
     name="election", operation="election", arguments=_election_arguments, read=elected, lack=_no_vote
 )
 
 
 def _no_gpus(asked: Asked) -> GpuHealth | None:
-    """A host that has none, or whose driver said so already, is not asked; what should be there is another check's."""
+    """The known answer of a host without GPUs or with a failed driver, which is not asked.
+
+    Whether it should have GPUs is the business of the check `gpus`.
+    """
     own = asked.own
     if own is None or own.gpus:
         return None
@@ -121,7 +124,7 @@ def _gpu_arguments(asked: Asked) -> Mapping[str, Any]:
 
 
 def _can_be_tried(own: Facts) -> bool:
-    """Whether torch may start the GPUs: a job that runs there may need the memory that a trial takes."""
+    """Whether torch may start the GPUs: not while a process uses them, which may need the memory that a trial takes."""
     free = all(not gpu.processes and (gpu.used_mib or 0) < FREE_MIB for gpu in own.gpus)
     return bool(free and own.torch and own.torch.cuda and not own.torch.device_error)
 
@@ -134,13 +137,13 @@ GPU_HEALTH: Need[GpuHealth] = Need(
     timeout=420.0,  # setup lines, GPUs started in a few waves, copies between them, each within its own limit
     known=_no_gpus,
 )
-GPU_TRIAL: Need[Any] = Need(name="gpu-trial", lack=_never)  # with GPU_HEALTH: each GPU is tried by torch, too
-# State, workdir, home: the hosts whose it is too.
+GPU_TRIAL: Need[Any] = Need(name="gpu-trial", lack=_never)  # makes the question for GPU_HEALTH try each GPU with torch
+# For the folders state, workdir and home, the other hosts that have the same one.
 SHARED: Need[Mapping[str, tuple[str, ...]]] = Need(name="shared", lack=_never)
 
 
 def _anywhere(words: Callable[[Evidence], str]) -> Callable[[Evidence, Seen, Culprits], Finding | None]:
-    """For a need that no host can have alone: what is said of each where ``words`` tells why it is missing."""
+    """A ``lack`` for a need that concerns all hosts at once: ``words`` says why it is missing, or is empty."""
     return lambda evidence, seen, _: blind(seen.name, why) if (why := words(evidence)) else None
 
 
@@ -176,14 +179,14 @@ def _no_workers(evidence: Evidence, seen: Seen, culprits: Culprits) -> Finding |
 
 
 NETWORK: Need[Any] = Need(name="network", lack=_anywhere(_not_dialled))
-DIALLED: Need[Any] = Need(name="dialled", lack=_no_dials)  # a network on which dials were made
+DIALLED: Need[Any] = Need(name="dialled", lack=_no_dials)  # a network on which connections were tried
 RUNS: Need[Any] = Need(name="runs", lack=_no_runs)
 REHEARSAL: Need[Any] = Need(
     name="rehearsal", lack=_anywhere(lambda evidence: "" if evidence.rehearsal else "no host could take part")
 )
-BENCH: Need[Any] = Need(name="bench", bench=True, lack=_never)  # what is only asked with --bench
+BENCH: Need[Any] = Need(name="bench", bench=True, lack=_never)  # marks a check as one of --bench alone
 PAIRS: Need[Any] = Need(name="pairs", bench=True, lack=_unmeasured)  # the speed of every pair
-WORKERS: Need[Any] = Need(name="workers", bench=True, lack=_no_workers)  # a run over all hosts
-# What Slurm tells, judged on its login host; and beside what a node itself tells.
+WORKERS: Need[Any] = Need(name="workers", bench=True, lack=_no_workers)  # the benchmark run over all hosts
+# SLURM: what Slurm reports, judged on its login host; SLURM_NODE: the same compared with a node's own facts.
 SLURM: Need[Any] = Need(name="slurm", slurm=True, lack=_anywhere(lambda told: "" if told.slurm else NOT_ASKED))
 SLURM_NODE: Need[Any] = Need(name="slurm-node", slurm=True, lack=_no_facts)

@@ -1,8 +1,9 @@
-"""The doctor's checks, a file a subject; ``TABLE`` is all of them, in the order of the screen.
+"""All checks of `doctor`, one file per subject; ``TABLE`` lists them in the order of the output.
 
-To add one: an entry in a file of its category, a row in docs/checks.md, a test. What a check names in ``after``
-stands before it. What it needs to know of a host and nobody asks yet: a field of an answer that is there
-(remote/probes/health.py tells it, facts/health.py reads it), or a need of its own beside the check (checks/needs.py).
+To add a check: an entry in the file of its category, a row in docs/checks.md, a test. A check that is named in
+``after`` must stand earlier in the table. If a check needs something that hosts are not asked yet, add a field to an
+existing answer (remote/probes/health.py sends it, facts/health.py reads it), or a need of its own in the check's file
+(examples: checks/needs.py).
 """
 
 from __future__ import annotations

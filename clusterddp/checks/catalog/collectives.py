@@ -1,4 +1,4 @@
-"""Checks of the run that ``doctor --bench`` makes over all hosts: its all-reduces and matrix products, who was late."""
+"""Checks of the benchmark run over all hosts (`doctor --bench`): all-reduces, matrix products, ranks that were late."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BEFORE = ("idle", *rehearsal.CAUSES, "rehearsal")
 
 
 def slow_all_reduce(bench: Bench) -> str:
-    """In words how the largest all-reduce is far slower than it should be; empty where it is not, or nobody knows."""
+    """Describe how far the largest all-reduce falls short; empty if it does not, or if no expectation is known."""
     together = bench.together
     if together is None or not together.measured.reduces or together.measured.reduces[-1].world < 2:
         return ""
@@ -35,7 +35,7 @@ def slow_all_reduce(bench: Bench) -> str:
         return f"{last.busbw:.0f} GB/s on the bus, such machines reach {figure[0]:.0f} ({figure[1]})"
     pairs = slowness(bench.speeds)
     if pairs.hosts or pairs.ways:
-        return ""  # the check of the pairs tells it
+        return ""  # the check `bandwidth` reports it
     reached = last.busbw * 8000
     if last.size >= 1 << 20 and reached < _OF_THE_PAIRS * pairs.usual:
         return f"{rate(reached)} on the bus, and pairs of hosts reach {rate(pairs.usual)}"
@@ -63,7 +63,7 @@ def _all_reduce(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _named(together: Together, hosts: Sequence[str], verdict: Verdict, words: str) -> Iterable[Finding]:
-    """The hosts that groups have told apart, else those that failed first, else all."""
+    """Blame the hosts that bisection found, else those that failed first, else all that took part."""
     named = [host for host in together.apart or together.blamed if host in hosts]
     message = f"{words}; groups with it are as bad, others are not" if together.apart and named else words
     blamed = tuple(named) or tuple(host for host in hosts if host in together.hosts)
@@ -104,7 +104,7 @@ def _stragglers(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _untold(evidence: Evidence, together: Together, told: Sequence[Gemm] | Sequence[Lateness]) -> Iterable[Finding]:
-    """Hosts of which nothing is known, because the run has failed or they took no part."""
+    """Hosts without a measurement: skipped if the benchmark run failed and they took part in it, else unknown."""
     there = {one.host for one in told}
     for host in (seen.name for seen in evidence.hosts):
         if host not in there and together.error and host in together.hosts:

@@ -1,4 +1,4 @@
-"""Checks of the way to the hosts: connections, keys, our helper there, what the login does."""
+"""Checks of SSH access: connections, host keys, our helper's start, what the login shell prints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from clusterddp.errors import ClusterddpError
 
 CATEGORY = "SSH"
-# What a disk says to us it says to the job too.
+# A disk that refuses our helper's files will refuse the job's files with the same message.
 _REFUSALS = ("No space left on device", "Disk quota exceeded", "Read-only file system", "Permission denied")
 
 

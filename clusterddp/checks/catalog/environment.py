@@ -1,4 +1,4 @@
-"""Checks of what surrounds torch: packages, the NCCL that is loaded, settings, locks of extensions, paths."""
+"""Checks of the software around torch: packages, the NCCL library loaded, variables, stale build locks, paths."""
 
 from __future__ import annotations
 
@@ -18,19 +18,16 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 _HOST_OWN = ("IFNAME", "HCA", "TOPO", "FILE", "HOSTID")  # such variables may differ from host to host
-_MOST = 6  # differences that are listed of a host
+_MOST = 6  # differences listed for one host
 _OLD = 600  # seconds; few extensions take longer to build
 
 
 def apart(
     told: Mapping[str, Mapping[str, str]], word: Callable[[str, str], str], nothing: str
 ) -> Iterable[tuple[str, str]]:
-    """Each host that differs from most, and where, as one text.
+    """Compare key-value pairs over hosts: each host that differs from the majority, and its differences as one text.
 
-    Args:
-        told: Values by key, by host.
-        word: A key and its value as one word.
-        nothing: What stands for a value that a host does not have.
+    ``told`` maps host to key to value; ``word`` renders a key and its value; ``nothing`` stands for a missing value.
     """
     found: dict[str, list[str]] = {}
     for key in sorted({key for values in told.values() for key in values}):
@@ -80,7 +77,7 @@ def _locks(entry: HostEntry, health: Health) -> Finding | None:
 
 
 def _paths(evidence: Evidence) -> Iterable[Finding]:
-    """A path that one host lacks counts only where the same variable's is there on another: jobs make folders too."""
+    """Warn of a path that one host lacks if another has that of the same variable: jobs create folders too."""
     there: dict[str, str] = {}
     lacking: list[tuple[str, str, str]] = []
     for seen in evidence.hosts:

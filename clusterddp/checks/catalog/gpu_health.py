@@ -1,6 +1,6 @@
-"""Checks of NVIDIA's GPUs as their driver and the kernel tell of them: memory, errors, clocks, MIG.
+"""Checks of NVIDIA GPUs from what the driver and the kernel log report: memory, errors, clocks, MIG.
 
-A host without NVIDIA's GPUs is skipped.
+A host without NVIDIA GPUs is skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CATEGORY = "GPUs"
 _DAY = 86400
-_MONTH = 30 * _DAY  # a GPU that has worked since is well
+_MONTH = 30 * _DAY  # a GPU that has worked since an older error counts as healthy
 _SLOW = {
     "hw_slowdown": "by the board (heat or power)",
     "hw_thermal_slowdown": "by heat",
@@ -33,7 +33,7 @@ _REPLACE = "have the GPU replaced; until then leave the host out by --limit, or 
 
 
 def for_gpus(judge: Judge) -> Callable[[Evidence], Iterable[Finding]]:
-    """A judgement of each host's GPUs alone; skipped where there is none, and where nvidia-smi told nothing."""
+    """Turn a function that judges one host's GPUs into a check; hosts without GPUs or nvidia-smi data are skipped."""
 
     def judged(evidence: Evidence) -> Iterable[Finding]:
         for seen in evidence.hosts:
@@ -97,12 +97,12 @@ def _error(host: str, one: Xid, where: str) -> Finding:
     said = f" ({one.text[:80]})" if one.xid == 154 or meaning is OTHER else ""
     times = f", {one.count} times, the last" if one.count > 1 else ","
     message = f"{where}: Xid {one.xid}, {meaning.text}{said}{times} {_ago(one.seconds_ago)} ago"
-    recent = one.seconds_ago < _DAY  # since then it was reset, or it would not run
+    recent = one.seconds_ago < _DAY  # a GPU that failed longer ago has been reset since, or it would not run
     return (fail if meaning.verdict == "fail" and recent else warn)(host, message, fix=meaning.action)
 
 
 def _bus(text: str) -> str:
-    """An address on the bus as all write it: nvidia-smi has ``00000000:07:00.0``, the kernel ``0000:07:00``."""
+    """A PCI address in one spelling: nvidia-smi writes ``00000000:07:00.0``, the kernel ``0000:07:00``."""
     domain, _, rest = text.lower().partition(":")
     return f"{domain[-4:]}:{rest.partition('.')[0]}"
 
@@ -122,7 +122,7 @@ def _speed(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
 def _slowed(card: Card) -> str:
     by = list(dict.fromkeys(_SLOW[name] for name in card.slowdowns if name in _SLOW))
     hot = f" at {card.celsius} °C" if card.celsius is not None else ""
-    # The board's word stands beside the reason for it, where it gives one.
+    # The board's general flag is set along with a specific one: then only the specific reason is shown.
     named = [word for word in by if word != _SLOW["hw_slowdown"]] or by
     return f"slowed down {' and '.join(named)}{hot}" if named else ""
 
@@ -164,12 +164,12 @@ def _without_instance(card: Card) -> str:
 def on_cards(
     host: str, cards: Iterable[Card], wrong: Callable[[Card], str], verdict: Callable[..., Finding], **more: str
 ) -> Iterable[Finding]:
-    """What is wrong with each GPU of a host, those with the same words as one."""
+    """Findings for what ``wrong`` says of each GPU of a host; GPUs with the same text share one finding."""
     return grouped(host, {card.index: words for card in cards if (words := wrong(card))}, verdict, **more)
 
 
 def grouped(host: str, words: Mapping[int, str], verdict: Callable[..., Finding], **more: str) -> Iterable[Finding]:
-    """What is wrong with a host's GPUs by their index, those with the same words as one finding."""
+    """Findings for a host's GPUs, given as text by GPU index; GPUs with the same text share one finding."""
     alike: dict[str, list[str]] = {}
     for index, text in words.items():
         alike.setdefault(text, []).append(str(index))

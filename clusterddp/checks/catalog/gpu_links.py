@@ -1,4 +1,4 @@
-"""Checks of how NVIDIA's GPUs are connected: NVLink and its fabric, PCIe lanes, InfiniBand to their memory."""
+"""Checks of how NVIDIA GPUs are connected: NVLink and its fabric, PCIe lanes, InfiniBand access to GPU memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _links(evidence: Evidence) -> Iterable[Finding]:
     yield from _warned(
         (seen, card, f"{up} of {told.links[card.uuid][1]} NVLinks are up{_others(most)}")
         for seen, told, card, up, most in _beside_its_kind(evidence, links)
-        if up < most  # some cards have links that lead nowhere: only others of the kind tell
+        if up < most  # some models have unwired links: only a comparison within the model shows a fault
     )
 
 
@@ -48,7 +48,7 @@ def _others(most: int) -> str:
 
 
 def _warned(found: Iterable[tuple[Seen, Card, str]]) -> Iterable[Finding]:
-    """What was found on single GPUs, by host, those with the same words together."""
+    """Warnings about single GPUs, grouped by host; GPUs with the same text share one finding."""
     words: dict[str, dict[int, str]] = {}
     for seen, card, text in found:
         words.setdefault(seen.name, {})[card.index] = text
@@ -59,7 +59,7 @@ def _warned(found: Iterable[tuple[Seen, Card, str]]) -> Iterable[Finding]:
 def _beside_its_kind(
     evidence: Evidence, value: Callable[[GpuHealth, Card], int | None]
 ) -> list[tuple[Seen, GpuHealth, Card, int, int]]:
-    """Each GPU that tells a value, with it, and the most that one of its model has on any host."""
+    """Each GPU for which ``value`` is known, with it and the largest one among GPUs of its model on all hosts."""
     found = [
         (seen, told, card, own)
         for seen in evidence.hosts
@@ -80,7 +80,7 @@ def _model(seen: Seen, card: Card) -> str:
 
 def _fabric(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
     started = told.trial is not None and all(not start.error for start in told.trial.starts)
-    # One GPU of a board, lent to a virtual machine, may be no part of a fabric, and need none.
+    # A single GPU of a board that is passed to a virtual machine may be outside the fabric, and does not need it.
     wrong = list(on_cards(seen.name, told.cards, _outside, warn if started else fail))
     yield from wrong
     if wrong or not told.switches or any(card.fabric_state for card in told.cards):
@@ -94,7 +94,7 @@ def _fabric(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
 
 
 def _outside(card: Card) -> str:
-    """Why a GPU is not part of its NVSwitches' fabric; empty if it is, or needs none."""
+    """Why a GPU is not part of its NVSwitch fabric; empty if it is, or needs none."""
     if card.fabric_state not in (None, "Completed"):
         return f"its place in the NVLink fabric: {card.fabric_state}"
     return f"NVLink fabric: {card.fabric_status}" if card.fabric_status not in (None, "Success") else ""

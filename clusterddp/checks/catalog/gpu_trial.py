@@ -1,4 +1,4 @@
-"""Checks of GPUs as torch finds them when it tries each: built for them, started, copied between."""
+"""Checks of GPUs by torch's own trial of each: built for their architecture, started, copied between."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
 def for_trials(judge: Callable[[Seen, Trial], Iterable[Finding]]) -> Callable[[Evidence], Iterable[Finding]]:
-    """A judgement of each host's trial alone; skipped where GPUs were not tried."""
+    """Turn a function that judges one host's GPU trial into a check; hosts whose GPUs were not tried are skipped."""
 
     def judged(evidence: Evidence) -> Iterable[Finding]:
         for seen in evidence.hosts:
@@ -57,10 +57,10 @@ def _architecture(seen: Seen, trial: Trial) -> Iterable[Finding]:
 
 
 def _built_for(arches: Iterable[str], capability: tuple[int, int]) -> bool:
-    """Whether code for one of these runs on a GPU of that compute capability.
+    """Whether torch has code for one of these architectures that runs on a GPU of that compute capability.
 
-    Binary code (sm) runs on the same major version from its minor one up, PTX (compute) on all that is newer; with an
-    ``a`` only on exactly its own, with an ``f`` only within its major version.
+    Binary code (``sm``) runs on the same major version from its minor version up, PTX (``compute``) on everything
+    newer. The suffix ``a`` means exactly that version, ``f`` only within its major version.
     """
     for word in arches:
         match = _ARCH.fullmatch(word)

@@ -1,4 +1,4 @@
-"""Checks of GPUs and their driver."""
+"""Checks of the GPUs' number, model and use, and of their driver."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _driver(entry: HostEntry, facts: Facts) -> Finding | None:
 
 
 def held(evidence: Evidence) -> Iterable[Finding]:
-    """GPUs on which somebody computes, or may."""
+    """GPUs that some process uses, or may use: judged by the processes nvidia-smi lists and by used memory."""
     for seen in evidence.hosts:
         if not seen.facts:
             continue

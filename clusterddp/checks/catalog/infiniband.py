@@ -1,6 +1,6 @@
-"""Checks of InfiniBand and RoCE: NCCL falls back to sockets, or hangs, where hosts differ in them.
+"""Checks of InfiniBand and RoCE ports: where hosts differ in them, NCCL falls back to sockets or hangs.
 
-Tried on a made sysfs tree only, after the kernel's own description of it; not on real adapters.
+Tested only against a made-up sysfs tree that follows the kernel's documentation, not on real adapters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MEANINGS = {"INIT": "no subnet manager has set it up", "DOWN": "no link"}
 
 
 def _active(evidence: Evidence) -> Iterable[Finding]:
-    """A port without a link is one without a cable, unless the same port of another host has one."""
+    """Warn of inactive ports; a port that is DOWN counts only if the same port is active on another host."""
     used = {str(hca) for _, health in HEALTH.each(evidence) for hca in health.hcas if hca.state == _ACTIVE}
     for entry, health in HEALTH.each(evidence):
         wrong = [hca for hca in health.hcas if hca.state != _ACTIVE and (hca.state != "DOWN" or str(hca) in used)]
@@ -31,7 +31,7 @@ def _active(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _alike(evidence: Evidence) -> Iterable[Finding]:
-    """Which ports there are; then each port that is active on several hosts by itself."""
+    """Compare the lists of ports, then rate, link layer and RoCE GID index of each port active on several hosts."""
     names = {entry.name: " ".join(str(hca) for hca in health.hcas) for entry, health in HEALTH.each(evidence)}
     usual, odd = odd_ones(names)
     for host, found in odd.items():

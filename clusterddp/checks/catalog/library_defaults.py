@@ -1,6 +1,6 @@
-"""Checks of what a job started by hand would meet on these hosts: torchrun, NCCL and gloo left to themselves.
+"""Checks of what a torchrun that is started by hand would meet: the defaults of torchrun, NCCL and gloo on these hosts.
 
-A run of clusterddp is told its store, its addresses and its cards, so nothing here can fail it: these only warn.
+clusterddp sets a run's store, addresses and network cards itself, so nothing here makes its runs fail: warnings only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _PINNED = "(runs of clusterddp pin it)"
 
 
 def _election(evidence: Evidence) -> Iterable[Finding]:
-    """Of each endpoint just the first host must say that it is it; nodes on its own machine say so too."""
+    """Whether exactly the first host recognises itself in the endpoint that a torchrun by hand would be given.
+
+    Nodes on the first host's machine (same boot id) recognise themselves too, rightly.
+    """
     asked = evidence.hosts
     first = asked[0] if asked else None
     if first is None or first.facts is None or len({seen.facts.boot for seen in asked if seen.facts}) < 2:
@@ -64,7 +67,7 @@ def _card_choice(evidence: Evidence) -> Iterable[Finding]:
 
 def _nccl(facts: Facts, chosen: str) -> Iterable[str]:
     if NCCL in facts.environment or not facts.devices:
-        return  # what is set is another check's; without GPUs nothing uses NCCL
+        return  # the check `interface` judges a variable that is set; without GPUs nothing uses NCCL
     cards = nccl_cards(facts)
     if cards and cards[0] != chosen:
         yield f"NCCL by itself would take {cards[0]}"
@@ -75,12 +78,12 @@ def _nccl(facts: Facts, chosen: str) -> Iterable[str]:
 
 
 def _gloo(cards: tuple[str, ...], chosen: str) -> Iterable[str]:
-    if cards and chosen not in cards and "lo" not in cards:  # a name that means the loopback is another check's
+    if cards and chosen not in cards and "lo" not in cards:  # `own-name` reports a name that means the loopback
         yield f"gloo by itself would take {cards[0]}"
 
 
 def _doubtful(facts: Facts, card: str) -> bool:
-    """A bridge, a tunnel, or a card that only has an address of its own making: no way to other machines."""
+    """Whether a card leads to no other machine: a bridge, a tunnel, or one with only link-local addresses."""
     return is_virtual(card) or all(one.link_local for one in facts.addresses if one.name == card)
 
 

@@ -1,4 +1,4 @@
-"""The check of the environments that hosts have of a lock."""
+"""The check of Python environments that were built from a lock file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOCKED: Need[LockedFacts] = Need(
 
 
 def _locked(evidence: Evidence) -> Iterable[Finding]:
-    """Hosts whose environment is not there, was changed since, or is not that of the others with the same one."""
+    """Fail hosts whose environment is missing, was changed since its build, or differs from others of the same lock."""
     told = [(entry, one) for entry, one in LOCKED.each(evidence) if entry.environment]
     by_place: dict[str, dict[str, str]] = {}
     for entry, one in told:

@@ -1,4 +1,4 @@
-"""Checks of the machines themselves: identity, clocks, memory, limits, what is running there already."""
+"""Checks of the machines: identity, clocks, memory, limits, and what already runs there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _MEMLOCK = 1 << 30
 
 
 def identity(facts: Facts) -> tuple[str, ...]:
-    """Equal for two names of one machine. The addresses too: where /proc is hidden, boots look alike."""
+    """A key that is equal for two inventory names of one machine.
+
+    The addresses are part of it because boot ids look alike where /proc is hidden.
+    """
     return (facts.boot, *sorted(one.address for one in facts.addresses))
 
 
@@ -39,7 +42,7 @@ def _same(evidence: Evidence) -> Iterable[Finding]:
         other = first.setdefault(identity(facts), entry)
         meant = entry.connection == "local" or (isinstance(entry.gpus, tuple) and isinstance(other.gpus, tuple))
         if other is not entry and not meant:
-            # A run goes well: its nodes share the GPUs. Mostly it is a line that stands twice all the same.
+            # A run works (its nodes share the GPUs), but mostly the inventory lists the machine twice by mistake.
             own = ", or give each its own clusterddp_gpus" if facts.devices else ""
             fix = f"remove one of them from the inventory{own}"
             yield Finding(verdict="warn", hosts=(other.name, entry.name), message="they are one machine", fix=fix)
@@ -169,7 +172,7 @@ def _leftovers(evidence: Evidence) -> Iterable[Finding]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StrayRank:
-    """A worker of a torchrun that clusterddp did not start."""
+    """A live worker of a torchrun that clusterddp did not start."""
 
     pid: int
     rank: int

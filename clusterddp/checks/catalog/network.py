@@ -1,8 +1,8 @@
-"""Checks of names, cards and ways between the hosts.
+"""Checks of host names, network cards and TCP connections between the hosts.
 
-What was dialled is on the network that a run would choose (facts/network.py). A way that is shut for every port is
-told once, by ``network``; ``ports`` speaks of what is wrong with clusterddp_ports alone. What happens to packets on
-an open way: checks/catalog/network_quality.py.
+Connections are tried on the network that a run would choose (facts/network.py). A pair of hosts that cannot connect on
+any port is reported once, by the check ``network``; ``ports`` reports only problems of clusterddp_ports. Loss, latency
+and MTU of connections that work: checks/catalog/network_quality.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CATEGORY = "Network"
 _TITLE = "all hosts reach each other by TCP, both ways"
 _LEAST_PORTS = 4  # a host needs three for each run: store, run control, MASTER_PORT
-_MOST_PAIRS = 4  # named in one finding
+_MOST_PAIRS = 4  # pairs of hosts listed in one finding
 
 
 def _own_name(evidence: Evidence) -> Iterable[Finding]:
@@ -47,7 +47,7 @@ def _own_name(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _names(evidence: Evidence) -> Iterable[Finding]:
-    """Each host's view of the others' names: none, or an address that is not theirs."""
+    """Warn of other hosts' names that a host cannot look up, or that give it an address of another machine."""
     own = {seen.name: {one.address for one in seen.facts.addresses} for seen in evidence.hosts if seen.facts}
     for seen in evidence.hosts:
         wrong: dict[str, list[str]] = {}
@@ -129,7 +129,7 @@ def _ports(evidence: Evidence) -> Iterable[Finding]:
 def _ways(
     evidence: Evidence, failures: Sequence[DialFailure], all_failures: Sequence[DialFailure], ranges: Mapping[str, str]
 ) -> Iterable[Finding]:
-    """What the failures of some pairs mean: joined by the word and by the host that has a part in all of them."""
+    """Turn failed connections into findings, one per port range and error, blaming the hosts common to its pairs."""
     judged = {seen.name for seen in evidence.hosts}
     ranged = {(one.source, one.target) for one in all_failures if one.ranged}
     groups: dict[tuple[str, str], list[DialFailure]] = {}
@@ -143,25 +143,25 @@ def _ways(
 
 
 def listed(failures: Sequence[DialFailure]) -> str:
-    """The pairs of some failures, the first few of many."""
+    """The failed pairs as text; of many, the first few."""
     return few([f"{one.source} → {one.target}" for one in failures], _MOST_PAIRS)
 
 
 def _rule(evidence: Evidence) -> str:
-    """What a firewall must let through."""
+    """The advice which ports a firewall must let through."""
     return (
         f"let TCP through between the hosts on {_ranges(evidence)}, or set clusterddp_interface to a network that does"
     )
 
 
 def _ranges(evidence: Evidence) -> str:
-    """The ports between hosts that a job uses: ours, and those that kernels choose for gloo and NCCL."""
+    """The TCP ports that a job uses between hosts: clusterddp_ports, and the ephemeral ones that gloo and NCCL get."""
     wanted = {entry.ports for entry, _ in evidence.facts} | {facts.ephemeral_range for _, facts in evidence.facts}
     return ", ".join("{}-{}".format(*one) for one in sorted(wanted))
 
 
 def culprits(failures: Sequence[DialFailure]) -> tuple[str, ...]:
-    """The hosts that have a part in every failure; all of them where there is no such host."""
+    """The hosts that take part in every failure; if there are none, all hosts that take part in any."""
     common = set.intersection(*({one.source, one.target} for one in failures))
     involved = dict.fromkeys(host for one in failures for host in (one.target, one.source))
     return tuple(host for host in involved if host in common) or tuple(involved)

@@ -1,4 +1,4 @@
-"""Checks of what happens to packets on the ways between the hosts, once the ways are known to be open."""
+"""Checks of MTU, packet loss and latency between the hosts, on connections that are known to work."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from clusterddp.checks.evidence import Evidence, Seen
     from clusterddp.facts import Pair
 
-_LEAST_RESENT, _LOSSY = 5, 0.01  # segments sent again on all ways of a host, and their share, that are no accident
-_MANY = 12  # hosts, of which the middle one tells what a busy network loses anyway
-_BEYOND = 3  # times that much is a host's own fault
-_NEAR = 2.0  # ms; nobody is far who answers within it
+_LEAST_RESENT, _LOSSY = 5, 0.01  # a host's retransmitted segments, and their share of all, from which on it is a fault
+_MANY = 12  # from so many hosts on, the median host shows what a busy network loses anyway
+_BEYOND = 3  # times that median is a host's own fault
+_NEAR = 2.0  # ms; a host within this round trip is never called far
 _FAR = 10.0  # ms; no local network takes so long
-_TIMES = 5  # the usual round trip, that are an outlier
+_TIMES = 5  # this many times the usual round trip is an outlier
 
 
 def _black_hole(evidence: Evidence) -> Iterable[Finding]:
@@ -47,7 +47,7 @@ def _pairs(evidence: Evidence) -> list[Pair]:
 
 
 def _not_measured(evidence: Evidence, measured: Callable[[Pair], bool]) -> Iterable[Finding]:
-    """The hosts none of whose open ways was measured: skipped where nobody could dial them, else unknown."""
+    """Hosts without a single measured connection: skipped if they could not listen or dial, else unknown."""
     deaf = evidence.network.deaf if evidence.network else {}
     for seen in evidence.hosts:
         own = [one for one in _pairs(evidence) if seen.name in (one.source, one.target) and one.word == OK]
@@ -58,7 +58,10 @@ def _not_measured(evidence: Evidence, measured: Callable[[Pair], bool]) -> Itera
 
 
 def _loss(evidence: Evidence) -> Iterable[Finding]:
-    """The worst host first; what remains without its ways is asked again, so that it takes no other along."""
+    """Report hosts whose connections retransmit too much, worst first.
+
+    A reported host's connections are removed before the next is looked for, so that it makes no other look bad.
+    """
     yield from _not_measured(evidence, lambda one: one.sent > 0)
     left = _pairs(evidence)
     shares = sorted(_shares(left).values())
@@ -66,7 +69,7 @@ def _loss(evidence: Evidence) -> Iterable[Finding]:
     while (host := _lossiest(left, least)) is not None:
         own = [one for one in left if host in (one.source, one.target)]
         peers = {other for one in own if one.resent for other in (one.source, one.target)} - {host}
-        hosts = (host, *peers) if len(peers) == 1 else (host,)  # one way alone: nobody knows whose end it is
+        hosts = (host, *peers) if len(peers) == 1 else (host,)  # with one bad peer either end may be at fault
         sent, resent = sum(one.sent for one in own), sum(one.resent for one in own)
         between = f"to and from {folded_names(sorted(peers))}"
         yield Finding(
@@ -76,7 +79,10 @@ def _loss(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _lossiest(pairs: Sequence[Pair], least: float) -> str | None:
-    """The host with the greatest share of segments sent again; None where none has ``least`` and enough of them."""
+    """The host with the largest share of retransmitted segments, if it is at least ``least``; else None.
+
+    Hosts with fewer than ``_LEAST_RESENT`` retransmitted segments are passed over: that may be chance.
+    """
     shares = {
         host: share
         for host, share in _shares(pairs).items()
@@ -86,7 +92,7 @@ def _lossiest(pairs: Sequence[Pair], least: float) -> str | None:
 
 
 def _shares(pairs: Sequence[Pair]) -> dict[str, float]:
-    """By host, the share of segments on its ways that were sent again."""
+    """For each host, the share of TCP segments on its connections that were retransmitted."""
     sent: dict[str, int] = {}
     resent: dict[str, int] = {}
     for one in pairs:
@@ -117,7 +123,7 @@ def _latency(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _farthest(told: Mapping[tuple[str, str], float], limit: float) -> str | None:
-    """The host that most of its ways make the farthest; None where none is beyond the limit."""
+    """The host with the largest median round trip, if that exceeds the limit; else None."""
     middles = {host: _middle(told, host) for host in dict.fromkeys(host for pair in told for host in pair)}
     found = max(middles, key=lambda host: middles[host], default="")
     return found if found and middles[found] > limit else None
@@ -129,7 +135,7 @@ def _middle(told: Mapping[tuple[str, str], float], host: str) -> float:
 
 
 def _name_addresses(evidence: Evidence) -> Iterable[Finding]:
-    """Among the addresses that a name has, one that leads nowhere: whoever takes it waits for a timeout first."""
+    """Warn of names that also resolve to an unreachable address: a program that takes it waits for a timeout."""
     for seen in evidence.hosts:
         dead = [
             f"{other.facts.hostname} → {address} ({why})"
@@ -146,7 +152,7 @@ def _dead(evidence: Evidence, seen: Seen, other: Seen) -> Iterable[tuple[str, st
     own_name = looked_up(seen, other.facts.hostname) if other.facts else None
     told = own_name.addresses if own_name else ()
     if not own & set(told):
-        return  # the check of names speaks of it
+        return  # the check `names` reports it
     unreached = evidence.network.unreached if evidence.network else {}
     for address in told:
         if address not in own:

@@ -1,4 +1,4 @@
-"""Checks of what was measured: only with ``doctor --bench``, and only where nothing else computes."""
+"""Checks of measured TCP speed: only with ``doctor --bench``, and only where nothing else computes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from clusterddp.facts import SlowHost, Speed
 
 CATEGORY = "Performance"
-_OF_THE_LINE = 0.1  # of a link's rate; TCP reaches about 0.8, one stream of ours far less on the fastest links
+_OF_THE_LINE = 0.1  # share of the link's rate; TCP reaches about 0.8, our single stream far less on the fastest links
 
 
 def busy(evidence: Evidence) -> list[Finding]:
-    """What else computes on the hosts: what is measured beside it is worth nothing, and disturbs it."""
+    """What else computes on the hosts, as failures: it would distort a measurement and be disturbed by it."""
     found = [replace(one, verdict="fail") for one in gpus.held(evidence) if one.verdict != "unknown"]
     there = {seen.name for seen in evidence.hosts}
     for run in evidence.runs or ():
@@ -55,7 +55,7 @@ def _bandwidth(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _unmeasured(evidence: Evidence, speeds: Iterable[Speed]) -> Iterable[Finding]:
-    """Ways on which nothing came through, but for those that the dials have told already."""
+    """Pairs whose measurement failed, except those that the check of connections has reported already."""
     network = evidence.network
     shut = {(one.source, one.target) for one in network.failures} if network else set()
     for one in speeds:
@@ -70,7 +70,7 @@ def _direction(host: SlowHost) -> str:
 
 
 def _line(evidence: Evidence) -> float | None:
-    """The rate of the slowest link, Mbit/s, where every card tells its own."""
+    """The rate of the slowest host's link in Mbit/s; None unless the rate of every host's card is known."""
     where = evidence.network.where if evidence.network else {}
     told = [where[seen.name].speed_mbit if seen.name in where else None for seen in evidence.hosts]
     known = [one for one in told if one is not None]
@@ -78,7 +78,7 @@ def _line(evidence: Evidence) -> float | None:
 
 
 def rate(mbit: float) -> str:
-    """A speed in words."""
+    """A speed as text, from Mbit/s."""
     return f"{mbit / 1000:.1f} Gbit/s" if mbit >= 1000 else f"{mbit:.0f} Mbit/s"
 
 

@@ -1,6 +1,6 @@
-"""The last check: a small real job over all hosts that nothing else is wrong with.
+"""The check that runs a small real job over all hosts, after all others.
 
-The others name causes; this one finds that there is one nobody has thought of, and how far the job came.
+The other checks name causes. This one shows that a job fails for a reason that none of them covers, and how far it got.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clusterddp.checks.evidence import Evidence, RehearsalSeen
 
 CATEGORY = "Rehearsal"
-STAGES = ("rendezvous", "import torch", "process group", "all-reduce", "barrier")  # as the program tells them
+STAGES = ("rendezvous", "import torch", "process group", "all-reduce", "barrier")  # as the job reports them
 _HARMLESS = {"login-noise", "login-environment", "busy-gpus", "live-runs", "leftovers", "disk"}
 _TABLES = (connectivity, software, gpus, machine, network, storage)
 CAUSES = tuple(check.name for table in _TABLES for check in table.CHECKS if check.name not in _HARMLESS)
@@ -58,13 +58,13 @@ def _failed(seen: RehearsalSeen, hosts: tuple[str, ...]) -> Iterable[Finding]:
 
 
 def _stage(seen: RehearsalSeen, host: str) -> int:
-    """How many stages a host has reached."""
+    """The number of stages that a host has completed."""
     stage = seen.reached.get(host, "")
     return STAGES.index(stage) + 1 if stage in STAGES else 0
 
 
 def _came(seen: RehearsalSeen, hosts: tuple[str, ...]) -> str:
-    """How far the hosts came, those together that came equally far, the last first."""
+    """Describe how far each host came, grouped by stage, those that came least far first."""
     by_stage: dict[int, list[str]] = {}
     for host in hosts:
         by_stage.setdefault(_stage(seen, host), []).append(host)

@@ -1,4 +1,4 @@
-"""Checks of Slurm: what it tells on the login host, and whether its nodes are what it takes them for."""
+"""Checks of Slurm: its configuration as the login host shows it, and whether nodes have what Slurm believes."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 CATEGORY = "Slurm"
 CONTROLLER = "slurm-controller"
-# Words of a node's state with which it takes no job now; one that is powered down is started when a job wants it.
+# Node states in which no job can start. A node that is powered down is not among them: Slurm boots it for a job.
 _OUT = frozenset((
     "BLOCKED", "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVALID_REG", "MAINT",
     "MAINTENANCE", "NOT_RESPONDING", "UNKNOWN",
 ))  # fmt: skip
 _UNHEARD = "Slurm's controller takes nothing from the login host: their clocks or their keys of munge differ"
 _WHICH = "`munge -n | ssh CONTROLLER unmunge` says which"
-# What Slurm's programs say when munge, or a clock, is to blame: a part of it → what that means, and what helps.
+# Parts of error messages of Slurm's programs that munge or a clock causes → their meaning, and the remedy.
 _MUNGE = (
     ("Expired credential", "the clocks of the login host and of Slurm's controller differ", "set them by NTP"),
     ("Rewound credential", "the clocks of the login host and of Slurm's controller differ", "set them by NTP"),
     ("Invalid credential", "munge's key is not that of Slurm's controller", "copy /etc/munge/munge.key from it"),
     ("munge.socket", "munged does not run on the login host", "ask who runs the cluster to start it"),
-    ("Zero Bytes were transmitted", _UNHEARD, _WHICH),  # it reads none of what it cannot prove, and says no more
+    ("Zero Bytes were transmitted", _UNHEARD, _WHICH),  # the controller drops what it cannot authenticate
     ("Protocol authentication error", _UNHEARD, _WHICH),
     ("Munge", "munge does not work on the login host", "ask who runs the cluster: `munge -n | unmunge` shows why"),
 )
 
 
 def _for_login(judge: Callable[[SlurmSeen], Iterable[tuple[str, str, str]]]) -> Callable[[Evidence], Iterable[Finding]]:
-    """A judgement of what Slurm tells, as findings of the login host: each a verdict, a message and what helps."""
+    """Turn a judgement of Slurm's answers (verdict, message, remedy) into a check that reports on the login host."""
 
     def found(evidence: Evidence) -> Iterable[Finding]:
         host, seen = evidence.hosts[0].name, evidence.slurm or SlurmSeen()
@@ -76,7 +76,7 @@ def _partition(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
 
 
 def is_out(state: str) -> bool:
-    """Whether a node in this state takes no job now."""
+    """Whether no job can start now on a node in this state."""
     return bool(_OUT & set(re.split(r"[+*]", state))) or state.endswith("*")
 
 
@@ -117,7 +117,7 @@ def _account(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
 
 
 def _beyond(association: Mapping[str, str], asked: Mapping[str, str]) -> Iterable[str]:
-    """What one association of the user keeps from every job that asks for so much."""
+    """Limits of one association of the user that rule out any job of the requested size."""
     for field in ("MaxJobs", "GrpJobs"):
         if association.get(field) == "0":
             yield f"the account may have no job ({field}=0)"
@@ -157,7 +157,7 @@ def _node_of(evidence: Evidence, name: str) -> Mapping[str, str]:
 
 
 def gpus_counted(gres: str) -> int:
-    """How many GPUs there are by a node's ``Gres``, such as ``gpu:a100:4(S:0-1),gpu:2,shard:8``."""
+    """The number of GPUs in a node's ``Gres``, such as ``gpu:a100:4(S:0-1),gpu:2,shard:8``."""
     parts = re.sub(r"\([^)]*\)", "", gres).split(",")
     found = [part.split(":") for part in parts if part.split(":")[0] == "gpu"]
     return sum(_number(words[-1]) or 1 for words in found)

@@ -1,4 +1,4 @@
-"""Checks of what the hosts train with: setup lines, Python, torch, and that all have the same."""
+"""Checks of setup lines, Python and torch, and whether all hosts have the same."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _stale(entry: HostEntry, facts: Facts) -> Finding | None:
 
 
 def _is_meant(entry: HostEntry) -> bool:
-    """Whether the inventory says which interpreter a job has."""
+    """Whether the inventory determines a job's interpreter."""
     return bool(entry.python or entry.setup or entry.environment)
 
 
@@ -45,7 +45,7 @@ def _login(evidence: Evidence) -> Iterable[Finding]:
         health = HEALTH.of(seen)
         facts, login = seen.facts, health and health.login
         if not facts or not login or _is_meant(seen.entry):
-            continue  # what the inventory says is meant
+            continue  # a difference that the inventory asks for is intended
         if login.error:
             yield unknown(seen.name, f"could not look: {login.error}")
         elif not login.same and facts.python:
@@ -82,7 +82,7 @@ def _backends(entry: HostEntry, facts: Facts) -> Finding | None:
 
 
 def equal(what: str, value: Callable[[Facts], str | None], verdict: Verdict) -> Callable[[Evidence], Iterable[Finding]]:
-    """A judgement that all hosts have the same; names those that differ from most."""
+    """A check that a value is the same on all hosts; it names the hosts that differ from the majority."""
 
     def judge(evidence: Evidence) -> Iterable[Finding]:
         told = {entry.name: found for entry, facts in evidence.facts if (found := value(facts)) is not None}

@@ -1,4 +1,4 @@
-"""Checks of the folders a run uses: room, rights, and on what they lie."""
+"""Checks of the folders a run uses: free space, permissions, local or network file system."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _MIB = 1 << 20
 _FULL, _TIGHT = 100 * _MIB, 1 << 30  # bytes
 _NO_INODES, _FEW_INODES = 1000, 10_000
 _SHARED = ("state", "workdir", "home")
-_SLOW = 1000  # ms; a disk takes less than 30 of them, a file server in need seconds
+_SLOW = 1000  # ms; a local disk takes less than 30, an overloaded file server takes seconds
 _FOLDERS = ("state", "workdir", "tmp")
 
 
 def _folders(health: Health) -> list[tuple[str, FolderDisk]]:
-    """The folders that answered."""
+    """The folders that could be examined, by kind."""
     return [(key, one) for key in _FOLDERS if (one := health.folders.get(key)) and not one.error]
 
 
@@ -65,7 +65,7 @@ def _code(entry: HostEntry, health: Health) -> Finding | None:
     if health.code is None:
         return unknown(entry.name, "could not look: no answer in time")
     workdir = health.folders.get("workdir")
-    if not health.code or (workdir and workdir.network):  # there another host's sync may have changed it
+    if not health.code or (workdir and workdir.network):  # a workdir on a network may be changed by another host's sync
         return None
     return warn(entry.name, f"the code there was changed since it was synced: {few(list(map(shown, health.code)), 3)}")
 
@@ -123,7 +123,7 @@ def _shared(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _common(key: str, group: tuple[str, ...], *, known: bool) -> Finding:
-    """What it means that a folder is one for a group of hosts; ``known``: it lies on a network file system."""
+    """The finding for one folder that several hosts share; ``known``: it lies on a network file system."""
     if key == "state":
         fix = "set clusterddp_state to a folder on a local disk of each host, such as /var/tmp/clusterddp-NAME"
         return Finding(verdict="warn", hosts=group, message="they have one state folder, for the logs of all", fix=fix)

@@ -1,4 +1,4 @@
-"""What the Xids of NVIDIA's driver mean, and what to do: data, by the catalogue in NVIDIA's "Xid Errors"."""
+"""The meaning of the Xid error numbers of NVIDIA's driver and what to do, after NVIDIA's catalogue "Xid Errors"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WATCH = "run on; reset the GPU when nothing runs on it, and replace it if this c
 
 
 class XidMeaning(NamedTuple):
-    """One number's: what happened, what to do, and what a recent one says of the next job."""
+    """What an Xid means, what to do, and the verdict on a host where it occurred recently."""
 
     text: str
     action: str
@@ -42,6 +42,6 @@ MEANINGS = {
     154: XidMeaning("the driver asks for another way of recovery", RESET, "warn"),
     **{xid: XidMeaning("an NVLink reported an error", RESET, "warn") for xid in range(144, 151)},
 }
-# A program that reads where it may not, or is killed, leaves these: they say nothing of the next job.
+# Caused by a faulty or killed program: they say nothing about the next job.
 OF_PROGRAMS = frozenset((8, 11, 13, 31, 32, 43, 45, 68, 69))
 OTHER = XidMeaning("an error of the driver", f"look it up in {CATALOGUE}", "warn")
