@@ -1,6 +1,6 @@
-"""What is known of hosts: values, and pure judgements over them (GPUs, networks).
+"""What is known of hosts, as values, and functions that draw conclusions from them (GPUs, networks), without I/O.
 
-Filled by clusterddp/probe/dial_hosts.py; nothing here touches a host.
+clusterddp/probe/dial_hosts.py collects them.
 """
 
 from clusterddp.facts.bench import Bench, Together

@@ -1,4 +1,4 @@
-"""What ``doctor --bench`` has measured, as frozen values."""
+"""The results of ``doctor --bench``."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Together:
-    """How the run over all hosts went.
+    """The result of the benchmark run over all hosts.
 
     Attributes:
-        hosts: Who took part.
+        hosts: The hosts that took part.
         backend: ``nccl`` or ``gloo``.
-        measured: What was told before its end.
-        error: Why it failed; empty where it came to its end.
-        blamed: The hosts that failed first; empty where nobody knows.
-        remedy: What helps, if that is known.
-        apart: Hosts with which smaller groups failed too, each time, while others did not.
+        measured: What the workers reported before its end.
+        error: Why it failed; empty if it completed.
+        blamed: The hosts that failed first; empty if that is not known.
+        apart: Hosts whose smaller groups all failed too, while groups without them did not.
     """
 
     hosts: tuple[str, ...]
@@ -36,14 +35,14 @@ class Together:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """All measurements.
+    """All results of a benchmark.
 
     Attributes:
-        refused: Something else computes on the hosts: nothing was measured.
+        refused: Nothing was measured because something else computes on the hosts.
         label: The network that was measured.
-        speeds: Every way between two hosts.
+        speeds: The throughput between every two hosts, in each direction.
         alone: Why no pair was measured.
-        together: The run over all hosts; None: there was none.
+        together: The run over all hosts; None if there was none.
     """
 
     refused: bool = False

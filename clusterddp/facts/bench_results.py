@@ -1,6 +1,6 @@
-"""Results of the bench's workers (remote/builtin/bench.py) as frozen values, and which of them are slow. Pure.
+"""Results of the benchmark's workers (remote/builtin/bench.py), and which GPUs, ranks and sums stand out.
 
-The columns of an all-reduce are those of nccl-tests. ``busbw`` is what a link carries: algbw · 2(n - 1)/n.
+The columns of an all-reduce are those of nccl-tests: ``busbw``, what a link carries, is algbw · 2(n - 1)/n.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from clusterddp.facts.speeds import MAD, NOTABLE, Z, median
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-LATE = 1.6  # times what the others take: ranks that share busy cores differ by up to a third
-ALIKE = 3  # GPUs of one model from which one can stand out
+LATE = 1.6  # a rank is late at this multiple of the others' time: ranks on shared cores differ by up to a third
+ALIKE = 3  # fewer GPUs of one model are not compared
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gemm:
-    """A matrix product on one rank: ``size`` rows, ``wrong`` elements that differed when it was done again."""
+    """A rank's time for a matrix product of ``size`` rows; ``wrong`` elements differed when it was repeated."""
 
     host: str
     rank: int
@@ -34,7 +34,7 @@ class Gemm:
 
     @property
     def tflops(self) -> float:
-        """10^12 operations a second."""
+        """In 10^12 operations per second."""
         return 2 * self.size**3 / self.ns / 1e3 if self.ns else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class AllReduce:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lateness:
-    """A rank's compute and waiting time before each barrier: ns, one number a block."""
+    """A rank's time in computation and in waiting before each barrier, in ns, one number per block."""
 
     host: str
     rank: int
@@ -114,7 +114,7 @@ class Lateness:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """All results of the workers of one run."""
+    """All results that the workers of one run reported."""
 
     gemms: tuple[Gemm, ...] = ()
     reduces: tuple[AllReduce, ...] = ()
@@ -122,11 +122,7 @@ class Measured:
 
     @classmethod
     def from_lines(cls, lines: Iterable[tuple[str, int, Mapping[str, Any]]]) -> Measured:
-        """The values in lines of JSON, each with its host and rank.
-
-        Raises:
-            HelperError: a field is missing or no value of its kind.
-        """
+        """Read the results from lines of JSON, each with its host and rank; ``HelperError`` for a damaged one."""
         gemms, reduces, lateness = [], [], []
         for host, rank, line in sorted(lines, key=lambda one: one[1]):
             fields = facts_of(host, line)
@@ -168,9 +164,9 @@ def _allreduce(fields: Fields) -> AllReduce:
 
 
 def late_ranks(lateness: Sequence[Lateness]) -> list[tuple[Lateness, float]]:
-    """Ranks whose median time for equal work is ``LATE`` times that of the others; and in how many blocks.
+    """Ranks whose time for equal work is ``LATE`` times that of the others or more, with that multiple.
 
-    Each block is compared with the median of the other ranks in the same block, so that what slows all down is none's.
+    Each block is compared with the median of the other ranks in the same block, so a slowdown of all counts for none.
     """
     found = []
     for one in lateness:
@@ -183,7 +179,7 @@ def late_ranks(lateness: Sequence[Lateness]) -> list[tuple[Lateness, float]]:
 
 
 def slow_gpus(gemms: Sequence[Gemm]) -> list[tuple[Gemm, float]]:
-    """GPUs clearly slower than most of their model, each with what those reach (TFLOP/s)."""
+    """GPUs clearly slower than most of their model, each with the median of the model (TFLOP/s)."""
     found = []
     for alike in _by_device(gemms).values():
         middle = median(one.tflops for one in alike)
@@ -212,19 +208,19 @@ def _by_device(gemms: Iterable[Gemm]) -> dict[tuple[str, int, str], list[Gemm]]:
     return found
 
 
-# busbw in GB/s of an all-reduce within one machine: GPUs of a model, how many, and what is reached there.
-# Azure's health checks (azurehpc-health-checks) take these as the least for 16 GB.
+# Model, number of GPUs, busbw in GB/s of an all-reduce within one such machine, source.
+# Azure's health checks (azurehpc-health-checks) demand at least these for 16 GB.
 FIGURES = (
     ("H100 NVL", 2, 208.0, "the least that Azure's health checks take"),
     ("H100", 8, 460.0, "the least that Azure's health checks take"),
     ("H200", 8, 431.0, "the least that Azure's health checks take"),
     ("A100", 8, 228.0, "the least that Azure's health checks take"),
 )
-FAR_LOWER = 0.5  # of a figure
+FAR_LOWER = 0.5  # share of such a figure below which a machine is called far too slow
 
 
 def expected(gemms: Sequence[Gemm]) -> tuple[float, str] | None:
-    """What the bus bandwidth should be where that is known: all ranks on one machine, whole, of one model."""
+    """The expected bus bandwidth and its source, if known: all GPUs of one machine, of one model in the table."""
     names = {one.device for one in gemms}
     if len({one.host for one in gemms}) != 1 or len(names) != 1:
         return None

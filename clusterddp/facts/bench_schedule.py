@@ -1,6 +1,6 @@
-"""The bench's schedule: rounds of pairs in which no host is twice, so that no network card is shared.
+"""Schedules for the benchmark: rounds of pairs in which no host occurs twice, so that no network card is shared.
 
-Pure. The circle method: one host stays, the others go round; every pair meets exactly once.
+Rounds are made by the circle method: one host stays in place, the others rotate; every pair meets exactly once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Round = tuple[Pair, ...]
     Group = tuple[str, ...]
 
-FEW = 3  # hosts, of which all pairs are tried
+FEW = 3  # up to so many hosts, all pairs are tried
 MANY = 32  # hosts; from more on a sample of the rounds comes first
 
 
@@ -50,9 +50,9 @@ def rows_of(hosts: Sequence[str], suspects: Collection[str], measured: Collectio
 
 
 def neighbours(hosts: Sequence[str]) -> list[Group]:
-    """The groups of the first round: two neighbours each, three in the last of an odd number; of three hosts all pairs.
+    """The groups tried first: pairs of neighbours; the last of an odd number has three hosts; of three hosts all pairs.
 
-    Two hosts cannot be told apart: no group.
+    Empty for two hosts or fewer: a group cannot show which of two hosts is at fault.
     """
     if len(hosts) <= FEW:
         return [pair for one in all_rounds(hosts) for pair in one] if len(hosts) == FEW else []
@@ -63,8 +63,8 @@ def neighbours(hosts: Sequence[str]) -> list[Group]:
 def second_round(first: Sequence[Group], bad: Collection[Group]) -> list[Group]:
     """Groups that isolate the faulty host of a slow group: each of its hosts with one of a fast group.
 
-    A good host is taken again where there are too few of them. Empty where nothing is bad, or no group was good:
-    then nothing can be told apart.
+    Good hosts are used several times if there are too few. Empty if no group was bad, or none was good: then nothing
+    can be concluded.
     """
     good = list(dict.fromkeys(host for group in first if group not in bad for host in group))
     doubtful = dict.fromkeys(host for group in first if group in bad for host in group if host not in good)
@@ -83,7 +83,7 @@ def always_bad(groups: Sequence[Group], bad: Collection[Group]) -> list[str]:
 
 
 def at_once(groups: Sequence[Group]) -> list[list[Group]]:
-    """Groups divided into turns, so that no host is in two groups of one turn."""
+    """Divide groups into turns so that no host is in two groups of one turn."""
     turns: list[list[Group]] = []
     for group in groups:
         free = (turn for turn in turns if not any(set(group) & set(other) for other in turn))

@@ -1,7 +1,4 @@
-"""Results of TCP dials between pairs of hosts, and the matrix the doctor draws of them.
-
-Pure.
-"""
+"""Results of TCP connections tried between pairs of hosts, and the matrix that `doctor` draws of them."""
 
 from __future__ import annotations
 
@@ -17,27 +14,27 @@ if TYPE_CHECKING:
     from clusterddp.facts.host import Interface
 
 BLACK_HOLE = "black hole"
-LEAST_RESENT = 5  # segments sent again between two hosts that are no accident
-LOSSY = 0.05  # share of them; of few packets, a busy machine alone has some sent again
+LEAST_RESENT = 5  # fewer retransmitted segments between two hosts may be chance
+LOSSY = 0.05  # their least share; a busy machine alone makes a few of few packets be retransmitted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dialled:
-    """One TCP dial from ``source`` to an address of ``target``, and what was measured on the connection.
+    """One TCP connection tried from ``source`` to an address of ``target``, and what was measured on it.
 
     Attributes:
-        word: ``ok``, or why it did not come through.
-        rtt_us: The shortest round trip of its packets, by the kernel's own clock; None where nobody knows.
-        bulk: Whether packets of full size passed; None: not tried, or not known.
+        word: ``ok``, or why it failed.
+        rtt_us: The shortest round trip of its packets, by the kernel's own measurement; None if unknown.
+        bulk: Whether packets of full size passed; None if not tried, or unknown.
         sent: TCP segments sent.
-        resent: How many of them were sent again.
+        resent: How many of them were retransmitted.
     """
 
     source: str
     target: str
     address: str
     port: int
-    ranged: bool  # the port is of clusterddp_ports, not one that the kernel chose
+    ranged: bool  # the port belongs to clusterddp_ports; else the kernel chose it
     word: str
     rtt_us: int | None = None
     bulk: bool | None = None
@@ -46,18 +43,14 @@ class Dialled:
 
     @classmethod
     def from_json(cls, source: str, target: str, address: str, port: int, data: Any, *, ranged: bool) -> Dialled:
-        """A dial of ``source`` from one answer of its ``dial`` operation.
-
-        Raises:
-            HelperError: a field is missing or no value of its kind.
-        """
+        """Read one answer of ``source`` to its ``dial`` operation; ``HelperError`` if it is damaged."""
         fields = facts_of(source, data)
         word = fields.text("word")[:80]
         return read_as(cls, fields, source=source, target=target, address=address, port=port, ranged=ranged, word=word)
 
     @property
     def failure(self) -> DialFailure | None:
-        """The failed connection or message; None where all came through."""
+        """The failed connection; None if it succeeded."""
         if self.word == OK:
             return None
         return DialFailure(
@@ -72,17 +65,16 @@ class Dialled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """One direction between two hosts, ``source`` → ``target``, on the chosen network.
+    """The connections in one direction between two hosts, on the chosen network.
 
     Attributes:
-        verdict: ``pass``; ``warn``: it loses packets; ``fail``: a dial did not come through; ``unknown``: not dialled.
+        verdict: ``pass``; ``warn``: it loses packets; ``fail``: a connection failed; ``unknown``: none was tried.
         word: ``ok``, ``timeout``, ``lost`` (no answer, and other connections lose packets), ``refused``, ``no route``,
             ``wrong nonce``, ``no data`` (it connects, nothing comes after), ``black hole`` (small packets pass, large
-            ones do not), ``not dialled``, or the system's own word.
-        ports: On which ports it did not come through: ``all``, ``clusterddp_ports``, ``ephemeral``; empty: none.
-        rtt_ms: The shortest round trip; None where nobody knows.
-        bulk: Whether packets of full size pass; None where it was not tried.
-        loss: Share of segments that were sent again, 0 to 1.
+            ones do not), ``not dialled``, or the operating system's own message.
+        ports: The ports on which it failed: ``all``, ``clusterddp_ports``, ``ephemeral``; empty: none.
+        rtt_ms: The shortest round trip; None if unknown.
+        bulk: Whether packets of full size pass; None if not tried.
     """
 
     source: str
@@ -97,7 +89,7 @@ class Pair:
 
     @property
     def loss(self) -> float:
-        """Share of segments that were sent again, 0 to 1."""
+        """The share of TCP segments that were retransmitted, 0 to 1."""
         return min(1.0, self.resent / self.sent) if self.sent else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -115,7 +107,7 @@ class Pair:
 
 
 def lost_not_dropped(dialled: Iterable[Dialled]) -> list[Dialled]:
-    """The dials; unanswered ones are called lost where other connections between the same two hosts lose packets."""
+    """Rename timeouts to "lost" between hosts whose other connections lose packets: no firewall need be the cause."""
     dialled = list(dialled)
     ways: dict[frozenset[str], list[Dialled]] = {}
     for one in dialled:
@@ -128,7 +120,7 @@ def lost_not_dropped(dialled: Iterable[Dialled]) -> list[Dialled]:
 
 
 def matrix(where: Mapping[str, Interface], dialled: Iterable[Dialled]) -> tuple[Pair, ...]:
-    """Every ordered pair of hosts, row by row, from the dials to the addresses of one network."""
+    """The result for every ordered pair of hosts, row by row, from the connections to one network's addresses."""
     found: dict[tuple[str, str], list[Dialled]] = {}
     for one in dialled:
         if one.target in where and where[one.target].address == one.address:

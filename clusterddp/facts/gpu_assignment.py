@@ -1,7 +1,4 @@
-"""Which GPUs each node takes: ``--gpus``, ``clusterddp_gpus``, and nodes that share one machine.
-
-Pure over inventory entries and facts.
-"""
+"""Which GPUs each node of a run uses: ``--gpus``, ``clusterddp_gpus``, and nodes that share one machine."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ if TYPE_CHECKING:
 
     Nodes = Sequence[tuple[HostEntry, Facts]]
 
-FREE_MIB = 500  # used memory of a GPU that nobody uses: the driver and a display take a little
+FREE_MIB = 500  # a GPU with less memory in use counts as free: the driver and a display take a little
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuPolicy:
-    """``--gpus`` parsed; not ``given``: the inventory decides; ``bare``: a number that may be an index or a count."""
+    """``--gpus``, parsed. Not ``given``: the inventory decides; ``bare``: a number that may be an index or a count."""
 
     given: bool = False
     bare: bool = False
@@ -34,11 +31,7 @@ class GpuPolicy:
 
     @classmethod
     def parse(cls, text: str | None) -> GpuPolicy:
-        """``all``, ``free``, ``free:N``, or indices and UUIDs with commas.
-
-        Raises:
-            UsageError: the text is none of them.
-        """
+        """Parse ``all``, ``free``, ``free:N``, or indices and UUIDs with commas; ``UsageError`` for anything else."""
         if text is None or text == "all":
             return cls(given=text is not None)
         if text == "free" or text.startswith("free:"):
@@ -55,7 +48,7 @@ class GpuPolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Device:
-    """A GPU: ``key`` identifies it among all machines, ``word`` names it in CUDA_VISIBLE_DEVICES."""
+    """A GPU: ``key`` identifies it among all machines, ``word`` is its name in CUDA_VISIBLE_DEVICES."""
 
     key: str
     word: str
@@ -65,7 +58,7 @@ class _Device:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _NodeGpus:
-    """The GPUs a node sees, and which it may take: all of ``pool`` (``fixed``), ``count`` of it, or an even part."""
+    """The GPUs that a node sees, and those it may use: all of ``pool`` (``fixed``), ``count`` of it, or a share."""
 
     name: str
     visible: tuple[_Device, ...]
@@ -81,18 +74,11 @@ class _NodeGpus:
 def assign_gpus(
     nodes: Sequence[tuple[HostEntry, Facts]], policy: str | None = None, *, share: bool = False
 ) -> dict[str, tuple[str, ...] | None]:
-    """CUDA_VISIBLE_DEVICES of each node: a tuple of UUIDs or indices, or None to leave it as the host has it.
+    """Choose the CUDA_VISIBLE_DEVICES of each node: a tuple of UUIDs or indices, or None to leave the host's own.
 
-    Nodes that report the same GPU share the machine's GPUs disjointly, in inventory order.
-
-    Args:
-        nodes: All nodes of the run.
-        policy: ``--gpus``; it stands above ``clusterddp_gpus``. None leaves it to the inventory.
-        share: ``--share-gpus``: nodes may take the same GPUs.
-
-    Raises:
-        UsageError: the policy is none.
-        PlanError: a GPU is not there, is claimed twice, or too few are left.
+    Nodes that report the same GPU divide the machine's GPUs among them in inventory order, unless ``share`` is set.
+    ``policy`` (``--gpus``) overrides ``clusterddp_gpus``; None leaves the choice to the inventory. Raises
+    ``UsageError`` for an invalid policy, ``PlanError`` if a GPU does not exist, is claimed twice, or too few are left.
     """
     wanted = GpuPolicy.parse(policy)
     if wanted.bare:
@@ -105,11 +91,7 @@ def assign_gpus(
 
 
 def _refuse_unclear(wanted: GpuPolicy, nodes: Nodes) -> None:
-    """Refuse a number that hosts can take for an index and for a count.
-
-    Raises:
-        UsageError: says both.
-    """
+    """Refuse a number that could be an index or a count, with a message that shows both spellings."""
     count = int(wanted.words[0])
     name = next((entry.name for entry, facts in nodes if len(_visible(facts)) > count), None)
     if name:
@@ -121,7 +103,7 @@ def _refuse_unclear(wanted: GpuPolicy, nodes: Nodes) -> None:
 
 
 def spare_gpus(nodes: Sequence[tuple[HostEntry, Facts]]) -> dict[str, tuple[str, ...]]:
-    """One GPU for each node that nobody uses, of those it may take by the inventory; empty where there is none."""
+    """For each node one free GPU among those that the inventory allows it; empty if it has none."""
     found: dict[str, tuple[str, ...]] = {}
     taken: set[str] = set()
     for choice in [_choice(entry, facts, GpuPolicy()) for entry, facts in nodes]:
@@ -167,7 +149,7 @@ def _named(word: str, facts: Facts) -> _Device:
         if named and not gpu.mig:
             return _device(gpu, word)
     index = int(word) if word.isascii() and word.isdecimal() and len(word) < 6 else None
-    return _Device(key=f"{facts.boot}#{word}", word=word, index=index, free=True)  # ROCm, MIG: known by name only
+    return _Device(key=f"{facts.boot}#{word}", word=word, index=index, free=True)  # ROCm, MIG: only the name is known
 
 
 def _find(host: str, visible: Sequence[_Device], word: str, where: str) -> _Device:
@@ -184,7 +166,7 @@ def _find(host: str, visible: Sequence[_Device], word: str, where: str) -> _Devi
 
 
 def _machines(choices: Sequence[_NodeGpus]) -> list[list[_NodeGpus]]:
-    """The nodes grouped by machine: those that see a common GPU."""
+    """Group the nodes by machine: those that see a common GPU."""
     groups: list[tuple[set[str], list[_NodeGpus]]] = []
     for choice in choices:
         keys = {device.key for device in (*choice.visible, *choice.pool)}
@@ -198,7 +180,7 @@ def _machines(choices: Sequence[_NodeGpus]) -> list[list[_NodeGpus]]:
 
 
 def _divide(group: Sequence[_NodeGpus], *, free: bool) -> dict[str, tuple[_Device, ...]]:
-    """The GPUs of each node of one machine: named ones first, then counts, then the rest in even parts."""
+    """Divide one machine's GPUs among its nodes: named GPUs first, then counts, then the rest in even shares."""
     taken: dict[str, tuple[_Device, ...]] = {}
     owner: dict[str, str] = {}
     even = sum(1 for choice in group if not choice.fixed and choice.count is None)
@@ -253,12 +235,9 @@ _OWN = "give each its own in clusterddp_gpus, or share them: `run --share-gpus`"
 
 
 def workers(entry: HostEntry, facts: Facts, devices: Sequence[str] | None = None) -> int:
-    """How many workers a node runs: the inventory's number, else one a GPU, else one.
+    """The number of workers of a node: the inventory's number, else one per GPU, else one.
 
-    Args:
-        entry: The node.
-        facts: Its facts.
-        devices: What `assign_gpus` gave it; None means all that torch sees.
+    ``devices`` are the GPUs that ``assign_gpus`` gave it; None means all that torch sees.
     """
     if entry.nproc is not None:
         return entry.nproc
@@ -266,7 +245,7 @@ def workers(entry: HostEntry, facts: Facts, devices: Sequence[str] | None = None
 
 
 def check_gpus(nodes: Nodes) -> list[str]:
-    """One line for each node whose GPUs are not what they seem, with the remedy."""
+    """Describe, with the remedy, each node on which torch does not see the GPUs that should be there."""
     judged = [(entry, facts) for entry, facts in nodes if not _stated(entry)]
     lines = [f"{entry.name}: {wrong}" for entry, facts in judged if (wrong := _wrong_gpus(facts))]
     named = {line.split(":")[0] for line in lines}
@@ -289,7 +268,7 @@ def _wrong_gpus(facts: Facts) -> str | None:
         return f"{facts.nvidia_error}; repair the driver, or set clusterddp_nproc to go on without"
     torch = facts.torch
     if torch is None or torch.import_error:
-        return None  # the check `torch` says it
+        return None  # the check `torch` reports it
     on_bus = facts.pci_nvidia + facts.pci_amd
     restricted = facts.visible_devices is not None or any(gpu.mig for gpu in facts.gpus)
     if torch.device_count < on_bus and not restricted:

@@ -1,4 +1,4 @@
-"""The health of a host's NVIDIA GPUs as frozen values, checked field by field when read."""
+"""The state of a host's NVIDIA GPUs, checked field by field when read from its answer."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """One GPU as ``nvidia-smi -q`` describes it; None or False for what its driver does not report."""
+    """One GPU as ``nvidia-smi -q`` describes it; None or False for what the driver does not report."""
 
     index: int
     uuid: str
     bus: str = ""
     mig: bool = False
-    instances: int = 0  # of MIG
+    instances: int = 0  # MIG instances
     uncorrectable: int | None = None  # memory errors since the driver was loaded
-    repair_pending: bool = False  # its memory is repaired when it is reset
+    repair_pending: bool = False  # a reset will repair its memory
     repair_failed: bool = False
-    recovery: str | None = None  # what the driver asks for
+    recovery: str | None = None  # the recovery action that the driver demands
     slowdowns: tuple[str, ...] = ()
     celsius: int | None = None
-    power_watts: int | None = None  # the limit that is set
+    power_watts: int | None = None  # the power limit in force
     default_watts: int | None = None
     width: int | None = None  # PCIe lanes
     most_width: int | None = None
@@ -36,18 +36,18 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Xid:
-    """One kind of message of the driver in the kernel log of this boot, about one GPU."""
+    """The driver's messages with one Xid number about one GPU, in the kernel log since boot."""
 
     xid: int
     bus: str
     count: int
-    seconds_ago: int  # the latest
+    seconds_ago: int  # of the latest one
     text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuStart:
-    """How one of torch's GPUs started; ``arches`` are those torch is built for."""
+    """How torch started one of its GPUs; ``arches`` are the architectures that torch was built for."""
 
     index: int
     error: str | None = None
@@ -57,7 +57,7 @@ class GpuStart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuCopies:
-    """Copies between pairs of torch's GPUs that reach each other directly."""
+    """The outcome of copies between GPUs of one host that reach each other's memory directly."""
 
     error: str | None = None
     hangs: tuple[int, int] | None = None
@@ -67,7 +67,7 @@ class GpuCopies:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """Torch's GPUs tried; ``peers`` is None where fewer than two start. With an ``error`` nothing else is valid."""
+    """How torch started and tried its GPUs; ``peers`` is None if fewer than two start. An ``error`` voids the rest."""
 
     error: str | None = None
     starts: tuple[GpuStart, ...] = ()
@@ -76,30 +76,26 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuHealth:
-    """A host's NVIDIA GPUs; ``reason``: why they were not asked about, then no other field is valid."""
+    """The state of a host's NVIDIA GPUs; with a ``reason`` (why it was not asked) no other field is valid."""
 
     reason: str = ""
     cards: tuple[Card, ...] = ()
-    error: str | None = None  # why nvidia-smi told nothing
+    error: str | None = None  # why nvidia-smi reported nothing
     links: Mapping[str, tuple[int, int]] = field(
         default_factory=dict
-    )  # NVLinks that are up, and that there are, by UUID
+    )  # by UUID: the number of NVLinks that are up, and of all
     links_error: str | None = None
     xids: tuple[Xid, ...] = ()
     xids_error: str | None = None
     switches: int = 0  # NVSwitches on the PCI bus
-    fabric_manager: str | None = None  # systemd's word for it
+    fabric_manager: str | None = None  # the unit's state according to systemd
     peer_memory: bool = False
     open_driver: bool = False
     mellanox: tuple[str, ...] = ()  # InfiniBand adapters that could reach a GPU's memory
     iommu: str | None = None
-    trial: Trial | None = None  # None: torch's GPUs were not tried
+    trial: Trial | None = None  # None: the GPUs were not tried
 
     @classmethod
     def from_json(cls, host: str, data: Any) -> GpuHealth:
-        """Health from the result of a host's ``gpu_health`` operation.
-
-        Raises:
-            HelperError: a field is missing or no value of its kind.
-        """
+        """Read the result of a host's ``gpu_health`` operation; ``HelperError`` if it is damaged."""
         return read_as(cls, facts_of(host, data), reason="")

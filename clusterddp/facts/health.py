@@ -1,4 +1,4 @@
-"""The health of a host beyond its facts, as frozen values, checked field by field when read."""
+"""A host's state beyond its facts (disks, limits, names, ports), checked field by field when read from its answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FolderDisk:
     network: bool = False
     total_bytes: int = 0
     free_bytes: int = 0
-    inodes: Annotated[int, _unsigned] = 0  # 0: the file system has no such number
+    inodes: Annotated[int, _unsigned] = 0  # 0: the file system does not count inodes
     free_inodes: Annotated[int, _unsigned] = 0
     writable: bool = True
     error: str | None = None
@@ -44,7 +44,7 @@ class PortOwner:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Write:
-    """Time to write and fsync a small file, in ms; None with an ``error`` where that failed."""
+    """The time to write and fsync a small file, in ms; None, with an ``error``, if that failed."""
 
     ms: int | None = None
     error: str | None = None
@@ -52,7 +52,7 @@ class Write:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoginPython:
-    """The Python that a login shell finds (None: none), and whether it is the job's."""
+    """The Python that a login shell finds (None if none), and whether it is the job's."""
 
     python: Annotated[str | None, Fields.maybe_path] = None
     same: bool = False
@@ -61,7 +61,7 @@ class LoginPython:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cgroup:
-    """The tightest limits of the helper's control groups, and the memory left; None for no limit."""
+    """The tightest limits of the control groups that the helper runs in, and the memory left; None means no limit."""
 
     memory_bytes: int | None = None
     memory_left: int | None = None
@@ -74,10 +74,10 @@ class Hca:
 
     device: str
     port: int
-    state: str  # the kernel's word: ACTIVE, INIT, DOWN …
+    state: str  # as the kernel names it: ACTIVE, INIT, DOWN …
     rate_gbit: int | None
-    link_layer: str  # InfiniBand, or Ethernet: RoCE
-    gids: int  # entries in use
+    link_layer: str  # "InfiniBand", or "Ethernet" for RoCE
+    gids: int  # number of GID entries in use
     roce_index: int | None  # the first GID for RoCE v2 over IPv4
 
     def __str__(self) -> str:
@@ -86,34 +86,28 @@ class Hca:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
-    """Limits are (soft, hard), None is no limit; folders by ``state``, ``workdir``, ``tmp``, ``shm``."""
+    """A host's state. ``limits`` are (soft, hard), None for no limit; ``folders``: state, workdir, tmp, shm."""
 
     limits: Mapping[str, tuple[int | None, int | None]]
     available_bytes: int | None
     infiniband: bool
     hcas: tuple[Hca, ...]
-    taken: tuple[int, ...]  # ports of clusterddp_ports on which somebody listens
+    taken: tuple[int, ...]  # ports of clusterddp_ports on which a program listens
     folders: Mapping[str, FolderDisk]
     names: Mapping[str, Lookup]
-    owners: Annotated[
-        Mapping[int, PortOwner], _owners
-    ]  # of the processes that were asked about, those that can be seen
+    owners: Annotated[Mapping[int, PortOwner], _owners]  # by pid: those of the requested processes that are visible
     writes: Mapping[str, Write] = field(default_factory=dict)  # in ``state``, ``workdir``
-    paths: Mapping[str, bool] = field(default_factory=dict)  # whether what the job's environment names is there
+    paths: Mapping[str, bool] = field(default_factory=dict)  # whether the paths in the job's environment exist
     locks: Annotated[Mapping[str, int], _locks] = field(
         default_factory=dict
-    )  # of extensions being built: path, age in seconds
-    code: tuple[str, ...] | None = ()  # the project's files that somebody changed since their sync; None: no answer
+    )  # lock files of torch extension builds: path → age in seconds
+    code: tuple[str, ...] | None = ()  # files of the project that were changed since their sync; None: no answer
     login: LoginPython | None = None  # None: not tried
     cgroup: Cgroup | None = None
 
     @classmethod
     def from_json(cls, host: str, data: Any) -> Health:
-        """Health from the result of a host's ``health`` operation.
-
-        Raises:
-            HelperError: a field is missing or no value of its kind.
-        """
+        """Read the result of a host's ``health`` operation; ``HelperError`` if it is damaged."""
         return read_as(cls, facts_of(host, data))
 
 

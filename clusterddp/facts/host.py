@@ -1,6 +1,7 @@
-"""Facts of a host as frozen values, read from its JSON.
+"""The facts that a host reports about itself.
 
-A host's words are not trusted: every field's type and shape is checked here, so that the rest may rely on it.
+A host's answer is not trusted: every field's type and shape is checked here, so that the rest of the code may rely on
+it.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class Interface:
     name: str
     address: str
     family: int  # 4 or 6
-    prefix: int  # length of the network's part, in bits
+    prefix: int  # length of the network prefix in bits
     speed_mbit: int | None
     up: bool
     mtu: int
 
     @property
     def network(self) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-        """The network the address lies in."""
+        """The network that contains the address."""
         return ipaddress.ip_network(f"{self.address}/{self.prefix}", strict=False)
 
     @property
@@ -53,7 +54,7 @@ class Interface:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Addresses:
-    """Of a host's facts those that say at which addresses others reach it."""
+    """The part of a host's facts that says at which addresses other machines reach it."""
 
     boot: str
     ssh_address: str | None
@@ -61,11 +62,7 @@ class Addresses:
 
     @classmethod
     def from_json(cls, host: str, data: Any) -> Addresses:
-        """From a host's answer.
-
-        Raises:
-            HelperError: a field is missing or no value of its kind.
-        """
+        """Read a host's answer; ``HelperError`` if it is damaged."""
         return read_as(cls, facts_of(host, data))
 
 
@@ -80,7 +77,7 @@ class Gpu:
     used_mib: int | None
     driver: str
     mig: bool
-    processes: tuple[int, ...]  # pids that compute on it, of any user
+    processes: tuple[int, ...]  # pids of processes that compute on it, of any user
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,19 +99,19 @@ class TorchFacts:
 
     @property
     def import_unfinished(self) -> bool:
-        """Whether the import's error is only that it took too long."""
+        """Whether torch's import failed only because it took too long."""
         return bool(self.import_error and self.import_error.startswith(TORCH_NOT_IMPORTED_IN_TIME))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """A host's facts. The clock's offset is the host's minus the operator's, in ns, known to ± its error."""
+    """A host's facts. ``clock_offset_ns`` is its clock minus the operator's, known to ± ``clock_error_ns``."""
 
     host: str
     hostname: str
     kernel: str
     cores: int  # hardware threads
-    usable_cores: int  # by affinity and the quota of control groups
+    usable_cores: int  # after CPU affinity and control groups' quotas
     memory_bytes: int | None
     shm_bytes_free: int | None
     boot: str
@@ -134,34 +131,30 @@ class Facts:
     pci_nvidia: Annotated[int, _pci("nvidia")]
     pci_amd: Annotated[int, _pci("amd")]
     visible_devices: str | None  # CUDA_VISIBLE_DEVICES (or HIP's, ROCR's) where the host or its inventory sets it
-    omp_num_threads: str | None  # as the setup lines and clusterddp_env leave it
+    omp_num_threads: str | None  # OMP_NUM_THREADS after the setup lines and clusterddp_env
     env_digest: str
-    environment: Mapping[str, str]  # what torchrun, NCCL and gloo heed, as the setup lines and clusterddp_env leave it
-    settings: Mapping[str, str]  # what NCCL's files set, and proxies
+    environment: Mapping[str, str]  # torchrun's, NCCL's and gloo's variables after setup lines and clusterddp_env
+    settings: Mapping[str, str]  # settings in NCCL's configuration files, and proxy variables
     places: Mapping[str, str]  # variables that name folders of temporary files and caches
-    packages: Mapping[str, str] | None  # versions; None: not asked, or no interpreter
+    packages: Mapping[str, str] | None  # name → version; None: not asked, or no interpreter
     python: Annotated[str | None, Fields.maybe_path]
     python_version: str | None
     python_error: str | None
-    torch: Annotated[TorchFacts | None, _torch]  # None where there is no interpreter
-    torch_folder: Annotated[str | None, Fields.maybe_path]  # where its files lie
+    torch: Annotated[TorchFacts | None, _torch]  # None if there is no interpreter
+    torch_folder: Annotated[str | None, Fields.maybe_path]  # the folder of torch's files
     time_ns: int
     clock_offset_ns: int = 0
     clock_error_ns: int = 0
 
     @classmethod
     def from_json(cls, host: str, data: Any, *, clock_offset_ns: int = 0, clock_error_ns: int = 0) -> Facts:
-        """Facts from the result of a host's ``facts`` operation.
-
-        Raises:
-            HelperError: a field is missing or no value of its kind.
-        """
+        """Read the result of a host's ``facts`` operation; ``HelperError`` if it is damaged."""
         clock = {"clock_offset_ns": clock_offset_ns, "clock_error_ns": clock_error_ns}
         return read_as(cls, facts_of(host, data), host=host, **clock)
 
     @property
     def devices(self) -> int:
-        """How many GPUs torch sees."""
+        """The number of GPUs that torch sees."""
         return self.torch.device_count if self.torch else 0
 
 
@@ -208,7 +201,7 @@ def _interface(fields: Fields) -> Interface:
 
 
 def _torch(fields: Fields, name: str) -> TorchFacts | None:
-    """With an error of the import nothing else is told."""
+    """Read what torch reports; if its import failed, only the error."""
     if not fields.given(name):
         return None
     told = fields.part(name)

@@ -1,4 +1,4 @@
-"""The paths that a job's environment names on a host."""
+"""The paths that a job's environment variables name on a host."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MOST, LONGEST = 64, 1000
 
 
 def job_paths(entry: HostEntry, facts: Facts) -> dict[str, str]:
-    """The variable that names it by each path, of ``clusterddp_env`` and of those that name folders of caches.
+    """The paths in ``clusterddp_env`` and in variables for cache folders, each with the name of its variable.
 
-    A value is taken for paths where each part of it, between colons, begins at the root or in the home.
+    A value counts as paths if each of its colon-separated parts begins with ``/`` or ``~/``.
     """
     found: dict[str, str] = {}
     for name, value in {**facts.places, **entry.env}.items():

@@ -1,11 +1,11 @@
-"""The network cards and endpoints that NCCL, gloo and torchrun would choose without any setting. Pure.
+"""The network cards and endpoints that NCCL, gloo and torchrun would choose without any setting.
 
-A run of clusterddp tells them all of it; a job started by hand on the same hosts meets what is said here.
-NCCL's order (its socket.cc): the cards that NCCL_SOCKET_IFNAME names; else those called ``ib…``; else those in the
-network of NCCL_COMM_ID; else all but docker, lo and virbr; else docker, lo, virbr in turn. It uses all cards it has
-found that way, the first for the bootstrap. gloo takes the card that has the address of the host's own name.
+A run of clusterddp sets all of them; a job started by hand on the same hosts gets what is computed here. NCCL's order
+(its socket.cc): the cards that NCCL_SOCKET_IFNAME names; else those called ``ib…``; else those in the network of
+NCCL_COMM_ID; else all but docker, lo and virbr; else docker, lo, virbr in turn. It uses all cards it has found that
+way, the first for the bootstrap. gloo takes the card that has the address of the host's own name.
 
-Not seen here: cards with nothing but an IPv6 link-local address, which NCCL takes too.
+Not covered: cards with nothing but an IPv6 link-local address, which NCCL takes too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FAMILIES = {"AF_INET": 4, "AF_INET6": 6}
 
 
 def fits(card: str, wanted: str, *, exact: bool = False) -> bool:
-    """Whether NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME matches a card: gloo names, NCCL prefixes, ``=``, ``^``."""
+    """Whether a card matches NCCL_SOCKET_IFNAME (prefixes, ``=``, ``^``); with ``exact`` GLOO_SOCKET_IFNAME."""
     if exact:
         return card in wanted.split(",")
     if wanted.startswith("^"):
@@ -39,7 +39,7 @@ def fits(card: str, wanted: str, *, exact: bool = False) -> bool:
 
 
 def nccl_cards(facts: Facts) -> tuple[str, ...]:
-    """The cards NCCL would use, its bootstrap's first; empty where it would find none."""
+    """The cards that NCCL would use, that of its bootstrap first; empty if it would find none."""
     family = _FAMILIES.get(facts.environment.get("NCCL_SOCKET_FAMILY", ""))
     usable = [one for one in facts.addresses if one.up and family in (None, one.family)]
     wanted = facts.environment.get(NCCL)
@@ -53,7 +53,7 @@ def nccl_cards(facts: Facts) -> tuple[str, ...]:
 
 
 def gloo_cards(facts: Facts, own_name: Lookup | None) -> tuple[str, ...]:
-    """The cards among which gloo would choose; empty where its own name means nothing here (it takes the loopback)."""
+    """The cards among which gloo would choose; empty if the host's own name is unknown there (gloo takes loopback)."""
     wanted = facts.environment.get(GLOO)
     if wanted:
         return _unique(one.name for one in facts.addresses if fits(one.name, wanted, exact=True))
@@ -62,10 +62,9 @@ def gloo_cards(facts: Facts, own_name: Lookup | None) -> tuple[str, ...]:
 
 
 def elected(host: str, data: Any) -> Mapping[str, bool]:
-    """The endpoints that torchrun on a host would take for its own, from its ``election`` operation.
+    """Which endpoints torchrun on a host would take for its own, from its ``election`` operation.
 
-    Raises:
-        HelperError: it could not be asked, or its answer is damaged.
+    Raises ``HelperError`` if the host could not be asked, or its answer is damaged.
     """
     fields = facts_of(host, data)
     if fields.given("error"):
@@ -78,10 +77,10 @@ def _named(addresses: list[Interface], pattern: str) -> tuple[str, ...]:
 
 
 def _beside(addresses: list[Interface], endpoint: str) -> tuple[str, ...]:
-    """The cards in whose network an endpoint (``address:port``) lies."""
+    """The cards whose network contains an endpoint (``address:port``)."""
     try:
         address = ipaddress.ip_address(endpoint.rpartition(":")[0].strip("[]"))
-    except ValueError:  # a name, or nothing
+    except ValueError:  # a host name, or empty
         return ()
     return _unique(one.name for one in addresses if one.family == address.version and address in one.network)
 

@@ -1,9 +1,10 @@
-"""The data plane: choosing the addresses at which the nodes of a run connect to each other.
+"""Chooses the network on which the nodes of a run connect to each other.
 
-Pure: which networks come into question, what has to be dialled to prove them, and which one it is after the dials.
-A candidate gives every node one address. They are: each network in which all nodes have an address; the addresses
-that the operator's connections came to (routed networks, clouds that give every machine a network of its own); the
-addresses of an interface that has the same name everywhere. What is true of them only the dials tell.
+Computed here, without I/O: which networks are candidates, which connections must be tried to prove them, and which one
+is chosen after the trial. A candidate gives every node one address. Candidates are: each network in which all nodes
+have an address; the addresses that the operator's connections came to (routed networks, clouds that give every machine
+a network of its own); the addresses of an interface that has the same name everywhere. Only the trial shows which of
+them work.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     Placed = Facts | Addresses
     Nodes = Sequence[tuple[HostEntry, Facts]] | Sequence[tuple[HostEntry, Addresses]]
 
-UNKNOWN_SPEED = 10_000  # Mbit/s; a card that tells no speed is a virtual machine's, mostly about so fast
+UNKNOWN_SPEED = 10_000  # Mbit/s; a card that reports no speed is a virtual machine's, mostly about so fast
 MOST = 16  # candidates tried
-OK = "ok"  # the word of a dial that came through
+OK = "ok"  # the result of a successful connection
 TIMEOUT, LOST = "timeout", "lost"  # no answer; no answer between hosts whose other connections lose packets
-# Bridges of containers and virtual machines, overlays, tunnels: slow, or the same on every machine. They only count
-# where the operator's own connection came through one, or the inventory names it.
+# Bridges of containers and virtual machines, overlays, tunnels: slow, or the same on every machine. They are only used
+# if the operator's own connection came through one, or the inventory names it.
 _VIRTUAL = (
     "docker", "br-", "veth", "virbr", "lxc", "lxd", "podman", "cni", "flannel", "cali", "cilium", "kube", "weave",
     "tun", "tap", "wg", "tailscale", "zt", "vxlan", "ovs",
@@ -46,32 +47,32 @@ _WORDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """One address for every node: ``where`` by host name."""
+    """A network that gives every node one address: ``where``, by host name."""
 
     label: str
     where: Mapping[str, Interface]
-    ssh: bool  # the operator's connections came to these addresses
+    ssh: bool  # whether these are the addresses of the operator's SSH connections
 
     @property
     def speed(self) -> int:
-        """Speed of its slowest interface in Mbit/s; UNKNOWN_SPEED for those that do not report one."""
+        """The speed of its slowest interface in Mbit/s; UNKNOWN_SPEED for one that does not report it."""
         return min(UNKNOWN_SPEED if one.speed_mbit is None else one.speed_mbit for one in self.where.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DialFailure:
-    """A failed TCP dial between two hosts."""
+    """A failed TCP connection between two hosts."""
 
     source: str
     target: str
     address: str
     port: int
-    ranged: bool  # the port is of clusterddp_ports, not one that the kernel chose
+    ranged: bool  # the port belongs to clusterddp_ports; else the kernel chose it
     word: str
 
     @property
     def meaning(self) -> str:
-        """The dial's error as the user reads it."""
+        """The error as shown to the user."""
         return _WORDS.get(self.word, self.word)
 
     def __str__(self) -> str:
@@ -80,9 +81,9 @@ class DialFailure:
 
 
 def loopback(nodes: Nodes, *, growing: bool = False) -> dict[str, Interface] | None:
-    """The loopback for nodes that are all on one machine and were told nothing else; else None.
+    """The loopback interface of each node, if all are on one machine and the inventory names no other; else None.
 
-    With ``growing``, when others may join, also None for a node alone that has an address to be joined at.
+    With ``growing`` (more hosts may join) also None for a single node that has an address at which others can join.
     """
     if not nodes or any(entry.data_address or entry.interface for entry, _ in nodes):
         return None
@@ -96,11 +97,10 @@ def loopback(nodes: Nodes, *, growing: bool = False) -> dict[str, Interface] | N
 
 
 def candidates(nodes: Nodes) -> list[Candidate]:
-    """The candidate networks to dial, unordered.
+    """The candidate networks to try, unordered.
 
-    Raises:
-        PlanError: ``clusterddp_address`` or ``clusterddp_interface`` is not on its host; or nothing comes into
-            question at all.
+    Raises ``PlanError`` if ``clusterddp_address`` or ``clusterddp_interface`` is not on its host, or there is no
+    candidate.
     """
     allowed = {entry.name: _allowed(entry, facts) for entry, facts in nodes}
     found: dict[tuple[str, ...], Candidate] = {}
@@ -120,19 +120,19 @@ def candidates(nodes: Nodes) -> list[Candidate]:
 def dials(
     chosen: Sequence[Candidate], ports: Mapping[str, tuple[int, int]], nonces: Mapping[str, str], source: str
 ) -> list[tuple[str, str, int, str]]:
-    """The dials of one node on all candidates: ``(target, address, port, nonce)``, each once."""
+    """The connections that one node must try for all candidates: ``(target, address, port, nonce)``, each once."""
     wanted = {
         (target, one.address, port, nonces[target]): None
         for candidate in chosen
         for target, one in candidate.where.items()
         if target != source
-        for port in ports.get(target, ())  # it could not listen
+        for port in ports.get(target, ())  # none for a target that could not listen
     }
     return list(wanted)
 
 
 def nearest(chosen: Sequence[Candidate], failures: Iterable[DialFailure]) -> tuple[Candidate, list[DialFailure]]:
-    """The candidate on which the fewest dials failed, among equals the one to choose, and those that failed on it."""
+    """The candidate with the fewest failed connections (of equal ones the fastest), and the failures on it."""
     failures = list(failures)
     ranked = sorted(chosen, key=lambda one: (-one.speed, not one.ssh, _is_v6(one)))
     broken = {id(one): [failure for failure in failures if _concerns(failure, one)] for one in ranked}
@@ -141,7 +141,7 @@ def nearest(chosen: Sequence[Candidate], failures: Iterable[DialFailure]) -> tup
 
 
 def _same_machine(one: Placed, other: Placed) -> bool:
-    # The addresses too: where /proc is hidden, boots look alike.
+    # The addresses are compared too: where /proc is hidden, boot ids look alike.
     return one.boot == other.boot and {a.address for a in one.addresses} == {a.address for a in other.addresses}
 
 
@@ -150,7 +150,7 @@ def _loopback_of(facts: Placed) -> Interface | None:
 
 
 def _allowed(entry: HostEntry, facts: Placed) -> list[Interface]:
-    """The addresses a node may use: what the inventory names, else all that could reach another machine."""
+    """The addresses a node may use: those that the inventory names, else all that could reach another machine."""
     if entry.data_address:
         return [_named_address(entry, facts)]
     if entry.interface:
@@ -184,7 +184,7 @@ def _named_address(entry: HostEntry, facts: Placed) -> Interface:
 
 
 def is_virtual(card: str) -> bool:
-    """Whether a card's name is one of bridges, containers and tunnels."""
+    """Whether a card's name is typical of bridges, containers and tunnels."""
     return card.startswith(_VIRTUAL)
 
 
@@ -193,7 +193,7 @@ def _outward(one: Interface) -> bool:
 
 
 def _tagged(nodes: Nodes, allowed: Mapping[str, list[Interface]]) -> dict[str, dict[str, Interface]]:
-    """Addresses by what they have in common (network, interface name), the best one of each node."""
+    """Each node's best address by what it has in common with others: network, interface name, use by SSH."""
     tags: dict[str, dict[str, Interface]] = {}
     for entry, facts in nodes:
         named = bool(entry.data_address or entry.interface)
@@ -212,7 +212,7 @@ def _rank(one: Interface, ssh_address: str | None) -> tuple[bool, int]:
 
 
 def _clashes(nodes: Nodes, where: Mapping[str, Interface]) -> bool:
-    """Whether two machines have the same address, as a container bridge has: then it does not connect them."""
+    """Whether two machines have the same address, as with a container bridge: then it does not connect them."""
     holders: dict[str, str] = {}
     return any(holders.setdefault(where[entry.name].address, facts.boot) != facts.boot for entry, facts in nodes)
 

@@ -1,7 +1,7 @@
-"""Checked reading of hosts' JSON answers: a damaged one is a HelperError that names the host.
+"""Decodes hosts' JSON answers into dataclasses; a damaged answer is a HelperError that names the host.
 
 A dataclass is its own schema: ``read_as`` reads each field by its annotation, so that a new fact is one line. What an
-annotation cannot say is read by a function beside it: ``uuid: Annotated[str, read_uuid]``.
+annotation cannot express is read by a function in it: ``uuid: Annotated[str, read_uuid]``.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ __all__ = ["MOST", "Fields", "facts_of", "read_as"]
 T = TypeVar("T")
 Reader = Callable[[Fields, str], Any]
 _PLAIN: Mapping[Any, Reader] = {str: Fields.text, int: Fields.number, bool: Fields.flag}
-_NAMES = {"Fields": Fields, "Mapping": Mapping}  # in annotations, where modules import them for type checkers only
+_NAMES = {"Fields": Fields, "Mapping": Mapping}  # for annotations of modules that import them for type checkers only
 
 
 def facts_of(host: str, data: Any) -> Fields:
-    """Typed access to one JSON object of a host; what is damaged raises HelperError."""
+    """Typed access to one JSON object from a host; damaged fields raise HelperError."""
     return Fields(data, error=lambda what: HelperError(host, f"its facts are damaged: {what}"))
 
 
 def read_as(kind: type[T], fields: Fields, **given: Any) -> T:
-    """A dataclass from a JSON object, field by field; those that are ``given`` are not looked for.
+    """Decode a JSON object into a dataclass, field by field; fields in ``given`` are taken from there.
 
-    Read are ``str``, ``int`` (0 and more), ``bool``, lists as tuples, objects as mappings or dataclasses, and of each
-    ``| None``, which may be missing. Whatever else is missing, wrong or too long is the host's error.
+    Supported annotations: ``str``, ``int`` (not negative), ``bool``, tuples (from lists), mappings and dataclasses
+    (from objects), and each with ``| None``, which may be missing. Anything else that is missing, wrong or too long
+    raises the error of ``fields``.
     """
     schema: Any = kind
     readers = _readers(schema)

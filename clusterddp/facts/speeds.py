@@ -1,9 +1,9 @@
-"""Which hosts, or directions between two hosts, are slow by the measured speeds of pairs. Pure.
+"""Finds the slow hosts, and slow directions between hosts, from the measured speed of pairs.
 
-The measure is what a healthy host reaches with its best partner, the median of that over the hosts: so one slow
-host, which is part of most pairs of a small cluster, does not make slowness the rule. Among MANY healthy ways one
-is low that is NOTABLE below their median and more than Z robust deviations; among fewer their scatter tells little,
-and only what is below LOW of the measure is low.
+The reference is the median over the hosts of what each reaches with its best partner: so one slow host, which is part
+of most pairs of a small cluster, does not lower it. Given MANY healthy directions, one is slow if it is NOTABLE below
+their median and more than Z robust deviations away; given fewer, their scatter says little, and only what is below LOW
+of the reference is slow.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from clusterddp.facts.read_facts import facts_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-LOW = 0.4  # of what healthy hosts reach: four lab hosts on two busy cores scatter down to half of it
-NOTABLE = 0.05  # below the median
-MANY = 12  # ways from which scatter can be told
+LOW = 0.4  # share of what healthy hosts reach: four test hosts on two busy cores scatter down to half of it
+NOTABLE = 0.05  # this share below the median
+MANY = 12  # directions from which scatter can be estimated
 Z = 3.5  # robust standard deviations
-MAD = 1.4826  # a median absolute deviation in standard deviations
-MOST_OF_A_ROW = 0.75  # of a host's partners on low ways: then the host is slow, not the ways
+MAD = 1.4826  # factor from a median absolute deviation to a standard deviation
+MOST_OF_A_ROW = 0.75  # with so many of its directions slow, the host is called slow instead of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,11 +41,7 @@ class Speed:
 
     @classmethod
     def from_json(cls, source: str, target: str, data: Any) -> Speed:
-        """The result of a host's ``pour``.
-
-        Raises:
-            HelperError: a field is missing or no value of its kind.
-        """
+        """Read the result of a host's ``pour`` operation; ``HelperError`` if it is damaged."""
         fields = facts_of(source, data)
         if fields.given("error"):
             return cls(source=source, target=target, error=fields.text("error")[:200])
@@ -59,12 +55,12 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlowHost:
-    """A host that is slow with most others when it ``sends``, when it ``receives``, or both."""
+    """A host that is slow with most others: when it ``sends``, when it ``receives``, or both."""
 
     name: str
     sends: bool
     receives: bool
-    mbit: float  # its median
+    mbit: float  # the median of its slow directions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +82,7 @@ def median(values: Iterable[float]) -> float:
 
 
 def slowness(speeds: Sequence[Speed]) -> Slowness:
-    """The slow hosts, and the slow directions that no slow host explains."""
+    """Find the slow hosts, and the slow directions that no slow host explains."""
     measured = [one for one in speeds if not one.error]
     usual = _usual(measured)
     low = {(one.source, one.target) for one in measured if one.mbit < _limit(measured, usual)}
@@ -99,7 +95,7 @@ def slowness(speeds: Sequence[Speed]) -> Slowness:
 
 
 def slow_pairs(speeds: Sequence[Speed]) -> list[tuple[str, str]]:
-    """All slow directions, those of slow hosts too."""
+    """All slow directions, including those of slow hosts."""
     measured = [one for one in speeds if not one.error]
     limit = _limit(measured, _usual(measured))
     return [(one.source, one.target) for one in measured if one.mbit < limit]

@@ -1,1 +1,1 @@
-"""Ask open hosts: their facts, and whether they reach each other."""
+"""Asks connected hosts for what `doctor` and a run's preparation need: facts, connections between them, health."""

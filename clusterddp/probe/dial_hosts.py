@@ -1,6 +1,7 @@
-"""Get the facts of open hosts, and prove the network between them.
+"""Collects the facts of connected hosts, and tries the network between them.
 
-Each function works on many hosts at once over their open connections. What the facts mean is clusterddp/facts's.
+Each function works on many hosts at once over their open connections. Conclusions from facts are drawn in
+clusterddp/facts.
 """
 
 from __future__ import annotations
@@ -25,18 +26,15 @@ if TYPE_CHECKING:
 FACTS_TIMEOUT = 330.0  # seconds: setup lines and a cold `import torch`, each within its own limit
 CLOCK_ROUNDS = 4
 MARK_TIMEOUT = 30.0  # seconds; what may hang on the host is given up there much earlier
-DIAL_TIMEOUT = 4.0  # seconds to connect, and again to measure; two lost SYNs are made good within it
+DIAL_TIMEOUT = 4.0  # seconds to connect, and again to measure; enough for two lost SYNs to be retransmitted
 BULK = 1 << 16  # bytes of the message that shows whether large packets pass: many times the largest MTU
-LISTEN_SECONDS = 60  # a listener whose operator was lost ends by itself
+LISTEN_SECONDS = 60  # then a listener whose operator is gone ends by itself
 
 
 def probe(hosts: Sequence[Host], *, fresh: bool = False, packages: bool = False) -> list[Outcome[Facts]]:
-    """Every host's facts, in order, with its clock's offset from ours.
+    """The facts of open hosts, in order, with each clock's offset from ours.
 
-    Args:
-        hosts: Open hosts.
-        fresh: Ask torch anew instead of trusting the host's cache.
-        packages: Let each list the packages of its interpreter too.
+    ``fresh`` asks torch anew instead of using the host's cache; ``packages`` lists the interpreter's packages too.
     """
     return each(hosts, lambda host: facts_of_host(host, fresh=fresh, packages=packages))
 
@@ -44,9 +42,10 @@ def probe(hosts: Sequence[Host], *, fresh: bool = False, packages: bool = False)
 def try_all(
     hosts: Sequence[Host], chosen: Sequence[Candidate], *, echoes: int = 0
 ) -> tuple[list[Dialled], list[Outcome[Any]]]:
-    """Dial between all pairs on all candidates at once; hosts that cannot listen or dial are the second value.
+    """Try TCP connections between all pairs on all candidates at once; second, the hosts that could not listen or dial.
 
-    Large packets go on every way; so many small messages before them, to measure losses and round trips.
+    Large packets are sent on every connection; before them ``echoes`` small messages, to measure losses and round
+    trips.
     """
     nonces = {host.name: secrets.token_hex(16) for host in hosts}
     with contextlib.ExitStack() as stack:
@@ -62,14 +61,10 @@ def try_all(
 def shared_folders(
     hosts: Sequence[Host], folders: Mapping[str, Mapping[str, str]]
 ) -> list[Outcome[dict[str, tuple[str, ...]]]]:
-    """Which folders are one and the same on several hosts: each leaves a mark in its own, and looks for the others'.
+    """Find folders that several hosts share: each host leaves a marker in its own, and looks for those of the others.
 
-    Args:
-        hosts: Open hosts.
-        folders: Paths by a name for their purpose, by host.
-
-    Returns: For each host, by the folder's name, the other hosts whose marks it sees; a folder in which it could leave
-        none, or that did not answer, is left out.
+    ``folders`` has, for each host, paths by the name of their purpose. The result is, for each host and name, the other
+    hosts whose markers it sees; a folder in which it could leave none, or that did not answer, is left out.
     """
     nonces = {host.name: secrets.token_hex(16) for host in hosts}
 
@@ -91,25 +86,25 @@ def shared_folders(
 
 
 def clock_offset(host: Host) -> tuple[int, int]:
-    """The host's clock minus ours, and how far that may be off, in ns: the quickest of some round trips."""
+    """The host's clock minus ours, and the possible error, in ns, from the fastest of some round trips."""
     rounds = [host.ping() for _ in range(CLOCK_ROUNDS)]
     sent, theirs, received = min(rounds, key=lambda one: one[2] - one[0])
     return theirs - (sent + received) // 2, max(0, received - sent + 1) // 2
 
 
 def facts_of_host(host: Host, *, fresh: bool, packages: bool) -> Facts:
-    """One open host's facts; the arguments are ``probe``'s."""
+    """One open host's facts; the arguments are those of ``probe``."""
     return with_clock(host, ask_facts(host, fresh=fresh, packages=packages))
 
 
 def ask_facts(host: Host, *, fresh: bool, packages: bool) -> Any:
-    """What ``facts_of_host`` asks, and ``with_clock`` reads."""
+    """A host's raw answer to the ``facts`` operation, for ``with_clock`` to decode."""
     args = {**facts_request(host.entry, fresh=fresh), "packages": packages}
     return host.call("facts", args, timeout=FACTS_TIMEOUT)
 
 
 def with_clock(host: Host, found: Any) -> Facts:
-    """A host's facts of its answer; its clock is asked now, so at a time when this machine does little else."""
+    """Decode a host's facts and measure its clock now, at a time when this machine is less busy than when it asked."""
     offset, error = clock_offset(host)
     return Facts.from_json(host.name, found, clock_offset_ns=offset, clock_error_ns=error)
 
@@ -117,7 +112,7 @@ def with_clock(host: Host, found: Any) -> Facts:
 def _listen(
     hosts: Sequence[Host], nonces: Mapping[str, str], stack: contextlib.ExitStack
 ) -> list[Outcome[tuple[int, int]]]:
-    """Start a listener on every host; its two ports. Leaving the stack ends them."""
+    """Start a listener on every host and return its two ports; leaving the stack ends the listeners."""
 
     def start(host: Host) -> tuple[int, int]:
         args = {"ports": list(host.entry.ports), "nonce": nonces[host.name], "seconds": LISTEN_SECONDS}
@@ -130,11 +125,7 @@ def _listen(
 
 
 def start_listener(host: Host, operation: str, args: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[str, Any]:
-    """Start an operation that listens until it is cancelled: what it says first. Leaving the stack cancels it.
-
-    Raises:
-        HostError: it could not listen.
-    """
+    """Start an operation that listens until it is cancelled; its first message. Leaving the stack cancels it."""
 
     def frames() -> Generator[Frame, None, None]:
         yield from host.stream(operation, args)
@@ -151,7 +142,7 @@ def _dial(
 ) -> list[Dialled]:
     targets = dials(chosen, ports, nonces, host.name)
     wanted = [
-        [address, port, nonce, *((0, 0) if port == ports[target][0] else (echoes, BULK))]  # measured once a way
+        [address, port, nonce, *((0, 0) if port == ports[target][0] else (echoes, BULK))]  # measured once per direction
         for target, address, port, nonce in targets
     ]
     args = {"targets": wanted, "timeout": DIAL_TIMEOUT}

@@ -1,6 +1,6 @@
-"""Gather what the doctor's checks judge, and what a log's known messages point to.
+"""Collects the evidence that the doctor's checks judge, also for known messages in a log.
 
-Facts, health and dials are asked of all hosts at once; only what some check needs is asked at all.
+Facts, health and connections are asked of all hosts at once, and only what some check needs.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def gather_evidence(
     fresh: bool,
     crashed: Crashed,
 ) -> Evidence:
-    """Ask the hosts that were reached for what the checks need; runs, the rehearsal and the bench are the caller's.
+    """Ask the connected hosts for what the checks need; the caller adds runs, rehearsal and benchmark.
 
     Args:
-        entries: The hosts, as they were to be connected.
-        outcomes: Their connections.
+        entries: The hosts that were to be connected.
+        outcomes: Their connections, in the same order.
         needs: What the checks need.
-        workdir: Where the project's code lies unless the inventory says another; empty where none was ever synced.
-        fresh: Ask torch anew instead of trusting what it said earlier.
-        crashed: Takes a bug met while an answer is read, or while hosts work together, and what was being done; the
-            hosts are unknown there then.
+        workdir: The folder of the project's code, unless the inventory says another; empty if it was never synced.
+        fresh: Ask torch anew instead of using hosts' caches.
+        crashed: Called with a bug met while an answer is read or hosts work together, and what was being done; the
+            hosts are unknown in that respect then.
     """
     hosts = [outcome.value for outcome in outcomes if outcome.value]
     look = _spared(lambda host: facts_of_host(host, fresh=fresh, packages=True), "facts", crashed)
@@ -81,7 +81,7 @@ def gather_evidence(
             for outcome in asked.result():
                 answers[outcome.name][name] = Answer(value=outcome.value, error=outcome.words)
         dials = dialling.result() if dialling else None
-    finally:  # after Ctrl-C nobody waits for hosts that may never answer
+    finally:  # after Ctrl-C do not wait for hosts that may never answer
         beside.shutdown(wait=False, cancel_futures=True)
     seen = [
         Seen(
@@ -98,7 +98,7 @@ def gather_evidence(
 
 
 def spared(needs: Sequence[Need[Any]], work: Callable[[], T], without: T, broken: set[str], crashed: Crashed) -> T:
-    """What several hosts tell together; where a bug of ours is in the way ``without``, and the needs are ``broken``."""
+    """Collect something from several hosts together; after a bug, return ``without``; the needs are ``broken``."""
     try:
         return work()
     except ClusterddpError:
@@ -119,15 +119,10 @@ def ask_hosts(
     workdir: str = "",
     crashed: Crashed | None = None,
 ) -> list[Outcome[T]]:
-    """What each host answers to a need's question, those that have to tell their facts first only where they have.
+    """Ask each host the question of a need; hosts without facts only if the question does not depend on them.
 
-    Args:
-        need: One with an operation.
-        hosts: Open hosts.
-        facts: Theirs, by name, of those that told them.
-        needs: All that is needed beside it.
-        workdir: As for ``gather_evidence``.
-        crashed: The same; None: a bug is raised.
+    ``facts`` are those of the hosts that reported them; ``needs`` are all that are collected now; ``workdir`` and
+    ``crashed`` are as for ``gather_evidence``, but without ``crashed`` a bug is raised.
     """
 
     def one(host: Host) -> T:
@@ -147,7 +142,7 @@ def ask_hosts(
 
 
 def _spared(work: Callable[[Host], T], subject: str, crashed: Crashed) -> Callable[[Host], T]:
-    """Work on one host whose bug is that host's error: the rest goes on, ``crashed`` takes the first."""
+    """Wrap work on one host so that a bug becomes that host's error; ``crashed`` gets only the first."""
     first = threading.Lock()
 
     def one(host: Host) -> T:
@@ -164,7 +159,7 @@ def _spared(work: Callable[[Host], T], subject: str, crashed: Crashed) -> Callab
 
 
 def _shared(hosts: Sequence[Host]) -> list[Outcome[dict[str, tuple[str, ...]]]]:
-    """Which of a run's folders hosts have in common."""
+    """Find which of a run's folders hosts have in common."""
     folders = {
         host.name: {"state": str(host.hello["state"]), "workdir": host.entry.workdir or WORKDIRS, "home": "~"}
         for host in hosts
@@ -175,9 +170,9 @@ def _shared(hosts: Sequence[Host]) -> list[Outcome[dict[str, tuple[str, ...]]]]:
 def survey_network(
     hosts: Sequence[Host], facts: Mapping[str, Facts], *, growing: bool = False, measured: bool = True
 ) -> NetworkSeen:
-    """Dials between all pairs on every network that comes into question; what failed on the best.
+    """Try connections between all pairs on every candidate network, and report on the best one.
 
-    The doctor and every run choose by this. ``growing``: more hosts may join; ``measured``: losses and
+    The doctor and every run choose their network by this. ``growing``: more hosts may join; ``measured``: losses and
     round trips too, which takes longer.
     """
     nodes = [(host.entry, facts[host.name]) for host in hosts]
@@ -211,7 +206,7 @@ def survey_network(
 def with_runs(
     evidence: Evidence, told: Iterable[Outcome[list[dict[str, Any]]]], left: Iterable[Outcome[list[Orphans]]]
 ) -> Evidence:
-    """The evidence with what its hosts told of their runs, and of processes left; who did not tell is unknown there."""
+    """Add the hosts' runs and leftover processes to the evidence; a host that did not report them is unknown there."""
     told, left = list(told), list(left)
     both: list[Outcome[Any]] = [*told, *left]
     errors = {outcome.name: outcome.words for outcome in both if outcome.error}
@@ -225,12 +220,12 @@ def with_runs(
 
 
 def _echoes(hosts: int) -> int:
-    """How many small messages on each way: many between few hosts, few between many."""
+    """The number of small messages on each connection: many between few hosts, few between many."""
     return max(3, min(20, 120 // hosts))
 
 
 def runs_seen(views: Iterable[RunView], orphans: Iterable[Orphans]) -> tuple[RunSeen, ...]:
-    """The runs that live, and those that have left processes."""
+    """The live runs, and those that left processes."""
     live = [
         RunSeen(
             run=view.run,
