@@ -1,1 +1,1 @@
-"""What `clusterddp doctor` does beyond judging facts: the rehearsal, the bench, `--explain`, the HTML page."""
+"""What `clusterddp doctor` does besides checking facts: rehearsal, benchmark, `--explain`, the HTML page."""

@@ -1,7 +1,7 @@
-"""What all hosts do together for the doctor's bench: one run of remote/builtin/bench.py, the way of a user's run.
+"""The benchmark over all hosts: one run of remote/builtin/bench.py, started in the same way as a user's run.
 
-When its all-reduces fail or are far too slow, smaller groups tell the host at fault: neighbours first, then each
-host of a bad group with one of a good group. Who is in bad groups only is named.
+If its all-reduces fail or are far too slow, smaller groups find the host at fault: neighbours first, then each host of
+a bad group with one of a good group. A host all of whose groups are bad is named.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("clusterddp")
 PROGRAM = "bench.py"
-OF_CHECKS = {"gemm": "gemm", "allreduce": "allreduce", "stragglers": "late"}  # check → what is measured for it
-START = 60.0  # seconds until every host has told something
+OF_CHECKS = {"gemm": "gemm", "allreduce": "allreduce", "stragglers": "late"}  # check → the measurement it needs
+START = 60.0  # seconds until every host must have reported something
 LIMIT = 150.0  # seconds from then on
 STEP = 30.0  # seconds that a step may take
 MOST = {"nccl": 1 << 30, "gloo": 1 << 26}  # bytes of the largest all-reduce
-GROUP_LIMIT, GROUP_STEP, GROUP_MOST = 40.0, 10.0, 1 << 24  # of the smaller groups
-SLOW = 0.3  # of the best group's bus bandwidth: a group that reaches less is bad
+GROUP_LIMIT, GROUP_STEP, GROUP_MOST = 40.0, 10.0, 1 << 24  # LIMIT, STEP and MOST for the smaller groups
+SLOW = 0.3  # a group below this share of the best group's bus bandwidth is bad
 _Group = tuple[str, ...]
 
 
 def parts_for(checks: Iterable[Check]) -> tuple[str, ...]:
-    """What is measured for these checks. The product, which takes a moment, always is: its table shows all ranks."""
+    """The measurements that these checks need, and the matrix product, which is quick: its table shows all ranks."""
     chosen = {check.name for check in checks} | {"gemm"}
     return tuple(part for name, part in OF_CHECKS.items() if name in chosen)
 
@@ -50,14 +50,9 @@ def measure_together(
     bench: Bench,
     progress: Callable[[str], None],
 ) -> Bench:
-    """The bench with what these hosts have told together, and where that was bad with who is at fault.
+    """Run the benchmark over these hosts and add its result to ``bench``; if it is bad, find the hosts at fault.
 
-    Args:
-        cluster: Whose hosts they are.
-        taking: The hosts' parts.
-        measured: What is measured, as of ``parts_for``.
-        bench: What is known already.
-        progress: Takes what is being done.
+    ``measured`` is what ``parts_for`` returned; ``progress`` is called with what is being done.
     """
     progress(f"measuring on {counted(len(taking), 'host')}")
     try:
@@ -74,7 +69,7 @@ def measure_together(
 
 
 def _ready(taking: Sequence[RehearsalPart]) -> tuple[str, list[RehearsalPart]]:
-    """NCCL with a worker for each GPU; gloo where a host has none."""
+    """Choose the backend and each host's workers: NCCL with one per GPU, or gloo if a host has no usable GPU."""
     devices = assign_gpus([(part.host.entry, part.facts) for part in taking])
     ready = []
     for part in taking:
@@ -103,7 +98,7 @@ def _failed(hosts: _Group, backend: str, error: ClusterddpError, blamed: _Group)
 
 
 def _ended(played: Played) -> tuple[str, _Group, str]:
-    """Why a run did not come to its end, who failed first, what helps; empty where it did."""
+    """Why a run did not complete, which hosts failed first, and the remedy; all empty if it completed."""
     verdict = played.verdict
     if verdict and verdict.state == "succeeded":
         return "", (), ""
@@ -116,7 +111,7 @@ def _ended(played: Played) -> tuple[str, _Group, str]:
 
 
 def _apart(cluster: RunHosts, ready: Sequence[RehearsalPart], backend: str, progress: Callable[[str], None]) -> _Group:
-    """The hosts of which every group is bad, while others are good."""
+    """Find hosts at fault with smaller groups: those all of whose groups are bad while others are good."""
     by_name = {part.host.name: part for part in ready}
     first = neighbours(list(by_name))
     if not first:
@@ -142,7 +137,7 @@ def _try(
     groups: Sequence[_Group],
     speeds: dict[_Group, float],
 ) -> None:
-    """Each group's bus bandwidth, 0 where it failed; groups without a common host side by side."""
+    """Measure the bus bandwidth of each group, 0 if it fails; groups without a common host run at the same time."""
     options = {"backend": backend, "timeout": GROUP_STEP, "parts": ["allreduce"], "most": GROUP_MOST}
 
     def one(group: _Group) -> float:
@@ -150,7 +145,7 @@ def _try(
             played = play(cluster, [by_name[name] for name in group], PROGRAM, options, limit=GROUP_LIMIT)
         except ClusterddpError as error:
             _log.debug("%s: %s", ", ".join(group), error)
-            return 0.0  # a bad group, whatever it was
+            return 0.0  # whatever failed, the group counts as bad
         why, _, _ = _ended(played)
         return 0.0 if why else max((one.busbw for one in _told(played).reduces), default=0.0)
 
@@ -158,5 +153,5 @@ def _try(
         pool = ThreadPoolExecutor(len(turn))
         try:
             speeds.update(zip(turn, pool.map(one, turn), strict=True))
-        finally:  # after Ctrl-C nobody waits for hosts that may never answer
+        finally:  # after Ctrl-C do not wait for hosts that may never answer
             pool.shutdown(wait=False, cancel_futures=True)

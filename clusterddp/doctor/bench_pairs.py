@@ -1,8 +1,7 @@
-"""Measure what the doctor's performance checks judge; here the bandwidth of every pair of hosts.
+"""The benchmark of `doctor`: measures the TCP bandwidth of every pair of hosts, then starts the run over all hosts.
 
-The operator releases each round over the open connections, so nothing depends on clocks; within a round no host
-is in two pairs. A pair that looks slow is measured again with nobody beside it, and the best counts: what disturbs
-only takes speed away.
+The operator starts each round over the open connections, so nothing depends on clocks; within a round no host is in two
+pairs. A pair that looks slow is measured again alone, and the best result counts: disturbance only ever lowers it.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
 
     Round = Sequence[tuple[str, str]]
 
-AGAIN = 2  # times that slow ways are measured alone
-MOST_AGAIN = 12  # ways each time: what holds for so many holds for the rest
-SECONDS = 3600  # a listener whose operator was lost ends by itself
+AGAIN = 2  # how often slow directions are measured again, alone
+MOST_AGAIN = 12  # directions each time: what holds for so many holds for the rest
+SECONDS = 3600  # then a listener whose operator is gone ends by itself
 POUR_TIMEOUT = 60.0  # seconds; the host's own limits are shorter
 
 
@@ -53,14 +52,10 @@ def measure(
     checks: Sequence[Check],
     progress: Callable[[str], None],
 ) -> Bench:
-    """What the checks judge, unless something else computes on the hosts and one of the checks is about that.
+    """Measure what the checks need; nothing if the check `idle` is selected and something else computes on the hosts.
 
-    Args:
-        cluster: Whose hosts they are.
-        outcomes: Their connections, in the order of the evidence.
-        evidence: What is known of them.
-        checks: Those to be run.
-        progress: Takes what is being done.
+    ``outcomes`` are the hosts' connections in the order of the evidence; ``progress`` is called with what is being
+    done.
     """
     needs = {need for check in checks for need in check.needs}
     if "idle" in {check.name for check in checks} and busy(evidence):
@@ -77,7 +72,7 @@ def measure(
 
 
 def _alone(evidence: Evidence, hosts: Sequence[Host]) -> str:
-    """Why there is no pair of machines; empty where there is."""
+    """Why there are no two machines to measure between; empty if there are."""
     names = {host.name for host in hosts}
     machines = {facts.boot for entry, facts in evidence.facts if entry.name in names}
     return "" if len(machines) > 1 else "for want of a second machine"
@@ -86,12 +81,9 @@ def _alone(evidence: Evidence, hosts: Sequence[Host]) -> str:
 def pair_speeds(
     hosts: Sequence[Host], where: Mapping[str, Interface], progress: Callable[[str], None]
 ) -> tuple[Speed, ...]:
-    """The speed of every pair, both ways one after the other; of many hosts a sample, and all of who looks slow.
+    """Measure the speed of every pair in each direction; of many hosts a sample, and all pairs of slow hosts.
 
-    Args:
-        hosts: Open hosts, two or more.
-        where: Their interfaces on the network that is measured.
-        progress: Takes what is being done.
+    ``where`` has the hosts' interfaces on the network that is measured; at least two hosts are needed.
     """
     with contextlib.ExitStack() as stack:
         meter = _Meter(hosts, where, stack)
@@ -113,7 +105,7 @@ def pair_speeds(
 
 
 class _Meter:
-    """Open listeners, and the best that was measured of each way."""
+    """Listeners on all hosts, and the best speed measured in each direction."""
 
     def __init__(self, hosts: Sequence[Host], where: Mapping[str, Interface], stack: contextlib.ExitStack) -> None:
         self.found: dict[tuple[str, str], Speed] = {}
@@ -124,18 +116,18 @@ class _Meter:
 
     @property
     def speeds(self) -> tuple[Speed, ...]:
-        """In the hosts' order."""
+        """The results in the hosts' order."""
         order = {name: place for place, name in enumerate(self._hosts)}
         return tuple(sorted(self.found.values(), key=lambda one: (order[one.source], order[one.target])))
 
     @property
     def silent(self) -> list[tuple[str, str]]:
-        """What came to nothing between hosts that were measured with others: a SYN may get lost on a full way."""
+        """Failed measurements between hosts that work with others: a SYN may get lost on a busy connection."""
         heard = {host for one in self.found.values() if not one.error for host in (one.source, one.target)}
         return [pair for pair, one in self.found.items() if one.error and heard.issuperset(pair)]
 
     def measure(self, pairs: Round) -> None:
-        """One round: all pairs at once, each both ways in turn."""
+        """Measure one round: all pairs at once, each in both directions in turn."""
 
         def both(pair: _Pair) -> None:
             self.pour(pair.source, pair.target)
@@ -145,7 +137,7 @@ class _Meter:
             outcome.get()
 
     def pour(self, source: str, target: str) -> None:
-        """Measure one way; the better of two measurements stays."""
+        """Measure one direction, and keep the better of this and an earlier result."""
         (outcome,) = each([self._hosts[source]], lambda host: self._pour(host, target))
         speed = outcome.value or Speed(source=source, target=target, error=outcome.words)
         known = self.found.get((source, target))
@@ -160,7 +152,7 @@ class _Meter:
         return Speed.from_json(host.name, target, host.call("pour", args, timeout=POUR_TIMEOUT))
 
     def _listen(self, host: Host, stack: contextlib.ExitStack) -> int:
-        """Start a listener; its port. Leaving the stack ends it."""
+        """Start a listener on a host and return its port; leaving the stack ends it."""
         args = {"ports": list(host.entry.ports), "nonce": self._nonces[host.name], "seconds": SECONDS}
         port = start_listener(host, "drain", args, stack).get("port")
         if not isinstance(port, int):

@@ -1,7 +1,7 @@
-"""The doctor under Slurm: what Slurm tells, and the checks of hosts on the nodes of a short job.
+"""`doctor` under Slurm: checks what Slurm reports, and runs the host checks on the nodes of a short job.
 
-The job holds the nodes and does nothing; each is reached by one more step of it, and it is cancelled in the end. Should
-nobody be left to do that, its time limit ends it.
+The job only holds the nodes; each node is reached by one more step of it, and the job is cancelled in the end. If
+nobody is left to do that, its time limit ends it.
 """
 
 from __future__ import annotations
@@ -38,20 +38,13 @@ if TYPE_CHECKING:
     from clusterddp.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
 
-LIMIT = 15  # minutes of the job, where so many are given; a bench is done by then
-PATIENCE = 120.0  # seconds for the job to begin
+LIMIT = 15  # minutes of the job, or fewer if the partition allows fewer; a benchmark is done by then
+PATIENCE = 120.0  # seconds to wait for the job to begin
 JOB = "clusterddp-doctor"
 
 
 class BorrowedNodes:
-    """A job's nodes as hosts: the part of a Cluster that the doctor uses. They are reached through the login host.
-
-    Args:
-        cluster: Whose job it is.
-        login: Its login host.
-        job: Slurm's number of it.
-        entries: The nodes.
-    """
+    """The nodes of a Slurm job as hosts, reached through the login host: the part of a Cluster that the doctor uses."""
 
     def __init__(self, cluster: Patient, login: HostEntry, job: str, entries: tuple[HostEntry, ...]) -> None:
         self.inventory = replace(cluster.inventory, hosts=entries)
@@ -66,18 +59,18 @@ class BorrowedNodes:
         return each(list(self.inventory.nodes if entries is None else entries), lambda entry: self.host(entry.name))
 
     def host(self, name: str) -> Host:
-        """The open node of that name."""
+        """The open connection to the node of that name."""
         entry = next(one for one in self.inventory.nodes if one.name == name)
         return self.connections.open(entry, self.connections.opened_by(self._login, step_words(self._job, name)))
 
     def carrier(self, record: RunRecord) -> base.Launcher:
-        """What starts the doctor's own small jobs there."""
+        """The launcher of the doctor's own small jobs there."""
         return base.of_record(record)
 
     def runs(
         self, entries: Iterable[HostEntry], run: str = "", wanted: Wanted = BRIEF
     ) -> list[Outcome[list[dict[str, Any]]]]:
-        """What each node tells of a run, or of all."""
+        """Each node's report on one run, or on all."""
         return each(list(entries), lambda entry: nodes_of(self.host(entry.name), run, self.notify, wanted))
 
     def gather(
@@ -89,7 +82,7 @@ class BorrowedNodes:
         quiet: bool = False,  # noqa: ARG002 - of RunHosts
         patience: float | None = None,  # noqa: ARG002 - steps of a job take seconds to begin
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        """A run's nodes as these tell them, and those that do not answer."""
+        """A run's nodes as they report themselves, and the names of those that do not answer."""
         asked = [entry for entry in self.inventory.nodes if hosts is None or entry.name in hosts]
         outcomes = self.runs(asked, run, wanted)
         if asked and all(outcome.error for outcome in outcomes):
@@ -112,21 +105,11 @@ def examine(
     bench: bool = False,
     share_gpus: bool = False,
 ) -> Diagnosis:
-    """See ``Cluster.doctor``: the hosts of the inventory, or where Slurm has them a job's nodes.
+    """`doctor` on the inventory's hosts or, if Slurm has them, on the nodes of a job; see ``Cluster.doctor``.
 
-    Args:
-        cluster: Whose hosts.
-        told_runs: What is known of runs.
-        launcher: Which is meant; None leaves it to the inventory.
-        nnodes: How many nodes of Slurm's; None: those that the inventory names, else one.
-        partition: In which; None: the inventory's, else Slurm's default.
-        only: Names of checks or categories.
-        skip: Those left out.
-        bench: Measure too.
-        share_gpus: As there.
-
-    Raises:
-        UsageError: Slurm is not meant, and something of it is asked for.
+    ``launcher`` None leaves the choice to the inventory. Without ``nnodes`` the job has as many nodes as the inventory
+    names, else one; without ``partition`` it uses the inventory's, else Slurm's default. Raises ``UsageError`` if
+    either is given without Slurm.
     """
     if launcher == NAME or (launcher is None and cluster.inventory.managed):
         return _of_nodes(cluster, nnodes, partition, only, skip, bench=bench, share_gpus=share_gpus)
@@ -190,7 +173,7 @@ def _site(cluster: Patient, entry: HostEntry, login: LoginHost, job: str, names:
 
 
 def _apart(login: LoginHost, site: BorrowedNodes) -> dict[str, dict[str, str]]:
-    """Each node that answers, with those of a run's folders that it and the login host do not share, and how."""
+    """For each node that answers, the folders of a run that it does not share with the login host, and how."""
     nodes = [outcome.value for outcome in site.connect() if outcome.value]
     usual = site.project.workdir if site.project.known_id else WORKDIRS
     folders = {"state": login.state, "workdir": login.host.entry.workdir or usual}

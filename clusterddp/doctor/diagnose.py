@@ -1,4 +1,4 @@
-"""The doctor's whole look at a cluster: ask its hosts, rehearse and measure where checks need that, judge."""
+"""The whole of `doctor`: asks the hosts, rehearses and measures if checks need that, and runs the checks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Patient(RunHosts, Protocol):
-    """What the doctor needs of a Cluster."""
+    """The part of a Cluster that the doctor uses."""
 
     progress: Callable[[str], None]
 
@@ -38,7 +38,7 @@ class Patient(RunHosts, Protocol):
 
 
 def _with_environments(cluster: Patient, outcomes: list[Outcome[Host]]) -> list[Outcome[Host]]:
-    """The same hosts, with the interpreters of their environments; where a lock cannot be had that is told."""
+    """Use the interpreters of the hosts' environments; if a lock file cannot be resolved, notify and go on."""
     try:
         install.adopt([outcome.value for outcome in outcomes if outcome.value], cluster.project, cluster.progress)
     except ClusterddpError as error:
@@ -47,14 +47,14 @@ def _with_environments(cluster: Patient, outcomes: list[Outcome[Host]]) -> list[
 
 
 def _chosen(only: Iterable[str], skip: Iterable[str], *, bench: bool, slurm: bool) -> list[Check]:
-    """The checks of hosts; those of a job's nodes, which are to share their folders, but not of Slurm itself."""
+    """The selected checks of hosts; under Slurm not those of Slurm itself, nor of folders that nodes share anyway."""
     chosen = engine.select(only, skip, bench=bench, slurm=slurm)
     return [check for check in chosen if not (slurm and {SLURM, SHARED} & set(check.needs))]
 
 
 def _telling_crashes(cluster: Patient) -> Callable[[Exception, str], None]:
     def crashed(error: Exception, during: str) -> None:
-        """Write down and tell a bug of a part of ours, without which the rest goes on."""
+        """Record a bug in one part of clusterddp and notify the user; the rest goes on without that part."""
         path = write_crash(error, during=during, project=cluster.project)
         told = f"; please report it with {path}" if path else f": {error!r}"
         cluster.notify(f"internal error in {during}{told}")
@@ -72,16 +72,9 @@ def diagnose(
     share_gpus: bool = False,
     slurm: SlurmSeen | None = None,
 ) -> Diagnosis:
-    """See ``Cluster.doctor``.
+    """Run `doctor` on a cluster's hosts; see ``Cluster.doctor``.
 
-    Args:
-        cluster: Whose hosts.
-        told_runs: What each host knows of runs, in brief.
-        only: Names of checks or categories.
-        skip: Those left out.
-        bench: Measure too.
-        share_gpus: As there.
-        slurm: What Slurm tells, where it has the hosts.
+    ``told_runs`` asks hosts for their runs, in brief; ``slurm`` is what Slurm reported, if it has the hosts.
     """
     only = set(engine.named(only))
     chosen = _chosen(only, skip, bench=bench, slurm=slurm is not None)
@@ -91,13 +84,13 @@ def diagnose(
     outcomes = _with_environments(cluster, cluster.connect(entries))
 
     crashed = _telling_crashes(cluster)
-    # Who names torch wants it imported now; among all checks the rehearsal's workers import it.
+    # A user who selects `torch` wants it imported now; with all checks the rehearsal's workers import it.
     fresh = any(check.name == "torch" and only & {check.name, check.category} for check in chosen)
     workdir = cluster.project.workdir if cluster.project.known_id else ""
     evidence = gather_evidence(entries, outcomes, needs, workdir=workdir, fresh=fresh, crashed=crashed)
 
     def spare(step: Callable[[Evidence], Evidence], *told: Need[Any]) -> Evidence:
-        """The evidence after a step; as it was where that met a bug of ours, the needs among what is broken."""
+        """The evidence after a step; unchanged if the step met a bug, which marks its needs as broken."""
         broken = set(evidence.broken)
         return replace(spared(told, lambda: step(evidence), evidence, broken, crashed), broken=tuple(sorted(broken)))
 

@@ -1,4 +1,4 @@
-"""`doctor --explain LOGFILE`: known messages found in a log, with the checks that prove the cause."""
+"""`doctor --explain LOGFILE`: finds known messages in a log, each with the check that can prove its cause."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explained:
-    """A known message in a log: how often it is there, and its first line (number from 1, text)."""
+    """A known message in a log: how often it occurs, and its first line (number from 1, text)."""
 
     known: KnownMessage
     count: int
@@ -38,7 +38,7 @@ class Explained:
 
 
 def explain(lines: Iterable[str]) -> list[Explained]:
-    """The known messages in a log, in the order of their first lines."""
+    """Find the known messages in a log, in the order of their first lines."""
     first: dict[str, tuple[int, str]] = {}
     counts: dict[str, int] = {}
     for number, line in enumerate(lines, 1):

@@ -1,7 +1,7 @@
-"""A run of a program of ours on hosts that a doctor has looked at: the same way as a user's script, and no trace of it.
+"""Runs one of our small programs on checked hosts in the same way as a user's script, and removes all traces of it.
 
-``play`` is that run, whatever the program; ``rehearse`` is the doctor's last check. The programs are in
-remote/builtin, so that the hosts have them already; they run inside the spool, which is removed afterwards.
+``play`` does that for any program; ``rehearse`` is the doctor's last check. The programs are in remote/builtin, so that
+the hosts have them already; they run inside the spool, which is removed afterwards.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from clusterddp.runs.run import RunHosts
     from clusterddp.runs.verdict_lines import Verdict
 
-START = 20.0  # seconds until every host has told something: torchrun's own import of torch, and its rendezvous
+START = 20.0  # seconds until every host must have reported: torchrun's own import of torch, and its rendezvous
 LIMIT = 20.0  # seconds of a rehearsal from then on
-STEP = 10.0  # seconds that a step of it may take; then torch says what it waited for
-SETTLE = 15.0  # seconds for the hosts' last words after a stop
-SAFETY = 30.0  # seconds beyond the limit, after which the supervisors end a run whose operator is gone
+STEP = 10.0  # seconds that one of its steps may take; then torch reports what it waited for
+SETTLE = 15.0  # seconds to wait for the hosts' last output after a stop
+SAFETY = 30.0  # seconds beyond the limit after which the supervisors end a run whose operator is gone
 REHEARSAL = "rehearse.py"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RehearsalPart:
-    """One host's part: where it meets the others, how many workers it has, on which GPUs (None: all it sees)."""
+    """One host's part: its interface to the others, its number of workers, and their GPUs (None: all it sees)."""
 
     host: Host
     facts: Facts
@@ -65,7 +65,7 @@ class RehearsalPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Told:
-    """A line of JSON of one worker."""
+    """One line of JSON that a worker wrote."""
 
     rank: int
     host: str
@@ -74,16 +74,15 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Played:
-    """How a program of ours has ended.
+    """How one of our programs ended.
 
     Attributes:
-        run: Its run id.
-        told: Every line of JSON that its workers wrote, as they came.
-        verdict: How the run ended; None where hosts did not tell in time, or were lost.
-        lost: Why nobody tells how it ended, where that is known.
-        late: It was stopped at its limit.
+        told: Every line of JSON that its workers wrote, in order of arrival.
+        verdict: How the run ended; None if hosts did not report it in time, or were lost.
+        lost: Why the end is not known, if there is a reason.
+        late: Whether it was stopped at its limit.
         seconds: From the start to the end.
-        left: Hosts on which something of it may be left, each with what is known.
+        left: Hosts on which something of it may remain, and what.
     """
 
     run: str
@@ -95,7 +94,7 @@ class Played:
     left: Mapping[str, str]
 
     def by_host(self) -> dict[str, list[Mapping[str, Any]]]:
-        """The lines of each host that has told something."""
+        """The lines of each host that wrote any."""
         found: dict[str, list[Mapping[str, Any]]] = {}
         for one in self.told:
             found.setdefault(one.host, []).append(one.value)
@@ -111,18 +110,18 @@ def play(
     limit: float,
     start: float = START,
 ) -> Played:
-    """Run a program of remote/builtin on hosts, by the way of a user's run, and remove all of it from them.
+    """Run a program of remote/builtin on hosts in the same way as a user's run, and remove all of it from them.
 
     Args:
-        cluster: Whose hosts they are; its ``notify`` hears how a Ctrl-C went.
+        cluster: Whose hosts they are; its ``notify`` reports how a Ctrl-C went.
         parts: The hosts, in the order of ranks.
         program: Its name, e.g. ``rehearse.py``.
         options: Its one argument, as JSON.
-        limit: Seconds after which it is stopped, counted from when every host has told something.
-        start: Seconds until then.
+        limit: Seconds after which it is stopped, counted from when every host has reported something.
+        start: Seconds allowed until then.
 
-    Raises:
-        HostError, PlanError: it could not be started; nothing is left on hosts that answer.
+    Raises ``HostError`` or ``PlanError`` if
+    the run could not be started; then nothing remains on hosts that answer.
     """
     began = time.monotonic()
     plan = _plan(parts, program, options, start + limit)
@@ -151,7 +150,7 @@ def play(
 
 
 class _Audience:
-    """Follows a run in a thread of its own, so that nobody waits for hosts that may never answer."""
+    """Follows a run in a thread of its own, so that the caller need not wait for hosts that may never answer."""
 
     def __init__(self, run: Run) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()
@@ -170,7 +169,7 @@ class _Audience:
     def _follow(self) -> None:
         try:
             self._verdict = self._follower.follow()
-        except ClusterddpError as error:  # no host tells how it ended
+        except ClusterddpError as error:  # no host reports how it ended
             self._lost = error
         finally:
             self.begun.set()
@@ -188,7 +187,7 @@ class _Audience:
 
 
 def _object(text: str) -> Mapping[str, Any] | None:
-    """A line as a JSON object; None for any other: libraries print what they like."""
+    """A line as a JSON object; None for any other line, since libraries print what they like."""
     try:
         value = parse_json(text.encode(errors="replace"))
     except ValueError:
@@ -217,7 +216,7 @@ def _plan(parts: Sequence[RehearsalPart], program: str, options: Mapping[str, An
         name=program.removesuffix(".py"),
         script=program,
         operator=operator(),
-        # of no project: it is no run of the user's, and never meant by a command without a name
+        # no project: it is not a run of the user's, so a command without a run's name must never choose it
         hosts=tuple(host.name for host in hosts),
         versions={"clusterddp": clusterddp.__version__},
         started=time.time_ns(),
@@ -226,7 +225,7 @@ def _plan(parts: Sequence[RehearsalPart], program: str, options: Mapping[str, An
 
 
 def _forget(hosts: Sequence[Host], run: str) -> dict[str, str]:
-    """Remove the run's spools; what is left, by host."""
+    """Remove the run's spools; the result is what remains, by host."""
     outcomes = each(hosts, lambda host: host.call("forget", {"run": run, "hosts": [host.name]}, timeout=60))
     left = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
     return left | {
@@ -239,7 +238,7 @@ def _forget(hosts: Sequence[Host], run: str) -> dict[str, str]:
 def parts(
     evidence: Evidence, outcomes: Sequence[Outcome[Host]], chosen: Sequence[Check], need: Need[Any] = needs.REHEARSAL
 ) -> list[RehearsalPart]:
-    """The hosts that can take part: those for which no check that was made has found why they could not."""
+    """The hosts that can take part: those for which none of the checks found a reason why they cannot."""
     before = [check for check in chosen if need not in check.needs]
     causes = {name for check in chosen if need in check.needs for name in check.after}
     bad = {
@@ -257,7 +256,7 @@ def parts(
 
 
 def rehearse(cluster: RunHosts, parts: Sequence[RehearsalPart], *, limit: float = LIMIT) -> RehearsalSeen:
-    """A process group of one worker a host, an all-reduce, a barrier: how far each host came."""
+    """Start a process group of one worker per host, with an all-reduce and a barrier; how far each host came."""
     backend, why, devices = _backend(parts)
     parts = [
         RehearsalPart(host=part.host, facts=part.facts, place=part.place, devices=devices.get(part.host.name))
@@ -282,13 +281,13 @@ def rehearse(cluster: RunHosts, parts: Sequence[RehearsalPart], *, limit: float 
 
 
 def _failure(error: ClusterddpError) -> dict[str, Any]:
-    """What an error says of a rehearsal: the host to blame, or nobody in particular."""
+    """Fields for a rehearsal that raised an error: the host to blame if the error names one, message and remedy."""
     blamed = (error.host,) if isinstance(error, HostError) else ()
     return {"blamed": blamed, "words": error.message, "remedy": error.remedy}
 
 
 def _backend(parts: Sequence[RehearsalPart]) -> tuple[str, str, dict[str, tuple[str, ...]]]:
-    """NCCL with one free GPU a host; else gloo, why, and no GPU at all."""
+    """NCCL with one free GPU per host; else gloo without GPUs, and the reason."""
     none: dict[str, tuple[str, ...]] = {part.host.name: () for part in parts}
     if not any(part.facts.devices for part in parts):
         return "gloo", "", {}

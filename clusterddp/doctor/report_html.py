@@ -1,7 +1,6 @@
-"""The doctor's findings as one self-contained HTML page: a string, nothing to load, no script.
+"""Renders the doctor's results as one self-contained HTML page: a string, nothing to load, no script.
 
-What is judged is judged elsewhere (checks/). Colour never speaks alone: every mark and every cell has a sign or a
-number too.
+Colour is never the only sign: every mark and every cell has a symbol or a number too.
 """
 
 from __future__ import annotations
@@ -27,21 +26,16 @@ if TYPE_CHECKING:
 
 SIGNS = {"pass": "✓", "warn": "!", "fail": "✗", "unknown": "?", "skipped": "–"}
 _BAD = ("fail", "unknown", "warn")
-MOST_DRAWN = 64  # hosts in the matrix; of more only those with a way that is not well
+MOST_DRAWN = 64  # hosts in the matrix; of more only those with a direction that did not pass
 _MOST_NUMBERED = 20  # hosts up to which a cell has room for its number
 _STEPS = 5  # shades of the round trips
 _GIB = 1 << 30
-_QUICK = 0.05  # ms; what is quicker differs by chance
+_QUICK = 0.05  # ms; below this, round trips differ by chance
 _ROUND_TRIP = "shortest round trip in ms"
 
 
 def page(found: Diagnosis, made: str) -> str:
-    """The whole page.
-
-    Args:
-        found: What the doctor found.
-        made: By what and when, in a few words.
-    """
+    """The whole page; ``made`` says by what and when it was made, in a few words."""
     names = [seen.name for seen in found.evidence.hosts]
     cluster = f"{counted(len(names), 'host')}: {folded_names(names)}"
     bad = [one for one in found.results if one.verdict in _BAD]
@@ -65,9 +59,9 @@ def _mark(verdict: str) -> str:
 
 
 def _counted(found: Diagnosis) -> str:
-    """How many checks have come to what; a check counts by the worst it says."""
+    """The number of checks by verdict; a check counts by its worst one."""
     worst: dict[str, str] = {}
-    for one in found.results:  # of a check the worst comes first
+    for one in found.results:  # each check's worst result comes first
         worst.setdefault(one.name, one.verdict)
     verdicts = list(worst.values())
     return ", ".join(f"{verdicts.count(word)} {word}" for word in SIGNS if word in verdicts) or "no check was run"
@@ -98,7 +92,7 @@ def _speeds(speeds: Sequence[Speed]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Drawn:
-    """A cell: how the way is, what it costs (its shade), the number for whoever has room for it, the whole story."""
+    """A cell of a matrix: verdict, cost (its shade), a number if there is room for it, and a text as tooltip."""
 
     source: str
     target: str
@@ -134,12 +128,9 @@ def _at_least_gbit(cost: float, *, last: bool) -> str:
 
 
 def _matrix(ways: Sequence[_Drawn], unit: str, words: _Limit) -> str:
-    """Sources as rows, targets as columns; a shade for the cost, a sign for what is not well.
+    """An HTML table with sources as rows and targets as columns; shades show the cost, symbols what did not pass.
 
-    Args:
-        ways: The cells.
-        unit: What the numbers are.
-        words: What a shade means, from its limit.
+    ``unit`` names the numbers; ``words`` describes a shade by its limit.
     """
     names = list(dict.fromkeys(one.source for one in ways))
     cells = {(one.source, one.target): one for one in ways}
@@ -168,7 +159,7 @@ def _matrix(ways: Sequence[_Drawn], unit: str, words: _Limit) -> str:
 
 
 def _cell(one: _Drawn | None, limits: Sequence[float], *, numbered: bool) -> str:
-    """Shades are doublings of the least cost, so that noise has one colour."""
+    """One cell; its shade is the number of doublings above the least cost, so that noise does not change colours."""
     if one is None:
         return '<td class="self"></td>'
     told = escape(one.told)
@@ -204,7 +195,7 @@ def _host(seen: Seen, verdict: str) -> str:
 
 
 def _told(facts: Facts) -> tuple[str, ...]:
-    """A host's row, as ``_COLUMNS`` names it."""
+    """A host's row of the table, in the order of ``_COLUMNS``."""
     models = list(dict.fromkeys(gpu.name for gpu in facts.gpus))
     torch = facts.torch
     offset, error = facts.clock_offset_ns / 1e6, facts.clock_error_ns / 1e6

@@ -1,1 +1,1 @@
-"""Preparing hosts with the Ansible that is installed here: its programs, our playbooks and the user's."""
+"""Prepares hosts with the Ansible that is installed here: its programs, our playbooks and the user's."""

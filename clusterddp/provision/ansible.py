@@ -1,4 +1,4 @@
-"""Ansible's own programs: where they are, what to do without them, a playbook run at the user's terminal."""
+"""Runs Ansible's own programs: finds them, builds a playbook's command line, runs it at the user's terminal."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ _BRIEF = {"ANSIBLE_DISPLAY_OK_HOSTS": "false", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": 
 _CONFIG = "ansible.cfg"
 _OURS = ".clusterddp"
 _USER = ("-u", "--user")
-# What no host's name may hold where Ansible takes patterns: `@x` is a file, `~x` an expression, `!x` all others.
+# Not allowed in a host name where Ansible takes patterns: `@x` is a file, `~x` an expression, `!x` all others.
 _OF_PATTERNS = re.compile(r"[@~!&,;:*?\[\]{}]")
-# The first line of an inventory that we had converted; the second names the original.
+# The first line of an inventory file that we converted; the second line names the original.
 FROM = "# By ansible-inventory, for `clusterddp up`; what is changed here is lost with the next one. From:"
 
 
 def program(name: str) -> str:
-    """The path of ``ansible-playbook`` or another program of Ansible's: beside our interpreter, else on PATH.
+    """The path of one of Ansible's programs, such as ``ansible-playbook``: beside our interpreter, else on PATH.
 
-    Raises:
-        ClusterddpError: it is not installed; the remedy installs it.
+    Raises ``ClusterddpError``, whose remedy installs it.
     """
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.is_file() else shutil.which(name)
@@ -46,20 +45,11 @@ def program(name: str) -> str:
 def playbook_argv(
     playbook: Path, source: Path, inventory: Inventory, arguments: Sequence[str], *, hosts: Sequence[str] = ()
 ) -> list[str]:
-    """The command line that runs a playbook on hosts of an inventory.
+    """The command line that runs a playbook on an inventory's hosts (or only on ``hosts``).
 
-    ``-u NAME`` among the arguments wins over ``ansible_user`` of the inventory, which Ansible itself ignores it for;
-    ``login_user`` is whom the inventory says then.
-
-    Args:
-        playbook: Its file.
-        source: The inventory's file.
-        inventory: What was read of it.
-        arguments: Further arguments of ansible-playbook's.
-        hosts: Only these hosts.
-
-    Raises:
-        UsageError: a host's name means something else to Ansible.
+    ``-u NAME`` among the ``arguments`` overrides ``ansible_user`` of the inventory, though Ansible itself would ignore
+    it; the variable ``login_user`` holds the inventory's user then. Raises ``UsageError`` for a host name that Ansible
+    would read as a pattern.
     """
     if odd := next((name for name in hosts if _OF_PATTERNS.search(name)), ""):
         remedy = "name the host plainly and put its address into ansible_host"
@@ -69,7 +59,7 @@ def playbook_argv(
 
 
 def _as_user(inventory: Inventory, arguments: Sequence[str]) -> list[str]:
-    """Variables that make ``-u`` hold."""
+    """Variables that make ``-u`` override the inventory's user."""
     name = next(_users(arguments), "")
     usual = {host.user for host in inventory.nodes + inventory.spares} - {None}
     if not name:
@@ -89,22 +79,19 @@ def _users(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def run_at_terminal(argv: Sequence[str], inventory: Path, *, brief: bool = False) -> int:
-    """Run one of Ansible's programs with this terminal, where it may ask for passwords; its exit code.
+    """Run one of Ansible's programs at this terminal, where it may ask for passwords, and return its exit code.
 
-    Args:
-        argv: The program and its arguments.
-        inventory: What the user has named; see ``environment``.
-        brief: Of a playbook's tasks only those are shown that change something or fail, if the user's settings in the
-            environment do not say otherwise.
+    ``inventory`` is the file the user named (see ``environment``). ``brief`` shows only those tasks of a playbook that
+    change something or fail, unless the user's environment sets Ansible's display otherwise.
     """
     _log.debug("%s", shlex.join(argv))
     return subprocess.run(argv, check=False, env={**(_BRIEF if brief else {}), **environment(inventory)}).returncode
 
 
 def environment(inventory: Path) -> dict[str, str]:
-    """The variables for Ansible: it takes an ``ansible.cfg`` of this folder, whose plugins run here, only by consent.
+    """The environment for Ansible, which uses an ``ansible.cfg`` in this folder, with its plugins, only by consent.
 
-    That is given by naming an inventory in the same folder or below it, or by ANSIBLE_CONFIG.
+    Consent is given by naming an inventory in the same folder or below it, or by ANSIBLE_CONFIG.
     """
     if not config_notice(inventory):
         return {**os.environ}
@@ -113,7 +100,7 @@ def environment(inventory: Path) -> dict[str, str]:
 
 
 def config_notice(inventory: Path) -> str:
-    """What to say of an ``ansible.cfg`` of this folder that Ansible is not given; empty where it has none."""
+    """The message that Ansible will not use this folder's ``ansible.cfg``; empty if it does, or there is none."""
     here, path = Path.cwd(), inventory.absolute()
     named_here = here in path.parents and _OURS not in path.relative_to(here).parts
     if "ANSIBLE_CONFIG" in os.environ or named_here or not (here / _CONFIG).exists():
@@ -123,11 +110,7 @@ def config_notice(inventory: Path) -> str:
 
 
 def source_of(inventory: Inventory) -> Path:
-    """The file a playbook is run with: what the inventory was converted from, while it is there; else its own.
-
-    Raises:
-        UsageError: the inventory has no file.
-    """
+    """The file to run a playbook with: the original that the inventory was converted from, if there; else its own."""
     path = inventory.path
     if path is None:
         raise UsageError("a playbook needs an inventory file", remedy="`clusterddp up INVENTORY` remembers one")

@@ -1,7 +1,7 @@
-"""Inventories that only Ansible reads (INI, folders, scripts, plugins, encrypted files), as the YAML that we read.
+"""Converts inventories that only Ansible can read (INI, folders, scripts, plugins, encrypted files) to YAML.
 
 ``up`` has `ansible-inventory` convert one, and `ansible-vault` decrypt those ``!vault`` values that we use, and
-remembers what comes out, so later commands run neither Ansible nor a script.
+remembers the result, so that later commands run neither Ansible nor a script.
 """
 
 from __future__ import annotations
@@ -25,15 +25,10 @@ if TYPE_CHECKING:
 
 
 def converted(source: Path, project: Project) -> Path:
-    """The YAML that an inventory stands for, in the project's own folder (0600: it may hold what a vault held).
+    """Convert an inventory to YAML in the project's own folder (mode 0600: it may contain decrypted secrets).
 
-    Args:
-        source: The inventory, whatever Ansible can read. A script is run.
-        project: Whose it becomes.
-
-    Raises:
-        InventoryError: Ansible is not installed, or cannot read or decrypt it; its own words stand on stderr. Or others
-            could have written what it would read beside it.
+    An inventory that is a script is run. Raises ``InventoryError`` if Ansible is not installed, cannot read or decrypt
+    it (its own messages are on stderr), or if others could have written a file it would read.
     """
     refuse_beside(source)
     try:
@@ -57,11 +52,7 @@ def converted(source: Path, project: Project) -> Path:
 
 
 def _decrypted(text: bytes, source: Path) -> bytes:
-    """The YAML with those values that are encrypted one by one in plain, where they are of variables that we use.
-
-    Raises:
-        InventoryError: one cannot be decrypted.
-    """
+    """Replace the individually encrypted values of variables that we use by their plain text."""
     found = list(vaulted(text, USED))
     if not found:
         return text
@@ -69,7 +60,7 @@ def _decrypted(text: bytes, source: Path) -> bytes:
         files = [Path(folder) / str(number) for number in range(len(found))]
         for file, value in zip(files, found, strict=True):
             file.write_text(value.text, encoding="utf-8")
-        # One call: its password is asked for once.
+        # One call for all files, so that the password is asked for once.
         argv = [program("ansible-vault"), "decrypt", *map(str, files)]
         done = subprocess.run(argv, stdout=subprocess.DEVNULL, check=False, env=environment(source))
         if done.returncode:

@@ -1,4 +1,4 @@
-"""The playbooks that come with clusterddp, by name, and which of them mend what the doctor has found."""
+"""The playbooks that come with clusterddp, and which of them repair what `doctor` has found."""
 
 from __future__ import annotations
 
@@ -13,26 +13,18 @@ if TYPE_CHECKING:
     from clusterddp.checks.model import CheckResult
 
 _PACKAGE = Path(__file__).parent.parent
-# In a wheel they lie in the package; in a source tree they are those that people read.
+# A wheel has them inside the package, a source tree at the top.
 _PLACES = (_PACKAGE / "playbooks", _PACKAGE.parent / "playbooks")
 NAMES = ("hosts.yml", "firewall.yml", "users.yml", "python.yml", "nvidia.yml")
 
 
 def find_playbook(name: str) -> Path:
-    """A playbook: a file, else one of ours by its name (``hosts.yml``).
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """The path of a playbook: a file, else one of ours by its name (``hosts.yml``); ``UsageError`` if it is neither."""
     return Path(name) if Path(name).is_file() else own_playbook(Path(name).name)
 
 
 def own_playbook(name: str) -> Path:
-    """A playbook of ours by its name, whatever lies in the current folder: ``hosts.yml`` may be an inventory there.
-
-    Raises:
-        UsageError: we have none of that name.
-    """
+    """The path of one of our playbooks; a file of that name in the current folder may be an inventory: ignored."""
     place = next((place / name for place in _PLACES if (place / name).is_file()), None)
     if name not in NAMES or place is None:
         raise UsageError(f"there is no playbook {name}", remedy=f"give a file, or one of ours: {', '.join(NAMES)}")
@@ -40,7 +32,7 @@ def own_playbook(name: str) -> Path:
 
 
 def mending(results: Iterable[CheckResult]) -> dict[str, dict[str, list[str]]]:
-    """Playbook → check → hosts, of what the doctor has found and one of our playbooks mends."""
+    """Playbook → check → hosts, for the findings that one of our playbooks repairs."""
     found: dict[str, dict[str, list[str]]] = {}
     for result in results:
         if result.playbook:
