@@ -1,4 +1,4 @@
-"""Environments from a lock: what it asks for, its wheels on this machine, and one environment of them on every host.
+"""Python environments from a lock file: its packages, their wheels on this machine, one environment on every host.
 
-Only this machine resolves and downloads; hosts need neither an index nor credentials. ``install.ensure`` is the door.
+Only this machine resolves and downloads; hosts need neither an index nor credentials. Start with ``install.ensure``.
 """

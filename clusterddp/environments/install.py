@@ -1,4 +1,4 @@
-"""The same environment on every host: what each lacks is sent, built there once, and proved equal."""
+"""Installs the same Python environment on every host: sends the wheels a host lacks, builds it, proves it equal."""
 
 from __future__ import annotations
 
@@ -28,15 +28,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SOURCE = "src"
-SHOWN = 4  # letters of an environment's digest
-_ASKING = 180.0  # seconds: setup lines
+SHOWN = 4  # letters of an environment's digest in messages
+_ASKING = 180.0  # seconds; the setup lines run first
 _BUILDING = 3700.0
-_SWOLLEN = 5  # times its wheels' size that an environment takes, with what is needed to build it
+_SWOLLEN = 5  # disk space of an environment and its build, in multiples of its wheels' size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseInterpreter:
-    """What a host is before: its interpreter, its kind, the variables its setup lines leave, what it has."""
+    """What a host reports before an environment is chosen.
+
+    Attributes:
+        python: Its interpreter.
+        kind: What determines which wheels fit.
+        left: Variables that its setup lines set.
+        ready: The environments that it has: digest of the installed packages by ident.
+    """
 
     python: str
     kind: Kind
@@ -46,16 +53,15 @@ class BaseInterpreter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
-    """An environment as it is meant on one host.
+    """An environment as it should be on one host.
 
     Attributes:
-        host: The host.
-        ident: A digest over its wheels and its interpreter's version.
-        lock: As the inventory has it.
-        path: Its folder there.
-        left: Variables of another environment that the setup lines leave; they are dropped.
-        digest: Over what is installed; empty where it is not built yet.
-        names: Of its packages.
+        ident: A digest of its wheels and its interpreter's version.
+        lock: The lock file as the inventory names it.
+        path: Its folder on the host.
+        left: Variables of another environment that the setup lines set; they are dropped.
+        digest: A digest of what is installed; empty if it is not built yet.
+        names: Its packages.
     """
 
     host: str
@@ -68,11 +74,9 @@ class Installed:
 
 
 def planned(hosts: Sequence[Host], project: Project, progress: Callable[[str], None]) -> list[_Plan]:
-    """What each host with ``clusterddp_environment`` is to have, in order; nothing is changed there.
+    """What each host with ``clusterddp_environment`` should have, in order; nothing is changed on hosts.
 
-    Raises:
-        LockError: a lock cannot be had as wheels.
-        HostError, HostsError: hosts cannot be asked.
+    Raises ``LockError`` if a lock file cannot be resolved to wheels.
     """
     asked = [host for host in hosts if host.entry.environment]
     locks = {host.name: lock_of(host.entry.environment or "", project.root) for host in asked}
@@ -98,20 +102,12 @@ def ensure(
     build: bool = True,
     spread: str = "auto",
 ) -> list[Installed]:
-    """Let every host with ``clusterddp_environment`` have it, and take its interpreter from now on.
+    """Build the environment on every host with ``clusterddp_environment``, and use its interpreter from now on.
 
-    Args:
-        hosts: Open hosts.
-        project: Whose lock.
-        notify: Takes notices, a line each.
-        progress: Takes what is being done.
-        build: Else a host that lacks it is refused.
-        spread: Whether hosts pass wheels on to each other: ``auto``, ``on``, ``off``.
-
-    Raises:
-        LockError: a lock cannot be had as wheels.
-        PlanError: a host lacks it, and nothing is to be built.
-        HostError, HostsError: hosts cannot build it, or have something else installed.
+    ``notify`` is called with notices of a line each, ``progress`` with what is being done. ``spread`` says whether
+    hosts pass wheels on to each other: ``auto``, ``on``, ``off``. Raises ``LockError`` if a lock file cannot be
+    resolved to wheels, ``PlanError`` if a host lacks its environment and ``build`` is off, ``HostError`` or
+    ``HostsError`` if hosts cannot build it, or have something else installed.
     """
     plans = planned(hosts, project, progress)
     if not plans:
@@ -138,24 +134,20 @@ def ensure(
 
 
 def adopt(hosts: Sequence[Host], project: Project, progress: Callable[[str], None]) -> None:
-    """Take the environments' interpreters on all hosts that are to have one, there or not; nothing is built.
-
-    Raises:
-        LockError, HostError, HostsError: as of ``ensure``.
-    """
+    """Use the environments' interpreters on all hosts that should have one, built or not; nothing is built."""
     for plan in planned(hosts, project, progress):
         _take(plan)
 
 
 def source_of(project: Project) -> str:
-    """The folder of the project that holds its packages, where that is not the project's own."""
+    """The folder of the project that contains its packages (``src``); empty if they are at its top."""
     source = project.root / SOURCE
     packages = any(source.glob("*/__init__.py")) or any(source.glob("*.py"))
     return SOURCE if packages else ""
 
 
 def with_source(node: Node, host: Host, project: Project) -> Node:
-    """The node, whose workers in an environment find the project's packages, unless the user has set PYTHONPATH."""
+    """The node with a PYTHONPATH to the project's packages, if workers need it and the user has not set one."""
     source = source_of(project)
     if not host.entry.environment or not source or node.env.get("PYTHONPATH"):
         return node
@@ -163,7 +155,7 @@ def with_source(node: Node, host: Host, project: Project) -> Node:
 
 
 def digest_of(found: Sequence[Installed]) -> str | None:
-    """One digest for the environments of all hosts; None where there is none."""
+    """One digest of the environments of all hosts; None if there are none."""
     idents = sorted({one.ident for one in found})
     if len(idents) > 1:
         return hashlib.sha256("\n".join(idents).encode()).hexdigest()
@@ -172,7 +164,7 @@ def digest_of(found: Sequence[Installed]) -> str | None:
 
 @dataclass(kw_only=True, slots=True)
 class _Plan:
-    """What one host is to have."""
+    """What one host should have."""
 
     host: Host
     lock: Lock
@@ -217,7 +209,7 @@ def _base(host: Host) -> BaseInterpreter:
 
 
 def told(plans: Sequence[_Plan]) -> str:
-    """``environment 4be1 (ready on 16, building on 2)``; of several kinds each."""
+    """A notice such as ``environment 4be1 (ready on 16, building on 2)``; if there are several environments, each."""
     parts = []
     for ident in dict.fromkeys(plan.ident for plan in plans):
         count = Counter(bool(plan.digest) for plan in plans if plan.ident == ident)
@@ -229,7 +221,7 @@ def told(plans: Sequence[_Plan]) -> str:
 def _bring(
     plans: Sequence[_Plan], project: Project, notify: Callable[[str], None], progress: Callable[[str], None], mode: str
 ) -> None:
-    """Send every host the wheels that it lacks, uv's among them."""
+    """Send every host the wheels that it lacks, including that of uv."""
     uv = {plan.host.name: uv_wheel(plan.lock, plan.base.kind, progress) for plan in plans}
     told = _each(plans, lambda plan: _lacks(plan, uv[plan.host.name]))
     lacks = dict(zip((plan.host.name for plan in plans), told, strict=True))
@@ -254,11 +246,7 @@ def _bring(
 
 
 def _fetch_again(plans: Sequence[_Plan], going: Iterable[Wheel], progress: Callable[[str], None]) -> None:
-    """Fetch what was dropped.
-
-    Raises:
-        LockError: it cannot be had, or an index has something else under its name by now.
-    """
+    """Download wheels that were dropped as damaged; ``LockError`` if an index has another file by that name now."""
     for plan in plans:
         wheels_of(plan.lock, plan.base.kind, progress)
         uv_wheel(plan.lock, plan.base.kind, progress)
@@ -283,7 +271,7 @@ def _lacks(plan: _Plan, uv: Wheel) -> frozenset[str]:
 
 
 def _build(plan: _Plan) -> None:
-    """Build it, or wait for whoever builds it."""
+    """Build the environment on a host, or wait for another process that is building it."""
     lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in plan.wheels]
     args: dict[str, Any] = {
         "ident": plan.ident,
@@ -301,11 +289,7 @@ def _build(plan: _Plan) -> None:
 
 
 def refuse_unequal(found: Sequence[Installed]) -> None:
-    """Refuse hosts on which something else is installed than on most with the same environment.
-
-    Raises:
-        HostsError, HelperError: names each.
-    """
+    """Refuse hosts with something else installed than most hosts have in the same environment; the errors name each."""
     errors = []
     for ident in dict.fromkeys(one.ident for one in found):
         mine = [one for one in found if one.ident == ident and one.digest]
@@ -328,7 +312,7 @@ def _dropped(found: Sequence[Installed]) -> Iterator[str]:
 
 
 def _take(plan: _Plan) -> None:
-    """From now on the host's interpreter is the environment's."""
+    """Use the environment's interpreter on this host from now on."""
     entry, installed = plan.host.entry, plan.installed
     own = {"VIRTUAL_ENV": installed.path}
     if "PYTHONPATH" in installed.left and "PYTHONPATH" not in entry.env:

@@ -1,7 +1,7 @@
-"""A lock of the project as it is written in the inventory, and what it asks for on one kind of host.
+"""A lock file named in the inventory, and the wheels it stands for on one kind of host.
 
-``uv.lock``, ``pylock.toml`` and ``requirements.txt`` all become a pylock (PEP 751) by uv, which alone talks to indexes;
-what no wheel can be had of (source distributions, folders, git) is refused by name.
+``uv.lock``, ``pylock.toml`` and ``requirements.txt`` are all converted to a pylock (PEP 751) by uv, which alone talks
+to indexes; packages without a wheel (source distributions, folders, git) are refused by name.
 """
 
 from __future__ import annotations
@@ -34,22 +34,16 @@ if TYPE_CHECKING:
 
 WRITTEN = re.compile(r"(?P<path>[^\[\]]+?)(?:\[(?P<extras>[A-Za-z0-9._-]+(?:\s*,\s*[A-Za-z0-9._-]+)*)\])?")
 UV_LOCK = "uv.lock"
-_PATIENCE = 600.0  # seconds that uv may take: it may have to look at an index
+_PATIENCE = 600.0  # seconds for uv, which may have to ask an index
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_PROVE_NOTHING = {"md5", "sha1"}  # all that some indexes have; a wheel of theirs is taken as it comes
+_PROVE_NOTHING = {"md5", "sha1"}  # hashes that are not checked; some indexes have no others
 _NO_WHEEL = "publish a wheel of it, or put its code into the project"
 _OPTIONS_WITH_PLACE = ("-e", "--editable")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
-    """A lock file, and the extras of it that are wanted.
-
-    Attributes:
-        written: As the inventory has it.
-        path: The file.
-        extras: Names of extras.
-    """
+    """A lock file, as the inventory names it (``written``), and the extras that are wanted of it."""
 
     written: str
     path: Path
@@ -66,7 +60,7 @@ class Lock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedPackages:
-    """A wheel that a host takes: its file's name, where it is to be had, its sha256 (empty: nobody says)."""
+    """A wheel that a host needs: file name, URL, and sha256, which is empty if the lock file has none."""
 
     name: str
     version: str
@@ -76,11 +70,7 @@ class LockedPackages:
 
 
 def lock_of(written: str, root: Path) -> Lock:
-    """The lock that the inventory names, in the project.
-
-    Raises:
-        LockError: there is no such file.
-    """
+    """Find the lock file that the inventory names, in the project; ``LockError`` if there is none."""
     found = WRITTEN.fullmatch(written)
     if not found:
         raise LockError(written, "cannot be understood", remedy="write uv.lock, or uv.lock[EXTRA,EXTRA]")
@@ -95,7 +85,7 @@ def lock_of(written: str, root: Path) -> Lock:
 
 
 def _make(lock: Lock) -> str:
-    """The command that makes such a lock in its folder, or what to write where nothing there tells what to lock."""
+    """The command that makes such a lock file, or what to write if there is nothing to lock yet."""
     name, folder = lock.path.name, lock.path.parent
     project = (folder / "pyproject.toml").is_file()
     if lock.kind == UV_LOCK:
@@ -110,7 +100,7 @@ def _make(lock: Lock) -> str:
 
 
 def _pin(lock: Lock) -> str:
-    """How requirements that are loose become a lock of the same name."""
+    """The command that turns unpinned requirements into a lock file of the same name."""
     name = lock.path.name
     source = f"{name.removesuffix('.txt')}.in"
     keep = "" if (lock.path.parent / source).exists() else f"mv {shlex.quote(name)} {shlex.quote(source)} && "
@@ -118,11 +108,7 @@ def _pin(lock: Lock) -> str:
 
 
 def wanted(lock: Lock, kind: Kind) -> list[LockedPackages]:
-    """The wheels that a kind of host takes of a lock.
-
-    Raises:
-        LockError: something in it is no wheel for that kind; says what.
-    """
+    """The wheels of a lock file that a kind of host needs; ``LockError`` names anything that is no wheel for it."""
     from packaging.pylock import Pylock, PylockSelectError, PylockValidationError  # noqa: PLC0415 - start-up
 
     if lock.kind == "requirements":
@@ -182,7 +168,7 @@ def _as_pylock(lock: Lock, kind: Kind) -> str:
 
 
 def _uv(lock: Lock, words: list[str]) -> str:
-    """What uv writes on stdout, run in the lock's folder."""
+    """Run uv in the lock file's folder, and return its output."""
     program = find_uv()
     if program is None:
         remedy = "`pip install 'clusterddp[environments]'` brings it"
@@ -200,16 +186,15 @@ def _uv(lock: Lock, words: list[str]) -> str:
 
 
 def find_uv() -> str | None:
-    """The uv beside our own interpreter, else the one on PATH."""
+    """The path of uv: beside our own interpreter, else on PATH; None if there is none."""
     beside = Path(sys.executable).with_name("uv")
     return str(beside) if beside.is_file() else which("uv")
 
 
 def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
-    """Refuse requirements that are not pinned to one version, or that are no published package.
+    """Refuse requirements that are not pinned to one version, or are not published packages.
 
-    Raises:
-        LockError: names the first with file and line.
+    The ``LockError`` names the first with file and line.
     """
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - start-up
 
@@ -224,7 +209,7 @@ def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
         if word in _OPTIONS_WITH_PLACE or word.startswith(("--editable=", "./", "../", "/", "git+", "file:")):
             raise LockError(lock.written, f"{where}: a folder or a repository cannot be locked", remedy=_NO_WHEEL)
         if word.startswith("-"):
-            continue  # an index, a hash file: uv's own to understand
+            continue  # an option, such as an index, that uv interprets
         try:
             found = Requirement(re.split(r"\s+--hash", line)[0].strip())
         except InvalidRequirement:
@@ -239,13 +224,13 @@ def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
 
 
 def _included(path: Path, line: str) -> list[Path]:
-    """The file that a line of requirements includes."""
+    """The file that a line of requirements includes, if it is such a line."""
     found = re.match(r"(?:-r|--requirement)[\s=]+(\S.*)", line)
     return [path.parent / found[1].strip()] if found else []
 
 
 def _lines(lock: Lock, path: Path) -> Iterator[tuple[int, str]]:
-    """The lines that say something, with continued ones joined, and the number of the first of them."""
+    """The lines with content, continued ones joined, and the number of the first line of each."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -264,7 +249,7 @@ def _lines(lock: Lock, path: Path) -> Iterator[tuple[int, str]]:
 
 
 def content(lock: Lock) -> str:
-    """A digest of all that a lock file says, the files that it includes too."""
+    """A digest of a lock file's content and of the files that it includes."""
     found, waiting, seen = hashlib.sha256(), [lock.path], set()
     while waiting:
         path = waiting.pop()

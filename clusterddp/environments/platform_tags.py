@@ -1,4 +1,4 @@
-"""What decides which wheels a host takes: its base interpreter and its C library. Pure."""
+"""Which wheels fit a host: decided by its base interpreter and its C library."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 _VERSION = re.compile(r"3\.[0-9]{1,2}\.[0-9a-z+]{1,20}")
 _MACHINE = re.compile(r"[A-Za-z0-9_]{1,40}")
-_MOST = 200  # of a version's number: every one below it becomes a tag
-_UV_GLIBCS = (17, 28, *range(31, 41))  # the glibc 2.N that uv has names for
+_MOST = 200  # the largest number in a version: a tag is made for every number below it
+_UV_GLIBCS = (17, 28, *range(31, 41))  # the N of glibc 2.N for which uv has platform names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """A kind of host.
+    """What distinguishes hosts that need different wheels.
 
     Attributes:
-        python: The base interpreter's version, in full.
-        threads: ``t`` where it was built without the global lock, else empty.
-        machine: As of ``uname -m``.
+        python: The base interpreter's full version.
+        threads: ``t`` if it was built without the global lock, else empty.
+        machine: As ``uname -m`` prints it.
         libc: ``glibc`` or ``musl``.
-        libc_version: Its version, major and minor.
+        libc_version: Major and minor.
     """
 
     python: str
@@ -43,7 +43,7 @@ class Kind:
 
     @property
     def uv_platform(self) -> str:
-        """The platform by uv's name: the newest that it has and that is not newer than the host's."""
+        """The platform as uv names it: the newest that is not newer than the host's."""
         if self.libc == "musl":
             return f"{self.machine}-unknown-linux-musl"
         fitting = [minor for minor in _UV_GLIBCS if minor <= self.libc_version[1]] or [_UV_GLIBCS[0]]
@@ -51,7 +51,7 @@ class Kind:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What markers of requirements are judged by."""
+        """The values that environment markers of requirements are evaluated with."""
         return {
             "implementation_name": "cpython",
             "implementation_version": self.python,
@@ -67,7 +67,7 @@ class Kind:
         }
 
     def tags(self) -> list[Tag]:
-        """The tags of wheels that it takes, the best first."""
+        """The tags of wheels that fit, the best first."""
         from packaging.tags import compatible_tags, cpython_tags  # noqa: PLC0415 - start-up
 
         major, minor = map(int, self.python.split(".")[:2])
@@ -77,7 +77,7 @@ class Kind:
         return [*found, *compatible_tags((major, minor), f"cp{major}{minor}", platforms)]
 
     def platforms(self) -> Iterator[str]:
-        """The platforms of wheels that it takes, the newest first."""
+        """The platform tags that fit, the newest first."""
         major, minor = self.libc_version
         if self.libc == "musl":
             yield from (f"musllinux_{major}_{older}_{self.machine}" for older in range(minor, -1, -1))
@@ -91,11 +91,7 @@ class Kind:
 
 
 def kind_of(fields: Fields) -> Kind:
-    """A host's kind, from what it tells of its base interpreter.
-
-    Raises:
-        ValueError: it is none that wheels are made for.
-    """
+    """A host's kind from its report on its base interpreter; ``ValueError`` if no wheels are made for it."""
     version, libc = fields.check("version", _VERSION.fullmatch, "a version of Python 3"), fields.text("libc")
     if fields.text("implementation") != "cpython" or libc not in {"glibc", "musl"}:
         raise fields.wrong("implementation", (fields.text("implementation"), libc), "CPython on glibc or musl")

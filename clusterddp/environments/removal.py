@@ -1,4 +1,4 @@
-"""The environments on every host: listed, and those that are old removed."""
+"""Lists the environments on every host, and removes old ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
 
-LIMIT = 600.0  # seconds; many thousand files on a slow disk
+LIMIT = 600.0  # seconds; there may be many thousand files on a slow disk
 _MOST = 1 << 16
-OLD = 30 * 86400 * 10**9  # ns without a run, after which another project's goes too
+OLD = 30 * 86400 * 10**9  # ns without a run after which another project's environment is removed too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,14 +24,13 @@ class EnvironmentFound:
     """An environment on a host.
 
     Attributes:
-        host: The host.
         ident: Its digest.
-        lock: What it was made of, as the inventory had it; empty where it was never finished.
-        bytes: What it takes on disk.
-        used: When it was made or a run began in it last, in ns since the epoch; 0: nobody knows.
+        lock: The lock file as the inventory named it; empty if the environment was never finished.
+        bytes: The disk space it takes.
+        used: When it was made, or a run last began in it, in ns since the epoch; 0 if unknown.
         live: The runs that are live in it.
-        building: Somebody builds it at this moment.
-        stays: Why it is not to be removed; empty where it is.
+        building: Whether it is being built at this moment.
+        stays: Why it is not to be removed; empty if it is.
     """
 
     host: str
@@ -46,7 +45,7 @@ class EnvironmentFound:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentsRemoved:
-    """What became of a host's environments: how many were removed, what they and their wheels took; or its error."""
+    """The outcome on one host: how many were removed, and the space they and their wheels took; or an error."""
 
     host: str
     removed: int = 0
@@ -63,10 +62,10 @@ def listed(
     *,
     last_too: bool = False,
 ) -> list[EnvironmentFound]:
-    """The environments on all hosts that answer, each with why it stays if it does.
+    """The environments on all hosts that answer, each with the reason if it is kept.
 
-    What stays: what a run is live in, what the project used last on that host (but with ``last_too``), what another
-    project has used within 30 days.
+    Kept are: one in which a run is live, the one that the project used last on that host (unless ``last_too``), and
+    those that another project used within 30 days.
     """
 
     def one(entry: HostEntry) -> list[tuple[str, EnvironmentFound]]:
@@ -98,7 +97,7 @@ def listed(
 def remove(
     entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], going: Sequence[EnvironmentFound]
 ) -> dict[str, EnvironmentsRemoved]:
-    """Remove environments, with the wheels that no other was made of; by host."""
+    """Remove environments, with the wheels that no other one was made of; the outcome by host."""
 
     def one(entry: HostEntry) -> EnvironmentsRemoved:
         idents = [one.ident for one in going if one.host == entry.name]

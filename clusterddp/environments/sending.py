@@ -1,4 +1,4 @@
-"""Wheels on their way to hosts, as any files: in chunks, on from where they broke off, from host to host where it pays.
+"""Sends wheels to hosts like any files: in chunks, resumed if interrupted, and from host to host if that is faster.
 
 On a host a wheel is the file ``environments/wheels/SHA256`` of its state folder.
 """
@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 def bring(
     hosts: Sequence[Host], wheels: Sequence[Wheel], workdir: str, transfer: Transfer, spread: TransferOptions
 ) -> None:
-    """Let every host have these wheels.
-
-    Raises:
-        HostError: one host failed or has no room; HostsError: several did.
-        SyncError: a wheel changed in the cache meanwhile.
-    """
+    """Send these wheels to every host; ``SyncError`` if one changed in the cache meanwhile."""
     entries, lists = [], {}
     for wheel in sorted(wheels, key=lambda one: one.sha256):
         size, chunks = hash_file(os.fsencode(wheel.path))
@@ -46,6 +41,6 @@ def bring(
         folder={host.name: f"{host.hello['state']}/environments/wheels" for host in hosts},
         workdir=workdir,
         transfer=transfer,
-        overwrite=True,  # whatever has that name and is something else went bad
+        overwrite=True,  # a file of that name with other content is damaged
         spread=spread,
     )

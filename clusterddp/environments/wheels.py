@@ -1,7 +1,8 @@
-"""The wheels of a lock on this machine: resolved once for each kind of host, downloaded once, kept by content.
+"""The wheels of lock files on this machine: resolved once per kind of host, downloaded once, stored by content.
 
-They lie in the user's cache folder, for all projects: ``wheels/SHA256/FILE``; ``resolved/KEY.json`` says which of them
-a lock comes to, so that an unchanged lock needs neither uv nor an index. uv itself comes so too, by its own digest.
+They lie in the user's cache folder, for all projects: ``wheels/SHA256/FILE``; ``resolved/KEY.json`` records which of
+them a lock file stands for, so that an unchanged lock file needs neither uv nor an index. uv's own wheel is there too,
+pinned by its digest.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from clusterddp.environments.platform_tags import Kind
 
 UV = "0.13.9"
-# Static, so they run on any Linux; from PyPI, by these digests and no others.
+# Statically linked, so they run on any Linux; from PyPI, only with these digests.
 UV_WHEELS = {
     "x86_64": (
         f"uv-{UV}-py3-none-musllinux_1_1_x86_64.whl",
@@ -61,16 +62,12 @@ class Wheel:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Its file in the cache."""
         return _cache() / "wheels" / self.sha256 / self.file
 
 
 def wheels_of(lock: Lock, kind: Kind, progress: Callable[[str], None]) -> tuple[Wheel, ...]:
-    """Every wheel that a kind of host takes of a lock, on this machine.
-
-    Raises:
-        LockError: something of it cannot be had as a wheel.
-    """
+    """Every wheel of a lock file that a kind of host needs, downloaded; ``LockError`` if one cannot be had."""
     key = f"{_FORMAT}\0{lock.written}\0{kind}\0{locks.content(lock)}"
     known = _cache() / "resolved" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
     found = _remembered(known)
@@ -83,11 +80,7 @@ def wheels_of(lock: Lock, kind: Kind, progress: Callable[[str], None]) -> tuple[
 
 
 def uv_wheel(lock: Lock, kind: Kind, progress: Callable[[str], None]) -> Wheel:
-    """The wheel with uv's static program for a kind of host.
-
-    Raises:
-        LockError: there is none for its machine, or it cannot be had.
-    """
+    """The wheel with uv's static program for a kind of host; ``LockError`` if there is none for its machine."""
     if kind.machine not in UV_WHEELS:
         raise LockError(lock.written, f"uv {UV} has no static program for {kind.machine}")
     file, digest = UV_WHEELS[kind.machine]
@@ -102,9 +95,9 @@ def uv_wheel(lock: Lock, kind: Kind, progress: Callable[[str], None]) -> Wheel:
 
 
 def drop_damaged(wheels: Iterable[Wheel]) -> bool:
-    """Remove from this machine the wheels that are no longer what their names say; whether there was any.
+    """Delete cached wheels whose content is not what their digest says; whether there were any.
 
-    Whoever asks for them next fetches them again.
+    The next request for them downloads them again.
     """
     damaged = [wheel for wheel in wheels if wheel.path.is_file() and _digest(wheel.path) != wheel.sha256]
     for wheel in damaged:
@@ -115,7 +108,7 @@ def drop_damaged(wheels: Iterable[Wheel]) -> bool:
 def _fetched(
     lock: Lock, kind: Kind, wanted: Sequence[LockedPackages], progress: Callable[[str], None]
 ) -> Iterable[Wheel]:
-    """The wanted wheels, those that are not here downloaded first."""
+    """Download the wheels that are missing, and return all."""
     missing = [one for one in wanted if not one.sha256 or not (_cache() / "wheels" / one.sha256 / one.file).is_file()]
     digests = {one.file: one.sha256 for one in wanted}
     if missing:
@@ -166,7 +159,7 @@ def _pip(lock: Lock, what: Sequence[str], place: Path, words: Sequence[str]) -> 
 
 
 def _take(lock: Lock, file: Path, sha256: str) -> str:
-    """Keep a downloaded file by its digest, which must be the one that is known if one is; the digest."""
+    """Move a downloaded file into the cache by its digest, which must be ``sha256`` unless that is empty."""
     if not file.is_file():
         raise LockError(lock.written, f"{file.name} was not downloaded")
     digest = _digest(file)
@@ -190,7 +183,7 @@ def _remembered(path: Path) -> tuple[Wheel, ...] | None:
     try:
         told = Fields({"all": parse_json(path.read_bytes())}, most=1 << 16)
         return told.each("all", _wheel)
-    except (OSError, ValueError):  # asked for again
+    except (OSError, ValueError):  # it is resolved again
         return None
 
 

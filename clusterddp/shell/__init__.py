@@ -1,4 +1,4 @@
-"""Commands of the operator on all hosts at once, outside any run."""
+"""Commands of the user on all hosts at once, a login shell on one, forwarded ports: all outside any run."""
 
 from clusterddp.shell.command import Command, Executed
 from clusterddp.shell.execution import Execution

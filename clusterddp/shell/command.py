@@ -1,4 +1,4 @@
-"""What is to be run on hosts, and how it ended on each; what hosts tell of it is checked here."""
+"""A command to be run on hosts, and how it ended on each; hosts' answers are checked here."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from clusterddp.remote.shared.wire.frames import Frame, parse_json
 if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
-GRACE = 5.0  # seconds between SIGTERM and SIGKILL: a command at hand saves no checkpoint
+GRACE = 5.0  # seconds between SIGTERM and SIGKILL; short, as such a command has no checkpoint to save
 _STREAMS = ("out", "err")
 _MOST_CODE = 255
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """A program with its arguments, or a text for the shell; exactly one of both.
+    """A program with its arguments, or a text for the shell; exactly one of the two.
 
     Attributes:
-        argv: The program and its arguments; no shell looks at them.
-        shell: A text for ``bash -c`` (``sh`` where there is no bash).
-        bare: In the login's environment and home; else as a worker has it: setup lines, interpreter, workdir.
-        timeout: Seconds after which it is ended; None: no limit.
+        argv: The program and its arguments; no shell interprets them.
+        shell: A text for ``bash -c`` (``sh`` if there is no bash).
+        bare: Run it in the login's environment and home; else as a worker runs: setup lines, interpreter, workdir.
+        timeout: Seconds after which it is ended; None for no limit.
         grace: Seconds between SIGTERM and SIGKILL when it is ended.
     """
 
@@ -37,11 +37,7 @@ class Command:
     grace: float = GRACE
 
     def __post_init__(self) -> None:
-        """Refuse what is no command.
-
-        Raises:
-            UsageError: neither or both of ``argv`` and ``shell`` are given.
-        """
+        """Refuse a command with neither or both of ``argv`` and ``shell``, or with NUL bytes."""
         if bool(self.argv) == (self.shell is not None):
             raise UsageError("one command is needed", remedy="write it after --, or as text by --shell")
         if "\0" in "".join((*self.argv, self.shell or "")):
@@ -69,13 +65,13 @@ class Executed:
     """How a command ended on one host.
 
     Attributes:
-        code: Its exit code, 128+N for signal N; 124: out of time; 125: the host could not be reached, or was lost.
-        error: Why it could not be started, that its time was over, or what befell the host; else empty.
-        stopped: It was ended on our word.
-        left: Processes of it that live on, as ``pid command``: left in the background, or not to be ended.
-        cwd: Where it ran; empty if unknown.
-        home: There is no workdir yet, so it ran in the home folder.
-        output: What it wrote, where it was collected.
+        code: Its exit code; 128+N for signal N, 124 after its time limit, 125 if the host was not reached, or lost.
+        error: Why it was not started, that its time was over, or what happened to the host; else empty.
+        stopped: Whether it was ended at our request.
+        left: Processes of it that still live, as ``pid command``: in the background, or impossible to end.
+        cwd: The folder it ran in; empty if unknown.
+        home: Whether it ran in the home folder because there is no workdir yet.
+        output: What it wrote, if that was collected.
     """
 
     host: str
@@ -89,15 +85,14 @@ class Executed:
 
 
 def unreached(host: str, error: str) -> Executed:
-    """A host that did not answer, or no longer does."""
+    """The result for a host that did not answer, or no longer does."""
     return Executed(host=host, code=EXIT_NOT_THE_SCRIPT, error=error)
 
 
 def output_frame(host: str, frame: Frame, offsets: dict[str, int]) -> Frame:
-    """A checked frame of output, as the merge of logs takes it; ``offsets`` counts the bytes of each stream.
+    """Check a frame of output and convert it to the form that merging logs takes; ``HelperError`` if it is damaged.
 
-    Raises:
-        HelperError: it is none.
+    ``offsets`` counts the bytes of each stream.
     """
     stream = frame.header.get("stream")
     if stream not in _STREAMS:
@@ -109,11 +104,7 @@ def output_frame(host: str, frame: Frame, offsets: dict[str, int]) -> Frame:
 
 
 def end_frame(host: str, frame: Frame) -> Frame:
-    """The checked last frame, as the merge of logs takes it.
-
-    Raises:
-        HelperError: it is none.
-    """
+    """Check the last frame and convert it to the form that merging logs takes; ``HelperError`` if it is damaged."""
     try:
         told = parse_json(frame.body)
         ended(host, told)
@@ -123,11 +114,7 @@ def end_frame(host: str, frame: Frame) -> Frame:
 
 
 def ended(host: str, told: Any) -> Executed:
-    """What the host told of the end.
-
-    Raises:
-        ValueError: it is no such thing.
-    """
+    """Decode a host's report of the end; ``ValueError`` if it is damaged."""
     fields = Fields(told)
     left = fields.each("left", lambda one: f"{one.number('pid')} {one.text('command')}")
     return Executed(

@@ -1,4 +1,4 @@
-"""One command on many hosts at once: started as each host answers, its output merged, all of it ended together."""
+"""Runs one command on many hosts at once: started as each host answers, output merged, all ended together."""
 
 from __future__ import annotations
 
@@ -26,19 +26,14 @@ if TYPE_CHECKING:
 
 _PIECE = 1 << 16
 MOST_COLLECTED = 16 << 20  # bytes of one host's output
-_ANSWER = 10.0  # seconds beyond the grace that a host gets to say that nothing is left
+_ANSWER = 10.0  # seconds beyond the grace in which a host must report that nothing is left
 
 
 class Execution:
-    """A command that runs; read ``events`` to its end, then ``results``. Close it, or use it as a context.
+    """A running command; read ``events`` to the end, then ``results``. Close it, or use it as a context manager.
 
-    Args:
-        entries: Where.
-        open_host: Connects a host; called in a thread a host.
-        command: What.
-        workdirs: Host → its workdir.
-        subfolder: The folder of the workdir in which it runs.
-        given: Its input, the same for each host; None: empty.
+    ``open_host`` connects a host and is called in one thread per host. ``workdirs`` is by host; the command runs in
+    their ``subfolder``. ``given`` is its input, the same for each host; None for empty input.
     """
 
     def __init__(
@@ -63,7 +58,7 @@ class Execution:
 
     @property
     def hosts(self) -> list[str]:
-        """Where it runs, in the inventory's order."""
+        """The names of the hosts, in the inventory's order."""
         return list(self._entries)
 
     def __enter__(self) -> Execution:  # noqa: PYI034 - typing.Self is Python 3.11
@@ -73,28 +68,28 @@ class Execution:
         self.close()
 
     def close(self) -> None:
-        """Read no more; what still runs ends with its connection."""
+        """Stop reading; a command that still runs ends with its connection."""
         self._stopping.set()
         self._merge.close()
         if self._given:
             self._given.close()
 
     def events(self) -> Iterator[list[Event]]:
-        """Batches of output and ends as they come; ``results`` holds every host's when it is over."""
+        """Yield batches of output and ends as they come; afterwards ``results`` has every host."""
         return self._events(None)
 
     def collected(self) -> list[Executed]:
-        """Wait for the end; how it ended on each host, in order, with its output."""
+        """Wait for the end, and return each host's result with its output, in order."""
         output = CommandOutput()
         for events in self.events():
             output.take(events)
         return output.of(self)
 
     def stop(self) -> Iterator[list[Event]]:
-        """End the command everywhere, and yield what still comes until each host has said what is left, or is late."""
+        """End the command on all hosts, and yield what still comes until each has reported what is left, or is late."""
         self._stopping.set()
         for name, outgoing in self._outgoing.items():
-            with contextlib.suppress(HostError):  # it is lost, which whoever reads tells
+            with contextlib.suppress(HostError):  # the host is lost, which the thread that reads reports
                 if not outgoing.order(stop=True) and name not in self.results:
                     self.results[name] = unreached(name, "was not reached before the command was ended")
         yield from self._events(time.monotonic() + self.command.grace + _ANSWER)
@@ -117,7 +112,7 @@ class Execution:
             if not events and self._merge.done:
                 return
 
-    # A host's thread
+    # Run in one thread per host
 
     def _begin(self, name: str, _position: Position) -> Iterator[Frame]:
         entry, outgoing = self._entries[name], self._outgoing[name]
@@ -131,7 +126,7 @@ class Execution:
         offsets: dict[str, int] = {}
         with contextlib.closing(frames):
             for frame in frames:
-                if self._stopping.is_set():  # it began while the order was given
+                if self._stopping.is_set():  # it began while the others were being stopped
                     outgoing.order(stop=True)
                 if frame.header["kind"] == "end":
                     yield end_frame(name, frame)
@@ -139,7 +134,7 @@ class Execution:
                     yield output_frame(name, frame, offsets)
 
     def _feed(self, outgoing: Outgoing) -> None:
-        with contextlib.suppress(ClusterddpError):  # the thread that reads tells of it
+        with contextlib.suppress(ClusterddpError):  # the thread that reads reports it
             for piece in self._given.pieces() if self._given else ():
                 if not outgoing.send(piece):
                     return
@@ -147,26 +142,26 @@ class Execution:
 
 
 class CommandOutput:
-    """The output of each host, both streams as they came; at most ``MOST_COLLECTED`` bytes of each."""
+    """Collects each host's output, both streams in order of arrival, at most ``MOST_COLLECTED`` bytes per host."""
 
     def __init__(self) -> None:
         self._output: dict[str, bytearray] = {}
 
     def take(self, events: list[Event]) -> None:
-        """Keep a batch's output."""
+        """Add a batch of output."""
         for event in events:
             if isinstance(event, FrameArrived):
                 kept = self._output.setdefault(event.host, bytearray())
                 kept += event.frame.body[: MOST_COLLECTED - len(kept)]
 
     def of(self, execution: Execution) -> list[Executed]:
-        """Each host's end with its output."""
+        """Each host's result with its output."""
         ends = [execution.results[name] for name in execution.hosts]
         return [replace(end, output=bytes(self._output.get(end.host, b""))) for end in ends]
 
 
 class SharedInput:
-    """One input read once, for many readers, each from its beginning and at its own pace."""
+    """One input, read once, for many readers that each start at its beginning and go at their own pace."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -176,20 +171,20 @@ class SharedInput:
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
     def close(self) -> None:
-        """No reader gets more."""
+        """Give readers nothing more."""
         self._end()
         with self._changed:
             self._kept.close()
 
     def pieces(self) -> Iterator[bytes]:
-        """The input, as it comes."""
+        """Yield the input as it comes."""
         offset = 0
         while piece := self._at(offset):
             offset += len(piece)
             yield piece
 
     def _at(self, offset: int) -> bytes:
-        """What stands there, waiting for it; empty at the end."""
+        """Wait for input at this offset and return it; empty at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._size > offset or self._ended)
             if self._kept.closed:

@@ -1,7 +1,7 @@
-"""Ports of hosts on this machine: every connection to a local port goes over the host's open connection.
+"""Makes hosts' ports available on this machine: connections to a local port go through the host's SSH connection.
 
 Only this machine can use them (127.0.0.1), and the host's end is its own loopback, so a TensorBoard or Jupyter that
-listens there alone is reached, and nothing new is opened to any network.
+listens only there is reached, and nothing new is opened to any network.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _PIECE = 1 << 15
 _HERE = "127.0.0.1"
 _MOST_PORT = 65535
-_WIDEST = 9  # digits of a number
+_WIDEST = 9  # the most digits of a number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForwardSpec:
-    """What ``forward`` is given: a port, and whose: a rank's, a host's, or (neither) the first node's."""
+    """What ``forward`` is given: a port of a rank, of a host, or (if neither) of the first node."""
 
     port: int
     rank: int | None = None
@@ -36,11 +36,7 @@ class ForwardSpec:
 
 
 def forward_spec(text: str) -> ForwardSpec:
-    """``[RANK|HOST:]PORT``.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Parse ``[RANK|HOST:]PORT``; ``UsageError`` for anything else."""
     whose, _, number = text.rpartition(":")
     if not (number.isascii() and number.isdecimal()) or len(number) > _WIDEST or not 1 <= int(number) <= _MOST_PORT:
         raise UsageError(f"{text!r} is no port", remedy="write 6006, 0:6006 (rank 0's) or gpu01:6006")
@@ -50,15 +46,10 @@ def forward_spec(text: str) -> ForwardSpec:
 
 
 class Forward:
-    """One host's port, listened for here until it is closed.
+    """A local listener for one port of a host, until it is closed.
 
-    Args:
-        open_host: Gives the host, connected anew if need be.
-        port: The port there.
-        notify: Takes what went wrong with a connection, once for each kind.
-
-    Attributes:
-        local_port: The port here: the same number where it is free.
+    ``open_host`` returns the connected host, connecting it anew if necessary. ``notify`` is called with a connection's
+    error, once for each text. ``local_port`` is the port here: the same number if it is free.
     """
 
     def __init__(self, open_host: Callable[[], Host], port: int, notify: Callable[[str], None]) -> None:
@@ -69,13 +60,13 @@ class Forward:
         threading.Thread(target=self._accept, name=f"forward {port}", daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more; connections that are open end with their host's."""
-        with contextlib.suppress(OSError):  # it is closed already
+        """Stop listening; connections that are open end with those of the host."""
+        with contextlib.suppress(OSError):  # already closed
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed
+        with contextlib.suppress(OSError):  # the listener was closed
             while True:
                 client, _ = self._listener.accept()
                 threading.Thread(target=self._carry, args=(client,), daemon=True).start()
@@ -105,16 +96,16 @@ class Forward:
 
 
 def _send(client: socket.socket, outgoing: Outgoing) -> None:
-    with contextlib.suppress(OSError, ClusterddpError):  # one end is gone: the other is told below
+    with contextlib.suppress(OSError, ClusterddpError):  # one end has closed: the other learns it below
         while data := client.recv(_PIECE):
             if not outgoing.send(data):
                 return
-    with contextlib.suppress(ClusterddpError):  # the host is lost, which whoever reads tells
+    with contextlib.suppress(ClusterddpError):  # the host is lost, which the thread that reads reports
         outgoing.end()
 
 
 def _listen(port: int) -> socket.socket:
-    """A listener on this port, or where it is taken or not ours on a free one."""
+    """Listen on this port; if it is in use or not permitted, on any free one."""
     for wanted in (port, 0):
         listener = socket.socket()
         try:

@@ -1,4 +1,4 @@
-"""A host's login shell on the user's own terminal: keys there, the screen here, until the shell ends.
+"""Runs a host's login shell on the user's own terminal, until the shell ends.
 
 ``~.`` at the beginning of a line hangs up, as with ssh.
 """
@@ -26,18 +26,13 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
 
 _PIECE = 1 << 15
-_AGAIN = 0.5  # seconds
+_AGAIN = 0.5  # seconds between repeated Ctrl-Ds
 
 
 def run_shell(host: Host, args: Mapping[str, Any]) -> int:
-    """Run the login shell of ``host`` on this process's terminal; its exit code, 128+N for a signal.
+    """Run the login shell of ``host`` on this process's terminal, and return its exit code, 128+N for a signal.
 
-    Args:
-        host: Where.
-        args: What the operation ``exec`` takes, and ``spool``.
-
-    Raises:
-        HostError: the connection broke, or the shell cannot be started.
+    ``args`` are those of the operation ``exec``, and ``spool``.
     """
     outgoing = Outgoing()
     size = shutil.get_terminal_size()
@@ -49,7 +44,7 @@ def run_shell(host: Host, args: Mapping[str, Any]) -> int:
             if frame.header["kind"] == "end":
                 return _code(host.name, frame.body)
             _write_all(frame.body)
-    return 0  # hung up
+    return 0  # the user hung up
 
 
 def _code(host: str, told: bytes) -> int:
@@ -67,7 +62,7 @@ def _write_all(data: bytes) -> None:
 
 @contextlib.contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Every key goes to the host, Ctrl-C too; where stdin is no terminal nothing changes."""
+    """Pass every key to the host, Ctrl-C too; if stdin is not a terminal, change nothing."""
     if not os.isatty(0):
         yield
         return
@@ -83,7 +78,7 @@ def _raw_terminal() -> Iterator[None]:
 def _following_the_window(outgoing: Outgoing) -> Iterator[None]:
     def tell(*_: object) -> None:
         size = shutil.get_terminal_size()
-        with contextlib.suppress(ClusterddpError):  # the thread that draws tells of it
+        with contextlib.suppress(ClusterddpError):  # the thread that reads the shell's output reports it
             outgoing.order(rows=size.lines, columns=size.columns)
 
     before = signal.signal(signal.SIGWINCH, tell)
@@ -95,7 +90,7 @@ def _following_the_window(outgoing: Outgoing) -> Iterator[None]:
 
 def _send_keys(outgoing: Outgoing) -> None:
     escape = Escape()
-    with contextlib.suppress(ClusterddpError, OSError):  # the thread that draws tells of it
+    with contextlib.suppress(ClusterddpError, OSError):  # the thread that reads the shell's output reports it
         while data := os.read(0, _PIECE):
             keys, leave = escape.take(data)
             if not outgoing.send(keys):
@@ -103,21 +98,21 @@ def _send_keys(outgoing: Outgoing) -> None:
             if leave:
                 outgoing.leave()
                 return
-        # On a terminal nothing else says that no more comes; one that is sent before the shell reads is lost.
+        # On a terminal only Ctrl-D ends the input. Repeated, because one sent before the shell reads is lost.
         while outgoing.send(escape.end_of_input):
             time.sleep(_AGAIN)
 
 
 class Escape:
-    """Finds ``~.`` at the beginning of a line among keys; ``~~`` there is one ``~``."""
+    """Detects ``~.`` at the beginning of a line among keys; ``~~`` there stands for one ``~``."""
 
     def __init__(self) -> None:
-        self._begins = True  # a line
-        self._tilde = False  # is held back
+        self._begins = True  # the next key is the first of a line
+        self._tilde = False  # a ``~`` is held back until the next key
 
     @property
     def end_of_input(self) -> bytes:
-        """Ctrl-D, which on a terminal ends the input at the beginning of a line, and within one at the second time."""
+        """Ctrl-D, which ends the input at the beginning of a line; within a line it takes two."""
         return b"\x04" if self._begins else b"\x04\x04"
 
     def take(self, data: bytes) -> tuple[bytes, bool]:

@@ -1,1 +1,1 @@
-"""Words for people: units, lists of names, equal texts of several hosts folded into one."""
+"""Texts for people: units, lists of names, equal texts of several hosts folded into one."""

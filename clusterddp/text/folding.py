@@ -1,4 +1,4 @@
-"""Short forms: ``gpu[00:31]`` as an inventory spells it, ``a, b and 7 more``, ``train.py --l…/last.pt``."""
+"""Short forms of texts: ``gpu[00:31]`` as an inventory spells it, ``a, b and 7 more``, ``train.py --l…/last.pt``."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["columns", "cut_in_the_middle", "few", "folded_names", "folded_words"
 
 
 def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
-    """The first ``most`` words, and how many more there are: ``a, b and 7 more``, ``a; b; and 7 more``."""
+    """The first ``most`` texts, and how many more there are: ``a, b and 7 more``, ``a; b; and 7 more``."""
     more = f"{separator.rstrip(', ')} and {len(words) - most} more" if words[most:] else ""
     return separator.join(words[:most]) + more
 
 
 def cut_in_the_middle(text: str, width: int) -> str:
-    """The text in ``width`` columns of a terminal, if need be with ``…`` for its middle: both ends tell most."""
+    """Shorten a text to ``width`` terminal columns by ``…`` in its middle, as both ends say most."""
     return shortening.cut_in_the_middle(text, width, size=_columns)
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal the text takes."""
+    """The number of terminal columns that a text takes."""
     return sum(map(_columns, text))
 
 

@@ -1,4 +1,4 @@
-"""The known name that a mistyped one is close to: at most one letter off, from six letters on two."""
+"""Finds the known name that a mistyped one resembles: at most one letter off, from six letters on two."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_LONGEST = 60  # letters; a longer word is no slip
+_LONGEST = 60  # letters; a longer text is no misspelt name
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The closest of the known names; empty if none is close.
 
-    A letter too much, too few, another one, and two that are exchanged count as one each.
+    One letter added, left out or replaced, or two neighbours exchanged, counts as one.
     """
     most = 2 if len(name) >= 6 else 1
     if not 2 <= len(name) <= _LONGEST:
@@ -24,7 +24,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def distance(first: str, second: str) -> int:
-    """How many letters were left out, added, replaced or exchanged with their neighbours."""
+    """The number of letters that were left out, added, replaced or exchanged with their neighbours."""
     before: list[int] = []
     row = list(range(len(second) + 1))
     for i, letter in enumerate(first, 1):

@@ -1,22 +1,22 @@
-"""What of a text from elsewhere may be shown on a terminal: nothing in it is obeyed, nothing is hidden or turned round.
+"""Makes text from elsewhere safe to show on a terminal: no control sequence works, nothing is hidden or reordered.
 
-Two ways, with one judgement of what is harmful: our own lines show such characters as Python writes them
+There are two ways, with one definition of what is harmful: our own messages show such characters as Python escapes them
 (``one_line``), the lines of jobs lose them (logs/clean.py, which also has to find whole escape sequences).
 """
 
 from __future__ import annotations
 
-# They order anew what stands behind them: a line can read otherwise than it is. Letters of any language stay.
+# Characters that reorder the text after them, so that a line can read differently from what it contains.
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-C1 = "".join(map(chr, range(0x80, 0xA0)))  # control characters, of which one begins sequences as ESC [ does
-HIDDEN = frozenset({5, 6, 8})  # of the numbers in ESC [ … m: blinking, and text that is not shown
-_EXTENDED = {2: 5, 5: 3}  # what follows 38, 48 and 58: so many numbers are one colour
+C1 = "".join(map(chr, range(0x80, 0xA0)))  # control characters; one of them begins sequences as ESC [ does
+HIDDEN = frozenset({5, 6, 8})  # numbers in ESC [ … m that make text blink or invisible
+_EXTENDED = {2: 5, 5: 3}  # the number after 38, 48 or 58 → how many numbers form the colour
 _COLOURS = frozenset({38, 48, 58})
-_MOST_NUMBERS = 64  # of a style; no terminal takes more
+_MOST_NUMBERS = 64  # in one style; no terminal takes more
 
 
 def one_line(text: str) -> str:
-    r"""The text with what does not print written as Python's escapes: ``\n``, ``\x1b``, ``\u202e``."""
+    r"""The text with unprintable characters written as Python's escapes: ``\n``, ``\x1b``, ``\u202e``."""
     if text.isprintable():
         return text
     return "".join(_shown(letter) for letter in text)
@@ -31,10 +31,10 @@ def _shown(letter: str) -> str:
 
 
 def plain_style(numbers: str) -> str:
-    """The numbers between ``ESC [`` and ``m`` without those that hide text or make it blink; empty: none is left.
+    """The numbers between ``ESC [`` and ``m`` without those that hide text or make it blink; empty if none is left.
 
-    A number that belongs to a colour (``38;5;8``) is none of them. A colour that is not whole ends the numbers: what
-    follows it means one thing to one terminal and another to the next.
+    The numbers of a colour (``38;5;8``) are kept whole. An incomplete colour ends the result: terminals disagree on
+    what follows it.
     """
     words, kept = numbers.split(";"), []
     if len(words) > _MOST_NUMBERS:
@@ -53,6 +53,6 @@ def plain_style(numbers: str) -> str:
 
 
 def _number(word: str) -> int:
-    """The number before a colon; nothing is 0, and what is longer than any that a terminal knows is -1."""
+    """The number before a colon; an empty text is 0, a number longer than any that a terminal knows is -1."""
     digits = word.partition(":")[0].lstrip("0")
     return int(digits or "0") if len(digits) < 4 else -1

@@ -15,11 +15,7 @@ _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_size(text: str) -> int:
-    """Bytes from ``500MB``, ``2G``, ``1.5 GB``, ``100000``; units are decimal.
-
-    Raises:
-        UsageError: it is no size.
-    """
+    """Bytes from ``500MB``, ``2G``, ``1.5 GB``, ``100000``; units are decimal. ``UsageError`` for anything else."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE)
     if not match or float(match[1]) == 0:
         raise UsageError(f"{text!r} is not a size", remedy="write it as 500MB or 2G")
@@ -27,11 +23,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds from ``90``, ``90s``, ``5m``, ``2h``, ``1.5d``.
-
-    Raises:
-        UsageError: it is no duration.
-    """
+    """Seconds from ``90``, ``90s``, ``5m``, ``2h``, ``1.5d``; ``UsageError`` for anything else."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)([smhd]?)\s*", text)
     if not match:
         raise UsageError(f"{text!r} is not a duration", remedy="write it as 90s, 5m or 2h")
@@ -39,15 +31,7 @@ def parse_duration(text: str) -> float:
 
 
 def duration(value: Any, *, positive: bool = False) -> float:
-    """Seconds from what ``parse_duration`` takes, or from a number of seconds.
-
-    Args:
-        value: Anything.
-        positive: Whether 0 is refused.
-
-    Raises:
-        UsageError: it is no duration.
-    """
+    """Seconds from a number, or a text for ``parse_duration``; ``UsageError`` for others, if ``positive`` for 0."""
     try:
         seconds = parse_duration(value) if isinstance(value, str) else _seconds(value)
     except UsageError:
@@ -64,13 +48,13 @@ def _seconds(value: Any) -> float:
 
 
 def shown(value: object) -> str:
-    """A value as in Python, cut to 60 letters."""
+    """A value's ``repr``, cut to 60 letters."""
     text = repr(value)
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
 
 
 def human_size(size: int) -> str:
-    """``1.2 GB``."""
+    """A number of bytes as text, such as ``1.2 GB``."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"
@@ -78,7 +62,7 @@ def human_size(size: int) -> str:
 
 
 def human_duration(seconds: float) -> str:
-    """``12s``, ``3m04s``, ``2h05m``, ``3d07h``: one word."""
+    """Seconds as text without spaces: ``12s``, ``3m04s``, ``2h05m``, ``3d07h``."""
     passed = round(max(0.0, seconds))
     for large, small, names in ((86400, 3600, "dh"), (3600, 60, "hm"), (60, 1, "ms")):
         if passed >= large:
