@@ -48,8 +48,9 @@ durations: $(VENV)/.stamp system-packages  ## record anew which files take long
 	$(PYTEST) -m 'not alone' --numprocesses=$(JOBS) $(SIDE_BY_SIDE) --junitxml=$(VENV)/durations.xml
 	$(BIN)/python -m tests.order $(VENV)/durations.xml
 
-api-page: $(VENV)/.stamp  ## write the tables of docs/python-api.md anew
+api-page: $(VENV)/.stamp  ## write the tables of docs/python-api.md, and the keywords of a run, anew
 	$(BIN)/python -m tests.api_page
+	$(BIN)/python -m tests.run_keywords
 
 again: $(VENV)/.stamp  ## those that failed the last time
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures=none --maxfail=3

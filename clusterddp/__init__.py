@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory.values import HostEntry, Inventory
     from clusterddp.launch.host_report import HostReport
+    from clusterddp.launch.keywords import ClusterKeywords, DoctorKeywords, ExecKeywords
     from clusterddp.launch.launcher import Launcher
     from clusterddp.launch.make_plan import LaunchPlan
-    from clusterddp.launch.options import ClusterKeywords, DoctorKeywords, ExecKeywords, RunKeywords, RunOptions
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.launch.run_keywords import RunKeywords
     from clusterddp.logs.lines import LogLine
     from clusterddp.logs.selection import Selection, Words
     from clusterddp.project import Project
@@ -139,7 +141,9 @@ _NAMES = {
     "clusterddp.hosts.fanout": "Outcome",
     "clusterddp.inventory.values": "HostEntry Inventory",
     "clusterddp.launch.launcher": "Launcher",
-    "clusterddp.launch.options": "ClusterKeywords DoctorKeywords ExecKeywords RunKeywords RunOptions",
+    "clusterddp.launch.keywords": "ClusterKeywords DoctorKeywords ExecKeywords",
+    "clusterddp.launch.options": "RunOptions",
+    "clusterddp.launch.run_keywords": "RunKeywords",
     "clusterddp.launch.make_plan": "LaunchPlan",
     "clusterddp.launch.host_report": "HostReport",
     "clusterddp.logs.lines": "LogLine",

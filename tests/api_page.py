@@ -1,6 +1,7 @@
 """docs/python-api.md as the code has it: `python -m tests.api_page` writes its tables anew between their marks.
 
-Tables are made from signatures and docstrings: a method's row is its first paragraph, an option's the line about it.
+Tables are made from signatures and docstrings: a method's row is its first paragraph, a run's option's what
+it declares, another option's the line about it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from clusterddp.api.cluster import Cluster, Run
 from clusterddp.checks.model import CheckResult, Diagnosis
 from clusterddp.errors import ClusterddpError
 from clusterddp.launch.host_report import HostReport
-from clusterddp.launch.options import ClusterKeywords, ExecKeywords, RunKeywords, RunOptions
+from clusterddp.launch.keywords import ClusterKeywords, ExecKeywords
+from clusterddp.launch.options import DECLARED, RunOptions
 from clusterddp.logs import LogLine, Selection
 from clusterddp.runs.beside import WorkdirBeside
 from clusterddp.runs.cleanup import Cleaned, Orphans
@@ -81,13 +83,12 @@ def described(cls: type) -> dict[str, str]:
 
 
 def options() -> str:
-    said = described(RunOptions)
     rows = ["| option | type | default | meaning |", "|---|---|---|---|"]
     for one in fields(RunOptions):
-        kind = RunKeywords.__annotations__.get(one.name)
-        written = (kind.__forward_arg__ if kind else str(one.type)).replace("|", "\\|")
+        declared = DECLARED[one.name]
+        written = (declared.accepts or str(one.type)).replace("|", "\\|")
         default = "" if one.default is MISSING and one.default_factory is MISSING else f"`{default_of(one)!r}`"
-        rows.append(f"| `{one.name}` | `{written}` | {default} | {said[one.name]} |")
+        rows.append(f"| `{one.name}` | `{written}` | {default} | {markdown(declared.doc)} |")
     return "\n".join(rows)
 
 

@@ -34,7 +34,7 @@ _NAMES = re.compile(
     r"|(?<=[\s('])--[a-z][a-z-]*[a-z]"  # an option; at the beginning of a text it is what is wrong
     r"|\b(?:clusterddp|ansible)_[a-z_]+|\bCLUSTERDDP_[A-Z_]+"  # a setting
 )
-_NOT_SHOWN = {"help", "metavar", "epilog", "short_help"}  # keywords of texts that are read before, not in trouble
+_NOT_SHOWN = {"help", "metavar", "epilog", "short_help", "doc"}  # keywords of texts read before, not in trouble
 _NOT_MESSAGES = {"debug", "compile", "getLogger"}  # functions whose texts no user is told
 
 

@@ -24,9 +24,10 @@ from clusterddp.hosts.fanout import Outcome, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load, with_own_python
 from clusterddp.launch import answering, launcher, option_values
+from clusterddp.launch.keywords import CLUSTER_READERS, DOCTOR_READERS
 from clusterddp.launch.make_record import operator
 from clusterddp.launch.option_values import read
-from clusterddp.launch.options import CLUSTER_READERS, DOCTOR_READERS, RunOptions, run_options
+from clusterddp.launch.options import RunOptions, run_options
 from clusterddp.project import Project, find
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs import cleanup, local_cache
@@ -49,8 +50,9 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.host_report import HostReport
+    from clusterddp.launch.keywords import ClusterKeywords, DoctorKeywords
     from clusterddp.launch.make_plan import LaunchPlan
-    from clusterddp.launch.options import ClusterKeywords, DoctorKeywords, RunKeywords
+    from clusterddp.launch.run_keywords import RunKeywords
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.difference import Difference
     from clusterddp.sync.code_diff import FileDiff

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING
 
 from clusterddp.launch import answering, option_values
-from clusterddp.launch.options import EXEC_READERS
+from clusterddp.launch.keywords import EXEC_READERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.connections import Connections
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry, Inventory
-    from clusterddp.launch.options import ExecKeywords
+    from clusterddp.launch.keywords import ExecKeywords
     from clusterddp.project import Project
     from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.run_view import RunView

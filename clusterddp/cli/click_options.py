@@ -95,17 +95,6 @@ class AttemptType(click.ParamType[Any]):
         return int(text)
 
 
-class Nodes(click.ParamType[Any]):
-    """``4`` → (4, 4); ``2:4`` → (2, 4): at least two nodes, at most four."""
-
-    name = "nodes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        """The least and the most."""
-        found: tuple[int, int] = _read(option_values.nodes, value, self, param, ctx)
-        return found
-
-
 class Ranks(click.ParamType[Any]):
     """``0,2-5`` → (0, 2, 3, 4, 5); ``all`` → None."""
 
@@ -117,6 +106,19 @@ class Ranks(click.ParamType[Any]):
 
         found: tuple[int, ...] | None = _read(ranks, value, self, param, ctx)
         return found
+
+
+class Reader(click.ParamType[Any]):
+    """What a reader of ``launch/option_values.py`` makes of a text."""
+
+    name = "text"
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self.read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value."""
+        return _read(self.read, value, self, param, ctx)
 
 
 class Checked(click.ParamType[Any]):
@@ -133,7 +135,7 @@ class Checked(click.ParamType[Any]):
         return str(value)
 
 
-DURATION, MOMENT, SIZE, RANKS, NODES = Duration(), Moment(), Size(), Ranks(), Nodes()
+DURATION, MOMENT, SIZE, RANKS = Duration(), Moment(), Size(), Ranks()
 
 
 def setting(*names: str, **attributes: Any) -> Callable[[Any], Any]:
@@ -141,27 +143,6 @@ def setting(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     long = next(name for name in names if name.startswith("--"))
     variable = "CLUSTERDDP_" + long.split("/")[0].removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=variable, show_envvar=False, **attributes)
-
-
-def spread_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Whether hosts pass on to each other what they are sent."""
-    decorated: Callable[..., Any] = setting(
-        "--spread",
-        type=click.Choice(["auto", "on", "off"]),
-        default="auto",
-        help="Whether hosts pass files on to each other (auto: where that saves time).",
-    )(function)
-    return decorated
-
-
-def take_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Whose version of a data file is taken where both project and host changed it."""
-    decorated: Callable[..., Any] = click.option(
-        "--take",
-        type=click.Choice(["project", "host"]),
-        help="Whose version of data is taken that both project and host changed (neither: it is refused).",
-    )(function)
-    return decorated
 
 
 def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:

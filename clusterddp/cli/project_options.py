@@ -10,6 +10,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
+from clusterddp.launch.options import DECLARED
 
 if TYPE_CHECKING:
     from clusterddp.project import Project
@@ -17,11 +18,9 @@ if TYPE_CHECKING:
 OF_HOSTS = frozenset({"gpus", "nproc_per_node"})
 NEEDS_CONSENT = frozenset({"inventory", "python"})
 OF_THE_INVENTORY = frozenset({*NEEDS_CONSENT, "limit"})
-OF_COMMANDS = frozenset({
-    "debug_comm", "fold", "grace", "launcher", "log_limit", "max_restarts", "nnodes", "no_doctor", "no_fork_server",
-    "no_sync", "on_disconnect", "pass_local_rank", "rdzv_backend", "relaunch", "share_gpus", "show", "show_agents",
-    "show_all", "silence", "spread", "sync_limit", "time_limit",
-})  # fmt: skip
+OF_A_RUN = frozenset(name for name, declared in DECLARED.items() if declared.setting)
+OF_WATCHING = frozenset({"fold", "show", "show_agents", "show_all", "silence"})
+OF_COMMANDS = (OF_A_RUN - OF_HOSTS) | OF_WATCHING
 KEYS = OF_HOSTS | OF_THE_INVENTORY | OF_COMMANDS
 _PROJECT = "project"  # project.py reads it
 

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.workdir.workdir_names import FRESH, is_name
@@ -100,19 +100,21 @@ def flag(value: Any) -> bool:
     return value
 
 
-def choice(*words: str) -> Callable[[Any], str]:
-    """Return a reader that accepts one of ``words``."""
+class Choice:
+    """A reader that accepts one of ``words``."""
 
-    def read(value: Any) -> str:
-        if value not in words:
-            raise UsageError(f"{shown(value)} is not one of {', '.join(words)}", remedy="choose one of them")
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def __call__(self, value: Any) -> str:
+        """Return the word."""
+        if value not in self.words:
+            raise UsageError(f"{shown(value)} is not one of {', '.join(self.words)}", remedy="choose one of them")
         return str(value)
 
-    return read
 
-
-spread = choice("auto", "on", "off")
-take = choice("project", "host")
+spread = Choice("auto", "on", "off")
+take = Choice("project", "host")
 
 
 def arguments(value: Any) -> tuple[str, ...]:
@@ -130,16 +132,18 @@ def _as_list(value: Any) -> list[str]:
         return [str(value)]
 
 
-def each(check: Callable[[str], object]) -> Callable[[Any], tuple[str, ...]]:
-    """Return a reader of one text or several texts that ``check`` accepts."""
+class Each:
+    """A reader of one text or several texts that ``check`` accepts."""
 
-    def read(value: Any) -> tuple[str, ...]:
+    def __init__(self, check: Callable[[str], object]) -> None:
+        self.check = check
+
+    def __call__(self, value: Any) -> tuple[str, ...]:
+        """Return the texts."""
         found = (value,) if isinstance(value, str) else arguments(value)
         for one in found:
-            check(one)
+            self.check(one)
         return found
-
-    return read
 
 
 def names(value: Any) -> tuple[str, ...]:
@@ -171,6 +175,10 @@ def size(value: Any) -> int:
         raise UsageError(f"{shown(value)} is no size", remedy="write 500MB or 2G") from None
 
 
+@overload
+def number(least: int) -> Callable[[Any], int]: ...
+@overload
+def number(least: int, *, auto: bool) -> Callable[[Any], int | None]: ...
 def number(least: int, *, auto: bool = False) -> Callable[[Any], int | None]:
     """Return a reader of a whole number from ``least`` up; with ``auto``, also of that word, which becomes None."""
 

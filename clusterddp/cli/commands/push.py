@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.click_options import SIZE, cluster_options, spread_option
+from clusterddp.cli.click_options import SIZE, cluster_options
 from clusterddp.cli.output import put
 from clusterddp.cli.progress import Progress
+from clusterddp.cli.run_options import run_option
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 from clusterddp.text.units import human_size
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 @cluster_options
 @click.option("--overwrite", is_flag=True, help="Replace files that differ there, whoever has put them.")
 @click.option("--rate", type=SIZE, metavar="SIZE", help="Send at most so much a second, to all hosts together (100MB).")
-@spread_option
+@run_option("spread")
 @click.argument("paths", nargs=-1, required=True, metavar="SRC... [DEST]", type=click.Path())
 def command(
     inventory: Path | None, limit: str | None, *, overwrite: bool, rate: int | None, spread: str, paths: tuple[str, ...]

@@ -4,37 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from clusterddp.cli import completion, option_docs
-from clusterddp.cli.click_options import (
-    DURATION,
-    NODES,
-    RANKS,
-    SIZE,
-    Checked,
-    Duration,
-    Number,
-    cluster_options,
-    setting,
-    spread_option,
-    take_option,
-    watching_options,
-)
+from clusterddp.cli import option_docs
+from clusterddp.cli.click_options import RANKS, Checked, cluster_options, setting, watching_options
 from clusterddp.cli.misplaced_options import RunCommand, notice_own_options, refuse_misplaced, refuse_unread
 from clusterddp.cli.output import say
+from clusterddp.cli.run_options import run_option, run_options
 from clusterddp.errors import UsageError
-from clusterddp.launch import option_values
-from clusterddp.remote.shared.run.node_env import GRACE
+from clusterddp.launch.options import DECLARED, RunOptions
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
     from clusterddp.api.cluster import Cluster
-    from clusterddp.launch.options import RunOptions
 
 _BESIDE_AGAIN = {
     "again",
@@ -57,90 +42,16 @@ _BESIDE_AGAIN = {
     context_settings={"allow_interspersed_args": False, "token_normalize_func": lambda word: word.replace("_", "-")},
 )
 @cluster_options
-@setting(
-    "--nnodes", type=NODES, metavar="N|MIN:MAX", help="Use the first N nodes that can take part (all); or MIN to MAX."
-)
-@setting(
-    "--nproc-per-node", type=Number(1, auto=True), metavar="N|auto", help="Workers a host (auto: one a GPU, else one)."
-)
-@setting("--gpus", type=Checked(option_values.gpus), metavar="all|free[:N]|0,3", help="Which GPUs of each host.")
-@setting("--share-gpus", is_flag=True, help="Take GPUs that others use, too.")
-@click.option(
-    "--env", "env", multiple=True, metavar="K[=V]", help="A variable for all workers; K alone: as it is here."
-)
+@run_options("nnodes", "env")
 @click.option(
     "--env-file", type=click.Path(path_type=Path, readable=False), metavar="FILE", help="K=V lines for all workers."
 )
-@click.option(
-    "--secret",
-    type=Checked(option_values.secret),
-    multiple=True,
-    metavar="K",
-    help="Like --env K; its value is written nowhere.",
-)
-@click.option("--name", type=Checked(option_values.run_name), metavar="NAME", help="A name for the run.")
-@click.option(
-    "--array",
-    type=Checked(option_values.array),
-    metavar="A-B[%N]",
-    help="Under Slurm: runs NAME.A to NAME.B, N at once; print their ids.",
-)
+@run_options("secret", "array")
 @click.option("--detach", is_flag=True, help="Print the run id and return at once.")
-@setting("--time-limit", type=Duration(positive=True), metavar="D", help="End the run after so long (exit code 124).")
-@setting("--grace", type=DURATION, default=GRACE, metavar="D", help="Time between SIGTERM and SIGKILL (30s).")
-@setting("--max-restarts", type=Number(0), default=0, metavar="N", help="Start failed workers again, so often (0).")
-@setting(
-    "--relaunch", type=Number(0), default=0, metavar="N", help="Start the job again where a host is lost, so often (0)."
-)
-@setting(
-    "--on-disconnect",
-    type=click.Choice(["keep", "stop"]),
-    default="keep",
-    help="When the terminal is lost: keep the run (default), or stop it.",
-)
-@setting("--sync-limit", type=SIZE, metavar="SIZE", help="Sync up to so much (500MB).")
-@spread_option
-@take_option
-@setting("--log-limit", type=SIZE, metavar="SIZE", help="Keep so much output on each host (10GB).")
-@setting("--no-sync", is_flag=True, help="Use the code that is on the hosts.")
-@setting("--no-fork-server", is_flag=True, help="Start every worker plainly, whatever the inventory says.")
-@setting("--no-doctor", is_flag=True, help="Skip the quick checks before the start.")
-@click.option(
-    "--skip",
-    type=Checked(option_values.checks),
-    metavar="CHECKS",
-    shell_complete=completion.checks,
-    help="Skip these checks, with commas.",
-)
-@click.option(
-    "--workdir",
-    type=Checked(option_values.workdir),
-    metavar="NAME|fresh",
-    help="A folder of its own beside the project's.",
-)
-@setting(
-    "--launcher",
-    type=Checked(option_values.launcher),
-    metavar="NAME",
-    help="What starts torchrun: ssh (default) or slurm.",
-)
-@setting(
-    "--rdzv-backend",
-    type=click.Choice(["auto", "c10d", "static"]),
-    default="auto",
-    help="How torchrun's agents meet (auto).",
-)
-@click.option(
-    "--torchrun-arg",
-    type=Checked(option_values.torchrun_arg),
-    multiple=True,
-    metavar="X",
-    help="One more word for torchrun.",
-)
-@setting("--pass-local-rank", is_flag=True, help="Give the script --local-rank=N, as torch.distributed.launch did.")
+@run_options("time_limit", "pass_local_rank")
 @setting("--show", type=RANKS, default="all", metavar="all|RANKS", help="Whose lines to show.")
 @watching_options
-@setting("--debug-comm", is_flag=True, help="Let NCCL and torch tell what they do.")
+@run_option("debug_comm")
 @click.option(
     "--result", type=Checked(option_docs.writable), metavar="FILE", help="Write the final status there as JSON."
 )
@@ -157,14 +68,9 @@ _BESIDE_AGAIN = {
     help="Tell a URL how the run fares, or a command here while this follows it.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be started, as commands; start nothing.")
-@click.option("-m", "--module", is_flag=True, help="SCRIPT is a module's name.")
+@run_option("module")
 @click.option("--join", metavar="RUN", help="Let more hosts join an elastic run that is under way; no SCRIPT then.")
-@click.option(
-    "--again",
-    metavar="RUN",
-    shell_complete=completion.runs,
-    help="Repeat a run of this project as it was, code and all; no SCRIPT then.",
-)
+@run_option("again")
 @click.argument("script", required=False, metavar="SCRIPT")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
@@ -178,7 +84,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
     if given["script"] is None and not given["again"]:
         raise click.MissingParameter(param_type="argument", param_hint="'SCRIPT'")
     _refuse_beside_again(given)
-    options = None if given["again"] else run_options(given, limit)
+    options = None if given["again"] else chosen_options(given, limit)
     result = Path(given["result"]) if given["result"] else None
     with open_cluster(inventory, limit, starts=True) as cluster:
         if options is None:
@@ -256,14 +162,12 @@ def _say_if_hosts_are_left_out(cluster: Cluster) -> None:
     say(f"`up` has not made the hosts of {file} ready: `clusterddp up {file}`, or `clusterddp run -i {file} SCRIPT`")
 
 
-def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
+def chosen_options(given: dict[str, Any], limit: str | None) -> RunOptions:
     """The command's options as a value.
 
     Raises:
         UsageError: one cannot be meant.
     """
-    from clusterddp.launch.options import RunOptions  # noqa: PLC0415 - start-up
-
     if given["detach"] and given["on_disconnect"] == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
     said = click.get_current_context().get_parameter_source("notify")  # CLUSTERDDP_NOTIFY is for the runs followed
@@ -271,7 +175,7 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
         raise UsageError(
             "--notify with --detach: a command here is told while this follows the run", remedy="give a URL"
         )
-    own = {one.name: given[one.name] for one in fields(RunOptions) if one.name in given}
+    own = {name: given[name] for name in DECLARED if name in given}
     own["env"] = option_docs.environment(given["env"], given["env_file"])
     return RunOptions(**{**own, "skip": own["skip"] or (), "limit": limit})
 

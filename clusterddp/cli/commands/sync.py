@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.click_options import SIZE, cluster_options, setting, spread_option, take_option
+from clusterddp.cli.click_options import SIZE, cluster_options
 from clusterddp.cli.output import put, say
 from clusterddp.cli.progress import Progress
+from clusterddp.cli.run_options import run_option, run_options
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 from clusterddp.text.paths import shown
@@ -26,10 +27,9 @@ _MOST = 20  # lines of files
 @click.command("sync")
 @cluster_options
 @click.option("--dry-run", is_flag=True, help="Say what would change; change nothing.")
-@setting("--sync-limit", type=SIZE, metavar="SIZE", help="Sync up to so much (500MB).")
+@run_option("sync_limit")
 @click.option("--rate", type=SIZE, metavar="SIZE", help="Send at most so much a second, to all hosts together (100MB).")
-@spread_option
-@take_option
+@run_options("spread", "take")
 def command(
     inventory: Path | None,
     limit: str | None,

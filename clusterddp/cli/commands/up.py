@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli import completion, host_list
-from clusterddp.cli.click_options import Checked, setting, spread_option
+from clusterddp.cli.click_options import Checked, setting
 from clusterddp.cli.output import say, say_warm
+from clusterddp.cli.run_options import run_option
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 from clusterddp.launch import option_values
 from clusterddp.remote.shared.text.counted import counted
@@ -42,7 +43,7 @@ _OF_FILES = {".cfg", ".toml", ".txt", ".md", ".py", ".sh"}
     metavar="CHECKS",
     help="Take hosts that fail these checks.",
 )
-@spread_option
+@run_option("spread")
 @click.option(
     "--warm",
     type=Checked(option_values.limit),

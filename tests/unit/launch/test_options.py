@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,8 +12,9 @@ from clusterddp.api.cluster import Cluster
 from clusterddp.cli.commands.run import command
 from clusterddp.errors import UsageError
 from clusterddp.inventory import built_in
-from clusterddp.launch.options import RunKeywords, RunOptions, run_options
+from clusterddp.launch.options import DECLARED, RunOptions, run_options
 from clusterddp.project import find
+from tests import run_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,11 +39,21 @@ OF_A_TERMINAL = {
 
 def test_the_names_are_those_of_the_command_line() -> None:
     names = {one.name for one in fields(RunOptions)}
-    assert names - {"script", "args", "again"} == set(RunKeywords.__annotations__)
     assert names == {one.name for one in command.params} - OF_A_TERMINAL
     for one in command.params:
         if isinstance(one, click.Option):
             assert f"--{(one.name or '').replace('_', '-')}" in one.opts
+
+
+def test_the_keywords_are_those_that_the_options_declare() -> None:
+    written = run_keywords.MODULE.read_text(encoding="utf-8")
+    assert written == run_keywords.module(), "`python -m tests.run_keywords` writes them anew"
+
+
+def test_a_default_is_a_value_that_its_reader_takes() -> None:
+    for one in fields(RunOptions):
+        if one.default not in {MISSING, None}:
+            assert DECLARED[one.name].read(one.default) == one.default
 
 
 @pytest.mark.parametrize(

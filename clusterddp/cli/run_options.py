@@ -1,0 +1,58 @@
+"""Click's options for the fields of ``RunOptions``: flags, types, defaults and help follow from the declarations."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clusterddp.cli import completion
+from clusterddp.cli.click_options import Reader, setting
+from clusterddp.launch import option_values
+from clusterddp.launch.options import DECLARED, RunOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def run_option(name: str) -> Callable[[Any], Any]:
+    """The option of one field of ``RunOptions``."""
+    declared = DECLARED[name]
+    attributes = {"help": declared.help, "metavar": declared.metavar, **_kind(declared.read), **_default(name)}
+    if declared.complete:
+        attributes["shell_complete"] = getattr(completion, declared.complete)
+    names = [declared.short] if declared.short else []
+    make = setting if declared.setting else click.option
+    return make(*names, f"--{name.replace('_', '-')}", **attributes)
+
+
+def run_options(first: str, last: str) -> Callable[[Any], Any]:
+    """The options of the fields from ``first`` to ``last``, in their order."""
+    names = list(DECLARED)
+    wanted = names[names.index(first) : names.index(last) + 1]
+
+    def decorate(function: Any) -> Any:
+        for name in reversed(wanted):  # click shows the decorator nearest to the function last
+            function = run_option(name)(function)
+        return function
+
+    return decorate
+
+
+def _kind(read: Callable[[Any], object]) -> dict[str, Any]:
+    """What click has to know of the values that a reader takes."""
+    if read is option_values.flag:
+        return {"is_flag": True}
+    if read is option_values.environment:  # K=V and K alone are read with --env-file
+        return {"multiple": True}
+    if isinstance(read, option_values.Choice):
+        return {"type": click.Choice(read.words)}
+    if isinstance(read, option_values.Each):
+        return {"type": Reader(option_values.checked(read.check)), "multiple": True}
+    return {"type": Reader(read)}
+
+
+def _default(name: str) -> dict[str, Any]:
+    default = next(one.default for one in fields(RunOptions) if one.name == name)
+    return {"default": default} if isinstance(default, (str, int, float)) and default is not False else {}

@@ -1,0 +1,36 @@
+"""The part of a run's options that its hosts need: it travels whole, inside the plan of each node. Pure.
+
+Fields that are options of a run have the options' names and are filled by them (launch/make_plan.py).
+"""
+
+from typing import Any, Mapping, NamedTuple, Optional
+
+from ..schema.fields import Fields
+from ..schema.record import by_key, field, record
+
+GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped, by default
+
+
+@record
+class RunSettings(NamedTuple):
+    """The settings that all nodes of a run share."""
+
+    # Options of a run.
+    env: Mapping[str, str] = field(by_key(Fields.text), default={})  # the user's, for all hosts
+    debug_comm: bool = field(Fields.flag, default=False)
+    # seconds between SIGTERM and SIGKILL when torchrun ends its workers
+    grace: float = field(Fields.real, default=GRACE)
+    time_limit: Optional[float] = field(Fields.maybe_real, default=None)
+    log_limit: Optional[int] = field(Fields.maybe_number, default=None)  # bytes
+    relaunch: int = field(Fields.number, default=0)  # attempts that may follow the first
+    rdzv_backend: str = field(Fields.text, default="c10d")  # the chosen one
+    # What follows from others.
+    elastic: bool = field(Fields.flag, default=False)
+    min_nodes: int = field(Fields.number, default=1)
+    max_nodes: int = field(Fields.number, default=1)
+    # seconds without an operator after which the run ends; None: it outlives him
+    lease: Optional[float] = field(Fields.maybe_real, default=None)
+    program: str = field(Fields.text, default="")  # one of remote/builtin in place of a script
+    # the hosts' clocks agree so well that a shorter heartbeat timeout is safe
+    tight: bool = field(Fields.flag, default=False)
+    more: Mapping[str, Any] = {}
