@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ from clusterddp.remote.cleanup import retention
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.spool.layout import all_spools
 from clusterddp.remote.system.bootstrap import write_json
+from clusterddp.remote.workdir.stat_cache import StatCache, write_memory
 from clusterddp.runs.node_answers import nodes_of
 from tests.integration.escapees import EVERY_WAY, WAYS
 from tests.integration.real_helper import alive, opened, wait_for
@@ -158,8 +158,6 @@ class TestOldSpools:
 
     def test_whatever_we_keep_on_a_host_is_the_users_alone(self, host: Host, tmp_path: Path) -> None:
         state = tmp_path / "state"
-        (state / "pruned").touch(0o644)  # as earlier versions left it
-        os.utime(state / "pruned", (1, 1))
         ended(host, tmp_path)
         ours = [path for path in state.rglob("*") if "rundirs" not in path.relative_to(state).parts]
         assert state / "pruned" in ours
@@ -277,12 +275,8 @@ class TestPurge:
 
 
 def sync(host: Host, folder: Path) -> None:
-    """A record of a sync to that folder, as a sync leaves it."""
-    name = hashlib.sha256(str(folder).encode()).hexdigest()[:24]
-    path = Path(host.hello["state"]) / "workdirs" / f"{name}.json"
-    path.parent.mkdir(mode=0o700)
-    path.write_text(json.dumps({"workdir": str(folder), "digest": "", "entries": []}))
-    path.with_suffix(".json.lock").touch()
+    """What a host remembers of a sync to that folder."""
+    write_memory(host.hello["state"], os.fsencode(folder), StatCache("", 0, [], [], {}, b""))
 
 
 class TestOrphans:

@@ -5,7 +5,6 @@ project, and what is only a cache. Never a live run's files, never a workdir.
 """
 
 import os
-import re
 import shutil
 import time
 from typing import Any, Dict, List
@@ -97,14 +96,14 @@ def unclaimed_workdirs(state: str) -> List[List[Any]]:
 
 def remove_leftovers(state: str) -> bool:
     """Remove caches, sync records and empty folders once no run is left; whether the state folder is gone."""
-    for name in (*CACHES, "warm", "preload", "learned"):
+    for name in (*CACHES, "warm", "preload"):
         shutil.rmtree(os.path.join(state, name), ignore_errors=True)
     workdirs = os.path.join(state, "workdirs")
     for name in os.listdir(workdirs) if os.path.isdir(workdirs) else ():
-        path = os.path.join(workdirs, re.sub(r"\.lock$", "", name))  # earlier versions had their locks here
+        path = os.path.join(workdirs, name)
         root = folder_of(path)
         if root is None or not os.path.isdir(on_disk(root)):  # there is nothing more to know
-            os.unlink(os.path.join(workdirs, name))
+            os.unlink(path)
     for name in ("pruned", "host-id"):
         if os.path.exists(os.path.join(state, name)):
             os.unlink(os.path.join(state, name))

@@ -16,10 +16,10 @@ from ..shared.wire.chunks import content_of, digest_of
 from ..shared.wire.frames import parse_json
 from ..shared.workdir.manifest import FILE, Entry, Hashes, Stats, as_text, checked_entry, on_disk, values_of
 from ..shared.workdir.manifest_difference import Piece, difference, lines_of, pieces_of, spliced
-from ..system.bootstrap import private_folder, read_json, write_private
+from ..system.bootstrap import private_folder, write_private
 
 _FORMAT = 2
-_END, _FORMER = ".files", ".json"
+_END = ".files"
 _STATS = struct.Struct("<QqqQ")  # size, mtime and ctime in ns, inode
 _MOST = 1 << 22  # contents of several chunks, chunks of one
 
@@ -179,20 +179,19 @@ def write_memory(state: str, root: bytes, memory: StatCache) -> None:
 
 def forget(state: str, root: bytes) -> None:
     """Remember nothing of a folder."""
-    _unlink(memory_path(state, root))
-    _unlink(former_path(state, root))
+    try:
+        os.unlink(memory_path(state, root))
+    except FileNotFoundError:  # it is gone already, as wanted
+        pass
 
 
 def folder_of(path: str) -> Optional[str]:
-    """The folder that a file of memories is about, of this or the former format; None where it is none."""
+    """The folder that a file of memories is about; None where it is none."""
     try:
-        if path.endswith(_FORMER):
-            data: Any = read_json(path)
-        elif path.endswith(_END):
-            with open(path, "rb") as stream:
-                data = parse_json(stream.readline())
-        else:
+        if not path.endswith(_END):
             return None
+        with open(path, "rb") as stream:
+            data: Any = parse_json(stream.readline())
         return str(data["workdir"])
     except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return None
@@ -200,26 +199,10 @@ def folder_of(path: str) -> Optional[str]:
 
 def memory_path(state: str, root: bytes) -> str:
     """Where this host remembers a folder."""
-    return _path(state, root) + _END
-
-
-def former_path(state: str, root: bytes) -> str:
-    """Where earlier versions did; the earliest had the record there as well."""
-    return _path(state, root) + _FORMER
+    return os.path.join(state, "workdirs", digest_of(root)[:24]) + _END
 
 
 def boot_id() -> str:
     """The kernel's boot id, which changes with each boot."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
         return stream.read().strip()
-
-
-def _path(state: str, root: bytes) -> str:
-    return os.path.join(state, "workdirs", digest_of(root)[:24])
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:  # it is gone already, as wanted
-        pass

@@ -4,9 +4,6 @@ It lies in the workdir's own dotted folder (folder_lock.py): ``synced.json`` say
 ours, ``manifest.<digest>`` is each of them, in the bytes that were sent. So a manifest is written once, before any
 change, and what the record calls whole is proved by its digest. Of an interrupted sync both the old and the new one are
 named.
-
-Former versions had all in ``record.json``. It is read where it is, since only they write it, and removed with the first
-sync of ours; they find none then, and take what they do not know for the host's own.
 """
 
 import os
@@ -20,10 +17,10 @@ from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, checked_entry, on_disk
 from ..system.bootstrap import read_json, write_private
 from .folder_lock import PLACE, without_waiting
-from .stat_cache import KnownFiles, StatCache, former_path, read_memory, write_memory
+from .stat_cache import KnownFiles, StatCache, read_memory, write_memory
 from .verify import VerifiedFiles, prove
 
-RECORD, FORMER, MANIFEST = b"synced.json", b"record.json", b"manifest."
+RECORD, MANIFEST = b"synced.json", b"manifest."
 DATA_RECORD = b"data.json"  # of data.py, which not every sync imports
 _FORMAT = 2
 _MOST = 1 << 22  # entries; a sync has 20,000 files at most unless more are asked for
@@ -41,35 +38,24 @@ class SyncRecord:
         self.digest = ""
         self._state = state
         self._manifests: List[str] = []  # digests, the latest last
-        self._former: Dict[str, bytes] = {}  # digest → manifest, of a record in the former format
         self._entries: Optional[List[Entry]] = None
         self._memory: Optional[StatCache] = None
         self._remembered = False
-        former = _read(self._path(FORMER))
-        data = former or _read(self._path(RECORD)) or _read(on_disk(former_path(state, root)))
-        self._take(data, former=bool(former) or "format" not in data)
+        self._take(_read(self._path(RECORD)))
 
     def _path(self, name: bytes) -> bytes:
         return os.path.join(self.root, PLACE, name)
 
-    def _take(self, data: Dict[str, Any], *, former: bool) -> None:
-        """Take the record as it was written; one that is damaged says nothing, and what is there is the host's own.
-
-        Others may write in the folder, so each path is looked at as one that was sent.
-        """
+    def _take(self, data: Dict[str, Any]) -> None:
+        """Take the record as it was written; one that is damaged says nothing, and what is there is the host's own."""
         try:
             fields = Fields(data, most=_MOST)
-            entries = [checked_entry(values) for values in data.get("entries", [])] if former else []
-            manifests = [] if former else _digests(fields)
+            manifests = _digests(fields)
             digest = fields.text("digest") if fields.given("digest") else ""
-            if not former and (fields.number("format") != _FORMAT or (digest and manifests != [digest])):
+            if fields.number("format") != _FORMAT or (digest and manifests != [digest]):
                 return
         except (ValueError, AttributeError, TypeError):
             return
-        if former and entries:
-            encoded = manifest.encode(entries)
-            manifests = [digest_of(encoded)]
-            self._former = {manifests[0]: encoded}
         self.digest, self._manifests = digest, manifests
 
     @property
@@ -99,8 +85,6 @@ class SyncRecord:
 
     def manifest(self, digest: str) -> bytes:
         """The bytes of a manifest that was sent here; empty where it is not there, or damaged."""
-        if digest in self._former:
-            return self._former[digest]
         try:
             with open(self._path(MANIFEST + on_disk(digest)), "rb", opener=without_waiting) as stream:
                 data = stream.read()
@@ -146,9 +130,9 @@ class SyncRecord:
 
     def begin(self, digest: str, data: bytes) -> None:
         """Record, before any change, that the files of one more manifest are ours from now on."""
-        for one, former in (*self._former.items(), (digest, data)):
-            self._write_manifest(one, former)
-        self._former = {}
+        path = self._path(MANIFEST + on_disk(digest))
+        if not os.path.exists(path):
+            write_private(os.fsdecode(path), data, durable=False)
         self._manifests = [*(one for one in self._manifests if one != digest), digest]
         self.digest, self._entries = "", None
         self.save(durable=False)  # fsync is slow; after a power loss more files are kept aside, and none is lost
@@ -176,22 +160,12 @@ class SyncRecord:
         }
         text = to_json(value).encode()
         write_private(os.fsdecode(self._path(RECORD)), text, durable=durable)
-        for former in (self._path(FORMER), on_disk(former_path(self._state, self.root))):
-            try:
-                os.unlink(former)
-            except FileNotFoundError:  # no earlier version was here
-                pass
 
     def remember(self, known: "KnownFiles", proof: VerifiedFiles, looked: int) -> None:
         """Save the files' stats as proved by a look that began at ``looked`` (ns)."""
         lists = {**known.lists, **proof.lists}
         self._memory = StatCache(self.digest, looked, known.paths, proof.stats, lists, known.manifest)
         write_memory(self._state, self.root, self._memory)
-
-    def _write_manifest(self, digest: str, data: bytes) -> None:
-        path = self._path(MANIFEST + on_disk(digest))
-        if not os.path.exists(path):
-            write_private(os.fsdecode(path), data, durable=False)
 
 
 def _digests(fields: Fields) -> List[str]:

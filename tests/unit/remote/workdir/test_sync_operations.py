@@ -263,14 +263,9 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", ["synced.json", "record.json"])
-def test_a_damaged_record_says_nothing_so_nothing_is_removed(
-    root: Path, host: FakeHost, name: str, damage: bytes
-) -> None:
+def test_a_damaged_record_says_nothing_so_nothing_is_removed(root: Path, host: FakeHost, damage: bytes) -> None:
     push(root, host)
-    own = host.workdir / ".clusterddp-live"
-    (own / "synced.json").unlink()
-    (own / name).write_bytes(damage)
+    (host.workdir / ".clusterddp-live" / "synced.json").write_bytes(damage)
     (root / "conf/a.yaml").unlink()
     write(root, **{"train.py": "print(2)"})
     push(root, host)
@@ -300,53 +295,3 @@ def test_a_damaged_manifest_says_nothing_so_nothing_is_removed(
         "conf/a.yaml": "lr: 1",
         "train.py.clusterddp-kept-1": "print(1)",
     }
-
-
-def former(host: FakeHost, digest: str, entries: Any) -> Path:
-    """Make the record that of an earlier version: one file with all entries."""
-    own = host.workdir / ".clusterddp-live"
-    for path in (own / "synced.json", *own.glob("manifest.*"), *host.state.glob("workdirs/*")):
-        path.unlink()
-    (own / "record.json").write_text(json.dumps({"digest": digest, "entries": entries}))
-    return own / "record.json"
-
-
-@pytest.mark.parametrize("cut", [False, True])
-def test_a_record_of_an_earlier_version_counts_and_gives_way_to_ours(root: Path, host: FakeHost, cut: bool) -> None:  # noqa: FBT001
-    push(root, host)
-    tree = tree_of(root)
-    old = former(host, "" if cut else tree.digest, tree.entries)
-    host.calls.clear()
-    push(root, host)
-    assert host.calls == (["workdir_state", "sync_apply"] if cut else ["workdir_state"])
-    write(root, **{"train.py": "print(2)"})
-    (root / "conf/a.yaml").unlink()
-    assert push(root, host).notices == ()
-    assert content(host.workdir) == content(root)
-    assert not old.exists()
-
-
-def test_what_an_earlier_version_synced_after_us_counts(root: Path, host: FakeHost) -> None:
-    push(root, host)
-    write(root, **{"train.py": "print(2)", "more.py": "m"})
-    write(host.workdir, **{"train.py": "print(2)", "more.py": "m"})
-    own = host.workdir / ".clusterddp-live"
-    tree = tree_of(root)
-    (own / "record.json").write_text(json.dumps({"digest": tree.digest, "entries": tree.entries}))
-    (root / "more.py").unlink()
-    assert push(root, host).notices == ()
-    assert content(host.workdir) == content(root)
-
-
-def test_a_record_of_an_earlier_version_in_the_state_folder_counts(root: Path, host: FakeHost) -> None:
-    push(root, host)
-    tree = tree_of(root)
-    (memory,) = (host.state / "workdirs").iterdir()
-    new = former(host, tree.digest, tree.entries)
-    told = {**json.loads(new.read_text()), "workdir": str(host.workdir), "stats": {}, "at": 0}
-    memory.with_suffix(".json").write_text(json.dumps(told))
-    new.unlink()
-    write(root, **{"train.py": "print(2)"})
-    (root / "conf/a.yaml").unlink()
-    assert push(root, host).notices == ()
-    assert content(host.workdir) == content(root)
