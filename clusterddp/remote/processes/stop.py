@@ -5,7 +5,6 @@ It needs only files and /proc, so it works without the supervisor too. What it c
 """
 
 import os
-import signal
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
@@ -150,11 +149,10 @@ class NodeStop:
 
 
 def _signal_stop(spool: Spool) -> None:
-    """Tell the supervisor to end the run by a signal; one of an earlier version knows SIGTERM alone."""
+    """Tell the supervisor to end the run by a signal."""
     supervisor = spool.supervisor()
     if supervisor:
-        known = procfs.has_handler(supervisor, terminate.STOP_SIGNAL)
-        os.kill(supervisor, terminate.STOP_SIGNAL if known else signal.SIGTERM)
+        os.kill(supervisor, terminate.STOP_SIGNAL)
 
 
 def _supervisor(spools: List[Spool]) -> Optional[int]:
