@@ -221,7 +221,7 @@ class RunView:
             "replaced": dict(record.replaced),
             "job": self.job.number if self.job else None,
             "waits": self.job.waits or None if self.job else None,
-            "launcher": record.launcher or "ssh",  # runs of earlier versions had no other
+            "launcher": record.launcher or "ssh",
         }
         value.update(script=record.script, argv=list(record.argv), code=record.code, git=record.git)
         value["environment"] = record.environment

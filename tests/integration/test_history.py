@@ -133,7 +133,7 @@ def test_without_a_copy_nobody_knows(lab: Lab, user: User, stranger: User) -> No
     wait_until_nothing_is_left(lab.hosts, done.run)
     for host in lab.hosts:
         host.run(["sh", "-c", "rm ~/.clusterddp/runs/*/1/*/verdict.json"])
-    assert told(stranger, done.run)["state"] == "succeeded"  # an older version's run
+    assert told(stranger, done.run)["state"] == "succeeded"
     lab.host("gpu01").power_off()
     value = told(stranger, done.run)
     assert (value["state"], value["exit_code"], value["verdict"]) == (

@@ -1,4 +1,4 @@
-"""What a host tells of 300 failed runs: a list costs little, whether they keep their verdicts or are older."""
+"""What a host tells of 300 failed runs: a list costs little, whether they keep their verdicts or not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def failed_run(state: Path, number: int, *, kept: bool) -> None:
         spool.write_verdict(made(judge([end]), [end], [], writer="h", place=0))
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["verdicts kept", "of an older version"])
+@pytest.mark.parametrize("kept", [True, False], ids=["verdicts kept", "no verdicts"])
 def test_a_list_costs_little_and_says_the_same(tmp_path: Path, kept: bool) -> None:  # noqa: FBT001
     for number in range(RUNS):
         failed_run(tmp_path, number, kept=kept)

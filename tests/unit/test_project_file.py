@@ -127,7 +127,7 @@ def test_one_folder_at_two_paths_is_one_project(project: Project, tmp_path: Path
         assert (seen.settle(), seen.known_id, seen.label) == ("", content(project)["id"], "gpt")
 
 
-def test_a_project_of_an_earlier_version_keeps_the_name_that_it_has_now(project: Project, tmp_path: Path) -> None:
+def test_a_project_with_an_id_alone_keeps_the_name_that_it_has_now(project: Project, tmp_path: Path) -> None:
     ident = project.id
     (project.folder / "project.json").write_text(json.dumps({"id": ident}))
     assert (project.settle(), project.workdir) == ("", f"~/clusterddp/gpt-{ident}")

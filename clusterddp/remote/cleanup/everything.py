@@ -23,7 +23,7 @@ from .retention import remove_empty
 
 # All that we make in a state folder, the helper that runs this last; with temporary files of the same names.
 NAMES = (
-    "runs", "rundirs", "pushed", "pulled", "data", "warm", "preload", "learned", "facts", "environments", "slurm",
+    "runs", "rundirs", "pushed", "pulled", "data", "warm", "preload", "facts", "environments", "slurm",
     "trash", "pruned", "pruned-slurm", "host-id", "workdirs", "helper",
 )  # fmt: skip
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -47,7 +47,6 @@ def take_turn(stamp: str) -> bool:
     if os.path.exists(stamp) and abs(time.time() - os.stat(stamp).st_mtime) < INTERVAL:
         return False
     os.close(os.open(stamp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    os.chmod(stamp, 0o600)  # earlier versions left it open to others
     os.utime(stamp)
     return True
 

@@ -144,5 +144,4 @@ def end(state: str) -> bool:
     import shutil  # expensive: `status` asks every host for its warm server
 
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(os.path.join(state, "learned"), ignore_errors=True)  # earlier versions kept what runs had imported
     return server is not None
