@@ -23,11 +23,6 @@ class Outgoing:
         self._credit = CREDIT
         self._over = False  # the operation has ended
 
-    @property
-    def attached(self) -> bool:
-        """Whether the operation is running."""
-        return self._write is not None
-
     def attach(self, write: Write, leave: Callable[[], object] = lambda: None) -> None:
         """Start sending: ``write`` sends a frame of the operation, ``leave`` ends the reading of its answers."""
         with self._changed:

@@ -149,11 +149,6 @@ class Inventory:
         """Whether a workload manager has all of its hosts: none is connected to but those that submit."""
         return bool(self.hosts) and all(host.launcher != LAUNCHERS[0] for host in self.hosts if host.role != "none")
 
-    @property
-    def names_of_nodes(self) -> tuple[str, ...]:
-        """The nodes' names, in inventory order."""
-        return tuple(host.name for host in self.nodes)
-
     def limit(self, pattern: str) -> Inventory:
         """The part of it that a host pattern selects, still in inventory order.
 

@@ -19,7 +19,7 @@ from clusterddp.inventory.yaml_size import refuse_expanded
 # libyaml's parser is ten times as fast and gives the same nodes with the same marks.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 VAULT_TAGS = frozenset({"!vault", "!vault-encrypted"})
-_MAP, _SET, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:set", "tag:yaml.org,2002:merge"
+_MAP, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:merge"
 VAULT_HEADER = "$ANSIBLE_VAULT"
 _DEEPEST = 100  # levels; the parser recurses in C, where nothing stops it but the end of the stack
 _MAY_BE_DEEP = re.compile(rf"^ {{{_DEEPEST}}}|(?:[-?] +){{{_DEEPEST}}}", re.MULTILINE)

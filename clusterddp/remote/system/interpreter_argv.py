@@ -15,7 +15,6 @@ CONFIG_WORDS = 160  # of PyConfig, and a little more; 3.13's has 60
 RUNTIME_WORDS = 1 << 17  # of _PyRuntime, at most
 WORD = struct.calcsize("P")
 WCHAR = ctypes.sizeof(ctypes.c_wchar)
-LONGEST = 4096  # characters
 
 
 class NotFoundError(Exception):

@@ -5,12 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory import Inventory, built_in, load
 from clusterddp.inventory.load import _LOCAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clusterddp.inventory import HostEntry
 
 INVENTORIES = Path(__file__).parents[3] / "inventories"
 
@@ -27,6 +33,10 @@ def _load(path: Path, text: str) -> Inventory:
 
 def _one(path: Path, *lines: str) -> Inventory:
     return _load(path, "all:\n  hosts:\n    h:\n  vars:\n" + "".join(f"    {line}\n" for line in lines or ("a: 1",)))
+
+
+def names(hosts: Iterable[HostEntry]) -> tuple[str, ...]:
+    return tuple(host.name for host in hosts)
 
 
 def test_a_host_with_nothing_said_has_the_documented_defaults(inventory: Path) -> None:
@@ -149,7 +159,7 @@ def test_tags_and_jinja_are_left_alone_where_we_do_not_look(inventory: Path) -> 
 def test_a_host_without_a_role_is_not_judged(inventory: Path) -> None:
     text = "all:\n  hosts:\n    win:\n      clusterddp_role: none\n      ansible_connection: winrm\n    gpu:\n"
     loaded = _load(inventory, text)
-    assert loaded.names_of_nodes == ("gpu",)
+    assert names(loaded.nodes) == ("gpu",)
     assert len(loaded.notices) == 1
     assert f"{inventory}:5:ansible_connection" in loaded.notices[0]
 
@@ -175,7 +185,7 @@ all:
   hosts: {c: , b: {clusterddp_role: spare}, a: , l: {clusterddp_role: login}, n: {clusterddp_role: none}}
 """
     loaded = _load(inventory, text)
-    assert loaded.names_of_nodes == ("c", "a")
+    assert names(loaded.nodes) == ("c", "a")
     assert [host.name for host in loaded.spares] == ["b"]
     assert loaded.groups["all"] == ("c", "b", "a", "l", "n")
 
@@ -185,14 +195,14 @@ def test_a_limit_keeps_inventory_order_and_narrows_groups(inventory: Path) -> No
     limited = loaded.limit("web1:gpu4:gpu2")
     assert [host.name for host in limited.hosts] == ["gpu2", "gpu4", "web1"]
     assert limited.groups["gpu"] == ("gpu2", "gpu4")
-    assert limited.limit("gpu[1]").names_of_nodes == ("gpu4",)
+    assert names(limited.limit("gpu[1]").nodes) == ("gpu4",)
 
 
 def test_a_limit_file_names_one_pattern_a_line(inventory: Path) -> None:
     limit = inventory.parent / "retry"
     limit.write_text("gpu1\n\ngpu3\n")
     loaded = _load(inventory, "gpu: {hosts: {'gpu[1:4]': }}\n")
-    assert loaded.limit(f"@{limit}").names_of_nodes == ("gpu1", "gpu3")
+    assert names(loaded.limit(f"@{limit}").nodes) == ("gpu1", "gpu3")
     with pytest.raises(InventoryError, match="cannot be read"):
         loaded.limit("@/no/such/file")
 
@@ -202,12 +212,12 @@ def test_a_range_with_leading_zeros_is_of_names_also_behind_a_groups_name(tmp_pa
     path.write_text("all: {children: {gpu: {hosts: {'gpu[01:06]': }}, n: {hosts: {'n[1:6]': }}}}\n")
     loaded = load(path)
     by_name = loaded.limit("gpu[02:03]")
-    assert by_name.names_of_nodes == ("gpu02", "gpu03")
+    assert names(by_name.nodes) == ("gpu02", "gpu03")
     assert by_name.notices == (
         "limit 'gpu[02:03]': 'gpu[02:03]' is gpu02, gpu03, by name; by their places in the group it were gpu03, gpu04",
     )
     by_place = loaded.limit("n[2:3]")
-    assert by_place.names_of_nodes == ("n3", "n4")
+    assert names(by_place.nodes) == ("n3", "n4")
     assert by_place.notices == (
         "limit 'n[2:3]': 'n[2:3]' is n3, n4, by their places in the group; by name it were n2, n3",
     )
@@ -280,7 +290,7 @@ def test_an_entry_can_be_taken_apart_as_any_dataclass(inventory: Path) -> None:
 def test_the_built_in_inventory_is_two_nodes_on_this_machine() -> None:
     local = built_in()
     assert local.path is None
-    assert local.names_of_nodes == ("local0", "local1")
+    assert names(local.nodes) == ("local0", "local1")
     assert {host.connection for host in local.hosts} == {"local"}
     assert not any(host.keeps_warm for host in local.hosts)
     assert any(path == INVENTORIES / "local.yaml" for path in _LOCAL)

@@ -123,7 +123,7 @@ def test_code_that_has_changed_since_is_as_it_was(project: Project) -> None:
         assert repeat
         assert content(repeat.tree.root) == {"train.py": "old", "pkg/a.py": "a"}
         assert (repeat.tree.entries, repeat.tree.digest) == (tree.entries, tree.digest)
-        assert (hosts.names_of_nodes, place.subfolder) == (("gpu01", "gpu00"), "pkg")
+        assert ([host.name for host in hosts.nodes], place.subfolder) == (["gpu01", "gpu00"], "pkg")
     assert not list(project.folder.glob("again-*"))
 
 

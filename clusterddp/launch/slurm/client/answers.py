@@ -14,7 +14,7 @@ from clusterddp.remote.shared.slurm.nodelist import expand_nodelist
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 # The reason stands last: it is the only one that may hold anything.
 QUEUE_FORMAT = "%i|%T|%S|%N|%u|%r"
@@ -128,26 +128,6 @@ def read_shown(text: str) -> dict[str, str]:
     for (name, _, begin), end in zip(places, ends, strict=False):
         found.setdefault(name, line[begin:end].strip())
     return found
-
-
-def shown_job(fields: Mapping[str, str]) -> QueuedJob:
-    """A job by what ``scontrol show job -o`` tells of it.
-
-    Raises:
-        ValueError: that is none.
-    """
-    job, state = fields.get("JobId", ""), fields.get("JobState", "")
-    if not JOB_ID.fullmatch(job) or not _STATE.fullmatch(state):
-        raise ValueError("no job is told of")
-    start = fields.get("StartTime", "")
-    return QueuedJob(
-        job=job,
-        state=state,
-        reason=_given(fields.get("Reason", "")),
-        start=_given(start),
-        nodes=_nodes(fields.get("NodeList", "")),
-        user=fields.get("UserId", "").partition("(")[0],
-    )
 
 
 def last_error(text: str) -> str:

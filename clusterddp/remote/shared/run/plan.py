@@ -115,15 +115,6 @@ def read_plan(data: Any) -> NodePlan:
     return plan
 
 
-def read_peer(data: Any) -> Peer:
-    """A node as the others know it, from its JSON object.
-
-    Raises:
-        DamagedError: a field is missing or wrong.
-    """
-    return read_record(Peer, data, "peer")
-
-
 def spool_environment(spool: str, plan: NodePlan) -> Dict[str, str]:
     """What each attempt has of its own: where its spool lies on this host, and where agents are told it, the rank."""
     values = {"PET_LOG_DIR": spool + "/torch", "PYTHON_EXEC": spool + "/worker"}

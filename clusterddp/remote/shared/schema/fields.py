@@ -140,13 +140,6 @@ class Fields:
         """Read a list of pairs of whole numbers."""
         return self.items(name, lambda one: one.pair("item"))
 
-    def maybe_numbers(self, name: str, count: int) -> Tuple[Optional[int], ...]:
-        """Read a list of exactly ``count`` whole numbers, each of which may be null."""
-        found = self.items(name, lambda one: one.maybe_number("item"))
-        if len(found) != count:
-            raise self.wrong(name, found, "%d whole numbers" % count)
-        return found
-
     def numbers(self, name: str) -> Tuple[int, ...]:
         """Read a list of whole numbers."""
         return self.items(name, lambda one: one.number("item"))

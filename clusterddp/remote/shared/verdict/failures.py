@@ -7,15 +7,15 @@
 ``kind`` is the class: OWN (a failure of its own), LOST_PEER (another worker or host disappeared), ENDED (by us or by
 torchrun). ``curable``: a new attempt may succeed. That holds only for a worker or an agent that something else killed,
 and for a lost peer; an exception, an exit code, a crash or lack of memory would happen again. A run may be retried if
-``worth_another(causes of all nodes)`` is true: ask only when every node that answers has reported its cause, because a
-victim reports before the culprit does.
+all causes are curable: ask only when every node that answers has reported its cause, because a victim reports before
+the culprit does.
 
 Times are the node's own clock (ns).
 """
 
 import re
 import signal
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..schema.fields import Fields
 from ..schema.record import field, record
@@ -134,12 +134,6 @@ def node_cause(node: Mapping[str, Any]) -> Optional[Cause]:
     text = last_error_line(said) or "torchrun ended with %d" % code
     peer = is_lost_peer(text)
     return Cause(LOST_PEER if peer else OWN, peer, text)
-
-
-def worth_another(causes: Iterable[Optional[Cause]]) -> bool:
-    """Whether a run may be retried: no node failed for a reason that would recur."""
-    told = [cause for cause in causes if cause is not None]
-    return all(cause.curable for cause in told)
 
 
 def agent_said(node: Mapping[str, Any]) -> str:

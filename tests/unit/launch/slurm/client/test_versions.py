@@ -20,7 +20,6 @@ from clusterddp.launch.slurm.client.answers import (
     read_all_shown,
     read_partitions,
     read_queue,
-    shown_job,
 )
 from clusterddp.launch.slurm.client.never_starts import beyond, is_hopeless, shared_limit
 from clusterddp.launch.slurm.client.states import STATES, UNKNOWN, meaning
@@ -77,10 +76,10 @@ def test_the_books_are_read_alike(answers: Answers) -> None:
 
 def test_a_job_and_what_it_asks_for_are_read_alike(answers: Answers) -> None:
     waits, lost = read_all_shown(answers["scontrol show job"])
-    assert shown_job(waits) == QueuedJob(job="103", state="PENDING", reason="AssocGrpNodeLimit", user="alice")
-    assert shown_job(lost).nodes == ("gpu01", "gpu02")
+    assert [waits[name] for name in ("JobId", "JobState", "Reason")] == ["103", "PENDING", "AssocGrpNodeLimit"]
+    assert lost["NodeList"] == "gpu[01-02]"
     assert (waits["JobName"], lost["StdErr"], waits["Comment"]) == ("night run", "/home/alice/my out", COMMENT)
-    limit = shared_limit(shown_job(waits).reason)
+    limit = shared_limit(waits["Reason"])
     assert limit
     assert beyond(limit, {"GrpTRES": "node=1"}, waits) == "GrpTRES node=1, and 2 are asked for"
     assert beyond(limit, {"GrpTRES": "node=2"}, lost) == ""
@@ -144,7 +143,7 @@ def test_what_24_11_printed_in_the_lab_is_read() -> None:
     books = read_accounting(BOOKS_2411)
     assert [(job.job, job.by, job.nodes) for job in books] == [("2", "20001", ("gpu01", "gpu02")), ("4", "", ())]
     (shown,) = read_all_shown(JOB_2411)
-    assert (shown["Comment"], shown_job(shown).nodes) == ("a b", ("gpu01", "gpu02"))
+    assert (shown["Comment"], shown["NodeList"]) == ("a b", "gpu[01-02]")
     limit = shared_limit("QOSMaxNodePerUserLimit")
     assert limit
     assert beyond(limit, {"MaxTRESPU": "node=1"}, shown) == "MaxTRESPU node=1, and 2 are asked for"

@@ -23,7 +23,6 @@ READERS: list[Callable[[Fields], object]] = [
     lambda fields: fields.part("a").number("b"),
     lambda fields: fields.pair("a"),
     lambda fields: fields.pairs("a"),
-    lambda fields: fields.maybe_numbers("a", 2),
     lambda fields: fields.texts("a"),
     lambda fields: fields.each("a", lambda one: one.number("b")),
     lambda fields: fields.mapping("a", lambda one, key: one.number(key)),

@@ -19,7 +19,6 @@ from clusterddp.remote.shared.verdict.failures import (
     node_cause,
     recovered_failures,
     worker_failures,
-    worth_another,
 )
 from tests.unit.runs_told import Told, at
 
@@ -228,10 +227,3 @@ class TestNode:
         cause = node_cause(told.node)
         assert cause is not None
         assert (cause.kind, cause.curable) == (kind, curable)
-
-    def test_a_run_is_worth_another_attempt_when_nothing_would_come_again(self) -> None:
-        killed = node_cause(Told().died(5, signal=SIGKILL).failed(6).node)
-        victim = node_cause(Told().died(5, raised=RESET).failed(6).node)
-        buggy = node_cause(Told().died(5, raised="ValueError: x").failed(6).node)
-        assert worth_another([killed, victim, None])
-        assert not worth_another([victim, buggy])
