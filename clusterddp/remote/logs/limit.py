@@ -25,14 +25,14 @@ class LogLimit:
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._folder = spool.path("logs")
+        self._folder = spool.logs
         self._limit = spool.plan().log_limit or LOG_LIMIT
         self._heads: Dict[str, int] = {}  # file → so many bytes are gone
         self._told = 0  # bytes gone by the last event
         self._looked = 0.0
         self._full = False
         self._able = True  # the file system can punch holes
-        disk_space.preallocate(spool.path("events.jsonl"), EVENTS_ROOM)
+        disk_space.preallocate(spool.events_file, EVENTS_ROOM)
 
     def poll(self) -> None:
         """Check the disk and the limit, at most once a second."""

@@ -255,9 +255,9 @@ class LogFiles:
     """The log files of one spool by name, with how far each was read."""
 
     def __init__(self, spool: Spool, args: Dict[str, Any], *, timed: bool) -> None:
-        self.folder = spool.path("logs")
+        self.folder = spool.logs
         self.files: Dict[str, LogFile] = {}
-        self._events = spool.path("events.jsonl")
+        self._events = spool.events_file
         self._args = args
         self._from: Dict[str, int] = args.get("from") or {}
         self._timed = timed

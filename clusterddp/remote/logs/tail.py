@@ -27,7 +27,7 @@ import time
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
 
 from ..helper.request import Request
-from ..shared.run.plan import AGENT_LOG
+from ..shared.run.plan import AGENT_LOG, SUPERVISOR
 from ..shared.schema.record import written
 from ..shared.wire.frames import MAX_BODY
 from ..spool.layout import Spool
@@ -76,8 +76,8 @@ class LogTail:
         self.groups = Groups(self.logs, ordered=args.get("ordered", True))
         self.sender = ChunkSender(request, self.offset_ns)
         self.filters: Dict[str, LineFilter] = {}
-        self.teardowns = Teardowns(self.spool.path("events.jsonl"))
-        self.worker_ends = WorkerEnds(self.spool.path("events.jsonl"))
+        self.teardowns = Teardowns(self.spool.events_file)
+        self.worker_ends = WorkerEnds(self.spool.events_file)
         self.past_until: Set[str] = set()  # files that have come to ``until``
         self.grown: Dict[str, Tuple[int, float]] = {}  # file → (size, when it was first seen so large)
         self.lost_checked = self.exit_seen = 0.0
@@ -113,7 +113,7 @@ class LogTail:
         if now - self.lost_checked < LOST_POLL and self.lost_checked:
             return False
         self.lost_checked = now
-        if os.path.exists(self.spool.path("supervisor.json")):  # written once the lock is held
+        if os.path.exists(self.spool.path(SUPERVISOR)):  # written once the lock is held
             return not self.spool.alive()
         return time.time() - os.stat(self.spool.folder).st_mtime > START_LIMIT
 

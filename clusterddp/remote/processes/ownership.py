@@ -16,7 +16,6 @@ from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from ..spool.layout import Spool, all_spools
 from ..system import procfs
-from ..system.bootstrap import read_json
 from ..system.procfs import ProcStat
 from .roster import read_roster
 
@@ -35,7 +34,7 @@ class NodeProcesses:
     def __init__(self, spools: List[Spool], supervisor: Optional[int]) -> None:
         self.marks = (spools[0].run, spools[0].host)
         self.supervisor = supervisor
-        known = [record for record in (read_json(spool.path("supervisor.json")) for spool in spools) if record]
+        known = [record for record in (spool.recorded_supervisor() for spool in spools) if record]
         records = [record for record in known if record["boot"] == procfs.boot_identity()]
         self.rebooted = bool(known) and not records and not any(spool.alive() for spool in spools)
         here = spools if records else []  # of an earlier boot nothing lives

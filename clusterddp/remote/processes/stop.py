@@ -14,7 +14,7 @@ from ..shared.schema.record import written
 from ..spool.layout import Spool, all_spools, rebooted
 from ..spool.quoted import redaction_of
 from ..system import procfs
-from ..system.bootstrap import Refused, read_json, remove_abandoned_temporaries
+from ..system.bootstrap import Refused, remove_abandoned_temporaries
 from . import gpu_holders, terminate
 from .ownership import NodeProcesses
 from .roster import remove_roster
@@ -162,6 +162,6 @@ def _supervisor(spools: List[Spool]) -> Optional[int]:
 
 def _why_lost(spool: Spool) -> str:
     """Why the node was lost already: its supervisor began and is gone. Empty for one that lives or never began."""
-    if spool.alive() or spool.exit_record() or not read_json(spool.path("supervisor.json")):
+    if spool.alive() or spool.exit_record() or not spool.recorded_supervisor():
         return ""
     return "the host was started anew" if rebooted(spool) else "its supervisor was killed"

@@ -24,7 +24,7 @@ from torch.distributed.elastic.rendezvous.utils import (  # type: ignore[import-
     parse_rendezvous_endpoint,
 )
 
-from ..shared.run.plan import BACKEND, NodePlan, read_plan
+from ..shared.run.plan import BACKEND, PLAN, NodePlan, read_plan
 from .participants import Participants, of_supervisor
 from .rounds import NoRound, Rounds, RoundSpec
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 def create_handler(params: Any) -> "Handler":
     """Create the handler of this node from torchrun's options and the node's plan."""
     spool = os.path.dirname(os.environ["PYTHON_EXEC"])
-    with open(os.path.join(spool, "plan.json"), encoding="utf-8") as stream:
+    with open(os.path.join(spool, PLAN), encoding="utf-8") as stream:
         plan = read_plan(json.load(stream))
     return Handler(params, plan, of_supervisor())
 

@@ -14,10 +14,10 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
 from ..shared.run.event_schema import Event
-from ..shared.run.plan import NodePlan, read_plan
+from ..shared.run.plan import PEERS, PLAN, SECRETS, SUPERVISOR, NodePlan, read_plan
 from ..shared.run.spool_records import (
     ExitRecord,
     PeersRecord,
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 FOLDERS = ("logs", "errors", "stacks", "hook", "hook/__pycache__", "torch")  # Python would ask the umask
 PROGRAM = "program"  # a program of ours that the run starts in place of a script, and its working folder
 HOOK = "clusterddp_remote/worker/hook/sitecustomize.py"  # in the zipapp
-RECORDS = ("stop.json", "exit.json")  # they are written on a full disk too
+STOP, EXIT, VERDICT, COMMITTED = "stop.json", "exit.json", "verdict.json", "committed"
+CONTROL_KEY, LEASE = "control.key", "lease"
+RECORDS = (STOP, EXIT)  # they are written on a full disk too
 RECORD_ROOM = 16 << 10  # bytes of each
 LOCK_PATIENCE = 0.5  # seconds: who asks whether the lock is held has it himself for a moment
 T = TypeVar("T")
@@ -88,6 +90,21 @@ class Spool:
         return os.path.join(self.folder, *names)
 
     @property
+    def code(self) -> str:
+        """Our code, as the run's own processes import it."""
+        return self.path("remote.pyz")
+
+    @property
+    def logs(self) -> str:
+        """The folder of the output files."""
+        return self.path("logs")
+
+    @property
+    def events_file(self) -> str:
+        """All events, a line each."""
+        return self.path("events.jsonl")
+
+    @property
     def state(self) -> str:
         """The state folder, from the folder's path."""
         return os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(self.folder))))
@@ -124,7 +141,7 @@ class Spool:
         Raises:
             Refused: it is damaged.
         """
-        return self._record("plan.json", read_plan)
+        return self._record(PLAN, read_plan)
 
     def readable_plan(self) -> Optional[NodePlan]:
         """The node's plan; None where it is missing or damaged: what is known otherwise must do then."""
@@ -135,7 +152,7 @@ class Spool:
 
     def write_plan(self, plan: NodePlan) -> None:
         """Put another plan in place of the node's."""
-        write_json(self.path("plan.json"), written(plan))
+        write_json(self.path(PLAN), written(plan))
 
     def _record(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
         """A record of the spool, or None if it is not there."""
@@ -143,15 +160,19 @@ class Spool:
 
     def committed(self) -> Optional[Ready]:
         """What is known once every node is ready; None before."""
-        return self._record("committed", read_ready)
+        return self._record(COMMITTED, read_ready)
 
     def write_committed(self, ready: Ready) -> None:
         """Every node is ready."""
-        write_json(self.path("committed"), written(ready))
+        write_json(self.path(COMMITTED), written(ready))
 
     def peers(self) -> Optional[PeersRecord]:
         """What the node knows of the others, or None."""
-        return self._record("peers.json", read_peers)
+        return self._record(PEERS, read_peers)
+
+    def write_peers(self, known: Dict[str, Any]) -> None:
+        """Keep what the node knows of the others."""
+        write_json(self.path(PEERS), known, durable=False)
 
     def store_port(self) -> int:
         """The port of the rendezvous store; 0 while it is not known."""
@@ -160,7 +181,7 @@ class Spool:
     def exit_record(self) -> Optional[ExitRecord]:
         """How it ended; None where it has not, or the record is damaged: its processes and its folder tell then."""
         try:
-            return self._unwritten_exit or self._record("exit.json", read_exit)
+            return self._unwritten_exit or self._record(EXIT, read_exit)
         except Refused:
             return None
 
@@ -169,31 +190,35 @@ class Spool:
         from ..shared.verdict.verdict_record import read_verdict  # dear to import, and most processes never ask
 
         try:
-            return self._record("verdict.json", read_verdict)
+            return self._record(VERDICT, read_verdict)
         except Refused:
             return None
 
     def write_verdict(self, verdict: "VerdictRecord") -> None:
         """Keep the verdict on the run."""
-        write_json(self.path("verdict.json"), written(verdict))
+        write_json(self.path(VERDICT), written(verdict))
 
     def events(self) -> List[Event]:
         """All events so far."""
-        return read_events(self.path("events.jsonl"))
+        return read_events(self.events_file)
 
     def event(self, name: str, **fields: Any) -> None:
         """Append an event."""
-        append_event(self.path("events.jsonl"), name, **fields)
+        append_event(self.events_file, name, **fields)
 
     def write_supervisor(self) -> None:
         """Record this process as the node's supervisor."""
         pid = os.getpid()
         record = {"pid": pid, "start_ticks": procfs.start_ticks(pid), "boot": procfs.boot_identity()}
-        write_json(self.path("supervisor.json"), record)
+        write_json(self.path(SUPERVISOR), record)
+
+    def recorded_supervisor(self) -> Any:
+        """The supervisor's pid, start time and boot; None where none has begun. It is written once the lock is held."""
+        return read_json(self.path(SUPERVISOR))
 
     def supervisor(self) -> Optional[int]:
         """The pid of the live supervisor, or None: pid, start time and boot must all be the recorded ones."""
-        record = read_json(self.path("supervisor.json"))
+        record = self.recorded_supervisor()
         if not record or record["boot"] != procfs.boot_identity():
             return None
         return record["pid"] if procfs.start_ticks(record["pid"]) == record["start_ticks"] else None
@@ -243,13 +268,13 @@ class Spool:
 
     def stop_order(self) -> Optional[StopOrder]:
         """The order to stop, or None. Every later start of this run refuses it."""
-        return self._record("stop.json", read_stop_order)
+        return self._record(STOP, read_stop_order)
 
     def write_stop_order(self, reason: str, grace: float) -> None:
         """Order the run to stop; the first order stands, but a shorter grace replaces a longer one."""
         earlier = self.stop_order()
         if earlier is None or grace < earlier.grace:
-            self._write_record("stop.json", written(StopOrder(earlier.reason if earlier else reason, grace)))
+            self._write_record(STOP, written(StopOrder(earlier.reason if earlier else reason, grace)))
 
     def _write_record(self, name: str, value: Any) -> None:
         """Write a record; on a full disk into the space reserved for it."""
@@ -266,14 +291,32 @@ class Spool:
 
     def control_key(self) -> bytes:
         """The run's key for run control."""
-        with open(self.path("control.key"), "rb") as stream:
+        with open(self.path(CONTROL_KEY), "rb") as stream:
             return stream.read()
+
+    def write_control_key(self, key: bytes) -> None:
+        """Keep the run's key for run control."""
+        write_private(self.path(CONTROL_KEY), key, durable=False)
+
+    def lease(self) -> Optional[float]:
+        """When the operator who is attached was heard last (boot clock); None where nobody was."""
+        renewed = read_json(self.path(LEASE))
+        return float(renewed) if isinstance(renewed, (int, float)) else None
+
+    def write_lease(self, now: float) -> None:
+        """The operator who is attached is there."""
+        write_json(self.path(LEASE), now, durable=False)
+
+    def secrets(self) -> Dict[str, str]:
+        """The values of the run's secrets; empty where there are none, or workers may no longer start."""
+        found: Dict[str, str] = read_json(self.path(SECRETS)) or {}
+        return found
 
     def drop_secrets(self) -> None:
         """Remove the files with secrets; they are needed only while workers may start and orders may come."""
         drops: List[Callable[[], None]] = [
             lambda: drop_secrets(self.folder),
-            lambda: os.unlink(self.path("control.key")),
+            lambda: os.unlink(self.path(CONTROL_KEY)),
         ]
         for drop in drops:
             try:
@@ -296,7 +339,7 @@ class Spool:
             self.drop_secrets()
         self._unwritten_exit = None
         try:
-            self._write_record("exit.json", record)
+            self._write_record(EXIT, record)
         except OSError as error:
             if error.errno not in disk_space.LASTING_ERRNOS:
                 raise
@@ -307,6 +350,12 @@ class Spool:
             disk_space.free_reserved(self.path(name))
         if not fields.get("pending"):
             give_back(self.folder)
+
+    def make_exit_final(self, reason: str) -> None:
+        """No attempt follows, or the one that ``reason`` names: the exit record says so from now on."""
+        record = self.exit_record()
+        if record:
+            write_json(self.path(EXIT), written(record._replace(pending=False, final=reason)))
 
 
 def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
@@ -325,7 +374,7 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
         return False
     for name in FOLDERS:
         os.mkdir(spool.path(name), 0o700)
-    keep_file(code, spool.path("remote.pyz"))
+    keep_file(code, spool.code)
     place_hook(code, spool.path("hook"))
     if plan.program:
         os.mkdir(spool.path(PROGRAM), 0o700)
@@ -383,7 +432,7 @@ def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: List[Eve
     if exit_record or (alive and spool.plan().standby):
         return "queued"  # between two attempts, or a spare
     if not alive:
-        record = read_json(spool.path("supervisor.json"))
+        record = spool.recorded_supervisor()
         return "lost" if record or _is_stale(spool) else "starting"
     started = any(event["event"] == "worker_started" for event in events)
     return "running" if started else "starting"
@@ -391,7 +440,7 @@ def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: List[Eve
 
 def rebooted(spool: Spool) -> bool:
     """Whether this machine was rebooted since the node's supervisor started."""
-    record = read_json(spool.path("supervisor.json"))
+    record = spool.recorded_supervisor()
     return bool(record) and record["boot"] != procfs.boot_identity()
 
 

@@ -11,13 +11,13 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
 
-from ..shared.run.plan import AGENT_LOG
+from ..shared.run.plan import AGENT_LOG, SECRETS
 from ..system.bootstrap import read_json, write_private
 
 if TYPE_CHECKING:
     from ..shared.text.redaction import Redaction
 
-SECRETS, QUOTING, QUOTED = "secrets.json", "quoting", "quoted"
+QUOTING, QUOTED = "quoting", "quoted"
 SERVER_LOG = "fork-server.log"  # what packages print that are imported for all workers
 MOST = 32 << 10  # bytes of an output file's end that are ever quoted
 CUT = 60_000  # letters of a text that may have been cut (LONGEST of worker/hook/sitecustomize.py)

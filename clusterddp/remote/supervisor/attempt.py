@@ -57,5 +57,5 @@ class Attempt:
             spool, self.plan, environment, store, making.umask, making.files, event, making.work.do
         )
         self.inbox = Inbox(spool, leased=bool(self.plan.lease), ready=ready)
-        self.index = IndexWriter(spool.path("logs"))
+        self.index = IndexWriter(spool.logs)
         self.limits = LogLimit(spool)

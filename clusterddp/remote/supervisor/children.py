@@ -19,7 +19,7 @@ from ..system import prctl, procfs
 from ..system.clock import boot_clock
 from ..system.wait_status import exit_code, reap
 from ..worker.worker_env import fork_server_environment
-from .fork_server_process import LOG, PATIENCE, Fork, ForkServer, secrets_of, server_argv
+from .fork_server_process import LOG, PATIENCE, Fork, ForkServer, server_argv
 
 NEVER = float("inf")
 HELD_UP = 127
@@ -77,7 +77,7 @@ class Children:
         forks = bool(plan.worker_argv)
         logs = [STORE_LOG, os.path.join("logs", AGENT_LOG), *([LOG] if forks else [])]
         self.logs = {name: _opened(spool.path(name)) for name in logs}
-        self.server_environment = dict(environment, **secrets_of(spool)) if forks else {}
+        self.server_environment = dict(environment, **spool.secrets()) if forks else {}
         self.start_error = ""  # why the agent cannot be started
         self.processes = NodeProcesses.of(spool, os.getpid())
         self.roster = RosterWriter(spool)
@@ -101,7 +101,7 @@ class Children:
             self.store = None
 
     def _store_argv(self, how: str) -> List[str]:
-        return [self.plan.python, "-u", self.spool.path("remote.pyz"), "store", str(self.listener), how]
+        return [self.plan.python, "-u", self.spool.code, "store", str(self.listener), how]
 
     def adopt_fork_server(self, pid: int, handle: int) -> None:
         """A fork server is there already: its pid, and the descriptor of the socket to it."""
@@ -188,7 +188,7 @@ class Children:
         argv = [self.plan.python, *argv]
         fork = self.forks.pop("agent", None)
         if fork:
-            self.agent = fork.order(argv, self.environment, self.spool.path("logs", AGENT_LOG), self.until)
+            self.agent = fork.order(argv, self.environment, os.path.join(self.spool.logs, AGENT_LOG), self.until)
         forked, theirs = self.agent is not None, self.agents_end
         if self.agent is None:
             env = dict(self.environment, **({HANDLE: str(theirs.fileno())} if theirs else {}))

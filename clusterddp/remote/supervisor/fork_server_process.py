@@ -11,12 +11,10 @@ import os
 import selectors
 import signal
 import socket
-from typing import Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, List, Mapping, Optional, Sequence
 
 from ..shared.run.plan import NodePlan
-from ..spool.layout import Spool
 from ..spool.quoted import SERVER_LOG
-from ..system.bootstrap import read_json
 from ..system.clock import boot_clock
 
 LOG = SERVER_LOG
@@ -215,9 +213,3 @@ def _signal(pid: int, number: int) -> None:
 def server_argv(plan: NodePlan) -> List[str]:
     """The fork server's command line: that of a worker, which its start-up hook executes; without the hook it ends."""
     return [plan.python, "-c", "", *plan.worker_argv]
-
-
-def secrets_of(spool: Spool) -> Dict[str, str]:
-    """The secrets of a run's workers: their fork server has them as they have."""
-    found: Dict[str, str] = read_json(spool.path("secrets.json")) or {}
-    return found

@@ -9,7 +9,6 @@ from typing import Callable, Dict, Optional
 from ..control.messages import EndOrder
 from ..shared.run.spool_records import Ready
 from ..spool.layout import Spool
-from ..system.bootstrap import read_json
 
 STOP_RECORD = "record of a stop"  # the name under which it is read
 
@@ -60,6 +59,5 @@ class Inbox:
         self.ready = self.ready or self.spool.committed()
 
     def _read_lease(self) -> None:
-        renewed = read_json(self.spool.path("lease")) if self.leased else None
-        if isinstance(renewed, (int, float)):
-            self.lease = float(renewed)
+        if self.leased:
+            self.lease = self.spool.lease() or self.lease

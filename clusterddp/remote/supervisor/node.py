@@ -25,7 +25,6 @@ from ..shared.run.plan import NodePlan, Peer, with_peer
 from ..shared.run.spool_records import Ready
 from ..shared.verdict.failures import FAIL_FAST_REASON
 from ..spool.layout import Spool
-from ..system.bootstrap import write_json
 from ..system.clock import boot_clock
 from .attempt import Attempt, Making
 from .attempt_end import Clearing, recorded
@@ -312,7 +311,7 @@ class Supervisor:
     def _keep(self, known: Dict[str, Any]) -> None:
         """Keep what is known of the others."""
         spool = self.spool
-        self.work.later("peers", lambda: write_json(spool.path("peers.json"), known, durable=False))
+        self.work.later("peers", lambda: spool.write_peers(known))
 
     def _kill(self) -> None:
         """SIGKILL to all processes of this node; at least to the agent's group, where they cannot be found."""

@@ -25,7 +25,7 @@ from ..system.bootstrap import private, private_folder, write_json
 from ..system.descriptors import OpenedCode, keep_file
 from ..worker.fork_client import ForkServerConnection, NotForkedError, connect, decoded, differences, send
 from ..worker.worker_env import fork_server_environment, script_environment
-from .fork_server_process import LOG, secrets_of
+from .fork_server_process import LOG
 
 PATIENCE = 10.0  # seconds for its answer
 OWN_TO_A_START = ("working folder", "cgroup", "oom_score_adj", "sessionid")  # set anew, or compared otherwise
@@ -69,7 +69,7 @@ class PreloadedStart(NamedTuple):
     @property
     def worker_env(self) -> Dict[str, str]:
         """What all workers have in common, as they see it."""
-        env = dict(self.environment, **secrets_of(self.spool))
+        env = dict(self.environment, **self.spool.secrets())
         return script_environment(fork_server_environment(env, self.spool.folder, 0))
 
     def begin(self, handles: Sequence[int], listeners: Sequence[bool]) -> bool:
@@ -93,7 +93,7 @@ class PreloadedStart(NamedTuple):
             awaits = "it waits for the end of another run here" if server.waiting else "it is not ready yet"
             raise NotReadyError(awaits)
         request = {
-            "program": [sys.executable, "-I", "-S", self.spool.path("remote.pyz")],
+            "program": [sys.executable, "-I", "-S", self.spool.code],
             "spool": self.spool.folder,
             "env": dict(os.environ, CLUSTERDDP_RUN_ID=self.spool.run, CLUSTERDDP_HOST=self.spool.host),
             "listening": list(listeners),
@@ -190,7 +190,7 @@ class PreloadedStart(NamedTuple):
         write_json(os.path.join(self.folder, WISHES), wishes, durable=False)
         env = fork_server_environment(dict(self.environment), self.folder, told)
         hooked = ("CLUSTERDDP_HOOK", "CLUSTERDDP_USER_PYTHONPATH")
-        secret = secrets_of(self.spool)
+        secret = self.spool.secrets()
         # A package may read more than torch does: which names, its trial there tells.
         read = {name for name in env if not own_to_one([name])} if self.plan.preload else set()
         env = {

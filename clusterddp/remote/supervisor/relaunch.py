@@ -15,12 +15,11 @@ from ..control.leader import Control
 from ..control.membership import Membership
 from ..control.messages import AttemptDecision, EndOrder, NodeState
 from ..fork_server.fork_checks import FORK_SOCKET
-from ..shared.run.plan import NodePlan, next_plan, spool_environment
+from ..shared.run.plan import SECRETS, NodePlan, next_plan, spool_environment
 from ..shared.run.spool_records import Ready
-from ..shared.schema.record import written
 from ..spool.layout import Spool, create_spool
-from ..spool.quoted import SECRETS, keep_secrets
-from ..system.bootstrap import Refused, write_json, write_private
+from ..spool.quoted import keep_secrets
+from ..system.bootstrap import Refused
 from ..system.clock import boot_clock
 from ..system.ports import bind_ports
 from ..worker.worker_env import write_worker
@@ -187,10 +186,8 @@ class Relaunching:
         if node.plan.standby and not node.spool.exit_record():
             node.spool.write_exit("succeeded", 0, "it was not needed", agent_exit=None, survivors=[])
             return
-        record = node.spool.exit_record()
         node.spool.drop_secrets()
-        if record:
-            write_json(node.spool.path("exit.json"), written(record._replace(pending=False, final=reason)))
+        node.spool.make_exit_final(reason)
 
     def _begin(self, node: "Node", decision: AttemptDecision) -> Optional[Attempt]:
         """The next attempt, as soon as it is made ready."""
@@ -263,11 +260,11 @@ class Relaunching:
         plan = next_plan(node.plan, decision.attempt, decision.places, decision.store)
         spool = old.in_attempt(decision.attempt, plan.node)
         shutil.rmtree(spool.folder, ignore_errors=True)  # what an earlier try, cut short by a full disk, has left
-        with open(old.path("remote.pyz"), "rb") as code:
+        with open(old.code, "rb") as code:
             create_spool(spool, plan, code.fileno())
         spool.take_lock()
         spool.write_supervisor()
-        write_private(spool.path("control.key"), old.control_key(), durable=False)
+        spool.write_control_key(old.control_key())
         try:
             with open(old.path(SECRETS), "rb") as source:
                 keep_secrets(spool.folder, source.read())

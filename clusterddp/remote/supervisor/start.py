@@ -27,7 +27,7 @@ from ..shared.schema.record import written
 from ..shared.verdict.failures import ended_by_manager
 from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
 from ..spool.quoted import keep_secrets
-from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
+from ..system.bootstrap import Refused, private_folder
 from ..system.clock import boot_clock
 from ..system.descriptors import OpenedCode, own_code
 from ..system.ports import bind_ports
@@ -93,7 +93,7 @@ def start_node(
         created = create_spool(spool, plan, code)
     if not created:
         return _existing(spool)
-    write_private(spool.path("control.key"), key.encode(), durable=False)
+    spool.write_control_key(key.encode())
     if secrets:
         keep_secrets(spool.folder, json.dumps(secrets).encode())
     write_worker(spool, plan.python)
@@ -210,13 +210,13 @@ def invite(request: Request) -> Dict[str, Any]:
     spool = Spool(request.args["spool"])
     if not spool.alive() or spool.stop_order():
         raise Refused("run %s has ended" % spool.run)
-    if _members(spool.path("remote.pyz")) != _members(io.BytesIO(own_code())):
+    if _members(spool.code) != _members(io.BytesIO(own_code())):
         raise Refused("run %s was started by another version of clusterddp" % spool.run, "join it with that version")
     ready, known = spool.committed() or Ready(), spool.peers()
     return {
         "plan": written(spool.plan()),
         "key": spool.control_key().decode(),
-        "secrets": read_json(spool.path("secrets.json")) or {},
+        "secrets": spool.secrets(),
         "ready": written(ready._replace(peers=known.addresses) if known and known.addresses else ready),
     }
 
@@ -252,7 +252,7 @@ def renew(request: Request) -> None:
     """The operator who is attached to ``run`` is there: its lease on ``host`` begins anew."""
     for spool in all_spools(request.args["state"], request.args["run"]):
         if spool.host == request.args["host"] and spool.alive():
-            write_json(spool.path("lease"), boot_clock(), durable=False)
+            spool.write_lease(boot_clock())
 
 
 def wake(spool: Spool) -> None:
@@ -284,7 +284,7 @@ def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
     if user is not None:
         environment["CLUSTERDDP_USER_PYTHONPATH"] = user  # the shim gives it back to the worker
     if plan.rdzv_backend == BACKEND:  # torch finds the plugin there
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (spool.path("remote.pyz"), user)))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (spool.code, user)))
     return environment
 
 
@@ -331,7 +331,7 @@ def spawn(spool: Spool, environment: Mapping[str, str], listeners: Sequence[Opti
     It gets the agent's environment on stdin rather than as its own: a setup line may set LD_LIBRARY_PATH,
     which must not reach the interpreter that the supervisor runs on.
     """
-    argv = [sys.executable, "-I", "-S", spool.path("remote.pyz"), "supervisor", spool.folder]
+    argv = [sys.executable, "-I", "-S", spool.code, "supervisor", spool.folder]
     for listener in listeners:
         if listener:
             os.set_inheritable(listener.fileno(), True)

@@ -123,7 +123,7 @@ def _shortened(value: Dict[str, Any], spool: Spool, plan: NodePlan) -> Dict[str,
 
 def last_output(spool: Spool) -> Optional[int]:
     """When a worker of the node printed last (ns, by its own clock); None if none ever has."""
-    folder = spool.path("logs")
+    folder = spool.logs
     names = os.listdir(folder) if os.path.isdir(folder) else []
     times = [last_growth(os.path.join(folder, n)) for n in names if n.endswith((".out", ".err")) and n != AGENT_LOG]
     return max((time_ns for time_ns in times if time_ns is not None), default=None)

@@ -45,7 +45,7 @@ def begin(spool: Spool, environment: Mapping[str, str], wanted: Mapping[str, Any
     ours, its = socket.socketpair()
     with its:
         subprocess.Popen(
-            [sys.executable, "-I", "-S", spool.path("remote.pyz"), "webhook", spool.folder],
+            [sys.executable, "-I", "-S", spool.code, "webhook", spool.folder],
             env={name: value for name, value in environment.items() if name.lower() in _OF_THE_WAY},
             cwd="/",
             stdin=its.fileno(),

@@ -57,7 +57,7 @@ def mark(state: str, root: bytes, run: str, host: str, pid: int) -> bytes:
 
 def keep_beating(spool: Spool, marker: bytes, pid: int) -> None:
     """Start the process that renews a marker's heartbeat, and removes the marker after the end of ``pid``."""
-    code = spool.path("remote.pyz")
+    code = spool.code
     subprocess.Popen(  # it outlives this process
         [sys.executable, "-I", "-S", code, "beat", os.fsdecode(marker), str(pid), str(procfs.start_ticks(pid) or 0)],
         env={},  # without a run's mark it does not count among the run's processes

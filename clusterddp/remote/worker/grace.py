@@ -12,6 +12,8 @@ import signal
 import time
 from typing import FrozenSet
 
+from ..shared.run.plan import PEERS
+
 LOST_GRACE = 1.0  # seconds
 LOOK = 0.25  # seconds between looks at who is gone: that may be known here only after the SIGTERM
 TIMER = signal.SIGALRM  # what comes at each look
@@ -26,7 +28,7 @@ class Grace:
     """
 
     def __init__(self, spool: str, seconds: float) -> None:
-        self._path, self._seconds = os.path.join(spool, "peers.json"), seconds
+        self._path, self._seconds = os.path.join(spool, PEERS), seconds
         self._before = self._gone()
         self._end = 0.0  # when the first SIGTERM came and the run's own grace; 0: none came
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 from ..fork_server.fork_checks import FORK_SOCKET
-from ..shared.run.plan import read_plan
+from ..shared.run.plan import PLAN, SECRETS, SUPERVISOR, read_plan
 from ..system import disk_space, prctl
 from ..system.oom_kills import OomKills
 from .grace import TIMER, Grace
@@ -55,7 +55,7 @@ def main(argv: List[str]) -> int:
     environment = original_environment(dict(os.environ))
     local_rank = int(environment.get("LOCAL_RANK") or 0)
     try:
-        plan = read_plan(_read_json(spool, "plan.json"))
+        plan = read_plan(_read_json(spool, PLAN))
         python = plan.python
         start, out, err = open_output(spool, local_rank)
     except (OSError, ValueError, KeyError) as error:
@@ -81,7 +81,7 @@ def _follow_agent(spool: str) -> bool:
     """Have the kernel signal this process when the agent dies; False if it died before that."""
     prctl.set_pdeathsig(AGENT_DIED)
     try:
-        supervisor = int(_read_json(spool, "supervisor.json")["pid"])
+        supervisor = int(_read_json(spool, SUPERVISOR)["pid"])
     except (OSError, ValueError, KeyError):
         return True  # started without a supervisor: nobody else can tell whose child we are
     return os.getppid() not in (1, supervisor)
@@ -94,7 +94,7 @@ def _read_json(spool: str, name: str) -> Any:
 
 def _secrets(spool: str) -> Dict[str, str]:
     try:
-        return dict(_read_json(spool, "secrets.json"))
+        return dict(_read_json(spool, SECRETS))
     except FileNotFoundError:
         return {}
 
@@ -233,7 +233,7 @@ def _keep_error_records(worker: Worker) -> None:
     """
     own = os.path.join(worker.spool, "errors", worker.key + ".json")
     source = worker.env["TORCHELASTIC_ERROR_FILE"]
-    if os.path.exists(os.path.join(worker.spool, "secrets.json")):
+    if os.path.exists(os.path.join(worker.spool, SECRETS)):
         from ..spool.quoted import redaction_of, strike_record  # most runs have none
 
         for path in (source, own):

@@ -132,5 +132,5 @@ def wrong_size(plan: NodePlan, record: Dict[str, Any]) -> str:
 
 def write_worker(spool: Spool, interpreter: str) -> None:
     """Write the program torchrun starts for each worker: the shim, by the interpreter the worker itself has."""
-    text = shim_script(interpreter, spool.path("remote.pyz"), spool.folder)
+    text = shim_script(interpreter, spool.code, spool.folder)
     write_private(spool.path("worker"), text.encode(), 0o700, durable=False)

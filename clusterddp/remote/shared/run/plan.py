@@ -15,6 +15,7 @@ from .run_record import RunRecord
 BACKEND = "clusterddp"  # the name behind --rdzv-backend
 OLDEST_TORCH = (2, 6)  # the first that looks for such entry points
 PORT_TO_COME = "{port}"  # in a plan's --rdzv-endpoint, until the port of the store is known
+PLAN, PEERS, SUPERVISOR, SECRETS = "plan.json", "peers.json", "supervisor.json", "secrets.json"  # in a spool
 AGENT_LOG = "agent.out"  # the agent's own output, in the spool's logs
 FORMAT = 1  # of the spool; newer code reads all older ones
 
