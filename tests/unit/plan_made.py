@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.remote.shared.run.node_env import Policy
 from clusterddp.remote.shared.run.plan import NodePlan, Peer, StorePlan
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import written
-from clusterddp.remote.spool.layout import Spool, create_spool
+from clusterddp.remote.spool.creation import create_spool
+
+if TYPE_CHECKING:
+    from clusterddp.remote.spool.layout import Spool
 
 PLAN = NodePlan(
     run="run1",

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import json
 import os
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
@@ -30,8 +29,7 @@ from ..shared.run.spool_records import (
 )
 from ..shared.schema.record import parsed, written
 from ..system import disk_space, procfs
-from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
-from ..system.descriptors import keep_file, whole
+from ..system.bootstrap import Refused, read_json, write_json, write_private
 from .events import append_event, read_events
 from .quoted import drop_secrets, redaction_of
 from .room import give_back
@@ -39,13 +37,9 @@ from .room import give_back
 if TYPE_CHECKING:
     from ..shared.verdict.verdict_record import VerdictRecord
 
-FOLDERS = ("logs", "errors", "stacks", "hook", "hook/__pycache__", "torch")  # Python would ask the umask
-PROGRAM = "program"  # a program of ours that the run starts in place of a script, and its working folder
-HOOK = "clusterddp_remote/worker/hook/sitecustomize.py"  # in the zipapp
 STOP, EXIT, VERDICT, COMMITTED = "stop.json", "exit.json", "verdict.json", "committed"
 CONTROL_KEY, LEASE = "control.key", "lease"
 RECORDS = (STOP, EXIT)  # they are written on a full disk too
-RECORD_ROOM = 16 << 10  # bytes of each
 LOCK_PATIENCE = 0.5  # seconds: who asks whether the lock is held has it himself for a moment
 T = TypeVar("T")
 
@@ -358,34 +352,6 @@ class Spool:
             write_json(self.path(EXIT), written(record._replace(pending=False, final=reason)))
 
 
-def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
-    """Make the spool of ``plan`` with the remote code that is open as ``code``; False if an earlier start made it.
-
-    That is the run's own from then on: whatever becomes of other names of the file, the run's stays. The plan alone is
-    on disk then: what only the run's own processes read ends with the host as they do.
-    """
-    attempt = os.path.dirname(spool.folder)
-    run = os.path.dirname(attempt)
-    for folder in (os.path.dirname(run), run, attempt):
-        private_folder(folder)
-    try:
-        os.mkdir(spool.folder, 0o700)
-    except FileExistsError:
-        return False
-    for name in FOLDERS:
-        os.mkdir(spool.path(name), 0o700)
-    keep_file(code, spool.code)
-    place_hook(code, spool.path("hook"))
-    if plan.program:
-        os.mkdir(spool.path(PROGRAM), 0o700)
-        text = zip_members(code, "clusterddp_remote/builtin/%s" % plan.program)
-        write_private(spool.path(PROGRAM, plan.program), text[0], durable=False)
-    for name in RECORDS:
-        disk_space.reserve_record(spool.path(name), RECORD_ROOM)
-    spool.write_plan(plan)
-    return True
-
-
 def all_spools(state: str, run: str = "") -> Iterator[Spool]:
     """Every spool on this host, or of one run; a home shared by hosts shows other hosts' too."""
     runs = os.path.join(state, "runs")
@@ -400,29 +366,6 @@ def _names(folder: str) -> List[str]:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def place_hook(code: int, folder: str) -> None:
-    """Put the start-up hook into a folder, with byte code for this Python, which is often that of the workers too.
-
-    Then none of them compiles it, not even where PYTHONDONTWRITEBYTECODE lets each worker do so.
-    """
-    source, *compiled = zip_members(code, HOOK, HOOK + "c")
-    write_private(os.path.join(folder, "sitecustomize.py"), source, durable=False)
-    name = "sitecustomize.%s.pyc" % sys.implementation.cache_tag
-    for data in compiled:
-        if data.startswith(sys.modules["_frozen_importlib_external"].MAGIC_NUMBER):
-            write_private(os.path.join(folder, "__pycache__", name), data, durable=False)
-
-
-def zip_members(code: int, *names: str) -> List[bytes]:
-    """Files of an open zipapp, as far as they are there."""
-    import io
-    import zipfile
-
-    with zipfile.ZipFile(io.BytesIO(whole(code))) as archive:  # its position is other processes' too
-        there = set(archive.namelist())
-        return [archive.read(name) for name in names if name in there]
 
 
 def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: List[Event], *, alive: bool) -> str:

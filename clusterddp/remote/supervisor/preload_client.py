@@ -19,7 +19,8 @@ from ..fork_server.environ_reads import is_free, own_to_one
 from ..preload.server_folder import LOG as WARM_LOG
 from ..preload.server_folder import RECORD, SCRIPT, WISHES, LivePreloadServer, end, find, folder_of, why_refused
 from ..shared.run.plan import NodePlan
-from ..spool.layout import Spool, place_hook
+from ..spool.creation import place_hook
+from ..spool.layout import Spool
 from ..system import procfs
 from ..system.bootstrap import private, private_folder, write_json
 from ..system.descriptors import OpenedCode, keep_file

@@ -17,7 +17,7 @@ from ..control.messages import AttemptDecision, EndOrder, NodeState
 from ..fork_server.fork_checks import FORK_SOCKET
 from ..shared.run.plan import SECRETS, NodePlan, next_plan, spool_environment
 from ..shared.run.spool_records import Ready
-from ..spool.layout import Spool, create_spool
+from ..spool.creation import create_spool
 from ..spool.quoted import keep_secrets
 from ..system.bootstrap import Refused
 from ..system.clock import boot_clock
@@ -32,6 +32,7 @@ from .stop_conditions import StopConditions
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from ..spool.layout import Spool
     from .children import Children
     from .inbox import Inbox
     from .shutdown import Shutdown

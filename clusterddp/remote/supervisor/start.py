@@ -25,7 +25,8 @@ from ..shared.run.spool_records import Ready, read_ready
 from ..shared.schema.fields import DamagedError
 from ..shared.schema.record import written
 from ..shared.verdict.failures import ended_by_manager
-from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
+from ..spool.creation import PROGRAM, create_spool
+from ..spool.layout import Spool, all_spools
 from ..spool.quoted import keep_secrets
 from ..system.bootstrap import Refused, private_folder
 from ..system.clock import boot_clock
