@@ -6,7 +6,7 @@ import logging
 import os
 import secrets as random
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterddp.crash import hide
@@ -28,20 +28,71 @@ from clusterddp.remote.shared.workdir.workdir_names import FRESH
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from clusterddp.checks.evidence import NetworkSeen
     from clusterddp.checks.model import Check
     from clusterddp.facts import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import Inventory
+    from clusterddp.launch.code_on_hosts import CodeOnHosts
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.overlap import Early
     from clusterddp.project import Project
+    from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.sync.project_files import Tree
 
 _log = logging.getLogger("clusterddp")
 _RUN_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 characters that are not easily confused
 LEASE_TIME = 60.0  # seconds without an operator after which a run with --on-disconnect stop ends
 _RUN_ID_LENGTH = 10  # 50 random bits
+
+
+@dataclass(kw_only=True)
+class Preparation:
+    """A run between the opening of its hosts and its plan; each of ``STEPS`` adds the fields that the next ones read.
+
+    Attributes:
+        hosts: Those of the run, its spares last; from ``choose_hosts`` on ordered by member index.
+        spares: How many of them are spares.
+        early: The work begun while the hosts were connecting.
+        dry: Whether to sync nothing.
+    """
+
+    hosts: list[Host]
+    spares: int
+    project: Project
+    inventory: Inventory
+    options: RunOptions
+    notify: Callable[[str], None]
+    progress: Callable[[str], None]
+    early: Early
+    dry: bool
+
+    checks: Sequence[Check] = field(init=False)
+    wanted: LaunchOptions = field(init=False)
+    installed: Sequence[install.Installed] = field(init=False)
+    answers: Mapping[str, Outcome[Facts]] = field(init=False)
+    facts: Mapping[str, Facts] = field(init=False)
+    devices: Mapping[str, tuple[str, ...] | None] = field(init=False)
+    tree: Tree = field(init=False)
+    run: str = field(init=False)
+    code: CodeOnHosts = field(init=False)
+    seen: NetworkSeen = field(init=False)
+    network: Mapping[str, tuple[str, str]] = field(init=False)
+    nodes: Sequence[Node] = field(init=False)
+    record: RunRecord = field(init=False)
+    plan: LaunchPlan = field(init=False)
+
+    @property
+    def workdir(self) -> str:
+        """The name of the run's own workdir; empty for the project's."""
+        return self.run if self.options.workdir == FRESH else self.options.workdir or ""
+
+    @property
+    def taking(self) -> Sequence[Node]:
+        """The nodes that take part from the start."""
+        return self.nodes[: len(self.nodes) - self.spares]
 
 
 def prepare(
@@ -56,70 +107,135 @@ def prepare(
     *,
     dry: bool = False,
 ) -> tuple[LaunchPlan, list[Host]]:
-    """Get facts, run the preflight, sync the code; return the plan and its hosts, ordered by member index.
-
-    ``early``: the work begun while the hosts were connecting. ``dry``: sync nothing.
+    """Take every step of ``STEPS``; return the plan and its hosts, ordered by member index.
 
     Raises:
         ClusterddpError: A host cannot take part, the script is missing, or the code cannot be synced.
     """
-    checks = preflight.chosen(options)
-    wanted = launch_options(options, project)
-    installed = install.ensure([*hosts, *spares], project, notify, progress, build=not dry, spread=options.spread)
-    progress(f"checking {counted(len(hosts) + len(spares), 'host')}")
-    told = early.facts([*hosts, *spares])
-    hosts, facts, devices = _take_part(hosts, spares, told, options, checks, notify)
-    tree = early.tree()
-    check_synced(wanted.script, options, project, tree)
-    with ThreadPoolExecutor(1) as pool:
-        networking = pool.submit(survey_network, hosts, facts, growing=options.elastic, measured=False)
-        progress("looking at the code there" if options.no_sync else "syncing")
-        run = new_run_id()
-        name = run if options.workdir == FRESH else options.workdir or ""
-        there = code_of(hosts, project, tree, options, name, notify, progress, dry=dry)
-        seen = networking.result()
-    network = preflight.admit_network(hosts, told, options, checks, notify, seen)
-    if not dry:
-        notify(started_with(kept_code(project, tree, there.digest), installed))
-    nodes = _nodes(hosts, facts, network, devices, there.workdirs, project, options, run)
-    wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
-    nodes = with_threads(nodes, facts, options.env)
-    taking, waiting = nodes[: len(nodes) - len(spares)], nodes[len(nodes) - len(spares) :]
-    record = run_record(run, project, inventory, options, tree, there.digest, hosts, taking, facts)
-    record = record._replace(
-        environment=install.digest_of(installed),
-        workdir=name or None,
-        workdirs={node.host: node.workdir for node in nodes},
-        own_data=there.standing,
+    now = Preparation(
+        hosts=[*hosts, *spares],
+        spares=len(spares),
+        project=project,
+        inventory=inventory,
+        options=options,
+        notify=notify,
+        progress=progress,
+        early=early,
+        dry=dry,
     )
-    plan = make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record)
-    for notice in early.repeat.check(plan.record) if early.repeat else ():
-        notify(notice)
-    return plan, hosts
+    for step in STEPS:
+        step(now)
+    return now.plan, now.hosts
 
 
-def _nodes(
-    hosts: Sequence[Host],
-    facts: Mapping[str, Facts],
-    network: Mapping[str, tuple[str, str]],
-    devices: Mapping[str, tuple[str, ...] | None],
-    workdirs: Mapping[str, str],
-    project: Project,
-    options: RunOptions,
-    run: str,
-) -> list[Node]:
-    """Return each host's node for the plan, in order."""
-    nodes = []
-    for host in hosts:
-        count = options.nproc_per_node or workers(host.entry, facts[host.name], devices[host.name])
-        workdir = workdirs[host.name]
-        cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
-        place = network[host.name]
-        _log.debug("%s: workers: %d; between the hosts: %s (%s); workdir %s", host.name, count, *place, workdir)
-        node = node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run)
-        node = node._replace(fork_server=node.fork_server and not options.no_fork_server)
-        nodes.append(install.with_source(node, host, project))
-    return nodes
+def read_options(now: Preparation) -> None:
+    """Choose the checks, and the options of the plan: what may be wrong in them is found before any host is asked."""
+    now.checks = preflight.chosen(now.options)
+    now.wanted = launch_options(now.options, now.project)
+
+
+def install_environments(now: Preparation) -> None:
+    """Let the hosts have the environment of the project's lock, if they are to."""
+    build, spread = not now.dry, now.options.spread
+    now.installed = install.ensure(now.hosts, now.project, now.notify, now.progress, build=build, spread=spread)
+
+
+def ask_facts(now: Preparation) -> None:
+    """Get each host's facts, or why there are none."""
+    now.progress(f"checking {counted(len(now.hosts), 'host')}")
+    now.answers = now.early.facts(now.hosts)
+
+
+def choose_hosts(now: Preparation) -> None:
+    """Check each host alone; with ``nnodes``, leave out those that fail. Choose each one's GPUs."""
+    told, options, checks = now.answers, now.options, now.checks
+    if options.nnodes is not None:
+        first = len(now.hosts) - now.spares
+        fitting = preflight.fitting(now.hosts[:first], told, options, checks, now.notify)
+        now.hosts = [*fitting, *now.hosts[first:]]
+    now.facts, now.devices = preflight.admit_hosts(now.hosts, told, options, checks, now.notify)
+
+
+def scan_code(now: Preparation) -> None:
+    """Get the code that is to run, and see that the script is in it."""
+    now.tree = now.early.tree()
+    check_synced(now.wanted.script, now.options, now.project, now.tree)
+
+
+def bring_code(now: Preparation) -> None:
+    """Bring the code to every host; meanwhile find out which networks connect them."""
+    with ThreadPoolExecutor(1) as pool:
+        surveying = pool.submit(survey_network, now.hosts, now.facts, growing=now.options.elastic, measured=False)
+        now.progress("looking at the code there" if now.options.no_sync else "syncing")
+        now.run = new_run_id()
+        told = (now.notify, now.progress)
+        now.code = code_of(now.hosts, now.project, now.tree, now.options, now.workdir, *told, dry=now.dry)
+        now.seen = surveying.result()
+
+
+def choose_network(now: Preparation) -> None:
+    """Check the network between the hosts; choose each one's interface and address."""
+    more = (now.options, now.checks, now.notify, now.seen)
+    now.network = preflight.admit_network(now.hosts, now.answers, *more)
+
+
+def name_code(now: Preparation) -> None:
+    """Show which code and which environment the run has; keep a copy of the code in the project."""
+    if not now.dry:
+        now.notify(started_with(kept_code(now.project, now.tree, now.code.digest), now.installed))
+
+
+def make_nodes(now: Preparation) -> None:
+    """Build each host's node, and choose the rendezvous that all of them support."""
+    nodes = [_node(now, host) for host in now.hosts]
+    backend = backend_for(now.options.rdzv_backend, now.hosts, now.facts, now.options.max_restarts)
+    now.wanted = replace(now.wanted, rdzv_backend=backend)
+    now.nodes = with_threads(nodes, now.facts, now.options.env)
+
+
+def _node(now: Preparation, host: Host) -> Node:
+    facts, devices, network = now.facts[host.name], now.devices[host.name], now.network[host.name]
+    count = now.options.nproc_per_node or workers(host.entry, facts, devices)
+    workdir = now.code.workdirs[host.name]
+    cwd = f"{workdir}/{now.project.subfolder}" if now.project.subfolder else workdir
+    _log.debug("%s: workers: %d; between the hosts: %s (%s); workdir %s", host.name, count, *network, workdir)
+    node = node_of(host, facts, network, count, devices, workdir, cwd, now.run)
+    node = node._replace(fork_server=node.fork_server and not now.options.no_fork_server)
+    return install.with_source(node, host, now.project)
+
+
+def make_record(now: Preparation) -> None:
+    """Write down what tells the run from others, and what it takes to repeat it."""
+    about = (now.run, now.project, now.inventory, now.options, now.tree, now.code.digest)
+    now.record = run_record(*about, now.hosts, now.taking, now.facts)._replace(
+        environment=install.digest_of(now.installed),
+        workdir=now.workdir or None,
+        workdirs={node.host: node.workdir for node in now.nodes},
+        own_data=now.code.standing,
+    )
+
+
+def complete_plan(now: Preparation) -> None:
+    """Put all together; if it repeats a run, refuse it where the job would notice a difference."""
+    waiting = now.nodes[len(now.taking) :]
+    now.plan = make_plan(run=now.run, nodes=now.taking, spares=waiting, options=now.wanted, record=now.record)
+    for notice in now.early.repeat.check(now.plan.record) if now.early.repeat else ():
+        now.notify(notice)
+
+
+STEPS = (
+    read_options,
+    install_environments,
+    ask_facts,
+    choose_hosts,
+    scan_code,
+    bring_code,
+    choose_network,
+    name_code,
+    make_nodes,
+    make_record,
+    complete_plan,
+)
 
 
 def started_with(code: str, installed: Sequence[install.Installed]) -> str:
@@ -148,21 +264,6 @@ def launch_options(options: RunOptions, project: Project) -> LaunchOptions:
         lease=LEASE_TIME if options.on_disconnect == "stop" else None,
         log_limit=options.log_limit,
     )
-
-
-def _take_part(
-    hosts: Sequence[Host],
-    spares: Sequence[Host],
-    told: Mapping[str, Outcome[Facts]],
-    options: RunOptions,
-    checks: Sequence[Check],
-    notify: Callable[[str], None],
-) -> tuple[list[Host], dict[str, Facts], dict[str, tuple[str, ...] | None]]:
-    """Return the hosts of the run ordered by member index, their facts, and their GPUs."""
-    if options.nnodes is not None:
-        hosts = preflight.fitting(hosts, told, options, checks, notify)
-    hosts = [*hosts, *spares]
-    return hosts, *preflight.admit_hosts(hosts, told, options, checks, notify)
 
 
 def new_run_id() -> str:
