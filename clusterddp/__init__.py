@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
     from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.proof import Proof
-    from clusterddp.runs.run import RunHosts
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.run_view import RunView
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
@@ -106,7 +106,6 @@ __all__ = [
     "Pulled",
     "Run",
     "RunError",
-    "RunHosts",
     "RunKeywords",
     "RunOptions",
     "RunRecord",
@@ -114,6 +113,7 @@ __all__ = [
     "ScriptError",
     "Selection",
     "Signalled",
+    "Site",
     "Streams",
     "SyncError",
     "SyncResult",
@@ -156,7 +156,7 @@ _NAMES = {
     "clusterddp.runs.holdings": "EverythingRemoved Holdings",
     "clusterddp.runs.node_answers": "Wanted",
     "clusterddp.runs.proof": "Proof",
-    "clusterddp.runs.run": "RunHosts",
+    "clusterddp.runs.run_on_hosts": "Site",
     "clusterddp.runs.signals": "Signalled",
     "clusterddp.runs.stacks": "WorkerStack",
     "clusterddp.runs.streams": "Streams",

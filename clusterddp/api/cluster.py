@@ -13,7 +13,6 @@ they import themselves: looking at a run waits neither for the doctor nor for wh
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,8 @@ from clusterddp.runs import cleanup, local_cache
 from clusterddp.runs.choose import Requester, choose_run
 from clusterddp.runs.node_answers import ALL, BRIEF, Wanted
 from clusterddp.runs.proof import Proof
-from clusterddp.runs.run import Run, current_spools
+from clusterddp.runs.run import Run
+from clusterddp.runs.run_on_hosts import current_spools
 from clusterddp.runs.run_view import Nodes, RunView, run_views
 from clusterddp.text.units import shown
 
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.run_keywords import RunKeywords
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.difference import Difference
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Webhook
     from clusterddp.sync.code_diff import FileDiff
 
 
@@ -80,8 +81,8 @@ class Cluster(LeftOnHosts):
         self.notify: Callable[[str], None] = given.get("notify", lambda _line: None)
         self.progress: Callable[[str], None] = given.get("progress", lambda _line: None)
         self.detached = False  # whether nobody is to follow the runs that are started
-        self.webhook: launcher.Webhook | None = None  # is told of the runs that are started
-        self.launched: Run | None = None  # the run started last, from its first host's start on
+        self.webhook: Webhook | None = None  # is told of the runs that are started
+        self.launched: RunOnHosts | None = None  # the run started last, from its first host's start on
         connector = Connector(accept_new_host_keys=given.get("accept_new_host_keys", False), ask=given.get("ask"))
         self.connections = Connections(connector, self._tell)
         self._open = self.connections.open
@@ -192,27 +193,9 @@ class Cluster(LeftOnHosts):
         Raises:
             ClusterddpError: a host cannot take part, or the code cannot be synced.
         """
-        from clusterddp.launch import repeat as again  # noqa: PLC0415 - start-up
-        from clusterddp.launch.overlap import Early  # noqa: PLC0415
-        from clusterddp.launch.script import check_script  # noqa: PLC0415
+        from clusterddp.launch.plan_run import plan_run  # noqa: PLC0415 - start-up
 
-        with again.asked(self.inventory, self.project, options) as (inventory, project, repeat):
-            entries = answering.nodes(inventory)
-            check_script(options, project)
-            reserve = inventory.spares if options.relaunch else ()
-            with Early(project, options, repeat) as early:
-                outcomes = self.connections.open_all([*entries, *reserve], self.progress, early.ask, writes=True)
-                answers, others = outcomes[: len(entries)], outcomes[len(entries) :]
-                if not reserve and inventory.spares and answering.stand_ins_wanted(answers, options):
-                    others = self.connections.open_all(inventory.spares, self.progress, early.ask, writes=True)
-                answers, others, replaced = answering.filled(answers, others, options, self.notify)
-                from clusterddp.launch import prepare  # noqa: PLC0415 - imported by now, while hosts were waited for
-
-                hosts = answering.take(answers, options, inventory, self.notify)
-                spares = answering.take_spares(others if reserve else (), self.notify)
-                more = (project, inventory, options, self.notify, self.progress, early)
-                plan, taking = prepare.prepare(hosts, spares, *more, dry=dry)
-                return replace(plan, record=plan.record._replace(replaced=replaced)), taking
+        return plan_run(self, options, dry=dry)
 
     def run(self, script: str, args: Sequence[str] = (), **options: Unpack[RunKeywords]) -> Run:
         """Sync the project's code, start ``script`` by torchrun on every node, return at once.
@@ -254,7 +237,7 @@ class Cluster(LeftOnHosts):
         named = wanted or launcher.of_shell(self.inventory)
         return launcher.chosen(named, [entry for entry in self.inventory.hosts if entry.role != "none"])
 
-    def carrier(self, record: RunRecord) -> launcher.Launcher:
+    def launcher_of(self, record: RunRecord) -> launcher.Launcher:
         """The launcher of a run with this record."""
         return launcher.of_record(record)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from clusterddp.cli.notify import Notifier
     from clusterddp.cli.progress import Progress
     from clusterddp.logs import Event
+    from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.verdict_lines import Verdict
 
 
@@ -84,7 +85,7 @@ def attach(
         notifier.record = run.record
         _announce(cluster, run, shown)
         progress.watch(run)
-        with lease_renewal(run), joining_late_hosts(cluster, run, say):
+        with lease_renewal(run), joining_late_hosts(run, cluster.join, say):
             verdict = _follow(run, progress, shown, notifier, agents=agents, whole=whole, fold=fold, silence=silence)
         code = _ended(run, verdict, time.monotonic() - started, notifier)
     except DetachedError:
@@ -201,7 +202,7 @@ def _told(run: Run, verdict: Verdict, took: str = "") -> int:
     return verdict.exit_code
 
 
-def stop_launched(cluster: Cluster, run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
+def stop_launched(cluster: Cluster, run: RunOnHosts, grace: float, interrupt: KeyboardInterrupt) -> int:
     """Ctrl-C between the first host's start and ``attach``: end what has started, with its proof."""
     try:
         started = cluster.attach(run.view())

@@ -15,15 +15,15 @@ from clusterddp.crash import hide
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clusterddp.launch.launcher import Webhook
     from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.runs.run_on_hosts import Webhook
 
 PATIENCE = 20.0  # seconds for one command or request
 
 
 def webhook(target: str, silence: float) -> Webhook | None:
     """What the run's hosts are to tell, where the target is a URL; ``silence``: ``--silence``."""
-    from clusterddp.launch.launcher import Webhook  # noqa: PLC0415 - start-up
+    from clusterddp.runs.run_on_hosts import Webhook  # noqa: PLC0415 - start-up
 
     _hide(target)
     return Webhook(url=target, silence=silence) if is_url(target) else None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clusterddp.checks.model import Check
     from clusterddp.doctor.rehearsal import Played
     from clusterddp.facts import Bench
-    from clusterddp.runs.run import RunHosts
+    from clusterddp.runs.run_on_hosts import Site
 
 _log = logging.getLogger("clusterddp")
 PROGRAM = "bench.py"
@@ -44,7 +44,7 @@ def parts_for(checks: Iterable[Check]) -> tuple[str, ...]:
 
 
 def measure_together(
-    cluster: RunHosts,
+    cluster: Site,
     taking: Sequence[RehearsalPart],
     measured: Sequence[str],
     bench: Bench,
@@ -79,7 +79,7 @@ def _ready(taking: Sequence[RehearsalPart]) -> tuple[str, list[RehearsalPart]]:
     return "nccl" if nccl else "gloo", ready
 
 
-def _together(cluster: RunHosts, ready: Sequence[RehearsalPart], backend: str, measured: Sequence[str]) -> Together:
+def _together(cluster: Site, ready: Sequence[RehearsalPart], backend: str, measured: Sequence[str]) -> Together:
     options = {"backend": backend, "timeout": STEP, "parts": measured, "most": MOST[backend]}
     played = play(cluster, ready, PROGRAM, options, limit=LIMIT, start=START)
     names = tuple(part.host.name for part in ready)
@@ -110,7 +110,7 @@ def _ended(played: Played) -> tuple[str, _Group, str]:
     return verdict.line, verdict.culprits, verdict.remedy
 
 
-def _apart(cluster: RunHosts, ready: Sequence[RehearsalPart], backend: str, progress: Callable[[str], None]) -> _Group:
+def _apart(cluster: Site, ready: Sequence[RehearsalPart], backend: str, progress: Callable[[str], None]) -> _Group:
     """Find hosts at fault with smaller groups: those all of whose groups are bad while others are good."""
     by_name = {part.host.name: part for part in ready}
     first = neighbours(list(by_name))
@@ -131,7 +131,7 @@ def _bad(speeds: Mapping[_Group, float]) -> set[_Group]:
 
 
 def _try(
-    cluster: RunHosts,
+    cluster: Site,
     by_name: Mapping[str, RehearsalPart],
     backend: str,
     groups: Sequence[_Group],

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clusterddp.facts import Interface
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.runs.run import RunHosts
+    from clusterddp.runs.run_on_hosts import Site
 
     Round = Sequence[tuple[str, str]]
 
@@ -46,7 +46,7 @@ class _Pair:
 
 
 def measure(
-    cluster: RunHosts,
+    cluster: Site,
     outcomes: Sequence[Outcome[Host]],
     evidence: Evidence,
     checks: Sequence[Check],

@@ -30,13 +30,13 @@ from clusterddp.runs.node_answers import ALL, BRIEF, Wanted, nodes_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
 
-    from clusterddp.doctor.diagnose import Patient
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.connections import Connections
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.slurm.client.batch_script import JobRequest
     from clusterddp.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Site, Webhook
 
 LIMIT = 15  # minutes of the job, or fewer if the partition allows fewer; a benchmark is done by then
 PATIENCE = 120.0  # seconds to wait for the job to begin
@@ -46,12 +46,15 @@ JOB = "clusterddp-doctor"
 class BorrowedNodes:
     """The nodes of a Slurm job as hosts, reached through the login host: the part of a Cluster that the doctor uses."""
 
-    def __init__(self, cluster: Patient, login: HostEntry, job: str, entries: tuple[HostEntry, ...]) -> None:
+    def __init__(self, cluster: Site, login: HostEntry, job: str, entries: tuple[HostEntry, ...]) -> None:
         self.inventory = replace(cluster.inventory, hosts=entries)
         self.project: Project = cluster.project
         self.notify: Callable[[str], None] = cluster.notify
         self.progress: Callable[[str], None] = cluster.progress
         self.connections: Connections = cluster.connections
+        self.webhook: Webhook | None = None
+        self.launched: RunOnHosts | None = None
+        self.detached = False
         self._login, self._job = login, job
 
     def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
@@ -63,7 +66,7 @@ class BorrowedNodes:
         entry = next(one for one in self.inventory.nodes if one.name == name)
         return self.connections.open(entry, self.connections.opened_by(self._login, step_words(self._job, name)))
 
-    def carrier(self, record: RunRecord) -> base.Launcher:
+    def launcher_of(self, record: RunRecord) -> base.Launcher:
         """The launcher of the doctor's own small jobs there."""
         return base.of_record(record)
 
@@ -79,7 +82,7 @@ class BorrowedNodes:
         hosts: Container[str] | None = None,
         wanted: Wanted = ALL,
         *,
-        quiet: bool = False,  # noqa: ARG002 - of RunHosts
+        quiet: bool = False,  # noqa: ARG002 - of Site
         patience: float | None = None,  # noqa: ARG002 - steps of a job take seconds to begin
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """A run's nodes as they report themselves, and the names of those that do not answer."""
@@ -94,7 +97,7 @@ class BorrowedNodes:
 
 
 def examine(
-    cluster: Patient,
+    cluster: Site,
     told_runs: Callable[[Sequence[HostEntry]], list[Outcome[list[dict[str, Any]]]]],
     *,
     launcher: str | None = None,
@@ -120,7 +123,7 @@ def examine(
 
 
 def _of_nodes(
-    cluster: Patient,
+    cluster: Site,
     nnodes: int | None,
     partition: str | None,
     only: Sequence[str],
@@ -165,7 +168,7 @@ def _request(inventory: Inventory, nnodes: int | None, partition: str | None) ->
     return replace(request, options={**request.options, "partition": partition}) if partition else request
 
 
-def _site(cluster: Patient, entry: HostEntry, login: LoginHost, job: str, names: Sequence[str]) -> BorrowedNodes:
+def _site(cluster: Site, entry: HostEntry, login: LoginHost, job: str, names: Sequence[str]) -> BorrowedNodes:
     settings = settings_of(cluster.inventory)
     shared = replace(settings, state=login.state, role="node", launcher=base.DEFAULT, connection="ssh", gpus=None)
     hosts = tuple(replace(shared, name=name, address=name) for name in names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks import engine
 from clusterddp.checks.model import Diagnosis
@@ -16,7 +16,6 @@ from clusterddp.launch import answering
 from clusterddp.probe.gather import gather_evidence, spared, with_runs
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs import cleanup
-from clusterddp.runs.run import RunHosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,18 +25,10 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
+    from clusterddp.runs.run_on_hosts import Site
 
 
-class Patient(RunHosts, Protocol):
-    """The part of a Cluster that the doctor uses."""
-
-    progress: Callable[[str], None]
-
-    def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
-        """Open the hosts."""
-
-
-def _with_environments(cluster: Patient, outcomes: list[Outcome[Host]]) -> list[Outcome[Host]]:
+def _with_environments(cluster: Site, outcomes: list[Outcome[Host]]) -> list[Outcome[Host]]:
     """Use the interpreters of the hosts' environments; if a lock file cannot be resolved, notify and go on."""
     try:
         install.adopt([outcome.value for outcome in outcomes if outcome.value], cluster.project, cluster.progress)
@@ -52,7 +43,7 @@ def _chosen(only: Iterable[str], skip: Iterable[str], *, bench: bool, slurm: boo
     return [check for check in chosen if not (slurm and {SLURM, SHARED} & set(check.needs))]
 
 
-def _telling_crashes(cluster: Patient) -> Callable[[Exception, str], None]:
+def _telling_crashes(cluster: Site) -> Callable[[Exception, str], None]:
     def crashed(error: Exception, during: str) -> None:
         """Record a bug in one part of clusterddp and notify the user; the rest goes on without that part."""
         path = write_crash(error, during=during, project=cluster.project)
@@ -63,7 +54,7 @@ def _telling_crashes(cluster: Patient) -> Callable[[Exception, str], None]:
 
 
 def diagnose(
-    cluster: Patient,
+    cluster: Site,
     told_runs: Callable[[Sequence[HostEntry]], list[Outcome[list[dict[str, Any]]]]],
     *,
     only: Iterable[str] = (),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.logs import Event
-    from clusterddp.runs.run import RunHosts
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.verdict_lines import Verdict
 
 START = 20.0  # seconds until every host must have reported: torchrun's own import of torch, and its rendezvous
@@ -102,7 +102,7 @@ class Played:
 
 
 def play(
-    cluster: RunHosts,
+    cluster: Site,
     parts: Sequence[RehearsalPart],
     program: str,
     options: Mapping[str, Any],
@@ -255,7 +255,7 @@ def parts(
     ]
 
 
-def rehearse(cluster: RunHosts, parts: Sequence[RehearsalPart], *, limit: float = LIMIT) -> RehearsalSeen:
+def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = LIMIT) -> RehearsalSeen:
     """Start a process group of one worker per host, with an all-reduce and a barrier; how far each host came."""
     backend, why, devices = _backend(parts)
     parts = [

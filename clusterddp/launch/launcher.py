@@ -11,56 +11,27 @@ import importlib
 import importlib.util
 import os
 import shutil
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import UsageError
 from clusterddp.inventory.variable_names import LAUNCHERS
 from clusterddp.runs.node_answers import ALL, Wanted
-from clusterddp.runs.run import Carrier, Run, RunHosts
+from clusterddp.runs.run_on_hosts import RunLauncher, Site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry, Inventory
-    from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options import RunOptions
-    from clusterddp.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.runs.run import Run
 
 DEFAULT = LAUNCHERS[0]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Webhook:
-    """A URL that receives notices about a run. It is a secret, because anyone who knows it can post there.
-
-    Attributes:
-        url: Receives ``{run, event, text}`` as JSON.
-        silence: Seconds without output after which that is reported; 0: never.
-    """
-
-    url: str = field(repr=False)
-    silence: float = 300.0
-
-
-class Site(RunHosts, Protocol):
-    """What a launcher needs of a Cluster."""
-
-    project: Project
-    progress: Callable[[str], None]
-    webhook: Webhook | None  # to be told of by the run's hosts, where they can
-    detached: bool  # nobody follows the runs that are started
-    launched: Run | None  # the launcher sets it as soon as something may have started
-
-    def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
-        """Connect, ask for facts, sync and plan; with ``dry``, sync nothing."""
-
-
-class Launcher(Carrier, Protocol):
-    """One way to start runs: its own methods, and those for a run that has started (``runs.run.Carrier``)."""
+class Launcher(RunLauncher, Protocol):
+    """One way to start runs: its own methods, and those for a run that has started (``RunLauncher``)."""
 
     def render(self, site: Site, options: RunOptions) -> str:
         """Return what ``start`` would do, as text that a person could use instead; start nothing.

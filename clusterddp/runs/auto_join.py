@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, UnreachableError
 from clusterddp.runs.background import repeated_on_hosts
@@ -17,21 +17,17 @@ if TYPE_CHECKING:
 INTERVAL = 20.0  # seconds between two attempts to reach them
 
 
-class CanJoin(Protocol):
-    """The part of ``Cluster`` that this module uses."""
-
-    def join(self, run: Run, hosts: Sequence[str]) -> Any:
-        """Let hosts take part in a live run."""
-
-
 def joining_late_hosts(
-    cluster: CanJoin, run: Run, notify: Callable[[str], None]
+    run: Run, join: Callable[[Run, Sequence[str]], object], notify: Callable[[str], None]
 ) -> contextlib.AbstractContextManager[None]:
-    """While the block runs, try every ``INTERVAL`` s to join each host that was left out at the run's start."""
+    """While the block runs, try every ``INTERVAL`` s to join each host that was left out at the run's start.
+
+    ``join`` lets hosts take part in a live run.
+    """
 
     def try_to_join(host: str, over: threading.Event) -> bool:
         try:
-            cluster.join(run, [host])
+            join(run, [host])
         except UnreachableError:
             return True
         except ClusterddpError as error:  # the host answers but cannot take part, or the run takes no more hosts

@@ -22,39 +22,12 @@ from clusterddp.errors import ClusterddpError
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
-    from typing import Protocol
+    from collections.abc import Sequence
 
     from clusterddp.logs.merge import Merge
+    from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.run_view import RunView
-
-    class Followed(Protocol):
-        """The part of ``Run`` that this module uses."""
-
-        id: str
-        attempt: int
-
-        @property
-        def hosts(self) -> set[str]:
-            """Every host that may take part in the run."""
-
-        def view(
-            self, hosts: Container[str] | None = None, *, brief: bool = False, quiet: bool = False, patience: float
-        ) -> RunView:
-            """Return the run as these hosts report it now."""
-
-    class Senders(Protocol):
-        """The part of ``Streams`` that this module uses."""
-
-        def silence(self, host: str) -> float | None:
-            """Return the seconds since data last came from the machine that sends a host's lines; None if never."""
-
-        def wake(self, host: str) -> None:
-            """Ping the machine that sends the host's lines."""
-
-        def drop(self, host: str, reason: str) -> None:
-            """Close its connection, so that a new one is opened."""
-
+    from clusterddp.runs.streams import Streams
 
 SILENT = 1.0  # seconds without an answer to a ping after which a host counts as silent
 LOOK = 0.2  # seconds between checks, while a ping is unanswered and once the first stream has ended
@@ -67,7 +40,7 @@ LOST_AFTER = 30.0  # seconds to wait for a silent host if no verdict is kept, or
 class Ending:
     """Gives up streams of one attempt of a run while the context lasts."""
 
-    def __init__(self, run: Followed, senders: Senders, merge: Merge) -> None:
+    def __init__(self, run: RunOnHosts, senders: Streams, merge: Merge) -> None:
         self.run, self.senders, self.merge = run, senders, merge
         self.given_up: dict[str, float | None] = {}  # host → when data last came from it (epoch); None: never
         self._silent: set[str] = set()  # those of them that left a ping unanswered
@@ -176,7 +149,7 @@ class Ending:
             return None
 
 
-def view_of(run: Followed, hosts: set[str] | None, silent: set[str], *, brief: bool = False) -> RunView:
+def view_of(run: RunOnHosts, hosts: set[str] | None, silent: set[str], *, brief: bool = False) -> RunView:
     """Return the run as all its hosts, or the given ones, report it now; hosts known to be silent are not asked.
 
     Raises:

@@ -7,36 +7,30 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
-from clusterddp.errors import ClusterddpError, RunError, UnreachableError, UsageError
+from clusterddp.errors import UnreachableError, UsageError
 from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.inventory.patterns import select
 from clusterddp.logs import LogLine, Merge, Selection, backoff, brief_backoff, lines
 from clusterddp.logs.selection import selected_by
-from clusterddp.remote.shared.names.host_names import folded_names
 from clusterddp.remote.shared.run.node_env import GRACE
 from clusterddp.remote.shared.verdict.judge import CTRL_C
-from clusterddp.runs import local_cache, signals, stacks
+from clusterddp.runs import signals, stacks
 from clusterddp.runs.ending import Ending
-from clusterddp.runs.node_answers import ALL, Wanted
-from clusterddp.runs.run_view import RunView, run_views
+from clusterddp.runs.run_on_hosts import RunOnHosts
 from clusterddp.runs.streams import Streams
 from clusterddp.runs.wait import wait_for
 from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from typing_extensions import Unpack
 
     from clusterddp.hosts.client import Host
-    from clusterddp.hosts.connections import Connections
-    from clusterddp.inventory import Inventory
     from clusterddp.logs.selection import Words
-    from clusterddp.project import Project
-    from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
@@ -46,26 +40,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("clusterddp")
 
 
-class Carrier(Protocol):
-    """What a run's launcher does for it after the start; what comes before is in launch/launcher.py."""
-
-    def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:
-        """Wait until the run's nodes have begun, or it has ended; ``progress`` receives what it waits for.
-
-        Raises:
-            ClusterddpError: The run can never begin; nothing is left of it.
-        """
-
-    def stop(self, cluster: RunHosts, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
-        """End the run on these hosts; return what each found, with a Proof with an error for a host not reached."""
-
-    def reader(self, cluster: RunHosts, run: str, host: str) -> Host:
-        """Return a connection that can read the files of a run's host: its output and records."""
-
-    def host(self, cluster: RunHosts, run: str, host: str) -> Host:
-        """Return a connection to the host of a live run itself, which sees its workers."""
-
-
 class RunPart(NamedTuple):
     """A run's part on one host."""
 
@@ -73,144 +47,14 @@ class RunPart(NamedTuple):
     spool: str
 
 
-class RunHosts(Protocol):
-    """The part of ``Cluster`` that a Run uses."""
-
-    inventory: Inventory
-    project: Project
-    notify: Callable[[str], None]
-    connections: Connections  # also to hosts that the inventory does not name
-
-    def host(self, name: str) -> Host:
-        """Return the open host with that name."""
-
-    def carrier(self, record: RunRecord) -> Carrier:
-        """Return the launcher of the run with this record."""
-
-    def gather(
-        self,
-        run: str,
-        hosts: Container[str] | None = None,
-        wanted: Wanted = ALL,
-        *,
-        quiet: bool = False,
-        patience: float | None = None,
-    ) -> tuple[list[dict[str, Any]], list[str]]:
-        """Return the run's nodes as the hosts report them, and the hosts that gave no answer for ``patience`` seconds.
-
-        ``quiet``: do not report those hosts to the user.
-        """
-
-
 def interrupted_by(interrupt: KeyboardInterrupt) -> str:
     """Return the reason recorded for a stop by Ctrl-C, or by a signal treated like it."""
     return f"{interrupt.args[0]} to its operator" if interrupt.args else CTRL_C
 
 
-def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:
-    """Return the last attempt's spool path by host; empty for a host that did not answer or is still starting."""
-    starting = {entry.name for entry in inventory.hosts} & set(view.record.hosts) if view.live else set()
-    return view.current | dict.fromkeys(sorted(starting - view.current.keys()), "")
-
-
 @dataclass(repr=False)
-class Run:
-    """One run, live or past. The hosts keep its state; this object queries them.
-
-    Attributes:
-        cluster: The cluster whose hosts are asked.
-        id: The run id.
-        attempt: The attempt that the other fields describe: the last one, unless ``of_attempt`` chose another.
-        spools: That attempt's folder on each of its hosts; empty for a host that did not answer or is only starting.
-        record: What the run recorded about itself when it started.
-        attempts: Every attempt's spools; empty for a run that has just been started.
-        live: Whether it was live when it was looked up.
-        submitted: The ids of all runs submitted together, if this one was just submitted.
-        notified: Whether its hosts notify the webhook that it was started with.
-        secrets: Values by name of its secrets that its hosts must receive when they begin.
-    """
-
-    cluster: RunHosts
-    id: str
-    attempt: int
-    spools: Mapping[str, str]
-    record: RunRecord
-    attempts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    live: bool = True
-    submitted: tuple[str, ...] = ()
-    notified: bool = False
-    secrets: Mapping[str, str] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        name = f" ({self.record.name})" if self.record.name else ""
-        return f"<Run {self.id}{name}, attempt {self.attempt} on {folded_names(list(self.spools)) or 'no host'}>"
-
-    def of_attempt(self, number: int) -> Run:
-        """Return the same run as of one attempt, whose lines ``logs`` and ``tail`` then return.
-
-        Raises:
-            RunError: No host that answers knows of such an attempt.
-        """
-        known = {self.attempt: self.spools, **self.attempts}
-        if number not in known:
-            numbers = ", ".join(map(str, sorted(known)))
-            raise RunError(f"run {self.id} has no attempt {number}", remedy=f"its attempts: {numbers}")
-        return replace(self, attempt=number, spools=known[number], attempts=known)
-
-    @property
-    def hosts(self) -> set[str]:
-        """Every host that takes part in the run, took part in it, or may join it."""
-        earlier = (name for spools in self.attempts.values() for name in spools)
-        return {*self.spools, *earlier, *self.record.hosts, *self.record.spares}
-
-    def at(self, view: RunView) -> Run:
-        """Return the same run as of the last attempt of a view."""
-        spools = current_spools(view, self.cluster.inventory)
-        record = view.record if view.nodes or view.about else self.record
-        return replace(self, attempt=view.attempt, spools=spools, record=record, attempts=view.spools)
-
-    def view(
-        self,
-        hosts: Container[str] | None = None,
-        *,
-        brief: bool = False,
-        quiet: bool = False,
-        patience: float | None = None,
-    ) -> RunView:
-        """Return the run as all its hosts, or the given ones, report it now.
-
-        Args:
-            hosts: Ask only these.
-            brief: Get its state alone, without processes and evidence.
-            quiet: Do not report hosts that do not answer.
-            patience: Seconds of silence after which a host counts as not answering; None: as long as a connection may
-                take.
-
-        Raises:
-            RunError: No host that answers knows the run.
-            HostError, HostsError: None of its hosts answers.
-        """
-        wanted, names = Wanted(brief=brief), hosts or self.hosts
-        nodes, silent = self.cluster.gather(self.id, names, wanted, quiet=quiet, patience=patience)
-        for view in run_views(nodes, silent, local_cache.kept(self.cluster.project, self.id)):
-            if view.run == self.id:
-                return view
-        raise RunError(f"run {self.id} is on no host that answers")
-
-    def detailed(self, brief: RunView) -> RunView:
-        """Add processes and evidence to a brief view; hosts that did not answer for it are not asked again."""
-        hosts = {str(node["host"]) for node in (*brief.nodes, *brief.earlier, *brief.spares)}
-        if not hosts:
-            return brief
-        view = self.view(hosts)
-        for copy in view.other_copies:
-            heard = ", ".join(copy.heard)
-            _log.debug("%s: a verdict of attempt %d, having heard %s: %s", copy.writer, copy.attempt, heard, copy.line)
-        return replace(view, silent=tuple(dict.fromkeys((*view.silent, *brief.silent))))
-
-    def status(self, patience: float | None = None) -> dict[str, Any]:
-        """Return the status object of docs/status.md; ``patience`` as in ``view``."""
-        return self.view(quiet=patience is not None, patience=patience).to_json()
+class Run(RunOnHosts):
+    """One run, live or past. The hosts keep its state; this object queries them."""
 
     def stacks(self) -> list[WorkerStack]:
         """Return each live worker's current stack, by rank. A host without an answer is missing; its error is shown.
@@ -255,33 +99,15 @@ class Run:
         return each([RunPart(name, spool) for name, spool in self.spools.items() if spool], work)
 
     def _host(self, name: str) -> Host:
-        return self.cluster.carrier(self.record).host(self.cluster, self.id, name)
+        return self.cluster.launcher_of(self.record).host(self.cluster, self.id, name)
 
     def reader(self, host: str) -> Host:
         """Return a connection that can read the files of one of its hosts."""
-        return self.cluster.carrier(self.record).reader(self.cluster, self.id, host)
+        return self.cluster.launcher_of(self.record).reader(self.cluster, self.id, host)
 
     def begun(self, progress: Callable[[str], None]) -> Run:
         """Return the same run once its nodes have begun; ``progress`` receives what it waits for."""
-        return self.cluster.carrier(self.record).begun(self.cluster, self, progress)
-
-    def verdict(self) -> Verdict | None:
-        """Return how the run ended; None while it is live."""
-        return self.view().verdict()
-
-    def watched(self, view: RunView) -> Verdict | None:
-        """Return the verdict on a run watched to its end, and save it in the project; ``view`` is its final view."""
-        seen = replace(view, watched=self.live).refined()
-        local_cache.keep(self.cluster.project, seen)
-        return seen.verdict()
-
-    def stopped(self, proofs: Iterable[Proof]) -> Verdict | None:
-        """Return the verdict after a stop with these proofs, and save it; None if no host reports the run."""
-        hosts = {proof.host for proof in proofs if not proof.error}
-        try:
-            return self.watched(self.view(hosts)) if hosts else None
-        except ClusterddpError:  # lost meanwhile
-            return None
+        return self.cluster.launcher_of(self.record).begun(self.cluster, self, progress)
 
     def logs(
         self, selection: Selection | None = None, *, follow: bool = False, **words: Unpack[Words]
@@ -379,7 +205,7 @@ class Run:
         left = (*self.record.spares, *self.record.lost)
         chosen = hosts.split(",") if isinstance(hosts, str) and hosts else hosts
         names = list(dict.fromkeys(chosen or (*self.spools, *earlier, *left)))
-        return self.cluster.carrier(self.record).stop(self.cluster, self.id, names, grace=seconds, reason=reason)
+        return self.cluster.launcher_of(self.record).stop(self.cluster, self.id, names, grace=seconds, reason=reason)
 
 
 def _duration(name: str, value: float | str) -> float:

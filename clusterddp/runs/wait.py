@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HostsError, RunError, UnreachableError
 from clusterddp.runs.ending import LOST_AFTER, SILENT, clock_time
-from clusterddp.runs.node_answers import BRIEF, Wanted
+from clusterddp.runs.node_answers import BRIEF
 from clusterddp.runs.run_view import run_views
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable
 
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Site
     from clusterddp.runs.run_view import RunView
     from clusterddp.runs.verdict_lines import Verdict
 
@@ -27,41 +28,14 @@ SOON = 10.0  # seconds for some host to report the run, before all are waited fo
 _ID = re.compile(r"[a-z0-9]{10}")  # a full run id: only that selects the same run whichever hosts answer
 
 
-class Viewed(Protocol):
-    """The part of ``Run`` that this module uses."""
-
-    id: str
-
-    def view(self, *, brief: bool = False, quiet: bool = False, patience: float) -> RunView:
-        """Return the run as its hosts report it now."""
-
-    def watched(self, view: RunView) -> Verdict | None:
-        """Return the verdict on a run that was watched to its end, and save it in the project."""
-
-
-class Cluster(Protocol):
-    """The part of ``Cluster`` that is needed to look for a run."""
-
-    def gather(
-        self,
-        run: str,
-        hosts: Container[str] | None = None,
-        wanted: Wanted = ...,
-        *,
-        quiet: bool = False,
-        patience: float | None = None,
-    ) -> tuple[list[dict[str, Any]], list[str]]:
-        """Return the run's nodes as the hosts report them, and the hosts that do not answer."""
-
-
-def find_soon(cluster: Cluster, reference: str) -> RunView | None:
+def find_soon(site: Site, reference: str) -> RunView | None:
     """Return the run with this id as soon as any host reports it; None if the caller has to search further."""
     if not _ID.fullmatch(reference):
         return None
     began = time.monotonic()
     while True:
         try:
-            told, silent = cluster.gather(reference, None, BRIEF, quiet=True, patience=SILENT)
+            told, silent = site.gather(reference, None, BRIEF, quiet=True, patience=SILENT)
             answered = not silent
         except ClusterddpError:  # no host has answered; the further search reports it
             told, silent, answered = [], [], False
@@ -75,7 +49,7 @@ def find_soon(cluster: Cluster, reference: str) -> RunView | None:
         time.sleep(LOOK)
 
 
-def wait_for(run: Viewed, notify: Callable[[str], None], timeout: float | None = None) -> Verdict:
+def wait_for(run: RunOnHosts, notify: Callable[[str], None], timeout: float | None = None) -> Verdict:
     """Poll until the run has ended. A host out of reach may come back, so it is waited for like the run itself.
 
     If the hosts that answer have kept how the run ended, and it cannot go on elsewhere, the others are not waited for.
@@ -102,7 +76,7 @@ def wait_for(run: Viewed, notify: Callable[[str], None], timeout: float | None =
         time.sleep(LOOK)
 
 
-def _view(run: Viewed) -> RunView | None:
+def _view(run: RunOnHosts) -> RunView | None:
     """Return the run as its hosts report it; None while none of them answers."""
     try:
         view = run.view(brief=True, quiet=True, patience=SILENT)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 KEYWORDS = ("ClusterKeywords", "DoctorKeywords", "ExecKeywords", "RunKeywords", "Words")
 KNOWN = {*dir(builtins), *dir(typing), *dir(collections.abc), "Path"}
-ALIASES = {"Nodes"}  # list[dict[str, Any]]
+ALIASES = {"Nodes", "Self"}  # list[dict[str, Any]]; of typing since Python 3.11
 
 
 def written_types(owner: Any) -> Iterator[str]:

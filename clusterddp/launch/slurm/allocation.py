@@ -12,9 +12,9 @@ from clusterddp.remote.shared.text.counted import counted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterddp.launch.launcher import Site
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.slurm.client.login_host import LoginHost
+    from clusterddp.runs.run_on_hosts import Site
 
 ALLOCATION = "SLURM_JOB_ID"
 

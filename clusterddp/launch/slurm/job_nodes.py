@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.slurm.client.answers import QueuedJob
     from clusterddp.launch.slurm.client.login_host import LoginHost
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
-    from clusterddp.runs.run import Run, RunHosts
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Site
 
 _log = logging.getLogger("clusterddp")
 AGAIN = 15.0  # seconds after which a node that did not answer is asked again
@@ -153,7 +153,7 @@ class JobNodes:
             _log.debug("run %s: %s", run, error)
 
 
-def bring_secrets(cluster: RunHosts, login: LoginHost, run: Run) -> bool:
+def bring_secrets(cluster: Site, login: LoginHost, run: RunOnHosts) -> bool:
     """Send a run's secrets to nodes that share no folder; return False if it must be tried again."""
     nodes = nodes_of_run(cluster, login, run.id)
     try:
@@ -167,7 +167,7 @@ def bring_secrets(cluster: RunHosts, login: LoginHost, run: Run) -> bool:
 _NODE = HostEntry(name="", address="")
 
 
-def nodes_of_run(cluster: RunHosts, login: LoginHost, run: str) -> JobNodes | None:
+def nodes_of_run(cluster: Site, login: LoginHost, run: str) -> JobNodes | None:
     """Return the nodes of a run's job if they share no folder with the login host and can be asked; else None.
 
     Raises:
@@ -179,7 +179,7 @@ def nodes_of_run(cluster: RunHosts, login: LoginHost, run: str) -> JobNodes | No
     return running(cluster, login, one, login.jobs([one.job]).get(one.job)) if one.apart else None
 
 
-def running(cluster: RunHosts, login: LoginHost, one: SubmittedRun, job: QueuedJob | None) -> JobNodes | None:
+def running(cluster: Site, login: LoginHost, one: SubmittedRun, job: QueuedJob | None) -> JobNodes | None:
     """Return the nodes of a running job that share no folder; else None."""
     there = one.apart and job is not None and job.state == "RUNNING" and job.nodes
     return JobNodes(cluster, login, job) if there and job else None

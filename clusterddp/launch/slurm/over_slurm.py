@@ -28,7 +28,7 @@ from clusterddp.runs.choose import array_names
 from clusterddp.runs.managed_job import JobStatus
 from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof, Survivor
-from clusterddp.runs.run import Run, RunHosts
+from clusterddp.runs.run import Run
 from clusterddp.runs.run_view import RunView, run_views
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
-    from clusterddp.launch.launcher import Site
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.slurm.submission import Submission
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
+    from clusterddp.runs.run_on_hosts import R, RunOnHosts, Site
 
 LOOK = 0.5  # seconds between looks at the queue
 EVALUATED = 6.0  # seconds for Slurm to say why a new job waits; then it may wait for anything
@@ -142,7 +142,7 @@ class Slurm:
         """See ``Launcher``: the login host tells of all."""
         return each([login_entry(site.inventory)], lambda _: self._nodes(_login(site), site, run, wanted))
 
-    def _nodes(self, login: LoginHost, site: RunHosts, run: str, wanted: Wanted) -> list[dict[str, Any]]:
+    def _nodes(self, login: LoginHost, site: Site, run: str, wanted: Wanted) -> list[dict[str, Any]]:
         submitted = [one for one in login.runs(run) if _is_wanted(one, wanted)]
         if not submitted:
             return []
@@ -171,7 +171,7 @@ class Slurm:
     def _by_its_nodes(
         self,
         login: LoginHost,
-        site: RunHosts,
+        site: Site,
         one: SubmittedRun,
         job: QueuedJob | None,
         parts: dict[str, list[dict[str, Any]]],
@@ -190,8 +190,8 @@ class Slurm:
             there.collect(one.run)
         return seen
 
-    def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:
-        """See ``Carrier``: waits in the queue, and tells why."""
+    def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:
+        """See ``RunLauncher``: waits in the queue, and tells why."""
         told, brought = "", False
         look = time.monotonic() + UNHEARD
         while True:
@@ -213,7 +213,7 @@ class Slurm:
             progress(waits or "the job's nodes are starting")
             time.sleep(LOOK)
 
-    def _refuse_unshared(self, cluster: RunHosts, run: Run) -> None:
+    def _refuse_unshared(self, cluster: Site, run: RunOnHosts) -> None:
         """Refuse to wait for what never comes: what the job's nodes write is not seen on the login host.
 
         Raises:
@@ -232,8 +232,8 @@ class Slurm:
             login.command("scancel", jobs[0].partition("_")[0])
         raise RunError(f"run {run.id}: {why}", remedy=REMEDY)
 
-    def stop(self, cluster: RunHosts, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
-        """See ``Carrier``: the supervisors end their nodes and say so, then the job is cancelled."""
+    def stop(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
+        """See ``RunLauncher``: the supervisors end their nodes and say so, then the job is cancelled."""
         login = _login(cluster)
         login.order_stop(run, reason, grace)
         nodes = nodes_of_run(cluster, login, run)
@@ -250,8 +250,8 @@ class Slurm:
             return [Proof(host=f"job {job.number}")]
         return [proofs.get(name) or Proof(host=name, unknown=(f"Slurm says {word}",)) for name in hosts or proofs]
 
-    def reader(self, cluster: RunHosts, run: str, host: str) -> Host:
-        """See ``Carrier``: the login host sees all files; where no folder is shared, once the job is over."""
+    def reader(self, cluster: Site, run: str, host: str) -> Host:
+        """See ``RunLauncher``: the login host sees all files; where no folder is shared, once the job is over."""
         login = _login(cluster)
         try:
             nodes = nodes_of_run(cluster, login, run)
@@ -259,8 +259,8 @@ class Slurm:
         except HelperError as error:  # the job has just ended, or Slurm does not answer: who follows asks again
             raise UnreachableError(host, error.message) from error
 
-    def host(self, cluster: RunHosts, run: str, host: str) -> Host:
-        """See ``Carrier``: through a step of the job."""
+    def host(self, cluster: Site, run: str, host: str) -> Host:
+        """See ``RunLauncher``: through a step of the job."""
         login = _login(cluster)
         number = next((one.job for one in login.runs(run) if one.run == run), None)
         if number is None:
@@ -271,7 +271,7 @@ class Slurm:
 LAUNCHER = Slurm()
 
 
-def _login(cluster: RunHosts) -> LoginHost:
+def _login(cluster: Site) -> LoginHost:
     return LoginHost(cluster.connections.open(login_entry(cluster.inventory)))
 
 
@@ -356,7 +356,7 @@ def _by_slurm(
     return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)
 
 
-def _settled(cluster: RunHosts, run: str, deadline: float, *, collected: bool) -> RunView:
+def _settled(cluster: Site, run: str, deadline: float, *, collected: bool) -> RunView:
     """The run as it is told when its nodes have ended and said so, or nothing more is to be waited for.
 
     ``collected``: its script too, so that what the nodes know is on the login host.

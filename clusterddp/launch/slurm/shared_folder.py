@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from clusterddp.hosts.client import Host
-    from clusterddp.launch.launcher import Site
     from clusterddp.launch.slurm.client.batch_script import JobRequest
     from clusterddp.launch.slurm.client.login_host import LoginHost
-    from clusterddp.runs.run import Run, RunHosts
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Site
 
 REMEDY = "set clusterddp_slurm_shared: false, or clusterddp_state to a folder that nodes and login host share"
 ONE_WAY = "the login host's files are seen there, and what is written there is not seen on the login host"
@@ -59,7 +58,7 @@ def unshared(login: Host, nodes: Sequence[Host], folders: Mapping[str, str]) -> 
     return found
 
 
-def unshared_by_run(cluster: RunHosts, login: LoginHost, run: Run) -> str:
+def unshared_by_run(cluster: Site, login: LoginHost, run: RunOnHosts) -> str:
     """Return why the login host cannot see what a running job writes; empty if it can, or if that is not known yet."""
     one = next((one for one in login.runs(run.id) if one.run == run.id), None)
     if one is None or one.apart or not one.job or (one.starts and not one.inside):

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from clusterddp.inventory import HostEntry, Inventory
-    from clusterddp.launch.launcher import Site
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.slurm.client.login_host import LoginHost
     from clusterddp.project import Project
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.sync.project_files import Tree
 
 NAME = "slurm"

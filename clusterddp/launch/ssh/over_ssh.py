@@ -18,7 +18,7 @@ from clusterddp.remote.shared.schema.record import written
 from clusterddp.runs import local_cache, proof
 from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof
-from clusterddp.runs.run import Run, RunHosts, interrupted_by
+from clusterddp.runs.run import Run, interrupted_by
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
-    from clusterddp.launch.launcher import Site, Webhook
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options import RunOptions
     from clusterddp.remote.shared.run.plan import NodePlan
+    from clusterddp.runs.run_on_hosts import R, Site, Webhook
 
 START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take most of it
 STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
@@ -44,16 +44,20 @@ class Ssh:
 
     def render(self, site: Site, options: RunOptions) -> str:
         """See ``Launcher``: commands that could be pasted, one block a host."""
+        from clusterddp.launch.plan_run import plan_run  # noqa: PLC0415 - start-up
+
         _refuse_array(options)
-        plan, _ = site.plan(options, dry=True)
+        plan, _ = plan_run(site, options, dry=True)
         return plan.render()
 
     def start(self, site: Site, options: RunOptions) -> Run:
         """See ``Launcher``."""
-        from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - start-up
+        from clusterddp.launch.plan_run import plan_run  # noqa: PLC0415 - start-up
 
         _refuse_array(options)
-        plan, hosts = site.plan(options)
+        plan, hosts = plan_run(site, options)
+        from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - imported by now
+
         secrets = secret_values(plan.secrets)
         apart = {*(host.name for host in hosts), *plan.record.replaced}
         left = [entry.name for entry in site.inventory.nodes if entry.name not in apart]
@@ -95,12 +99,12 @@ class Ssh:
 
         return each(mine, ask) if patience is None else site.connections.inquiry.each(mine, ask, patience)
 
-    def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:  # noqa: ARG002
-        """See ``Carrier``: it has."""
+    def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:  # noqa: ARG002
+        """See ``RunLauncher``: it has."""
         return run
 
-    def stop(self, cluster: RunHosts, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
-        """See ``Carrier``."""
+    def stop(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
+        """See ``RunLauncher``."""
 
         def one(entry: HostEntry) -> Proof:
             order = {"run": run, "hosts": [entry.name], "grace": grace, "reason": reason}
@@ -113,12 +117,12 @@ class Ssh:
         proofs = [outcome.value or Proof(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
         return proofs + [Proof(host=name, error="not in the inventory") for name in missing]
 
-    def reader(self, cluster: RunHosts, run: str, host: str) -> Host:  # noqa: ARG002
-        """See ``Carrier``."""
+    def reader(self, cluster: Site, run: str, host: str) -> Host:  # noqa: ARG002
+        """See ``RunLauncher``."""
         return cluster.host(host)
 
-    def host(self, cluster: RunHosts, run: str, host: str) -> Host:  # noqa: ARG002
-        """See ``Carrier``."""
+    def host(self, cluster: Site, run: str, host: str) -> Host:  # noqa: ARG002
+        """See ``RunLauncher``."""
         return cluster.host(host)
 
 

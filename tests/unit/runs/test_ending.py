@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -24,6 +24,9 @@ from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
+
+    from clusterddp.runs.run_on_hosts import RunOnHosts
+    from clusterddp.runs.streams import Streams
 
 HOSTS = ("gpu00", "gpu01", "gpu02")
 EXITED = Frame({"kind": "data", "exited": 1}, b"")
@@ -109,6 +112,11 @@ def open_for_good() -> Iterator[threading.Event]:
     event.set()
 
 
+def watching(run: Followed, merge: Merge) -> Ending:
+    """One that watches the run, which also sends its own lines."""
+    return Ending(cast("RunOnHosts", run), cast("Streams", run), merge)
+
+
 def followed(run: Followed, held: threading.Event, end: threading.Event | None = None) -> tuple[Merge, Ending]:
     """``end``: what the first host waits for, once its workers have ended and before it has."""
 
@@ -122,7 +130,7 @@ def followed(run: Followed, held: threading.Event, end: threading.Event | None =
         yield END
 
     merge = Merge(HOSTS, stream)
-    return merge, Ending(run, run, merge)
+    return merge, watching(run, merge)
 
 
 def given_up(run: Followed, held: threading.Event) -> Ending:
@@ -225,7 +233,7 @@ def test_a_host_that_says_again_and_again_that_workers_ended_does_not_have_the_o
         open_for_good.wait(LIMIT)
 
     merge = Merge(HOSTS, stream)
-    with merge, Ending(run, run, merge):
+    with merge, watching(run, merge):
         assert [type(event) for event in merge.batch(LIMIT)] == [StreamEnded]
         with run.looked:
             assert run.looked.wait_for(lambda: {"gpu01", "gpu02"} <= set(run.asked), LIMIT)
@@ -240,7 +248,7 @@ def test_nobody_is_asked_for_a_sign_of_life_while_all_workers_are_at_work(open_f
         open_for_good.wait(LIMIT)
 
     merge = Merge(HOSTS, stream, past=False)
-    with merge, Ending(run, run, merge):
+    with merge, watching(run, merge):
         came = 0
         while came < len(HOSTS):
             came += len(merge.batch(LIMIT))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -15,6 +15,8 @@ from tests.unit.runs_told import Told
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from clusterddp.runs.run_on_hosts import Site
+    from clusterddp.runs.run_view import RunView
 
 RUN = "abcdefghij"
 Answer = tuple[list[dict[str, Any]], list[str]]
@@ -50,20 +52,24 @@ class Cluster:
         return answer
 
 
+def find_soon(cluster: Cluster, reference: str) -> RunView | None:
+    return wait.find_soon(cast("Site", cluster), reference)
+
+
 def told(run: str = RUN) -> list[dict[str, Any]]:
     return [Told(run=run, hosts=["gpu00", "gpu01"]).node]
 
 
 def test_the_run_of_an_id_is_found_where_one_host_tells_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, 1.0, (told(), ["gpu01"]))
-    found = wait.find_soon(cluster, RUN)
+    found = find_soon(cluster, RUN)
     assert found
     assert (found.run, found.silent, cluster.asked) == (RUN, ("gpu01",), 1)
 
 
 def test_hosts_that_are_slow_to_connect_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, 1.0, NOBODY, ([], ["gpu00", "gpu01"]), (told(), ["gpu01"]))
-    assert wait.find_soon(cluster, RUN)
+    assert find_soon(cluster, RUN)
     assert cluster.asked == 3
 
 
@@ -72,7 +78,7 @@ def test_a_name_or_a_part_of_an_id_may_mean_a_run_of_a_silent_host(
     monkeypatch: pytest.MonkeyPatch, reference: str
 ) -> None:
     cluster = Cluster(monkeypatch, 1.0, (told(), ["gpu01"]))
-    assert wait.find_soon(cluster, reference) is None
+    assert find_soon(cluster, reference) is None
     assert cluster.asked == 0
 
 
@@ -83,11 +89,11 @@ def test_who_refuses_or_knows_of_no_such_run_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch, seconds: float, answer: Answer | UnreachableError
 ) -> None:
     cluster = Cluster(monkeypatch, seconds, answer)
-    assert wait.find_soon(cluster, RUN) is None
+    assert find_soon(cluster, RUN) is None
     assert cluster.asked == 1
 
 
 def test_a_run_that_nobody_tells_of_in_time_is_looked_for_on_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, 1.0, ([], ["gpu00", "gpu01"]))
-    assert wait.find_soon(cluster, RUN) is None
+    assert find_soon(cluster, RUN) is None
     assert wait.SOON <= cluster.now < wait.SOON + 2

@@ -1,0 +1,63 @@
+"""Plan a run on the hosts of an inventory: open them, let spares replace those that are off, prepare those that answer.
+
+The preparation itself (``launch/prepare.py``) is imported while the hosts are still connecting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clusterddp.launch import answering
+from clusterddp.launch import repeat as again
+from clusterddp.launch.overlap import Early
+from clusterddp.launch.script import check_script
+
+if TYPE_CHECKING:
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.launch.make_plan import LaunchPlan
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.runs.run_on_hosts import Site
+
+
+def plan_run(site: Site, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
+    """Do everything that precedes the start of a run; return its plan and its hosts, ordered by member index.
+
+    ``dry``: sync nothing.
+
+    Raises:
+        ClusterddpError: A host cannot take part, or the code cannot be synced.
+    """
+    with again.asked(site.inventory, site.project, options) as (inventory, project, repeat):
+        entries = answering.nodes(inventory)
+        check_script(options, project)
+        with Early(project, options, repeat) as early:
+            nodes, spares, replaced = _opened(site, inventory, entries, options, early)
+            from clusterddp.launch.prepare import prepare  # noqa: PLC0415 - imported by now, beside the connections
+
+            hosts = answering.take(nodes, options, inventory, site.notify)
+            reserve = answering.take_spares(spares if options.relaunch else (), site.notify)
+            more = (project, inventory, options, site.notify, site.progress, early)
+            plan, taking = prepare(hosts, reserve, *more, dry=dry)
+            return replace(plan, record=plan.record._replace(replaced=replaced)), taking
+
+
+def _opened(
+    site: Site, inventory: Inventory, entries: tuple[HostEntry, ...], options: RunOptions, early: Early
+) -> tuple[list[Outcome[Host]], list[Outcome[Host]], dict[str, str]]:
+    """Open the nodes, and the spares if the run keeps or needs some; return both, and which spare replaces which node.
+
+    Each host is asked for its facts as soon as it is open.
+    """
+
+    def opened(wanted: tuple[HostEntry, ...]) -> list[Outcome[Host]]:
+        return site.connections.open_all(wanted, site.progress, early.ask, writes=True)
+
+    reserve = inventory.spares if options.relaunch else ()
+    outcomes = opened((*entries, *reserve))
+    nodes, spares = outcomes[: len(entries)], outcomes[len(entries) :]
+    if not reserve and inventory.spares and answering.stand_ins_wanted(nodes, options):
+        spares = opened(inventory.spares)
+    return answering.filled(nodes, spares, options, site.notify)

@@ -1,0 +1,233 @@
+"""A run as its hosts report it, and the two that it asks: the cluster (``Site``), and its launcher (``RunLauncher``).
+
+What is shown of a run's lines, and all that is done to it, is in ``runs/run.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from clusterddp.errors import ClusterddpError, RunError
+from clusterddp.remote.shared.names.host_names import folded_names
+from clusterddp.runs import local_cache
+from clusterddp.runs.node_answers import ALL, Wanted
+from clusterddp.runs.run_view import RunView, run_views
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+
+    from typing_extensions import Self
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.connections import Connections
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.runs.proof import Proof
+    from clusterddp.runs.verdict_lines import Verdict
+
+_log = logging.getLogger("clusterddp")
+R = TypeVar("R", bound="RunOnHosts")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Webhook:
+    """A URL that receives notices about a run. It is a secret, because anyone who knows it can post there.
+
+    Attributes:
+        url: Receives ``{run, event, text}`` as JSON.
+        silence: Seconds without output after which that is reported; 0: never.
+    """
+
+    url: str = field(repr=False)
+    silence: float = 300.0
+
+
+class Site(Protocol):
+    """A cluster as the rooms below ``api`` see it: ``api.Cluster``, or the hosts that a launcher lends to the doctor.
+
+    Attributes:
+        connections: Also to hosts that the inventory does not name.
+        webhook: Receives notices about the runs that are started, from their hosts where these can.
+        detached: Whether nobody follows the runs that are started.
+        launched: The run started last; its launcher sets it as soon as something may have started.
+    """
+
+    inventory: Inventory
+    project: Project
+    notify: Callable[[str], None]
+    progress: Callable[[str], None]
+    connections: Connections
+    webhook: Webhook | None
+    detached: bool
+    launched: RunOnHosts | None
+
+    def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
+        """Open these hosts, or all; return each one's Host, or its error."""
+
+    def host(self, name: str) -> Host:
+        """Return the open host with that name."""
+
+    def launcher_of(self, record: RunRecord) -> RunLauncher:
+        """Return the launcher of the run with this record."""
+
+    def gather(
+        self,
+        run: str,
+        hosts: Container[str] | None = None,
+        wanted: Wanted = ALL,
+        *,
+        quiet: bool = False,
+        patience: float | None = None,
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return the run's nodes as the hosts report them, and the hosts that gave no answer for ``patience`` seconds.
+
+        ``quiet``: do not report those hosts to the user.
+        """
+
+
+class RunLauncher(Protocol):
+    """What a launcher does for a run after the start; what comes before is in launch/launcher.py."""
+
+    def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:
+        """Wait until the run's nodes have begun, or it has ended; ``progress`` receives what it waits for.
+
+        Raises:
+            ClusterddpError: The run can never begin; nothing is left of it.
+        """
+
+    def stop(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
+        """End the run on these hosts; return what each found, with a Proof with an error for a host not reached."""
+
+    def reader(self, cluster: Site, run: str, host: str) -> Host:
+        """Return a connection that can read the files of a run's host: its output and records."""
+
+    def host(self, cluster: Site, run: str, host: str) -> Host:
+        """Return a connection to the host of a live run itself, which sees its workers."""
+
+
+def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:
+    """Return the last attempt's spool path by host; empty for a host that did not answer or is still starting."""
+    starting = {entry.name for entry in inventory.hosts} & set(view.record.hosts) if view.live else set()
+    return view.current | dict.fromkeys(sorted(starting - view.current.keys()), "")
+
+
+@dataclass(repr=False)
+class RunOnHosts:
+    """One run, live or past: what identifies it, and how its hosts see it.
+
+    Attributes:
+        cluster: The cluster whose hosts are asked.
+        id: The run id.
+        attempt: The attempt that the other fields describe: the last one, unless ``of_attempt`` chose another.
+        spools: That attempt's folder on each of its hosts; empty for a host that did not answer or is only starting.
+        record: What the run recorded about itself when it started.
+        attempts: Every attempt's spools; empty for a run that has just been started.
+        live: Whether it was live when it was looked up.
+        submitted: The ids of all runs submitted together, if this one was just submitted.
+        notified: Whether its hosts notify the webhook that it was started with.
+        secrets: Values by name of its secrets that its hosts must receive when they begin.
+    """
+
+    cluster: Site
+    id: str
+    attempt: int
+    spools: Mapping[str, str]
+    record: RunRecord
+    attempts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    live: bool = True
+    submitted: tuple[str, ...] = ()
+    notified: bool = False
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        name = f" ({self.record.name})" if self.record.name else ""
+        return f"<Run {self.id}{name}, attempt {self.attempt} on {folded_names(list(self.spools)) or 'no host'}>"
+
+    def of_attempt(self, number: int) -> Self:
+        """Return the same run as of one attempt, whose lines ``logs`` and ``tail`` then return.
+
+        Raises:
+            RunError: No host that answers knows of such an attempt.
+        """
+        known = {self.attempt: self.spools, **self.attempts}
+        if number not in known:
+            numbers = ", ".join(map(str, sorted(known)))
+            raise RunError(f"run {self.id} has no attempt {number}", remedy=f"its attempts: {numbers}")
+        return replace(self, attempt=number, spools=known[number], attempts=known)
+
+    @property
+    def hosts(self) -> set[str]:
+        """Every host that takes part in the run, took part in it, or may join it."""
+        earlier = (name for spools in self.attempts.values() for name in spools)
+        return {*self.spools, *earlier, *self.record.hosts, *self.record.spares}
+
+    def at(self, view: RunView) -> Self:
+        """Return the same run as of the last attempt of a view."""
+        spools = current_spools(view, self.cluster.inventory)
+        record = view.record if view.nodes or view.about else self.record
+        return replace(self, attempt=view.attempt, spools=spools, record=record, attempts=view.spools)
+
+    def view(
+        self,
+        hosts: Container[str] | None = None,
+        *,
+        brief: bool = False,
+        quiet: bool = False,
+        patience: float | None = None,
+    ) -> RunView:
+        """Return the run as all its hosts, or the given ones, report it now.
+
+        Args:
+            hosts: Ask only these.
+            brief: Get its state alone, without processes and evidence.
+            quiet: Do not report hosts that do not answer.
+            patience: Seconds of silence after which a host counts as not answering; None: as long as a connection may
+                take.
+
+        Raises:
+            RunError: No host that answers knows the run.
+            HostError, HostsError: None of its hosts answers.
+        """
+        wanted, names = Wanted(brief=brief), hosts or self.hosts
+        nodes, silent = self.cluster.gather(self.id, names, wanted, quiet=quiet, patience=patience)
+        for view in run_views(nodes, silent, local_cache.kept(self.cluster.project, self.id)):
+            if view.run == self.id:
+                return view
+        raise RunError(f"run {self.id} is on no host that answers")
+
+    def detailed(self, brief: RunView) -> RunView:
+        """Add processes and evidence to a brief view; hosts that did not answer for it are not asked again."""
+        hosts = {str(node["host"]) for node in (*brief.nodes, *brief.earlier, *brief.spares)}
+        if not hosts:
+            return brief
+        view = self.view(hosts)
+        for copy in view.other_copies:
+            heard = ", ".join(copy.heard)
+            _log.debug("%s: a verdict of attempt %d, having heard %s: %s", copy.writer, copy.attempt, heard, copy.line)
+        return replace(view, silent=tuple(dict.fromkeys((*view.silent, *brief.silent))))
+
+    def status(self, patience: float | None = None) -> dict[str, Any]:
+        """Return the status object of docs/status.md; ``patience`` as in ``view``."""
+        return self.view(quiet=patience is not None, patience=patience).to_json()
+
+    def verdict(self) -> Verdict | None:
+        """Return how the run ended; None while it is live."""
+        return self.view().verdict()
+
+    def watched(self, view: RunView) -> Verdict | None:
+        """Return the verdict on a run watched to its end, and save it in the project; ``view`` is its final view."""
+        seen = replace(view, watched=self.live).refined()
+        local_cache.keep(self.cluster.project, seen)
+        return seen.verdict()
+
+    def stopped(self, proofs: Iterable[Proof]) -> Verdict | None:
+        """Return the verdict after a stop with these proofs, and save it; None if no host reports the run."""
+        hosts = {proof.host for proof in proofs if not proof.error}
+        try:
+            return self.watched(self.view(hosts)) if hosts else None
+        except ClusterddpError:  # lost meanwhile
+            return None
