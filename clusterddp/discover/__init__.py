@@ -1,10 +1,10 @@
-"""Machines on one network segment find rank 0 with no address known beforehand, by UDP multicast.
+"""Machines on one network segment find rank 0 by UDP multicast, without knowing an address beforehand.
 
     found = discover(DiscoverOptions(id="job7", rank=2, world_size=4))
     found.master_addr, found.master_port, found.local_addr
 
-Who says what when is pure: announcer.py (rank 0), seeker.py (the others), message.py (the wire). segment.py has the
-sockets. Nothing here knows inventories or SSH.
+The protocol is without I/O: announcer.py (rank 0), seeker.py (the other ranks), message.py (the datagrams). segment.py
+has the sockets. Nothing here knows inventories or SSH.
 """
 
 from __future__ import annotations
@@ -36,19 +36,17 @@ TIMEOUT = 600.0  # seconds; torchrun waits as long for its own rendezvous
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiscoverOptions:
-    """What a machine is told.
+    """What a machine must know beforehand; ``UsageError`` for an impossible value.
 
     Attributes:
-        id: The job's name: 1 to 64 bytes, the same on all its machines, and no other job's meanwhile.
+        id: The job's name: 1 to 64 bytes, the same on all its machines, and used by no other job meanwhile.
         rank: This machine's, from 0.
-        world_size: Machines in all.
+        world_size: The number of machines.
         timeout: Seconds to wait for the others.
-        interface: Name or address of the network interface; None: the only one, else the one multicast goes out by.
-        port: MASTER_PORT that rank 0 announces; None: a free one of 29400-29499, else any. Not used on others.
-        key: At least 16 bytes that all machines share and others do not know; None: all on the segment are believed.
-
-    Raises:
-        UsageError: a value that cannot be meant.
+        interface: Name or address of the network interface; None: the only one, else the one that multicast is routed
+            to.
+        port: MASTER_PORT that rank 0 announces; None: a free one of 29400-29499, else any. Ignored on other ranks.
+        key: At least 16 secret bytes that all machines share; None: every message on the segment is believed.
     """
 
     id: str
@@ -81,7 +79,7 @@ class DiscoverOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What all machines know now.
+    """The result, the same on all machines except for ``local_addr``.
 
     Attributes:
         master_addr: Rank 0's address.
@@ -95,15 +93,10 @@ class Found:
 
 
 def discover(options: DiscoverOptions, notify: Callable[[str], None] = lambda _: None) -> Found:
-    """Meet the other machines; returns on each when rank 0 has heard all of them.
+    """Find the other machines; returns on each of them when rank 0 has heard from all.
 
-    Args:
-        options: What this machine is told.
-        notify: Takes notices, a line each.
-
-    Raises:
-        UsageError: there is no such interface.
-        DiscoverError: they did not meet: ranks are missing, rank 0 is, or a second machine has this rank.
+    ``notify`` is called with notices of a line each. Raises ``DiscoverError`` if ranks are missing, rank 0 is, or a
+    second machine has this rank; ``UsageError`` if there is no such interface.
     """
     where = place(options.interface)
     notify(f"rank {options.rank} of {options.world_size} of {options.id} on {where.interface} ({where.address})")
@@ -114,14 +107,14 @@ def discover(options: DiscoverOptions, notify: Callable[[str], None] = lambda _:
 
 
 def torchrun_env(options: DiscoverOptions, found: Found) -> dict[str, str]:
-    """What torchrun reads for its own options: one node a machine, node ranks as given, rank 0's store."""
+    """Environment variables from which torchrun takes its options: one node per machine, the ranks as given."""
     address = f"[{found.master_addr}]" if ":" in found.master_addr else found.master_addr
     return {
         "PET_NNODES": str(options.world_size),
         "PET_NODE_RANK": str(options.rank),
         "PET_RDZV_ID": options.id,
         "PET_RDZV_ENDPOINT": f"{address}:{found.master_port}",
-        "PET_RDZV_CONF": f"is_host={str(options.rank == 0).lower()}",  # its own guess compares names of hosts
+        "PET_RDZV_CONF": f"is_host={str(options.rank == 0).lower()}",  # torch's own guess compares host names
         "PET_LOCAL_ADDR": found.local_addr,
     }
 
@@ -143,7 +136,7 @@ def _part(options: DiscoverOptions, where: NetworkSegment, port: int) -> Announc
 
 
 class _Conversation:
-    """One part played on a segment."""
+    """Plays one rank's part of the protocol on a segment."""
 
     def __init__(
         self, options: DiscoverOptions, where: NetworkSegment, segment: Segment, notify: Callable[[str], None]
@@ -153,11 +146,7 @@ class _Conversation:
         self._unbelieved: dict[str, str] = {}  # sender's address → why
 
     def hold(self, part: Announcer | Seeker) -> Found:
-        """Until it has ended.
-
-        Raises:
-            DiscoverError: it ended badly.
-        """
+        """Play the part to its end; ``DiscoverError`` if it fails."""
         try:
             while part.outcome is None:
                 self._turn(part)

@@ -1,9 +1,9 @@
-"""Rank 0's part: announce until all have answered, then say so until all have seen it. Pure: the time is an argument.
+"""Rank 0's part: announce until all have answered, then say so until all have seen that. The time is an argument.
 
-An answer echoes this process' nonce, so whoever answered knows the address: rank 0 is sure of all when it has heard
-all. The others may only leave when they know that, which a ``complete`` announcement with their own nonce tells
-them. It is repeated until each has said ``done``. A last word can always be lost, so rank 0 stays no longer than
-``LINGER``: thirty repeats, of which one has to come through.
+An answer echoes this process's nonce, so whoever answered knows the address: rank 0 has all when it has heard from all.
+The others may leave only when they know that, which a ``complete`` announcement with their own nonce tells them. It is
+repeated until each has sent ``done``. A last message can always be lost, so rank 0 stays no longer than ``LINGER``:
+thirty repeats, of which one has to arrive.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from clusterddp.discover.message import HEARD_AT_ONCE, MISSING_AT_ONCE, Message
 from clusterddp.discover.outcome import START_THEM, Failed, Met, ranks, seconds
 
 # Seconds.
-FIRST, LAST, GROWTH = 0.05, 1.0, 1.5  # between announcements, at first and in the end
-HURRY = 0.02  # between announcements, however many newcomers ask
-CLOSING = 0.1  # between announcements that all are there, and between words to a rival
-LINGER = 3.0  # such announcements go on for
-QUARREL = 1.0  # words to a rival go on for
-EXPIRE = 15.0  # a rank that has said nothing for so long is missing again
-TAKEOVER = 4.0  # a silent rank is replaced by a new process that has answered for so long
-MOST_REFUSED = 64  # machines whose refusal is a notice: without a key a stranger may ask under any number of names
-OVERLAP = 0.5  # both processes of one rank have spoken for so long: there are two
+FIRST, LAST, GROWTH = 0.05, 1.0, 1.5  # between announcements: at first, in the end, and the factor in between
+HURRY = 0.02  # the least time between announcements, however many newcomers ask
+CLOSING = 0.1  # between ``complete`` announcements, and between messages to another rank 0
+LINGER = 3.0  # how long ``complete`` announcements go on
+QUARREL = 1.0  # how long messages to another rank 0 go on
+EXPIRE = 15.0  # a rank that has sent nothing for so long is missing again
+TAKEOVER = 4.0  # a silent rank is replaced by a new process once that has answered for so long
+MOST_REFUSED = 64  # refusals reported to the user: without a key, anybody may ask under any number of names
+OVERLAP = 0.5  # if both processes of one rank have been heard for so long, there really are two
 
 
 @dataclass(kw_only=True, slots=True)
@@ -37,18 +37,14 @@ class _Peer:
 class Announcer:
     """Rank 0 of one discovery.
 
-    Args:
-        nonce: Drawn for this process.
-        world_size: Machines in all, this one included.
-        address: Where the others reach this machine.
-        port: The MASTER_PORT to announce.
-        now: The present time, in seconds of any clock that never jumps.
-        timeout: Seconds after which it gives up.
+    ``address`` is where the others reach this machine, ``port`` the MASTER_PORT to announce, ``nonce`` drawn for this
+    process. ``now`` is the present time in seconds of any monotonic clock, ``timeout`` the seconds after which it gives
+    up.
 
     Attributes:
-        due: When ``tick`` wants to be called next.
+        due: When ``tick`` must be called next.
         outcome: How it ended; None while it has not.
-        notices: Lines for the user, to be taken away by the caller.
+        notices: Lines for the user; the caller removes them.
     """
 
     def __init__(self, *, nonce: str, world_size: int, address: str, port: int, now: float, timeout: float) -> None:
@@ -60,7 +56,7 @@ class Announcer:
         self._interval, self._last = FIRST, now - HURRY
         self._turn = 0
         self._heard: dict[int, _Peer] = {}
-        self._challengers: dict[int, tuple[str, float]] = {}  # rank → nonce, since when
+        self._challengers: dict[int, tuple[str, float]] = {}  # rank → a second process: nonce, since when
         self._refused: set[str] = set()
         self._finished: set[int] = set()
         self._complete = False
@@ -69,7 +65,7 @@ class Announcer:
             self.outcome = Met(address=address, port=port)
 
     def tick(self, now: float) -> list[Message]:
-        """What is to be said now."""
+        """The messages to send now."""
         if not self.outcome and now >= self._deadline:
             self._end(now)
         if self.outcome or now < self.due:
@@ -84,7 +80,7 @@ class Announcer:
         return [self._announcement(now)]
 
     def receive(self, message: Message, now: float) -> list[Message]:
-        """What is to be said at once to a message from the segment."""
+        """The messages to send at once in answer to one from the segment."""
         if self.outcome or message.sender == self.nonce:
             return []
         if message.kind in {"announce", "rival"}:
@@ -98,17 +94,17 @@ class Announcer:
         peer = self._heard.get(message.rank)
         if peer and peer.nonce == message.sender:
             if message.kind == "bye" and not self._complete:
-                peer.at = -EXPIRE + self._start  # kept, so that no recorded answer brings it back
+                peer.at = -EXPIRE + self._start  # counts as missing; kept, so that no recorded answer brings it back
             elif message.kind == "done" and self._complete:
                 self._finish(message.rank)
         return []
 
     def leave(self) -> list[Message]:
-        """The last words of one that is interrupted: none, the others wait for another rank 0."""
+        """The last messages when interrupted: none, so the others wait for another rank 0."""
         return []
 
     def missing(self, now: float) -> list[int]:
-        """The ranks not heard, or not for long."""
+        """The ranks not heard from, or not recently."""
         recent = {rank for rank, peer in self._heard.items() if now - peer.at < EXPIRE}
         return [rank for rank in range(1, self.world_size) if rank not in recent]
 
@@ -118,7 +114,7 @@ class Announcer:
         if message.world_size != self.world_size:
             return [self._refusal(message, f"is told a world size of {message.world_size}, not {self.world_size}")]
         peer = self._heard.get(message.rank)
-        # A recording of a process that had this rank before echoes an older turn than its successor did.
+        # A recorded answer of an earlier process of this rank echoes an older turn than that of its successor.
         if peer and message.turn <= peer.turn - (peer.nonce != message.sender):
             return []  # a duplicate, or a recording
         if peer and peer.nonce != message.sender and now - peer.at < EXPIRE:
@@ -126,14 +122,14 @@ class Announcer:
             if peer.at > since + OVERLAP:
                 return [self._refusal(message, f"is refused: {peer.address} has that rank", other=peer.address)]
             if peer.at > since or now - since < TAKEOVER:
-                return []  # the first may be dead, or only slow
+                return []  # the first process may be dead, or only slow
         self._heard[message.rank] = _Peer(nonce=message.sender, address=message.address, at=now, turn=message.turn)
         if not self.missing(now):
             self._complete, self._interval, self.due, self._deadline = True, CLOSING, now, now + LINGER
         return []
 
     def _challenged_since(self, message: Message, now: float) -> float:
-        """Since when this other process of a rank has spoken."""
+        """Since when this second process of a rank has been heard."""
         nonce, since = self._challengers.get(message.rank, ("", now))
         if nonce != message.sender:
             since = now
@@ -148,16 +144,16 @@ class Announcer:
 
     def _receive_rival(self, message: Message, now: float) -> list[Message]:
         if self._complete:
-            return []  # a new rank 0, when this one is as good as gone
+            return []  # a new job's rank 0; this one is about to end
         if message.kind == "announce":
-            # It may be a recording: only an answer to our own nonce proves that there is another one now.
+            # It may be a recording: only an answer to our own nonce proves that another rank 0 is there now.
             return [] if message.complete else [self._to_rival(message)]
         if message.to == self.nonce and not self._rival:
             self._rival, self._interval, self.due, self._deadline = message, CLOSING, now, now + QUARREL
         return []
 
     def _hurry(self, now: float) -> None:
-        """A newcomer asks: it should not wait for the next turn."""
+        """Announce sooner: a newcomer asks, and should not wait for the next turn."""
         self.due = min(self.due, max(now, self._last + HURRY))
 
     def _finish(self, rank: int) -> None:
@@ -166,7 +162,7 @@ class Announcer:
             self.outcome = Met(address=self.address, port=self.port)
 
     def _end(self, now: float) -> None:
-        """Time is up: of the wait, of the last announcements, or of the words to a rival."""
+        """Time is up: for the others to answer, for the last announcements, or for messages to another rank 0."""
         if self._complete:
             self.outcome = Met(address=self.address, port=self.port)
         elif self._rival:
@@ -188,7 +184,7 @@ class Announcer:
         return self._message("announce", missing=tuple(missing[:MISSING_AT_ONCE]), missing_count=len(missing))
 
     def _complete_announcements(self) -> list[Message]:
-        """To all that have not said ``done``, some in each."""
+        """Announcements for all that have not sent ``done``, each with a part of them."""
         self._turn += 1
         waiting = [(rank, peer.nonce) for rank, peer in sorted(self._heard.items()) if rank not in self._finished]
         parts = [waiting[start : start + HEARD_AT_ONCE] for start in range(0, len(waiting), HEARD_AT_ONCE)]

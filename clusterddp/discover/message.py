@@ -1,4 +1,4 @@
-"""What ranks say to each other: one datagram a message, signed when there is a key. Pure: bytes in, values out.
+"""The datagrams that ranks exchange: one message each, signed if there is a key. Bytes in, values out, no I/O.
 
     magic 4 · signed 1 · digest of the id 16 · HMAC-SHA256 32 (only when signed) · body (JSON)
 
@@ -9,8 +9,9 @@
     refuse    rank 0 to one that cannot take part: another world size, a rank that another machine has
     rival     to another rank 0 with the same id
 
-A nonce names each process; ``to`` is the nonce of the one spoken to. What decides anything carries a nonce that its
-hearer has drawn itself, so a recorded datagram decides nothing. ``turn`` counts announcements; an answer echoes it.
+A nonce identifies each process; ``to`` is the nonce of the addressee. Messages that decide anything carry a nonce that
+their receiver has drawn itself, so a recorded datagram decides nothing. ``turn`` counts announcements; an answer echoes
+it.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ class Message:
 
     Attributes:
         kind: One of ``KINDS``.
-        sender: The nonce of the process that speaks.
-        to: The nonce of the one spoken to; empty in announcements and questions.
+        sender: The nonce of the sending process.
+        to: The nonce of the addressee; empty in announcements and questions.
         rank: The sender's.
-        world_size: As the sender was told.
-        address: The sender's on its interface (``refuse``: of the machine that has the rank).
+        world_size: The sender's.
+        address: The sender's on its interface; in ``refuse`` that of the machine that has the rank.
         port: Rank 0's MASTER_PORT.
         turn: Rank 0's count of announcements, or its echo.
-        complete: Rank 0 has heard all.
-        heard: (rank, nonce) of ranks heard; only when complete, and not more than ``HEARD_AT_ONCE``.
+        complete: Rank 0 has heard from all.
+        heard: (rank, nonce) of ranks heard; only in complete ones, at most ``HEARD_AT_ONCE``.
         missing: The first ``MISSING_AT_ONCE`` ranks not heard yet.
-        missing_count: How many those are in all.
+        missing_count: The number of all that are missing.
     """
 
     kind: str
@@ -73,32 +74,27 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unbelieved:
-    """A datagram of this id whose sender cannot be believed, and why."""
+    """A datagram of this id whose sender is not trusted, and why."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Codec:
-    """Messages of one id to datagrams and back.
-
-    Attributes:
-        id: The rendezvous' name.
-        key: What all its machines share; None: nothing is signed.
-    """
+    """Converts messages of one id to datagrams and back; without a ``key`` nothing is signed."""
 
     id: str
     key: bytes | None
 
     def encode(self, message: Message) -> bytes:
-        """The datagram."""
+        """The datagram of a message."""
         plain = {name: value for name, value in asdict(message).items() if value or name in {"kind", "sender"}}
         body = json.dumps(plain, separators=(",", ":")).encode()
         head = _MAGIC + (b"\1" if self.key else b"\0") + self._digest()
         return head + (self._tag(head, body) if self.key else b"") + body
 
     def decode(self, datagram: bytes) -> Message | Unbelieved | None:
-        """The message; None when the datagram is not of this id, or is damaged. Never raises."""
+        """The message in a datagram; None if it has another id, or is damaged. Never raises."""
         head, rest = datagram[:_HEAD], datagram[_HEAD:]
         if len(datagram) > MOST_DATAGRAM or head[: len(_MAGIC)] != _MAGIC or head[len(_MAGIC) + 1 :] != self._digest():
             return None
@@ -119,11 +115,11 @@ class Codec:
 
 
 def _message(body: bytes) -> Message | None:
-    """The message of a body, every field checked: whoever sent it, it can only be a message."""
+    """The message in a body, every field checked; None if any is wrong."""
     try:
         found = json.loads(body)
         return _checked(found)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # anybody may send on the segment
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # anybody may send anything
         return None
 
 

@@ -1,4 +1,4 @@
-"""How a discovery ended, and how ranks are listed in a line."""
+"""How a discovery ended, and how ranks are listed in messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ START_THEM = START_IT.replace(" it ", " them ", 1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Met:
-    """All are there: rank 0's address and MASTER_PORT."""
+    """All machines were found: rank 0's address and MASTER_PORT."""
 
     address: str
     port: int
@@ -23,19 +23,19 @@ class Met:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
-    """They did not meet: what happened, and what to do."""
+    """The discovery failed: what happened, and what to do."""
 
     message: str
     remedy: str = ""
 
 
 def ranks(some: Sequence[int], count: int = 0) -> str:
-    """``rank 2``; ``ranks 2, 5``; ``ranks 1, 2 and 98 more``."""
+    """Ranks as text: ``rank 2``; ``ranks 2, 5``; ``ranks 1, 2 and 98 more``."""
     more = max(0, count - len(some))
     text = ", ".join(str(rank) for rank in some) + (f" and {more} more" if more else "")
     return f"rank {text}" if len(some) + more == 1 else f"ranks {text}"
 
 
 def seconds(value: float) -> str:
-    """``60 s``, ``0.5 s``."""
+    """Seconds as text: ``60 s``, ``0.5 s``."""
     return f"{value:g} s"

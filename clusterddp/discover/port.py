@@ -1,4 +1,4 @@
-"""A TCP port of this machine for MASTER_PORT."""
+"""Chooses a free TCP port of this machine as MASTER_PORT."""
 
 from __future__ import annotations
 
@@ -12,28 +12,25 @@ from clusterddp.errors import DiscoverError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FIRST, LAST = 29400, 29499  # outside the range the kernel hands out, and the one firewalls are opened for
+FIRST, LAST = 29400, 29499  # not ephemeral ports, and the range that our firewall playbook opens
 
 
 @contextlib.contextmanager
 def free_port(wanted: int | None, family: int) -> Iterator[int]:
-    """A port that nobody uses on any address of a family (4 or 6): the one wanted, else one of 29400-29499, else any.
+    """A port free on all addresses of a family (4 or 6): the one wanted, else one of 29400-29499, else any.
 
-    One that was not wanted is held until the context ends, so that two jobs on this machine choose two. Between
-    then and its use by torch anybody may take it. It never listens: whoever calls too early is refused and tries
-    again, as before any start of torch's store.
-
-    Raises:
-        DiscoverError: the port wanted is taken.
+    A port that was not wanted is held until the context ends, so that two jobs on this machine choose two. Between then
+    and its use by torch anybody may take it. It never listens: whoever calls too early is refused and tries again, as
+    before any start of torch's store. Raises ``DiscoverError`` if the port wanted is taken.
     """
     with socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM) as held:
         if not wanted:
             yield _hold_any(held)
             return
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch does: an earlier job's remains are none
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch does, for ports in TIME_WAIT
         try:
             held.bind(("", wanted))
-            held.listen(1)  # several may have bound it, only one can listen
+            held.listen(1)  # with SO_REUSEADDR several may bind it, but only one can listen
         except OSError as error:
             remedy = "give another --port, or leave it out"
             raise DiscoverError(f"--port {wanted}: {error.strerror or error}", remedy=remedy) from None

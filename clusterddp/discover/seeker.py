@@ -1,7 +1,7 @@
-"""The part of the ranks 1 … N-1: listen, answer, leave when rank 0 has heard all. Pure: time and chance are arguments.
+"""The part of ranks 1 to N-1: listen, answer, leave once rank 0 has heard from all. Time and chance are arguments.
 
-Every announcement is answered, for rank 0 learns from it who is still there. A rank leaves when a ``complete``
-announcement holds its own nonce: nobody could have recorded that one earlier.
+Every announcement is answered, since rank 0 learns from that who is still there. A rank leaves when a ``complete``
+announcement contains its own nonce: nobody could have recorded that one earlier.
 """
 
 from __future__ import annotations
@@ -14,27 +14,22 @@ from clusterddp.discover.outcome import START_IT, START_THEM, Failed, Met, ranks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LAST_WORDS = 3  # how often ``done`` and ``bye`` are said: nobody will ask again
+LAST_WORDS = 3  # how often ``done`` and ``bye`` are sent, as nothing repeats a lost one
 SPREAD, MOST_SPREAD = 0.0002, 0.25  # seconds a machine, and in all, over which the answers to one announcement spread
-MOST_MASTERS = 16  # remembered; more can only be forged
+MOST_MASTERS = 16  # rank 0s remembered; more can only be forged
 
 
 class Seeker:
     """One rank other than 0 of one discovery.
 
-    Args:
-        nonce: Drawn for this process.
-        rank: Its rank.
-        world_size: Machines in all.
-        address: This machine's own, on the interface.
-        now: The present time, in seconds of any clock that never jumps.
-        timeout: Seconds after which it gives up.
-        chance: A number from 0 to 1, another at each call.
+    ``address`` is this machine's own, ``nonce`` drawn for this process. ``now`` is the present time in seconds of any
+    monotonic clock, ``timeout`` the seconds after which it gives up. ``chance`` returns another random number from 0 to
+    1 at each call.
 
     Attributes:
-        due: When ``tick`` wants to be called next.
+        due: When ``tick`` must be called next.
         outcome: How it ended; None while it has not.
-        notices: Lines for the user, to be taken away by the caller.
+        notices: Lines for the user; the caller removes them.
     """
 
     def __init__(
@@ -53,16 +48,16 @@ class Seeker:
         self.notices: list[str] = []
         self._timeout, self._deadline = timeout, now + timeout
         self._chance = chance
-        self._masters: dict[str, Message] = {}  # the last announcement of each rank 0; the newest stands last
-        self._answers: dict[str, float] = {"": now}  # whom to answer when; the first is a question to anybody
+        self._masters: dict[str, Message] = {}  # the last announcement of each rank 0, the newest last
+        self._answers: dict[str, float] = {"": now}  # nonce → when to answer; "" asks whether anybody is there
 
     @property
     def due(self) -> float:
-        """When ``tick`` wants to be called next."""
+        """When ``tick`` must be called next."""
         return min([self._deadline, *self._answers.values()])
 
     def tick(self, now: float) -> list[Message]:
-        """What is to be said now."""
+        """The messages to send now."""
         if self.outcome:
             return []
         if now >= self._deadline:
@@ -74,7 +69,7 @@ class Seeker:
         return [self._message("answer", nonce) for nonce in ready]
 
     def receive(self, message: Message, now: float) -> list[Message]:
-        """What is to be said at once to a message from the segment."""
+        """The messages to send at once in answer to one from the segment."""
         if self.outcome or message.sender == self.nonce:
             return []
         if message.kind == "refuse" and message.to == self.nonce:
@@ -84,13 +79,13 @@ class Seeker:
         return []
 
     def leave(self) -> list[Message]:
-        """The last words of one that gives up."""
+        """The last messages of a rank that gives up."""
         return [self._message("bye", nonce) for nonce in self._masters] * LAST_WORDS
 
     def _receive_announcement(self, message: Message, now: float) -> list[Message]:
         known = self._masters.pop(message.sender, None)
         if known and message.turn < known.turn:
-            message = known  # overtaken on its way
+            message = known  # an older announcement that arrived late
         self._masters[message.sender] = message
         if len(self._masters) > MOST_MASTERS:
             forgotten = next(iter(self._masters))

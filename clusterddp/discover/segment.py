@@ -1,7 +1,7 @@
-"""One network segment seen through one interface: which interface, and datagrams to all on it.
+"""Sends and receives multicast datagrams on one network segment, through one interface, which is chosen here too.
 
-Both ways go by multicast, to one fixed group and UDP port, so a firewall needs one rule and no address. The hop
-limit is 1: no router passes it on. Several ranks may share a machine.
+One fixed group and UDP port are used both ways, so a firewall needs one rule and no address. The hop limit is 1: no
+router passes it on. Several ranks may share a machine.
 """
 
 from __future__ import annotations
@@ -22,21 +22,15 @@ from clusterddp.remote.shared.names import interfaces
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-GROUPS = {4: "239.255.29.40", 6: "ff12::2940"}  # of the site, by its owner's leave; transient, of the link
+GROUPS = {4: "239.255.29.40", 6: "ff12::2940"}  # site-local, for anybody's use; link-local and transient
 MOST_BYTES = 2048
 _BUFFER = 1 << 20  # bytes; a thousand answers may come at once
-_MULTICAST_ALL = {4: 49, 6: 29}  # Linux: only what this socket itself has joined; Python has no names for it
+_MULTICAST_ALL = {4: 49, 6: 29}  # Linux's IP_MULTICAST_ALL: 0 limits a socket to groups it joined itself
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkSegment:
-    """Where this machine is on the segment.
-
-    Attributes:
-        interface: Its name, such as ``eth0``.
-        address: This machine's address there.
-        family: 4 or 6.
-    """
+    """This machine's interface (such as ``eth0``) on the segment, its address there, and the family (4 or 6)."""
 
     interface: str
     address: str
@@ -44,11 +38,10 @@ class NetworkSegment:
 
 
 def place(wanted: str | None) -> NetworkSegment:
-    """The interface by name or address; without: the only one, else the one the kernel sends multicast to.
+    """The interface by name or address; if none is wanted the only one, else the one that multicast is routed to.
 
-    Raises:
-        UsageError: there is no such interface, or it has no address.
-        DiscoverError: this machine has none, or several of which none stands out.
+    Raises ``UsageError`` if there is no such interface or it has no address; ``DiscoverError`` if this machine has
+    none, or several of which none is the obvious one.
     """
     places = _places()
     if wanted is not None:
@@ -80,7 +73,7 @@ def _places() -> list[NetworkSegment]:
 
 
 def _routed_address() -> str:
-    """The address the kernel would send from; empty without a route."""
+    """The address that the kernel would send multicast from; empty without a route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking, contextlib.suppress(OSError):
         asking.connect((GROUPS[4], UDP_PORT))
         return str(asking.getsockname()[0])
@@ -88,16 +81,10 @@ def _routed_address() -> str:
 
 
 class Segment:
-    """Datagrams to and from all on a segment.
+    """Open sockets for datagrams to and from all machines on a segment.
 
-    Args:
-        where: The interface.
-
-    Attributes:
-        trouble: Why the last datagram could not be sent; empty when it could.
-
-    Raises:
-        DiscoverError: the port is taken by another program, or the interface cannot do multicast.
+    ``trouble`` says why the last datagram could not be sent; empty if it could. Raises ``DiscoverError`` if another
+    program has the port, or the interface cannot do multicast.
     """
 
     def __init__(self, where: NetworkSegment) -> None:
@@ -110,7 +97,7 @@ class Segment:
             try:
                 self._open()
             except OSError as error:
-                taken = error.errno == errno.EADDRINUSE  # then on each interface: it is bound to the group
+                taken = error.errno == errno.EADDRINUSE  # then on every interface: the socket is bound to the group
                 remedy = "end the program that has it: `ss -lunp` shows it" if taken else "choose another --interface"
                 raise DiscoverError(
                     f"UDP port {UDP_PORT} on {where.interface} ({where.address}): {error.strerror or error}",
@@ -143,7 +130,7 @@ class Segment:
         self._mouth.bind((self.where.address, 0))
 
     def send(self, datagram: bytes) -> None:
-        """To all on the segment. What cannot be sent is lost, as any datagram may be, and ``trouble`` says why."""
+        """Send to all on the segment; a failure counts as a lost datagram, and is recorded in ``trouble``."""
         try:
             self._mouth.sendto(datagram, self._group)
         except OSError as error:
@@ -152,14 +139,14 @@ class Segment:
             self.trouble = ""
 
     def receive(self, patience: float) -> Iterator[tuple[bytes, str]]:
-        """Datagrams and their senders' addresses: what has come, else what comes within ``patience`` seconds."""
+        """Datagrams with their senders' addresses: those already there, else those within ``patience`` seconds."""
         select.select([self._ears], [], [], max(0.0, patience))
-        for _ in range(256):  # then others have their turn again
+        for _ in range(256):  # then the caller must do its other work
             try:
                 data, source = self._ears.recvfrom(MOST_BYTES)
             except BlockingIOError:
                 return
-            except OSError as error:  # the interface went away: it may come back
+            except OSError as error:  # the interface is down: it may come back
                 self.trouble = error.strerror or str(error)
                 return
             yield data, str(source[0])
