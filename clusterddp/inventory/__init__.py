@@ -1,7 +1,8 @@
-"""Inventories: Ansible's YAML format in, frozen values out.
+"""Inventories: reads Ansible's YAML format into immutable values.
 
-``load(path)``, ``built_in()`` and ``from_host_list(text)`` are the doors; :class:`Inventory` and :class:`HostEntry`
-come out. From file to value: yamlfile (places) → tree (groups, hosts) + varsfiles → merge → variables → values.
+Entry points are ``load(path)``, ``built_in()`` and ``from_host_list(text)``; the results are :class:`Inventory` and
+:class:`HostEntry`. The steps from file to value: yamlfile (with line numbers) → tree (groups, hosts) + varsfiles →
+merge → variables → values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of ``ansible.cfg`` that would change a connection: we do not read them, but say so."""
+"""Detects settings in ``ansible.cfg`` that would change a connection: we do not obey them, but warn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import configparser
 import os
 from pathlib import Path
 
-# Setting → what says the same in the inventory.
+# Setting → the inventory variable with the same effect.
 _MATTER = {
     ("defaults", "remote_user"): "ansible_user",
     ("defaults", "remote_port"): "ansible_port",
@@ -21,7 +21,7 @@ _MATTER = {
 
 
 def ansible_cfg_notices() -> list[str]:
-    """One line for each setting that Ansible would obey here and we do not; none where there is no ansible.cfg."""
+    """One line for each setting that Ansible would obey here and we do not; empty without an ansible.cfg."""
     path = _found()
     if path is None:
         return []
@@ -38,7 +38,7 @@ def ansible_cfg_notices() -> list[str]:
 
 
 def _found() -> Path | None:
-    """The one that Ansible would take, in its order."""
+    """The ansible.cfg that Ansible would use, in its order of search."""
     places = [os.environ.get("ANSIBLE_CONFIG") or "", "ansible.cfg", "~/.ansible.cfg", "/etc/ansible/ansible.cfg"]
     paths = [Path(place).expanduser() for place in places if place]
     return next((path for path in paths if path.is_file()), None)

@@ -1,4 +1,4 @@
-"""``clusterddp_env`` and ``clusterddp_secrets``: merged key by key over a host's groups, the stronger layer winning.
+"""Merges ``clusterddp_env`` and ``clusterddp_secrets`` key by key over a host's groups; the stronger layer wins.
 
 Ansible replaces a mapping or list whole; for these two that would make a host's one variable drop its group's ten.
 """
@@ -22,13 +22,9 @@ _ENV, _SECRETS = "clusterddp_env", "clusterddp_secrets"
 
 
 def read_env(layers: Sequence[Layer]) -> dict[str, Any]:
-    """``env`` and ``secrets`` of a host.
+    """A host's ``env`` and ``secrets``, from its variables' layers, weakest first.
 
-    Args:
-        layers: Its variables, from the weakest layer to the strongest.
-
-    Raises:
-        InventoryError: A name that no shell would take, or a value that is no text.
+    Raises ``InventoryError`` for a name that no shell would accept, or a value that is not text.
     """
     env: dict[str, str] = {}
     secrets: dict[str, None] = {}
@@ -70,7 +66,7 @@ def _secrets(setting: Setting | None) -> list[str]:
 
 def _name(name: object, where: str) -> str:
     if not isinstance(name, str) or not VARIABLE_NAME.fullmatch(name):
-        # Not shown either: someone may have written a value where a name belongs.
+        # The text is not shown: someone may have written a secret value where a name belongs.
         remedy = "use letters, digits and _, not a digit first"
         raise InventoryError("holds something that is no name of an environment variable", where=where, remedy=remedy)
     return name

@@ -1,4 +1,4 @@
-"""Variables merged as Ansible merges them.
+"""Merges variables in the same order as Ansible.
 
 Weakest first: the file's ``all`` vars, its groups' vars, ``group_vars/all``, ``group_vars/`` of the groups, the host's
 own, ``host_vars/``. Groups come by depth, then ``ansible_group_priority``, then name. A stronger value replaces the
@@ -21,12 +21,7 @@ Layer = dict[str, "Setting"]
 
 
 class VariableMerger:
-    """The layers of each host's variables.
-
-    Args:
-        tree: Groups and hosts of the inventory file.
-        files: The vars files beside it.
-    """
+    """Orders the layers of each host's variables."""
 
     def __init__(self, tree: GroupTree, files: VarsFiles) -> None:
         self._tree = tree
@@ -36,7 +31,7 @@ class VariableMerger:
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
-        """Each host's groups, ancestors too and ``all`` not, from the weakest to the strongest."""
+        """Each host's groups from the weakest to the strongest, with their ancestors, without ``all``."""
         found: dict[str, set[str]] = {host: set() for host in self._tree.hosts}
         for group in self._tree.groups.values():
             for host in group.hosts:
@@ -67,7 +62,7 @@ class VariableMerger:
         return self._depth(group), self._tree.groups[group].priority, group
 
     def _depth(self, group: str) -> int:
-        """The longest way down from ``all``."""
+        """The length of the longest path down from ``all``."""
         if group not in self._depths:
             parents = self._tree.groups[group].parents
             self._depths[group] = max((self._depth(parent) + 1 for parent in parents), default=0)

@@ -1,6 +1,6 @@
-"""An inventory from a list of hosts on the command line: ``alice@gpu01,gpu02:2222,[::1]:22,n[01:04]``.
+"""Writes an inventory from a list of hosts on the command line: ``alice@gpu01,gpu02:2222,[::1]:22,n[01:04]``.
 
-Its first line holds a digest of the others, so that what a user has changed in it can be seen.
+Its first line holds a digest of the others, so that a user's changes can be detected.
 """
 
 from __future__ import annotations
@@ -26,21 +26,17 @@ if TYPE_CHECKING:
 
 _HEADER = "# Written by `clusterddp up` from a host list; an Ansible inventory, edit it as you like. ({})\n"
 _SETTING = re.compile(r"([\w-]+)(\s*:\s*)([^\s,{}][^,{}\n]*)")
-_MOST_LINES = 40  # of a difference
-_LEAST_PORT = 22  # no SSH server listens below; other launchers write processes behind the colon
+_MOST_LINES = 40  # shown of a difference
+_LEAST_PORT = 22  # no SSH server listens below; in other launchers the number after a colon counts processes
 _REMEDY = "write them as alice@gpu01,gpu02:2222"
 
 
 def from_host_list(text: str, variables: Mapping[str, Any] | None = None) -> str:
     """The YAML inventory that a host list stands for.
 
-    Args:
-        text: ``[user@]host[:port]`` items with commas between; a host may be a range or an IPv6 address, the latter
-            in brackets when a port follows.
-        variables: For all of its hosts.
-
-    Raises:
-        InventoryError: An item that is not a host, or a host given twice.
+    ``text`` has items ``[user@]host[:port]`` separated by commas; a host may be a range or an IPv6 address, the latter
+    in brackets if a port follows. ``variables`` are for all hosts. Raises ``InventoryError`` for an item that is not a
+    host, or a host given twice.
     """
     hosts: dict[str, dict[str, Any]] = {}
     seen: set[str] = set()
@@ -59,13 +55,13 @@ def from_host_list(text: str, variables: Mapping[str, Any] | None = None) -> str
 
 
 def was_edited(text: str) -> bool:
-    """Whether an inventory that ``from_host_list`` has written holds something else by now."""
+    """Whether an inventory that ``from_host_list`` wrote was changed since."""
     head, _, body = text.partition("\n")
     return f"{head}\n" != _HEADER.format(_digest(body))
 
 
 def difference(there: str, wanted: str) -> list[str]:
-    """What differs between two inventories, as lines with ``+`` and ``-``; values of secrets are hidden."""
+    """The differences between two inventories, as lines with ``+`` and ``-``; values of secrets are hidden."""
     before, after = (one.partition("\n")[2].splitlines() for one in (there, wanted))
     found = [line for line in difflib.ndiff(before, after) if line[0] in "+-"]
     return [_SETTING.sub(_hidden, line) for line in found[:_MOST_LINES]]
@@ -80,10 +76,9 @@ def _digest(body: str) -> str:
 
 
 def variables_of(words: Iterable[str]) -> dict[str, Any]:
-    """Variables from ``NAME=VALUE`` words; a value is read as YAML: ``2`` is a number, ``{A: 1}`` a mapping.
+    """Variables from ``NAME=VALUE`` arguments; a value is parsed as YAML: ``2`` is a number, ``{A: 1}`` a mapping.
 
-    Raises:
-        UsageError: a word is none, or its name none that we read.
+    Raises ``UsageError`` for another form, or a name that we do not use.
     """
     found = {}
     for word in words:

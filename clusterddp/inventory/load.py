@@ -1,4 +1,4 @@
-"""Reading an inventory: from a file, or the built-in one of two nodes on this machine."""
+"""Reads an inventory: from a file, or the built-in one of two nodes on this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OF_ANSIBLE = frozenset({".ini", ".cfg", ".toml", ".hosts", ".inventory"})
 _INI_SECTION = re.compile(r"^\[[\w.:-]+\]\s*$", re.MULTILINE)
 _INI_WORD = re.compile(r"[\w.:@[\]-]+|\w+=\S+")
 _PACKAGE = Path(__file__).parent.parent
-# In a wheel the file lies in the package; in a source tree (an editable install, too) it is the one people read.
+# A wheel has the file inside the package; a source tree (or editable install) has it in its inventories folder.
 _LOCAL = (_PACKAGE / "local.yaml", _PACKAGE.parent / "inventories" / "local.yaml")
 _LOCAL_SHOWN = "built-in inventory"
 
@@ -37,13 +37,9 @@ _LOCAL_SHOWN = "built-in inventory"
 def load(path: str | Path, kept: Writers | None = None) -> Inventory:
     """Read an inventory file of Ansible's YAML format, with ``group_vars/`` and ``host_vars/`` beside it.
 
-    Args:
-        path: The file.
-        kept: Who could write it when `up` was given it; None where the user names it now.
-
-    Raises:
-        InventoryError: It is missing, not a YAML inventory, holds no host, holds what we cannot use, or somebody else
-            could have written it or what is read beside it.
+    ``kept`` says who could write the file when `up` was given it; None if the user names it now. Raises
+    ``InventoryError`` if it is missing, not a YAML inventory, holds no host or something we cannot use, or if somebody
+    else could have written it or a file that is read beside it.
     """
     path = Path(path)
     try:
@@ -74,14 +70,14 @@ def _loaded(source: InventorySource) -> Inventory:
 
 
 def built_in() -> Inventory:
-    """The inventory used when there is none: two nodes on this machine, without SSH."""
+    """The inventory used if there is none: two nodes on this machine, without SSH."""
     path = next(candidate for candidate in _LOCAL if candidate.is_file())
     document = parse(path.read_text(encoding="utf-8"), _LOCAL_SHOWN)
     return _inventory(document.data, _LOCAL_SHOWN, None)
 
 
 def with_own_python(inventory: Inventory) -> Inventory:
-    """The built-in nodes train with the interpreter that runs us, unless something else was said."""
+    """Let the built-in nodes train with the interpreter that runs clusterddp, unless another was chosen."""
     return inventory if inventory.path else with_python(inventory, sys.executable)
 
 
@@ -146,7 +142,7 @@ def _is_ini(source: InventorySource) -> bool:
 
 
 def _is_list(data: object) -> bool:
-    """Whether it is text whose words may be hosts and their variables, which an INI inventory may begin with."""
+    """Whether it is text that could be hosts and their variables, with which an INI inventory may begin."""
     return isinstance(data, str) and all(map(_INI_WORD.fullmatch, data.split()))
 
 

@@ -1,6 +1,6 @@
-"""Which Python the built-in nodes train with: the user's environment, not the one that clusterddp is installed in.
+"""Chooses the Python for the built-in nodes: the user's environment, not the one that clusterddp is installed in.
 
-No interpreter that only a project's folder names is started here: what ``pyproject.toml`` names waits for the user's
+An interpreter that only a project's folder names is not started: the one that ``pyproject.toml`` names needs the user's
 consent, and a ``.venv`` that is not active is only mentioned.
 """
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from clusterddp.inventory.values import Inventory
 
 VARIABLE = "CLUSTERDDP_PYTHON"
-_LIMIT = 10.0  # seconds for one interpreter to say whether it finds torch; 0.03 are usual
+_LIMIT = 10.0  # seconds for one interpreter to report whether it finds torch; usually 0.03
 _OWN = "clusterddp's own"
 _NONE = f"no Python here finds torch: activate the environment that has it, or set {VARIABLE}"
-# `-c` searches the current folder first, which is the project's: nothing may be imported from there.
+# `-c` puts the current folder, the project's, first on sys.path: nothing may be imported from there.
 _QUESTION = """import sys
 sys.path[:] = [folder for folder in sys.path if folder]
 import importlib.util
@@ -37,12 +37,7 @@ print("\\nclusterddp", int(bool(found and found.origin)), sys.executable)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalPython:
-    """An interpreter on this machine.
-
-    Attributes:
-        path: The interpreter, absolute.
-        by: Who named it, in words.
-    """
+    """An interpreter on this machine: its absolute path, and what named it (``by``, for messages)."""
 
     path: str
     by: str
@@ -51,13 +46,9 @@ class LocalPython:
 def find_python(project: Path, named: tuple[str, str] | None, environ: Mapping[str, str]) -> LocalPython:
     """The interpreter to train with on this machine.
 
-    Args:
-        project: The project's folder.
-        named: What ``[tool.clusterddp] python`` says, and where that stands.
-        environ: The user's environment.
-
-    Raises:
-        UsageError: what CLUSTERDDP_PYTHON or pyproject.toml names is none, or has not the user's consent.
+    ``named`` is ``[tool.clusterddp] python`` of the project's pyproject.toml, and where it stands; ``environ`` is the
+    user's environment. Raises ``UsageError`` if CLUSTERDDP_PYTHON or pyproject.toml names no program, or one without
+    the user's consent.
     """
     if text := environ.get(VARIABLE):
         return LocalPython(path=_executable(text, VARIABLE, Path.cwd(), environ), by=VARIABLE)
@@ -75,13 +66,13 @@ def find_python(project: Path, named: tuple[str, str] | None, environ: Mapping[s
 
 
 def with_python(inventory: Inventory, python: str) -> Inventory:
-    """The inventory, its hosts training with this interpreter unless something else was said of them."""
+    """The inventory with this interpreter for hosts that have no other."""
     hosts = tuple(replace(host, python=host.python or python) for host in inventory.hosts)
     return replace(inventory, hosts=hosts)
 
 
 def unused_venv(project: Path, chosen: LocalPython, environ: Mapping[str, str]) -> str:
-    """A line about the project's ``.venv`` where it is not what was chosen; empty if there is nothing to say."""
+    """A notice that the project's ``.venv`` is not the interpreter chosen; empty if it is, or there is none."""
     if chosen.by == VARIABLE or not os.path.lexists(project / ".venv" / "bin" / "python"):
         return ""
     if Path(chosen.path).parent.resolve() == (project / ".venv" / "bin").resolve():
@@ -92,7 +83,7 @@ def unused_venv(project: Path, chosen: LocalPython, environ: Mapping[str, str]) 
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[LocalPython]:
-    """Interpreters that the user's environment names, the most definite first."""
+    """Interpreters that the user's environment names, the most specific first."""
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         prefix = environ.get(variable, "")
         if os.path.isabs(prefix):  # noqa: PTH117 - text
@@ -107,30 +98,25 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[LocalPython]:
 
 
 def _on_path(name: str, environ: Mapping[str, str]) -> str | None:
-    """A program on PATH, without its relative folders: those would be the project's."""
+    """A program on PATH; relative folders are ignored, as they would be the project's."""
     folders = filter(os.path.isabs, environ.get("PATH", "").split(os.pathsep))
     return shutil.which(name, path=os.pathsep.join(folders))
 
 
 def _executable(text: str, where: str, folder: Path, environ: Mapping[str, str]) -> str:
-    """The file that a name or a path means.
-
-    Raises:
-        UsageError: there is no such program.
-    """
+    """The file that a program's name or path means; ``UsageError`` if there is none."""
     path = _on_path(text, environ) if os.sep not in text else str(folder / Path(text).expanduser())
     if not path or not os.path.isfile(path) or not os.access(path, os.X_OK):  # noqa: PTH113 - Path's raises
         raise UsageError(f"{where}: {text} is no program", remedy="give the path of a Python that has torch")
-    return os.path.abspath(path)  # noqa: PTH100 - a link stays: the venv is where it lies
+    return os.path.abspath(path)  # noqa: PTH100 - links are kept: the venv is the link's folder
 
 
 def _agreed(
     project: Path, text: str, where: str, candidates: list[LocalPython], environ: Mapping[str, str]
 ) -> LocalPython:
-    """What pyproject.toml names, where the user has chosen the same: by activating its environment.
+    """The interpreter in pyproject.toml, if the user has chosen the same by activating its environment.
 
-    Raises:
-        UsageError: he has not, or there is no such program.
+    Raises ``UsageError`` if not, or if there is no such program.
     """
     path = _executable(text, where, project, environ)
     folder, file = Path(path).parent.resolve(), Path(path).resolve()
@@ -145,7 +131,7 @@ def _agreed(
 
 
 def _with_torch(python: Path) -> str | None:
-    """The interpreter's own path if it finds torch, without importing it; a pyenv shim's is what it leads to."""
+    """The path of an interpreter that finds torch (without importing it), of a pyenv shim the real one; else None."""
     if python.resolve() == Path(sys.executable).resolve() and python.parent.parent.resolve() == _prefix():
         return sys.executable if _own_finds_torch() else None
     said = _ask(str(python)).rpartition("\nclusterddp ")[2].rstrip("\n")
@@ -167,7 +153,7 @@ def _own_finds_torch() -> bool:
 
 
 def _ask(python: str) -> str:
-    """What an interpreter answers; empty where it does not, or not in time."""
+    """An interpreter's answer whether it finds torch; empty if it fails, or takes too long."""
     import signal  # noqa: PLC0415 - start-up
     import subprocess  # noqa: PLC0415
 
@@ -177,7 +163,7 @@ def _ask(python: str) -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a shim is a shell script: all that it starts ends with it
+            start_new_session=True,  # a shim is a shell script: the whole group must be killed at a timeout
         )
     except OSError:
         return ""

@@ -1,6 +1,6 @@
-"""Hosts from what people have beside inventories: ssh_config, and host files of Slurm, DeepSpeed and MPI. Pure.
+"""Makes an inventory from other lists of hosts: ssh_config, and host files of Slurm, DeepSpeed and MPI.
 
-Out comes the commented inventory that ``init`` writes.
+The result is the commented inventory that ``init`` writes.
 """
 
 from __future__ import annotations
@@ -38,14 +38,10 @@ _TAIL = """\
 def hosts_of(text: str, *, in_effect: bool = False) -> dict[str, dict[str, Any]]:
     """Each host's name, or range of names, with its variables.
 
-    Args:
-        text: The content of an ssh_config file, known by its ``Host`` lines; or of a host file:
-            ``gpu01``, ``gpu01 slots=8`` (DeepSpeed, Open MPI),
-            ``gpu01:8`` (MPICH), ``gpu[01-04,07]`` (Slurm), one a line, or the ``NodeName=`` lines of a slurm.conf.
-        in_effect: It is an ssh_config that ssh reads anyway: names are enough.
-
-    Raises:
-        InventoryError: a line is none, or there is no host.
+    ``text`` is an ssh_config file, recognised by its ``Host`` lines; or a host file with ``gpu01``, ``gpu01 slots=8``
+    (DeepSpeed, Open MPI), ``gpu01:8`` (MPICH) or ``gpu[01-04,07]`` (Slurm) on each line; or ``NodeName=`` lines of a
+    slurm.conf. With ``in_effect`` it is an ssh_config that ssh reads anyway, so names suffice. Raises
+    ``InventoryError`` for another line, or if there is no host.
     """
     found: dict[str, dict[str, Any]] = {}
     if in_effect:
@@ -74,11 +70,7 @@ def _line(line: str, number: int) -> dict[str, dict[str, Any]]:
 
 
 def _ranges(text: str) -> list[str]:
-    """Slurm's ``gpu[01-04],login`` as inventories spell it: ``gpu[01:04]``, ``login``.
-
-    Raises:
-        InventoryError: it is no list of nodes.
-    """
+    """Slurm's ``gpu[01-04],login`` in the spelling of inventories: ``gpu[01:04]``, ``login``."""
     try:
         return folded_words(expand_nodelist("".join(text.split())))
     except ValueError as error:
@@ -86,20 +78,14 @@ def _ranges(text: str) -> list[str]:
 
 
 def inventory_text(hosts: dict[str, dict[str, Any]], *, origin: str, name: str) -> str:
-    """The commented inventory.
+    """The commented inventory of these hosts; ``origin`` says where they come from, ``name`` is the file it will be.
 
-    Args:
-        hosts: Of ``hosts_of``, or the names of a host list.
-        origin: Where they come from, for people.
-        name: The file it will be.
-
-    Raises:
-        InventoryError: there are too many, or a name is none.
+    Raises ``InventoryError`` if there are too many hosts, or a name is invalid.
     """
     if len(hosts) > _MOST:
         raise InventoryError(f"{len(hosts)} hosts are more than {_MOST}", remedy="give a part of them")
     for host in hosts:
-        from_host_list(host)  # raises for what is none
+        from_host_list(host)  # raises for an invalid name
     slots = {host.get("clusterddp_nproc") for host in hosts.values()}
     body = yaml.safe_dump({"all": {"hosts": hosts}}, sort_keys=False, allow_unicode=True)
     body = body.replace(": {}\n", ":\n").replace(": null\n", ":\n")
@@ -108,10 +94,6 @@ def inventory_text(hosts: dict[str, dict[str, Any]], *, origin: str, name: str) 
 
 
 def hosts_of_list(text: str) -> dict[str, dict[str, Any]]:
-    """The hosts of ``alice@gpu01,gpu02:2222``, with their variables.
-
-    Raises:
-        InventoryError: it is no host list.
-    """
+    """The hosts of a host list such as ``alice@gpu01,gpu02:2222``, with their variables."""
     found: dict[str, dict[str, Any]] = yaml.safe_load(from_host_list(text))["all"]["hosts"]
     return found

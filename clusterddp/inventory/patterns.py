@@ -1,8 +1,8 @@
-"""Host patterns of ``--limit``, as Ansible means them: ``a:b``, ``a,b``, ``&a``, ``!a``, ``a*``, ``~a.``, ``g[0:2]``.
+"""Host patterns of ``--limit``, with Ansible's meaning: ``a:b``, ``a,b``, ``&a``, ``!a``, ``a*``, ``~a.``, ``g[0:2]``.
 
-A range of host names as an inventory spells it, ``gpu[02:05]``, is taken too: our own messages name hosts so. Behind a
-group's name it is Ansible's places in the group, unless it has leading zeros, which no place has. A part that matches
-nothing is passed over as in Ansible, but named.
+A range of host names as an inventory spells it, ``gpu[02:05]``, is accepted too, since our own messages name hosts so.
+After a group's name it is Ansible's range of positions in the group, unless it has leading zeros, which no position
+has. A part that matches nothing is ignored as in Ansible, but reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SPECIAL = frozenset(".?*[")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostSelection:
-    """The hosts that a pattern selects, in the pattern's own order, and what it names in vain."""
+    """The hosts that a pattern selects, in the pattern's own order, and notices about parts that match nothing."""
 
     hosts: tuple[str, ...]
     notices: tuple[str, ...]
@@ -37,13 +37,9 @@ class HostSelection:
 def select(pattern: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str]]) -> HostSelection:
     """Evaluate a host pattern.
 
-    Args:
-        pattern: As after ``--limit``; ``@file`` reads one pattern a line.
-        hosts: All host names, in order.
-        groups: Each group's host names in order, ``all`` and ``ungrouped`` among them.
-
-    Raises:
-        InventoryError: A bad regular expression, a subscript beyond the hosts, or a missing ``@file``.
+    ``hosts`` are all host names in order; ``groups`` each group's hosts in order, with ``all`` and ``ungrouped``.
+    ``@file`` in the pattern reads one pattern per line. Raises ``InventoryError`` for a bad regular expression, a
+    subscript beyond the hosts, or a missing ``@file``.
     """
     chosen: list[str] = []
     notices: list[str] = []
@@ -54,7 +50,7 @@ def select(pattern: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str
         if named and found and found != named and _SUBSCRIPT.fullmatch(name):
             found, notice = _of_two_readings(pattern, name, found, named)
             notices.append(notice)
-        elif named:  # also where Ansible takes [1:3] for one of three letters
+        elif named:  # also where Ansible would read [1:3] as a set of characters
             found = named
         if not found and name not in groups:
             notices.append(_in_vain(pattern, name, (*groups, *hosts)))
@@ -78,7 +74,7 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _split(pattern: str) -> list[str]:
-    """At commas; else at colons outside brackets, unless the whole is one address (``::1``, ``gpu[1:3]``)."""
+    """Split at commas; else at colons outside brackets, unless the whole is one address (``::1``, ``gpu[1:3]``)."""
     if "," in pattern:
         parts = pattern.split(",")
     elif split_port(pattern):
@@ -99,7 +95,7 @@ def _from_file(name: str) -> list[str]:
 
 
 def _ordered(parts: list[str]) -> list[str]:
-    """First what adds, then ``&``, then ``!``, whatever their order on the line."""
+    """Order the parts by their effect: first what adds, then ``&``, then ``!``, wherever they stand."""
     adding = [part for part in parts if part[0] not in "!&"]
     keeping = [part for part in parts if part[0] == "&"]
     removing = [part for part in parts if part[0] == "!"]
@@ -118,18 +114,18 @@ def _match(name: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str]])
 
 
 def _in_range(name: str, hosts: Sequence[str]) -> list[str]:
-    """The hosts that a range as in an inventory names; none if it names one that is not there."""
+    """The hosts of a range spelled as in an inventory; empty if any of them does not exist."""
     if "[" not in name or name.startswith("~"):
         return []
     try:
         named = expand(name, "")[0]
-    except InventoryError:  # some other pattern
+    except InventoryError:  # it is another kind of pattern
         return []
     return named if set(hosts).issuperset(named) else []
 
 
 def _of_two_readings(pattern: str, name: str, places: list[str], named: list[str]) -> tuple[list[str], str]:
-    """What a range behind a group's name means: with leading zeros names, else Ansible's places in the group."""
+    """Choose between a range's two meanings after a group's name: names if it has leading zeros, else positions."""
     by_name = bool(_PADDED.search(name))
     found, other = (named, places) if by_name else (places, named)
     how = ("by name", "by their places in the group") if by_name else ("by their places in the group", "by name")
@@ -156,7 +152,7 @@ def _subscripted(found: list[str], subscript: re.Match[str], name: str) -> list[
     if last:
         return found[first : last + 1]
     try:
-        return [found[first]]  # also for [n:0], which Ansible reads as [n]
+        return [found[first]]  # also for [n:0], which means [n] in Ansible
     except IndexError:
         raise InventoryError(
             f"limit {name!r} asks for a host that is not there: {subscript['base']} has {len(found)}",

@@ -1,7 +1,7 @@
-"""Host keys of an inventory: ranges (``gpu[01:16]``, ``n[a:c]``, ``x[0:8:2]``) and a port behind a colon.
+"""Host keys of an inventory: ranges (``gpu[01:16]``, ``n[a:c]``, ``x[0:8:2]``) and a port after a colon.
 
-Ansible's meaning, but what Ansible passes over in silence (a range that is empty, that counts down, that
-begins with several letters) is refused.
+They mean the same as in Ansible, but what Ansible silently ignores (a range that is empty, that counts down, that
+begins with several letters) is an error.
 """
 
 from __future__ import annotations
@@ -19,15 +19,11 @@ if TYPE_CHECKING:
 _RANGE = re.compile(r"\[(?:[0-9a-f]+:[0-9a-f]+|[a-z]:[a-z])(?::[0-9]+)?\]", re.IGNORECASE)
 _LABEL = re.compile(r"[\w-]*[^\W_]")
 _REMEDY = "write [first:last] or [first:last:step], as in gpu[01:16] or n[a:f]"
-MOST_HOSTS = 100_000  # a slip such as [1:1000000000] must not eat the machine
+MOST_HOSTS = 100_000  # a typing error such as [1:1000000000] must not exhaust memory
 
 
 def split_port(text: str) -> tuple[str, int | None] | None:
-    """Read ``name``, ``name:port`` or ``[IPv6]:port``, ranges allowed.
-
-    Returns:
-        The name and the port, or None when the text is not a valid address.
-    """
+    """Split ``name``, ``name:port`` or ``[IPv6]:port``, with or without ranges; None if it is no valid address."""
     bracketed = re.fullmatch(r"\[([^\[\]]+)\]:([0-9]+)", text)
     if bracketed and _is_ipv6(bracketed[1]):
         return bracketed[1], int(bracketed[2])
@@ -53,12 +49,8 @@ def _is_hostname(name: str) -> bool:
 def expand(key: str, where: str) -> tuple[list[str], int | None]:
     """The host names that a host key of an inventory stands for, and its port.
 
-    Args:
-        key: The key as written.
-        where: ``file:line:key`` for errors.
-
-    Raises:
-        InventoryError: A bad range, or a colon that is neither a port nor part of an IPv6 address.
+    ``where`` is ``file:line:key`` for errors. Raises ``InventoryError`` for a bad range, or a colon that is neither
+    before a port nor part of an IPv6 address.
     """
     address = split_port(key)
     name, port = address or (key, None)

@@ -1,7 +1,7 @@
-"""Reading merged variables by name: one method a kind of value, each error with place, value and remedy.
+"""Reads a host's merged variables by name, with a method for each type; errors have place, value and remedy.
 
-A variable that is unset or null is None. Jinja and Ansible's tags are errors here, because a variable read here is
-one we use.
+A variable that is unset or null is None. Jinja and Ansible's tags are errors here, because only variables that we use
+are read.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ForeignInventory(InventoryError):
-    """An inventory that Ansible reads and we do not; ``up`` has it converted."""
+    """An inventory that Ansible can read and we cannot; ``up`` has it converted."""
 
 
 def refuse_value(setting: Setting, expected: str, remedy: str) -> NoReturn:
-    """Raise for a value that is not what is expected."""
+    """Raise the error for a value that is not of the expected kind."""
     shown = repr(setting.value)
     shown = shown if len(shown) <= 60 else shown[:57] + "…"
     raise InventoryError(f"must be {expected}, got {shown}", where=setting.where, remedy=remedy)
 
 
 def usable(setting: Setting) -> Setting:
-    """The setting itself, when we can understand it.
+    """The setting itself, if we can interpret its value.
 
-    Raises:
-        ForeignInventory: It is encrypted.
-        InventoryError: It holds Jinja or another tag of Ansible's, which only Ansible can evaluate.
+    Raises ``ForeignInventory`` if it is encrypted, ``InventoryError`` if it contains Jinja or a tag that only Ansible
+    can evaluate.
     """
     foreign = _foreign(setting.value)
     if foreign == "!vault":
@@ -67,11 +66,7 @@ def _foreign(value: Any) -> str:
 
 
 class VariableReader:
-    """One host's merged variables.
-
-    Args:
-        merged: Each variable's strongest setting.
-    """
+    """One host's merged variables: the strongest setting of each."""
 
     def __init__(self, merged: Mapping[str, Setting]) -> None:
         self._merged = merged
@@ -85,7 +80,7 @@ class VariableReader:
         return None if found is None else usable(found)
 
     def text(self, *names: str) -> str | None:
-        """Text, not empty; a number counts as it is written."""
+        """Text that is not empty; a number is taken as it is written."""
         setting = self.get(*names)
         if setting is None:
             return None
@@ -97,7 +92,7 @@ class VariableReader:
         return value.strip()
 
     def line(self, *names: str) -> str | None:
-        """Text of one line."""
+        """Text without a line break."""
         text = self.text(*names)
         setting = self.get(*names)
         if text is not None and setting is not None and "\n" in text:
@@ -115,7 +110,7 @@ class VariableReader:
         return number
 
     def choice(self, name: str, choices: Sequence[str]) -> str | None:
-        """One of a few words."""
+        """One of a few values."""
         setting = self.get(name)
         if setting is None:
             return None
@@ -126,7 +121,7 @@ class VariableReader:
         return str(setting.value)
 
     def arguments(self, *names: str) -> tuple[str, ...]:
-        """Arguments, split as a shell would."""
+        """Command line arguments, split as a shell would split them."""
         text, setting = self.text(*names), self.get(*names)
         if text is None or setting is None:
             return ()
@@ -136,7 +131,7 @@ class VariableReader:
             refuse_value(setting, f"arguments as on a command line ({error})", "balance the quotes")
 
     def shell_lines(self, name: str) -> tuple[str, ...]:
-        """Shell lines: text of one or more lines, or a list of such."""
+        """Shell lines: a text of one or more lines, or a list of such texts."""
         setting = self.get(name)
         if setting is None:
             return ()
@@ -147,7 +142,7 @@ class VariableReader:
 
 
 def whole_number(value: object) -> int | None:
-    """A whole number, also from text of digits as Ansible's tools write it; True and False are none."""
+    """A whole number, also from a text of digits as Ansible's tools write it; else None (also for True, False)."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:

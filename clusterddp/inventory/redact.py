@@ -1,4 +1,4 @@
-"""Variables as ``hosts --json`` shows them: JSON values, secrets replaced by ``********``.
+"""Converts variables for ``hosts --json``: JSON values, with secrets replaced by ``********``.
 
 A value is secret, at any depth, when its key contains TOKEN, KEY, SECRET, PASSWORD, PASSWD or PASSPHRASE in any case,
 or ends in ``_pass``. So ``ansible_password``, ``ansible_become_password``, ``ansible_ssh_pass`` and API_KEY inside
@@ -22,7 +22,7 @@ _NAMES_ONLY = "clusterddp_secrets"
 
 
 def is_secret(key: str, value: object) -> bool:
-    """Whether a variable's value is to be hidden, by its name."""
+    """Whether a variable's value must be hidden, by its name."""
     if key == _NAMES_ONLY or value is None or isinstance(value, bool) or not _SECRET.search(key):
         return False
     is_path = bool(_PATH.search(key)) and isinstance(value, str) and "\n" not in value
@@ -30,7 +30,7 @@ def is_secret(key: str, value: object) -> bool:
 
 
 def redacted(value: Any) -> Any:
-    """A value as JSON types, with what is secret in it hidden.
+    """A value as JSON types, with the secrets in it hidden.
 
     ``!vault`` and ``!unsafe`` values, dates and sets are written as ``ansible-inventory --list`` writes them.
     """

@@ -1,7 +1,7 @@
-"""Hosts of an ssh_config file as variables of an inventory. Pure.
+"""Converts the hosts of an ssh_config file to variables of an inventory.
 
-Kept are HostName, User, Port, IdentityFile and ProxyJump, each by ssh's rule: the first value that applies to a host
-holds. Nothing is run: of Match blocks only `Match all` counts.
+HostName, User, Port, IdentityFile and ProxyJump are kept, each by ssh's rule that the first value that applies to a
+host counts. Nothing is executed: of Match blocks only `Match all` counts.
 """
 
 from __future__ import annotations
@@ -28,27 +28,23 @@ Settings = dict[str, str]
 
 
 def is_ssh_config(text: str) -> bool:
-    """Whether a text has a line ``Host NAME``, as no host file of a launcher has."""
+    """Whether a text has a line ``Host NAME``, which no launcher's host file has."""
     return bool(_HOST.search(text))
 
 
 def names_of_ssh_config(text: str) -> list[str]:
-    """Each Host that is no pattern."""
+    """The names on Host lines that are not patterns."""
     return _names(_blocks(text))
 
 
 def hosts_of_ssh_config(text: str) -> dict[str, dict[str, Any]]:
-    """Each Host that is no pattern, with its variables.
-
-    Raises:
-        InventoryError: a value cannot be used.
-    """
+    """Each host on a Host line that is not a pattern, with its variables; ``InventoryError`` for an unusable value."""
     blocks = _blocks(text)
     return {name: _variables(name, blocks) for name in _names(blocks)}
 
 
 def left_out(text: str) -> list[str]:
-    """Keywords of the file that say how hosts are reached, and that an inventory made of it does not hold."""
+    """Keywords in the file that affect how hosts are reached, but that the inventory made of it will not contain."""
     found = {match[1].lower(): match[1] for line in text.splitlines() if (match := _LINE.fullmatch(line))}
     return [spelled for keyword, spelled in found.items() if keyword in _LOST]
 
@@ -58,7 +54,7 @@ def _names(blocks: list[tuple[list[str], Settings]]) -> list[str]:
 
 
 def _blocks(text: str) -> list[tuple[list[str], Settings]]:
-    """Patterns, and the first value of each keyword below them."""
+    """The blocks of the file: patterns, and the first value of each keyword below them."""
     blocks: list[tuple[list[str], Settings]] = [(["*"], {})]
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
@@ -130,7 +126,7 @@ def _port(text: str, where: str) -> int:
 
 
 def _jump(hop: str, where: str, blocks: list[tuple[list[str], Settings]]) -> str:
-    """A jump host with what the file says of it, for the inventory is used without that file."""
+    """A jump host with the file's settings for it, since the inventory is used without that file."""
     match = _JUMP.fullmatch(hop)
     if match is None:
         raise InventoryError(f"ProxyJump {hop} cannot be kept", where=where, remedy="write it as user@host:port")

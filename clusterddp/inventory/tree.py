@@ -1,6 +1,6 @@
-"""The groups and hosts of an inventory file, before any variable is merged.
+"""The groups and hosts of an inventory file, before variables are merged.
 
-The order of groups and hosts and the place of every variable are kept, as Ansible's YAML plugin has them.
+The order of groups and hosts and the line of every variable are kept, as Ansible's YAML plugin has them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from clusterddp.inventory.ranges import expand
 from clusterddp.inventory.yamlfile import Marked, Setting
 
 _SECTIONS = ("hosts", "vars", "children")
-_MOST_ABOVE = 100  # groups above one
+_MOST_ABOVE = 100  # ancestors of one group
 
 
 @dataclass(kw_only=True, slots=True)
 class GroupNode:
-    """A group: what stands directly in it."""
+    """A group, with what is directly in it."""
 
     name: str
     where: str
@@ -41,14 +41,7 @@ class HostNode:
 
 
 class GroupTree:
-    """All groups and hosts of one file, in the file's order.
-
-    Args:
-        data: The file's top mapping.
-
-    Raises:
-        InventoryError: The structure is not that of a YAML inventory.
-    """
+    """All groups and hosts of one file, in the file's order; ``InventoryError`` if it has another structure."""
 
     def __init__(self, data: Marked) -> None:
         self.groups = {name: GroupNode(name=name, where=data.file) for name in ("all", "ungrouped")}
@@ -135,7 +128,7 @@ class GroupTree:
         if name not in self.hosts:
             place = f"{content.file}:{content.lines.get(key, content.line)}"
             host = self.hosts[name] = HostNode(name=name, where=place)
-            if port is not None:  # as in Ansible only where the host is first named
+            if port is not None:  # as in Ansible, a port counts only where the host is first named
                 line = content.lines.get(key, content.line)
                 host.settings["ansible_port"] = Setting(
                     key="ansible_port", value=port, text=None, file=content.file, line=line
@@ -174,7 +167,7 @@ class GroupTree:
             self.groups[child].parents.append(parent)
 
     def _reconcile(self) -> None:
-        """Hang loose groups under ``all``; ``ungrouped`` holds exactly the hosts of no other group."""
+        """Put groups without a parent under ``all``; ``ungrouped`` gets exactly the hosts of no other group."""
         for group in self.groups.values():
             if group.name != "all" and not group.parents:
                 self._link("all", group.name, group.where)

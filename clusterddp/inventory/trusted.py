@@ -1,7 +1,8 @@
-"""Opening an inventory and the files beside it: each once, by descriptors, and only what trusted users have written.
+"""Opens an inventory and the files beside it: each only once, by descriptor, and only if trusted users wrote it.
 
-Whoever names an inventory trusts those who may write it; they, the user and root are the ones whose variables beside it
-are read. A path that was only kept for later is followed over no other user's link, so it leads where it led.
+A user who names an inventory trusts everybody who may write it; variable files beside it are read only if they, the
+user or root own them. A path that was remembered for later is not followed over another user's link, so it leads where
+it led before.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from clusterddp.folders import LOOK_UP, StrangersLinkError, Walk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MOST_BYTES = 10 << 20  # of a file: a hundred thousand hosts
+MOST_BYTES = 10 << 20  # the largest file: a hundred thousand hosts
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _PERMISSIONS = "check the path and its permissions"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InventorySource:
-    """An inventory's bytes, and who may write what is read beside it; see ``opened``."""
+    """An inventory's bytes, and who may write the files that are read beside it; see ``opened``."""
 
     path: Path
     info: os.stat_result
@@ -39,8 +40,8 @@ class InventorySource:
     def beside(self, path: Path) -> bytes:
         """The bytes of a file below the inventory's folder.
 
-        Raises:
-            InventoryError: it cannot be read, or somebody could have written it who may not write the inventory.
+        Raises ``InventoryError`` if it cannot be read, or if somebody could have written it who may not write the
+        inventory.
         """
         *folders, last = path.relative_to(self.path.parent).parts
         walk, at = Walk(self.writers.may_own), self.folder
@@ -63,15 +64,11 @@ class InventorySource:
 
 @contextlib.contextmanager
 def opened(path: Path, kept: Writers | None = None) -> Iterator[InventorySource]:
-    """An inventory file, read from a descriptor, and its folder.
+    """Open an inventory file and its folder; the content is read from the descriptor.
 
-    Args:
-        path: The file, as the user has named it.
-        kept: Who could write it when it was named; None where it is named now.
-
-    Raises:
-        FileNotFoundError: there is none.
-        InventoryError: it cannot be read, or by now others can write it than those of ``kept``.
+    ``kept`` says who could write the file when `up` was given it; None if the user names it now. Raises
+    ``FileNotFoundError``; ``InventoryError`` if it cannot be read, or if others than those of ``kept`` can write it
+    now.
     """
     with contextlib.ExitStack() as handles:
         with _told(path):
@@ -89,10 +86,9 @@ def opened(path: Path, kept: Writers | None = None) -> Iterator[InventorySource]
 
 
 def refuse_beside(path: Path) -> None:
-    """Refuse an inventory that another program is to read, where files beside or in it are not of its own writers.
+    """Refuse an inventory for another program if files beside or in it could have been written by more people.
 
-    Raises:
-        InventoryError: names the file.
+    More than the inventory's own writers, that is; the ``InventoryError`` names the file.
     """
     writers = Writers.of(path.stat())
     roots = [path] if path.is_dir() else [path.parent / kind for kind in ("group_vars", "host_vars")]
@@ -105,7 +101,7 @@ def refuse_beside(path: Path) -> None:
 def _refuse_place(place: Path, writers: Writers, path: Path) -> None:
     try:
         link, info = place.lstat(), place.stat()
-    except OSError:  # it leads nowhere, so nobody reads it
+    except OSError:  # a broken link, which nobody can read
         return
     objection = writers.objection(info)
     if not objection and not writers.may_own(link.st_uid):

@@ -1,7 +1,7 @@
-"""Validation of names, addresses and shell lines of an inventory.
+"""Validates names, addresses and shell lines of an inventory.
 
-Host names become folder names and parts of printed lines; users and addresses become arguments of ``ssh``.
-Each check raises :class:`InventoryError` with the place.
+Host names become folder names and parts of printed lines; users and addresses become arguments of ``ssh``. Each check
+raises :class:`InventoryError` with the place.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import re
 
 from clusterddp.errors import InventoryError
 
-# The processes of a container are not ours to find: a stop could not prove that they are gone.
+# We cannot find a container's processes, so a stop could not prove that they have ended.
 _PROGRAMS = "docker|podman|nerdctl|apptainer|singularity|enroot"
 _STARTS = "run|exec|start|shell|instance|create|up"
 _CONTAINER = re.compile(
     rf"(?:^|[^\w.-])(?P<program>{_PROGRAMS})(?P<middle>(?:\s+[^\s;&|#]+)*?)\s+(?P<verb>{_STARTS})(?![\w./:=-])"
 )
-_LONGEST_NAME = 200  # a folder's name holds 255 bytes, and ours adds the node's rank
+_LONGEST_NAME = 200  # file systems allow 255 bytes, and a spool's folder name also has the node's rank
 
 
 def host_name(name: object, where: str) -> str:
-    """A host's name: printable, no space, fit to be a folder's name and an argument."""
+    """Check a host's name: printable, no space, fit to be a folder's name and an argument."""
     text = _plain(name, "host name", where)
     if "/" in text or "\\" in text or ".." in text or text == ".":
         remedy = "name the host plainly and put its address into ansible_host"
@@ -31,7 +31,7 @@ def host_name(name: object, where: str) -> str:
 
 
 def group_name(name: object, where: str) -> str:
-    """A group's name: text, not empty, no control characters."""
+    """Check a group's name: text, not empty, no control characters."""
     if not isinstance(name, str):
         raise InventoryError(f"group name {name!r} is not text", where=where, remedy="quote it")
     if not name or not name.isprintable() or "/" in name:
@@ -40,12 +40,12 @@ def group_name(name: object, where: str) -> str:
 
 
 def user_name(name: object, where: str) -> str:
-    """A login name."""
+    """Check a login name."""
     return _plain(name, "user", where)
 
 
 def address(value: object, where: str) -> str:
-    """A host name or numeric address to connect to."""
+    """Check a host name or numeric address to connect to."""
     text = _plain(value, "address", where)
     if re.search(r"[@/\[\]]", text):
         raise InventoryError(

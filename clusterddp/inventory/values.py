@@ -1,4 +1,4 @@
-"""What an inventory is to the rest of the program: frozen values, no YAML, no files."""
+"""An inventory as immutable values, independent of YAML and files."""
 
 from __future__ import annotations
 
@@ -21,43 +21,42 @@ Role = Literal["node", "spare", "login", "none"]
 Transport = Literal["auto", "fabric", "openssh"]
 DEFAULT_PORTS = (29400, 29499)
 WARM = 900.0  # seconds
-_MOST_NAMED = 8  # names listed in an error
+_MOST_NAMED = 8  # names listed in one error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostEntry:
-    """One host of the inventory, its variables merged and ours read.
+    """One host of the inventory, with its variables merged and read.
 
     Attributes:
-        name: The name in the inventory; unique there.
         address: Where to connect: ``ansible_host``, else the name.
         port: ``ansible_port``; None leaves it to ssh_config.
         user: ``ansible_user``; None leaves it to ssh_config.
-        groups: All groups it is in, ancestors too, ``all`` not, sorted: Ansible's ``group_names``.
+        groups: All groups it is in, with ancestors, without ``all``, sorted: Ansible's ``group_names``.
         vars: All variables as Ansible merges them; ``!vault`` and ``!unsafe`` values are opaque.
         connection: How to reach it: over SSH, or as a child process on this machine.
         identity_file: The private key to use, ``~`` expanded.
         ssh_args: ``ansible_ssh_common_args`` and then ``ansible_ssh_extra_args``, split as a shell would.
         ansible_python: ``ansible_python_interpreter``; None lets the helper look for one.
-        role: What it is for; only nodes and spares run jobs, and ``none`` is never touched.
+        role: Only nodes and spares run jobs, and ``none`` is never touched.
         setup: Shell lines to run before anything of the job.
         python: The interpreter with torch, as found in the environment that the setup leaves; None: ``python``.
-        nproc: Workers on this host; None is ``auto``.
+        nproc: Number of workers on this host; None is ``auto``.
         gpus: How many GPUs are expected, or the indices or UUIDs to use; None is all.
-        environment: A lock file of the project, with extras in brackets, of which hosts get an environment; None: none.
-        env: Variables for the job, joined over groups, the host's winning.
-        secrets: Names of variables whose values come from the operator's environment, joined over groups.
-        data_address: Its address on the data plane; None: to be probed.
-        interface: Its NIC on the data plane; None: to be probed.
+        environment: A lock file of the project, with extras in brackets, from which the host gets an environment.
+        env: Variables for the job, merged over groups, the host's winning.
+        secrets: Names of variables whose values come from the operator's environment, merged over groups.
+        data_address: Its address for connections between nodes; None: determined by trial.
+        interface: Its network card for connections between nodes; None: determined by trial.
         ports: First and last port that we may listen on.
         workdir: A worker's current folder; None is the default.
-        links: Path below that → where it leads on this host.
-        carry: Paths below that which go to a host that takes another's place.
+        links: Path below that → the target of the link on this host.
+        carry: Paths below that which are copied to a host that replaces another.
         state: The folder of spools and helper; None is the default.
-        transport: Which SSH to use.
+        transport: Which SSH implementation to use.
         launcher: What starts torchrun.
         fork_server: Whether workers are forked from one process that has imported torch.
-        warm: Seconds that a process which has imported torch stays for the next run; 0: none does.
+        warm: Seconds that a process which has imported torch waits for the next run; 0: there is none.
         preload: Packages that such a process imports besides torch.
         slurm: ``partition``, ``account``, ``time``: text; ``lines``: a tuple of sbatch lines; ``shared``: whether the
             nodes and the login host share a folder. Only what is set.
@@ -99,7 +98,7 @@ class HostEntry:
 
     @property
     def keeps_warm(self) -> bool:
-        """Whether a run may leave a process there that waits for the next one."""
+        """Whether a run may leave a process on the host that has imported torch and waits for the next run."""
         return self.fork_server and self.warm > 0 and self.launcher == "ssh" and self.role in {"node", "spare"}
 
 
@@ -108,13 +107,14 @@ class Inventory:
     """Hosts and groups.
 
     Attributes:
-        path: The file it was read from; None is the built-in one.
-        hosts: All hosts in inventory order (as ``ansible all --list-hosts``): those that stand directly under ``all``,
-            those of no group, then group after group as written, outer groups before the groups inside them.
-        groups: Each group's hosts in order, those of the groups below it too; ``all`` and ``ungrouped`` among them.
-        notices: What a reader should hear of, though nothing is wrong enough to stop.
-        pattern: The host pattern that has selected its hosts; empty for all of the file's.
-        writers: Who may write the file; None where there is none.
+        path: The file it was read from; None for the built-in one.
+        hosts: All hosts in inventory order (as ``ansible all --list-hosts``): those directly under ``all``, those of no
+            group, then group after group as written, outer groups before the groups inside them.
+        groups: Each group's hosts in order, with those of the groups below it; ``all`` and ``ungrouped`` are among
+            them.
+        notices: Warnings for the user that are no reason to stop.
+        pattern: The host pattern that selected its hosts; empty if all of the file's are in it.
+        writers: Who may write the file; None if there is no file.
     """
 
     path: Path | None
@@ -131,7 +131,7 @@ class Inventory:
 
     @property
     def spares(self) -> tuple[HostEntry, ...]:
-        """The hosts that stand by for a relaunch."""
+        """The hosts that can replace a lost node."""
         return tuple(host for host in self.hosts if host.role == "spare")
 
     @property
@@ -141,22 +141,18 @@ class Inventory:
 
     @property
     def submitting(self) -> tuple[HostEntry, ...]:
-        """Those of them that a workload manager's inventory names."""
+        """The login hosts that submit to a workload manager."""
         return tuple(host for host in self.logins if host.launcher != LAUNCHERS[0])
 
     @property
     def managed(self) -> bool:
-        """Whether a workload manager has all of its hosts: none is connected to but those that submit."""
+        """Whether a workload manager runs the jobs of all hosts, so that only login hosts are connected to."""
         return bool(self.hosts) and all(host.launcher != LAUNCHERS[0] for host in self.hosts if host.role != "none")
 
     def limit(self, pattern: str) -> Inventory:
-        """The part of it that a host pattern selects, still in inventory order.
+        """The part of it that a host pattern selects (``gpu:!gpu03``, ``gpu[0:3]``), still in inventory order.
 
-        Args:
-            pattern: An Ansible host pattern, such as ``gpu:!gpu03`` or ``gpu[0:3]``.
-
-        Raises:
-            InventoryError: The pattern is wrong or selects no host.
+        Raises ``InventoryError`` if the pattern is wrong or selects no host.
         """
         selection = select(pattern, [host.name for host in self.hosts], self.groups)
         chosen = set(selection.hosts)
@@ -171,11 +167,7 @@ class Inventory:
         )
 
     def matching(self, pattern: str, option: str) -> list[str]:
-        """The names of the hosts that the pattern of an option selects.
-
-        Raises:
-            InventoryError: as of ``limit``; names the option.
-        """
+        """The names of the hosts that an option's pattern selects; an ``InventoryError`` names the option."""
         try:
             return [host.name for host in self.limit(pattern).hosts]
         except InventoryError as error:
@@ -183,7 +175,7 @@ class Inventory:
             raise
 
     def pattern_without(self, names: Collection[str]) -> str:
-        """The host pattern that selects its hosts but for these; empty where no node would be left."""
+        """A host pattern for its hosts without these; empty if no node would be left."""
         left = [host.name for host in self.hosts if host.name not in names]
         if not any(host.name in left for host in self.nodes):
             return ""
@@ -196,7 +188,7 @@ class Inventory:
         return ":".join([base, *without])
 
     def _folded(self, names: Collection[str]) -> list[str]:
-        """The names as patterns: in ranges, unless a range would mean places in a group of that name."""
+        """The names as patterns: in ranges, unless a range would mean positions in a group of that name."""
         named = [host.name for host in self.hosts if host.name in names]
         words = folded_words(named)
         ranges = [word for word in words if word not in named]
@@ -206,8 +198,8 @@ class Inventory:
     def to_json(self) -> list[dict[str, Any]]:
         """The data of ``hosts --json``: ``name, address, port, user, groups, vars`` of each host.
 
-        ``groups`` and ``vars`` are what Ansible's ``group_names`` and ``ansible-inventory --list`` show, but that the
-        values of secrets are replaced by ``********`` (see redact.py for which those are).
+        ``groups`` and ``vars`` are what Ansible's ``group_names`` and ``ansible-inventory --list`` show, except that
+        the values of secrets are replaced by ``********`` (redact.py defines which those are).
         """
         return [
             {

@@ -1,4 +1,4 @@
-"""Which variables we read, and what to say about a ``clusterddp_`` name that is none of them."""
+"""The names of the variables that we read, and errors for ``clusterddp_`` names that are none of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory.yamlfile import Marked, Setting
 
 PREFIX = "clusterddp_"
-# sbatch's options of the same names, with _ for -.
+# Options of sbatch, with _ instead of -.
 SLURM_OPTIONS = (
     "partition", "account", "qos", "constraint", "time", "mem", "cpus_per_task", "gpus_per_node",
 )  # fmt: skip
@@ -26,10 +26,10 @@ OURS = frozenset(
         *(f"slurm_{name}" for name in (*SLURM_OPTIONS, "lines", "shared")),
     )
 )
-LAUNCHERS = ("ssh", "slurm")  # the first is the default; each one is a module of launch/, where it is there
+LAUNCHERS = ("ssh", "slurm")  # the first is the default; each is a folder of launch/
 RESERVED = frozenset(PREFIX + name for name in ("sync", "requirements", "container"))
 PRIORITY = "ansible_group_priority"
-# Each with its aliases; where several are set, the last one wins, as in Ansible's ssh plugin.
+# Each variable with its aliases; if several are set the last one wins, as in Ansible's ssh plugin.
 HOST = ("ansible_host", "ansible_ssh_host")
 PORT = ("ansible_port", "ansible_ssh_port")
 USER = ("ansible_user", "ansible_ssh_user")
@@ -38,9 +38,9 @@ CONNECTION = "ansible_connection"
 PYTHON = "ansible_python_interpreter"
 COMMON_ARGS = ("ansible_ssh_common_args", "ssh_common_args")
 EXTRA_ARGS = "ansible_ssh_extra_args"
-NOT_READ = "ansible_ssh_args"  # replaces Ansible's own defaults of ssh, which are not ours
+NOT_READ = "ansible_ssh_args"  # replaces default options that Ansible passes to ssh and we do not
 USED = OURS | {*HOST, *PORT, *USER, *KEY_FILE, *COMMON_ARGS, CONNECTION, PYTHON, EXTRA_ARGS, PRIORITY}
-# Names Ansible fills in itself: what an inventory says under them is lost there, so here too.
+# Names that Ansible sets itself: it ignores an inventory's values for them, and so do we.
 # fmt: off
 ANSIBLE_OWNS = frozenset((
     "ansible_async_path", "ansible_collection_name", "ansible_config_file", "ansible_dependent_role_names",
@@ -57,8 +57,7 @@ ANSIBLE_OWNS = frozenset((
 def settings(mapping: Marked) -> dict[str, Setting]:
     """The variables of a ``vars`` section, a host or a vars file, each with its place.
 
-    Raises:
-        InventoryError: An unknown or reserved ``clusterddp_`` name, or one we read given twice.
+    Raises ``InventoryError`` for an unknown or reserved ``clusterddp_`` name, or a variable of ours given twice.
     """
     refuse_duplicates(mapping, "variable", only=USED)
     found: dict[str, Setting] = {}
@@ -70,7 +69,7 @@ def settings(mapping: Marked) -> dict[str, Setting]:
 
 
 def refuse_duplicates(mapping: Marked, kind: str, *, only: frozenset[str] | None = None) -> None:
-    """Raise for the first duplicate key (among ``only``): one of the two values would be lost."""
+    """Raise for the first duplicate key (among ``only``), as one of the two values would be lost."""
     for key, line, earlier in mapping.duplicates:
         if only is None or key in only:
             raise InventoryError(
@@ -81,11 +80,7 @@ def refuse_duplicates(mapping: Marked, kind: str, *, only: frozenset[str] | None
 
 
 def check_name(name: str, where: str) -> None:
-    """Refuse a ``clusterddp_`` name that is no variable of ours.
-
-    Raises:
-        InventoryError: it is unknown, or reserved.
-    """
+    """Raise for a ``clusterddp_`` name that is unknown, or reserved."""
     prefix, rest = _apart(name)
     if not prefix or name in OURS:
         return
@@ -98,7 +93,7 @@ def check_name(name: str, where: str) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def _apart(name: str) -> tuple[str, str]:
-    """Our prefix as it is written there, with at most one letter wrong, and what follows; empty if it is not ours."""
+    """Split off our prefix as it is written, with at most one letter wrong; an empty prefix if it is not ours."""
     if name.startswith(PREFIX):
         return PREFIX, name[len(PREFIX) :]
     plain = name.lower().replace("-", "_")
@@ -112,7 +107,7 @@ def _apart(name: str) -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=4096)
 def misspelled(name: str) -> str:
-    """Ansible's connection variable that differs from a name by one letter; empty if there is none."""
+    """The connection variable of Ansible that differs from a name by one letter; empty if there is none."""
     if not name.startswith("ansible") or name in USED or name in ANSIBLE_OWNS:
         return ""
     near = [known for known in sorted(USED) if abs(len(known) - len(name)) <= 1 and distance(name, known) == 1]

@@ -1,4 +1,4 @@
-"""A host's variables, read into a :class:`HostEntry`: which there are, what they mean and what they may be."""
+"""Reads a host's variables into a :class:`HostEntry`, and checks the value of each."""
 
 from __future__ import annotations
 
@@ -21,29 +21,18 @@ if TYPE_CHECKING:
 
 ROLES = ("node", "spare", "login", "none")
 _SSH = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh"})
-_MOST_WORKERS = 1024  # on one host; more is a slip
+_MOST_WORKERS = 1024  # on one host; more must be a typing error
 _LOCK = re.compile(r"(?!-)[^\[\]\0]*\.(lock|toml|txt)(\[[\w.-]+(\s*,\s*[\w.-]+)*\])?")
-_PACKAGE = re.compile(r"(?=.{1,100}\Z)[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*")  # a module, or a distribution
+_PACKAGE = re.compile(r"(?=.{1,100}\Z)[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*")  # name of a module or distribution
 _MOST_PACKAGES = 100
 _GPU = re.compile(r"[0-9]{1,4}|(?:GPU|MIG)-[\w/-]+")
 
 
 def host_entry(name: str, where: str, groups: Sequence[str], layers: Sequence[Layer]) -> tuple[HostEntry, list[str]]:
-    """Read one host.
+    """Read one host from its variables' layers, weakest first; returns the entry, and notices.
 
-    A host whose role is ``none`` is never touched, so what cannot be understood there is a notice.
-
-    Args:
-        name: Its name.
-        where: ``file:line`` of its first mention.
-        groups: All its groups.
-        layers: Its variables, from the weakest layer to the strongest.
-
-    Returns:
-        The entry, and notices.
-
-    Raises:
-        InventoryError: A variable we use has a value we cannot use.
+    A host whose role is ``none`` is never touched, so an invalid value there is only a notice. Else it is an
+    ``InventoryError``. ``where`` is ``file:line`` of the host's first mention.
     """
     merged = {
         key: setting for layer in layers for key, setting in layer.items() if key not in variable_names.ANSIBLE_OWNS
@@ -233,7 +222,7 @@ def _ports(reader: VariableReader) -> tuple[int, int]:
 
 def _warm(reader: VariableReader) -> float:
     setting = reader.get("clusterddp_warm")
-    if setting is None:  # the operator's own machine is left as it was found
+    if setting is None:  # nothing is left running on the operator's own machine
         return 0.0 if _connection_kind(reader) == "local" else WARM
     try:
         return duration(setting.value)
@@ -300,7 +289,7 @@ def _carry(reader: VariableReader) -> tuple[str, ...]:
 
 
 def _is_inside(path: str) -> bool:
-    """Whether it names something below the workdir, and nothing of ours."""
+    """Whether a path is below the workdir, and not one of our own files there."""
     parts = path.split("/")
     return not {"", ".", ".."}.intersection(parts) and not parts[0].startswith(".clusterddp") and "\0" not in path
 

@@ -1,7 +1,7 @@
-"""Variables from ``group_vars/`` and ``host_vars/`` beside the inventory file.
+"""Reads variables from ``group_vars/`` and ``host_vars/`` beside the inventory file.
 
-Which files count, and their order, are Ansible's: the first of NAME, NAME.yml, NAME.yaml and NAME.json; a folder
-stands for all such files in it, sorted.
+Which files count, and their order, are Ansible's: the first of NAME, NAME.yml, NAME.yaml and NAME.json; a folder stands
+for all such files in it, sorted.
 """
 
 from __future__ import annotations
@@ -23,11 +23,7 @@ _EXTENSIONS = (".yml", ".yaml", ".json")
 
 
 class VarsFiles:
-    """The vars files beside one inventory file, each read once.
-
-    Args:
-        source: The inventory file, or None when there is none (the built-in inventory).
-    """
+    """The variable files beside one inventory file, each read once; none for the built-in inventory (source None)."""
 
     def __init__(self, source: InventorySource | None) -> None:
         self._source = source
@@ -69,7 +65,7 @@ class VarsFiles:
 
 
 def duplicate_notices(duplicates: tuple[tuple[str, object, int], ...]) -> Iterator[str]:
-    """What to say about duplicate keys where we do not use them."""
+    """Notices about duplicate keys that do not concern variables we use."""
     for place, key, earlier in duplicates:
         yield f"{place}: {key!r} is given twice, first at line {earlier}; the last one counts"
 

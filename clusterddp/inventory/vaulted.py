@@ -1,4 +1,4 @@
-"""Values that are encrypted one by one (``!vault``) in a YAML text: where they stand, and plain ones in their place."""
+"""Finds individually encrypted values (``!vault``) in a YAML text, and replaces them by plain ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANCHOR = re.compile(r"(?:!\S+\s+)?(&\S+)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Vaulted:
-    """An encrypted value, and from which to which character of the text it stands."""
+    """An encrypted value, and its first and last position in the text."""
 
     text: str = field(repr=False)
     start: int
@@ -27,7 +27,7 @@ class Vaulted:
 
 def vaulted(text: bytes, names: Collection[str]) -> Iterator[Vaulted]:
     """The encrypted values in a YAML text under keys of these names, at any depth below them, in order."""
-    node = composed(text.decode(), "the file", yaml.SafeLoader)  # it was read before, and named then
+    node = composed(text.decode(), "the file", yaml.SafeLoader)  # it was parsed before, so errors need no name
     found = {value.start: value for value in _below(node, names, inside=False)} if node else {}
     for start in sorted(found):
         yield found[start]
@@ -45,13 +45,13 @@ def _below(node: Any, names: Collection[str], *, inside: bool) -> Iterator[Vault
 
 
 def replaced(text: bytes, values: Sequence[Vaulted], plain: Sequence[str]) -> bytes:
-    """The text with plain values in the place of the encrypted ones."""
+    """The text with plain values in place of the encrypted ones."""
     whole = text.decode()
     parts, at = [], 0
     for value, new in zip(values, plain, strict=True):
         old = whole[value.start : value.end]
         anchor = _ANCHOR.match(old)
-        ending = "\n" if old.endswith("\n") else ""  # a block scalar's end is the beginning of the next line
+        ending = "\n" if old.endswith("\n") else ""  # a block scalar includes its last line break
         parts += [whole[at : value.start], anchor[1] + " " if anchor else "", _quoted(new), ending]
         at = value.end
     return "".join([*parts, whole[at:]]).encode()

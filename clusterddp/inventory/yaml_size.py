@@ -1,8 +1,8 @@
-"""How large a value a YAML text makes: an alias or a merge key stands for all that its anchor holds.
+"""Limits the size of the value that a YAML text makes: an alias or merge key stands for all that its anchor holds.
 
-A few lines of aliases of aliases mean a thousand million values. They are shared while they are read, but whoever walks
-through them, to write, redact or compare them, meets each of them; merge keys are copied as they are read. So the
-nodes are counted as often as they would be met, each looked at once, before anything is made of them.
+A few lines of aliases of aliases can mean a thousand million values. They are shared in memory, but code that walks
+through them, to write, redact or compare them, meets each of them; merge keys are copied when read. So before anything
+is made of the nodes, they are counted as often as they would be met, visiting each only once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import yaml
 from clusterddp.errors import InventoryError
 
 MOST_MORE = 500_000  # values that aliases may add: 20,000 hosts that each merge 25 variables
-MOST_LETTERS = 16 << 20  # letters that they may add
-DEEPEST = 100  # levels, through aliases too: whoever walks through a value goes down with it
-_HUGE = 1 << 62  # numbers are counted up to here: they double with every line
+MOST_LETTERS = 16 << 20  # letters that aliases may add
+DEEPEST = 100  # levels, through aliases too: code that walks through a value recurses
+_HUGE = 1 << 62  # counts stop here, as each line can double them
 
 
 class _Size(NamedTuple):
@@ -26,15 +26,9 @@ class _Size(NamedTuple):
 
 
 def refuse_expanded(root: yaml.Node, shown: str, length: int) -> None:
-    """Raise for nodes whose aliases make a huge value.
+    """Raise ``InventoryError`` if aliases make a huge value; it names the line of the first node that is too large.
 
-    Args:
-        root: The nodes of a text.
-        shown: How errors name it.
-        length: Of the text, in letters.
-
-    Raises:
-        InventoryError: They do; it names the line of the first node that is too large.
+    ``shown`` is the file's name for errors, ``length`` that of the text in letters.
     """
     sizes = _Sizes()
     sizes.of(root)
@@ -51,17 +45,17 @@ def refuse_expanded(root: yaml.Node, shown: str, length: int) -> None:
 
 
 class _Sizes:
-    """The sizes of nodes, each found once: an anchor stands before its aliases, so what is inside is known by then."""
+    """The sizes of nodes, each computed once; an anchor precedes its aliases, so the size inside is known by then."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[yaml.Node, _Size]] = []  # from the inside outwards
+        self.found: list[tuple[yaml.Node, _Size]] = []  # inner nodes before outer ones
         self._known: dict[int, _Size] = {}
 
     def of(self, node: yaml.Node) -> _Size:
         known = self._known.get(id(node))
         if known is not None:
             return known
-        self._known[id(node)] = _Size(0, 0, 0)  # of one that contains itself, which whoever reads it refuses
+        self._known[id(node)] = _Size(0, 0, 0)  # for a node that contains itself, refused when it is read
         size = self._counted(node)
         self._known[id(node)] = size
         self.found.append((node, size))

@@ -1,7 +1,7 @@
-"""YAML and JSON with places: every mapping knows the line and the written text of each of its values.
+"""Reads YAML and JSON with line numbers: every mapping knows the line and the original text of each of its values.
 
-Built over PyYAML's safe resolver; tags of Ansible's (``!vault``, ``!unsafe``) become :class:`Opaque`.
-Duplicate keys are recorded, not judged: the last one wins, as in Ansible, and the caller decides.
+Built over PyYAML's safe resolver; tags of Ansible's (``!vault``, ``!unsafe``) become :class:`Opaque`. Duplicate keys
+are recorded, not refused: the last one wins, as in Ansible, and the caller decides.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 VAULT_TAGS = frozenset({"!vault", "!vault-encrypted"})
 _MAP, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:merge"
 VAULT_HEADER = "$ANSIBLE_VAULT"
-_DEEPEST = 100  # levels; the parser recurses in C, where nothing stops it but the end of the stack
+_DEEPEST = 100  # levels; the parser recurses in C, where only the end of the stack would stop it
 _MAY_BE_DEEP = re.compile(rf"^ {{{_DEEPEST}}}|(?:[-?] +){{{_DEEPEST}}}", re.MULTILINE)
-_MOST_DIGITS = 400  # of a number, whose reading takes the square of them
+_MOST_DIGITS = 400  # in a number, since parsing one takes quadratic time
 _NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opaque:
-    """A tagged value that only Ansible can read: ``kind`` is ``vault`` or ``unsafe``."""
+    """A tagged value that only Ansible can interpret: ``kind`` is ``vault`` or ``unsafe``."""
 
     kind: str
     text: str = field(repr=False)
@@ -37,7 +37,7 @@ class Opaque:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """One variable's value with its place.
+    """One variable's value, and where it stands.
 
     ``text`` is a scalar exactly as written (``0010``, ``yes``, ``1:30:00``), else None.
     """
@@ -50,12 +50,12 @@ class Setting:
 
     @property
     def where(self) -> str:
-        """``file:line:key``."""
+        """The place as ``file:line:key``."""
         return f"{self.file}:{self.line}:{self.key}"
 
 
 class Marked(dict[Any, Any]):
-    """A mapping that knows its place, and the line and text of each key's value."""
+    """A mapping that knows its line, and the line and text of each key's value."""
 
     __slots__ = ("duplicates", "file", "line", "lines", "texts")
 
@@ -68,8 +68,8 @@ class Marked(dict[Any, Any]):
         self.duplicates: list[tuple[Any, int, int]] = []  # key, its line, the earlier line
 
     def where(self, key: object) -> str:
-        """``file:line:key`` of one of its keys."""
-        shown = key if str(key).isprintable() else repr(key)  # a terminal's escapes are no part of an error
+        """The place of one of its keys, as ``file:line:key``."""
+        shown = key if str(key).isprintable() else repr(key)  # no terminal escapes in an error
         return f"{self.file}:{self.lines.get(key, self.line)}:{shown}"
 
     def setting(self, key: str) -> Setting:
@@ -80,7 +80,7 @@ class Marked(dict[Any, Any]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """What a file holds: its data, and ``(place, key, earlier line)`` of every duplicate key in it."""
+    """A file's content: its data, and ``(place, key, earlier line)`` of every duplicate key."""
 
     data: Any
     duplicates: tuple[tuple[str, Any, int], ...] = ()
@@ -88,15 +88,7 @@ class Document:
 
 
 def decoded(data: bytes, shown: str) -> Document:
-    """Read the bytes of a YAML or JSON file.
-
-    Args:
-        data: The bytes.
-        shown: How errors name the file.
-
-    Raises:
-        InventoryError: They are neither YAML nor JSON.
-    """
+    """Parse the bytes of a YAML or JSON file; ``InventoryError``, which names it as ``shown``, if they are neither."""
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -115,24 +107,23 @@ def parse(text: str, shown: str) -> Document:
     as_json = _is_json(text)
     builder = _Builder(shown, as_json=as_json)
     try:
-        # Valid JSON has tabs only between its tokens, where YAML refuses them; libyaml refuses its \\ud83d\\ude00.
+        # Valid JSON has tabs only between tokens, where YAML forbids them; libyaml rejects pairs like \\ud83d\\ude00.
         node = _nodes(text.replace("\t", " "), shown, yaml.SafeLoader) if as_json else _nodes(text, shown, _Loader)
         data = None if node is None else builder.value(node)
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, shown) from None
     except yaml.YAMLError as error:
-        at = getattr(error, "position", 0)  # of a character that no YAML may hold
+        at = getattr(error, "position", 0)  # of a character that is not allowed in YAML
         where = f"{shown}:{text.count(chr(10), 0, at) + 1}"
         raise InventoryError(f"is not YAML: {error}".replace("\n", " "), where=where) from None
     return Document(data=data, duplicates=tuple(builder.duplicates))
 
 
 def composed(text: str, shown: str, loader: Any = _Loader) -> Any:
-    """The nodes of a YAML text of which a value of bearable size can be made; None for an empty one.
+    """The nodes of a YAML text, if their value has a bearable size; None for an empty text.
 
-    Raises:
-        InventoryError: It is nested too deep, or its aliases and merge keys would make a huge value of a short text.
-        yaml.YAMLError: It is no YAML.
+    Raises ``InventoryError`` if it is nested too deeply, or its aliases and merge keys would make a huge value;
+    ``yaml.YAMLError`` if it is not YAML.
     """
     _refuse_deep(text, shown)
     return _nodes(text, shown, loader)
@@ -140,13 +131,13 @@ def composed(text: str, shown: str, loader: Any = _Loader) -> Any:
 
 def _nodes(text: str, shown: str, loader: Any) -> Any:
     root = yaml.compose(text, loader)
-    if root is not None and "*" in text:  # the sign of an alias; without one no value stands twice
+    if root is not None and "*" in text:  # only an alias (*) can repeat a value
         refuse_expanded(root, shown, len(text))
     return root
 
 
 def _refuse_deep(text: str, shown: str) -> None:
-    """Raise for what is nested deeper than any inventory; text that cannot be is not parsed for that."""
+    """Raise for a text nested deeper than any inventory; one that obviously is not, is not parsed for that."""
     if text.count("[") + text.count("{") < _DEEPEST and not _MAY_BE_DEEP.search(text):
         return
     depth = 0
@@ -158,7 +149,7 @@ def _refuse_deep(text: str, shown: str) -> None:
                 where = f"{shown}:{mark.line + 1 if mark else 1}"
                 raise InventoryError(f"is nested deeper than {_DEEPEST} levels", where=where)
     except yaml.YAMLError:
-        return  # told by who reads it
+        return  # reported when the text is read
 
 
 def _is_json(text: str) -> bool:
@@ -180,7 +171,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, shown: str) -> InventoryError:
 
 
 class _Builder:
-    """Turns composed nodes into values, once a node, so that anchors are shared as YAML means them."""
+    """Makes values of composed nodes, each node once, so that anchors are shared as in YAML."""
 
     def __init__(self, file: str, *, as_json: bool) -> None:
         self.file = file
@@ -210,7 +201,7 @@ class _Builder:
             return [self.value(item, unsafe=unsafe) for item in node.value]
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, unsafe=unsafe)
-        return self._construct(node)  # !!set, !!omap, !!pairs; any other tag is refused there
+        return self._construct(node)  # !!set, !!omap, !!pairs; raises for any other tag
 
     def _scalar(self, node: yaml.ScalarNode, *, unsafe: bool) -> Any:
         if node.tag in VAULT_TAGS:
@@ -245,7 +236,7 @@ class _Builder:
         return made
 
     def _find_duplicates(self, node: yaml.MappingNode, made: Marked) -> None:
-        """Before merge keys are flattened: overriding a merged key is no duplicate."""
+        """Record duplicate keys before merge keys are flattened: to override a merged key is no duplicate."""
         first: dict[Any, int] = {}
         for key_node, _ in node.value:
             if key_node.tag == _MERGE:
@@ -266,7 +257,7 @@ class _Builder:
 
 
 def _json_scalar(node: yaml.ScalarNode) -> Any:
-    """JSON's own reading: YAML 1.1 would take 1e5 for text and split a pair of surrogates."""
+    """A scalar by JSON's rules: YAML 1.1 would read 1e5 as text and split a pair of surrogates."""
     if node.style == '"':
         text = cast("str", node.value)
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -274,7 +265,7 @@ def _json_scalar(node: yaml.ScalarNode) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value without its places: ordinary mappings and lists, which every copier and encoder takes."""
+    """A value without its places: ordinary dicts and lists, which every copier and encoder accepts."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list) else value
