@@ -1,1 +1,1 @@
-"""Open hosts: a byte pipe to each (`ssh/`), the helper at its end (`client`), many at once (`fanout`)."""
+"""Connections to hosts: a byte pipe to each (`ssh/`), the helper at its end (`client`), many at once (`fanout`)."""

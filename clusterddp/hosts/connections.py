@@ -1,4 +1,4 @@
-"""The open hosts of one command: one connection and one helper a host, opened in parallel when first needed."""
+"""The connections of one command: one per host, opened in parallel when first needed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 
 class Connections:
-    """Hosts by name, as far as they are open. Thread-safe.
-
-    Args:
-        connector: Opens them.
-        notify: Takes notices, a line each.
-    """
+    """Open hosts by name. Thread-safe. ``notify`` is called with notices of a line each."""
 
     def __init__(self, connector: Connector, notify: Callable[[str], None]) -> None:
         self._connector, self._notify = connector, notify
@@ -36,24 +31,24 @@ class Connections:
 
     @property
     def hosts(self) -> list[Host]:
-        """Those that are open."""
+        """The hosts that are open."""
         return list(self._hosts.values())
 
     def opened_by(self, entry: HostEntry, words: Sequence[str]) -> Opener:
-        """What reaches a host from another one, ``entry``, by a command there."""
+        """An opener that reaches a host by a command on another host, ``entry``."""
         return Through(self._connector, entry, words)
 
     def open(self, entry: HostEntry, by: Opener | None = None, *, way: str = "", writes: bool = False) -> Host:
-        """The host, opened if it is not open or was lost. That nothing can be written there is told once.
+        """The connection to a host, opened if it is not open or was lost; an unwritable state folder is reported once.
 
         Args:
-            entry: Which.
-            by: What reaches it; the connector by default.
-            way: A name for that, where a host is reached in several: each is a connection of its own.
-            writes: What is wanted of it needs its state folder written.
+            entry: The host.
+            by: Opens the connection; by default the connector.
+            way: A name for ``by``, if a host is reached in several ways: each is a connection of its own.
+            writes: Whether the caller needs the host's state folder to be writable.
 
-        Raises:
-            HostError: no connection, or the helper did not start, or nothing can be written there that has to be.
+        Raises ``HostError`` if there is no connection, the helper did not start, or nothing can be written where it
+        must be.
         """
         key = _key(entry.name, way)
         host = self._hosts.get(key)
@@ -80,9 +75,9 @@ class Connections:
         *,
         writes: bool = False,
     ) -> list[Outcome[Host]]:
-        """Many at once; each one's Host or its error, in order. ``opened`` hears of each, in its own thread.
+        """Open many hosts at once; each one's Host or its error, in order.
 
-        ``writes``: as of ``open``.
+        ``opened`` is called with each, in its own thread; ``writes`` is as in ``open``.
         """
         wanted = list(entries)
         known = len(self._connector.notices)
@@ -101,13 +96,13 @@ class Connections:
         return outcomes
 
     def close_hosts(self) -> None:
-        """End every connection to a host; the next use opens another."""
+        """End every connection to a host; the next use opens a new one."""
         for host in self._hosts.values():
             host.close()
         self._hosts.clear()
 
     def close(self) -> None:
-        """End every connection, those to jump hosts too."""
+        """End every connection, including those to jump hosts."""
         self.close_hosts()
         self._connector.close()
 
@@ -117,7 +112,7 @@ def _key(name: str, way: str = "") -> str:
 
 
 class Connected(Protocol):
-    """Who has hosts open."""
+    """An object that has an inventory and open hosts."""
 
     inventory: Inventory
     notify: Callable[[str], None]

@@ -1,4 +1,4 @@
-"""A question to many hosts at once that is not held up by hosts that show no sign of life."""
+"""Asks many hosts a question at once without being held up by hosts that show no sign of life."""
 
 from __future__ import annotations
 
@@ -16,31 +16,26 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
 
 T = TypeVar("T")
-LOOK = 0.05  # seconds between two looks at who is still silent
-LONGEST = 10  # times the patience: who lives and has not answered by then is not waited for either
+LOOK = 0.05  # seconds between two checks for hosts that are still silent
+LONGEST = 10  # times the patience, after which even a host that is alive is not waited for any longer
 
 
 class Inquiry:
-    """Asks hosts in threads of their own, and leaves alone those that stay silent.
+    """Asks hosts in threads of their own, and gives up those that stay silent.
 
-    A silent host that still owes an answer is not asked again: it holds up one thread, however often it is asked.
-
-    Args:
-        find: The open host of a name, or None.
+    A silent host that still owes an answer is not asked again, so it blocks one thread however often it is asked.
+    ``find`` returns the open host of a name, or None.
     """
 
     def __init__(self, find: Callable[[str], Host | None]) -> None:
         self._find = find
         self._changed = threading.Condition()
-        self._owed: dict[str, list[float]] = {}  # host → when each of its questions without an answer was asked
+        self._owed: dict[str, list[float]] = {}  # host → when each question that it has not answered was asked
 
     def each(self, items: Iterable[Any], work: Callable[[Any], T], patience: float) -> list[Outcome[T]]:
-        """Do ``work`` on every item; outcomes in the items' order.
+        """Call ``work`` for every item (each has its host's ``name``); outcomes in the items' order.
 
-        Args:
-            items: Each has a ``name``, its host's.
-            work: Asks it; may open the host first.
-            patience: Seconds of silence after which a host's outcome is an error.
+        ``work`` may open the host first. A host that is silent for ``patience`` seconds gets an error as its outcome.
         """
         todo = list(items)
         found: dict[str, Outcome[T]] = {}
@@ -52,7 +47,7 @@ class Inquiry:
                     found[item.name] = Outcome(name=item.name, value=work(item))
                 except ClusterddpError as error:
                     found[item.name] = Outcome(name=item.name, error=error)
-                except Exception as bug:  # noqa: BLE001 - raised again in the thread that has asked
+                except Exception as bug:  # noqa: BLE001 - raised again in the caller's thread
                     bugs.append(bug)
 
         asked = [item for item in todo if not self._is_stuck(item.name, patience)]
@@ -71,13 +66,13 @@ class Inquiry:
         return silent if host is None or host.lost else min(silent, host.silence)
 
     def wake(self, name: str) -> None:
-        """Ask a host that is open for a sign of life."""
+        """Ask a host, if it is open, for a sign of life."""
         host = self._find(name)
         if host is not None and not host.lost:
             host.ask_for_life()
 
     def _wait(self, names: Iterable[str], is_done: Callable[[str], bool], patience: float) -> None:
-        """Until all these hosts are done, or have been silent for too long."""
+        """Wait until each of these hosts is done, or has been silent for too long."""
         began = time.monotonic()
         waited, woken = set(names), False
         while True:
@@ -105,7 +100,7 @@ class Inquiry:
                 self._changed.notify_all()
 
     def _is_stuck(self, name: str, patience: float) -> bool:
-        """Whether a host owes an answer, and has been silent for too long since it was asked for it."""
+        """Whether a host owes an answer, and has been silent for too long since it was asked."""
         with self._changed:
             first = min(self._owed.get(name, ()), default=None)
         return first is not None and self.silence(name, first) > patience

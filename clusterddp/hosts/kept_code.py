@@ -24,12 +24,12 @@ MOST = 4  # copies in the cache: installations and versions of Python that one u
 def copies(place: Path) -> Iterator[bytes]:
     """Yield the copies kept for ``place``: the file in the package, then the one in the cache.
 
-    A copy in the cache that another user could have written is passed over.
+    A copy in the cache that another user could have written is ignored.
     """
     for read in (place.read_bytes, lambda: _in_cache(place)):
         try:
             found = read()
-        except OSError:  # none; nobody may read there; no home; open to others
+        except OSError:  # there is none, it cannot be read, or others could have written it
             continue
         yield found
 
@@ -47,13 +47,13 @@ def keep(place: Path, data: bytes) -> None:
     """
     try:
         place.parent.mkdir(exist_ok=True)
-        with opened(place.parent) as folder:  # whoever can write there can write our code as well
+        with opened(place.parent) as folder:  # not private: a user who can write there can write our code as well
             _write(folder, place.name, data, 0o666)
     except OSError:
         make_private(user_cache())
         with opened_private(user_cache()) as folder:
             _write(folder, _name(place), data, 0o600)
-            with contextlib.suppress(OSError):  # another command does so too
+            with contextlib.suppress(OSError):  # another command removes them at the same time
                 _remove_oldest(folder)
 
 

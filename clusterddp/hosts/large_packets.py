@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 COMMAND = "exec cat"
 SIZES = (64, 500, 1000, 1200, 1300, 1350, 1400, 2000, 4000, 8000, 16000)  # bytes; ssh, TCP and IP add about 100
-START = 15.0  # seconds for the first to come back: a login shell may read long files before
-PATIENCE = 5.0  # seconds for each other; two packets that were lost by chance are made good within it
+START = 15.0  # seconds for the first to come back, as a login shell may read long files before
+PATIENCE = 5.0  # seconds for each other; enough for two packets lost by chance to be sent again
 _LONGEST_NOISE = 64 * 1024  # bytes a login shell may print
 
 

@@ -1,4 +1,4 @@
-"""Write an inventory's host as an ssh_config block, so that ssh, scp, rsync and editors reach it as we do. Pure."""
+"""Writes an inventory's host as an ssh_config block, so that ssh, scp, rsync and editors reach it as we do."""
 
 from __future__ import annotations
 

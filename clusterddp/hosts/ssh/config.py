@@ -1,7 +1,7 @@
-"""The user's ssh configuration: what the ``ssh`` program itself says of a host (``ssh -G``).
+"""The user's ssh configuration, as the ``ssh`` program itself reports it for a host (``ssh -G``).
 
-Covers whether the files say anything that matters, the settings of a host, and the settings only the ``ssh`` program
-can honour. Without that program the files are read by paramiko's own, smaller parser.
+Covers whether the files contain anything that matters, a host's settings, and the settings that only the ``ssh``
+program can honour. Without that program the files are read by paramiko's own, smaller parser.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 _INCLUDE_DEPTH = 16  # ssh's own limit
-# What changes neither the way to a host nor how it is trusted.
+# Keywords that change neither how a host is reached nor how it is trusted.
 _IDLE = frozenset(
     [
         "host",
@@ -52,7 +52,7 @@ _FOREIGN_WHEN_SET = {
     "bindinterface": "BindInterface",
 }
 
-# `ssh -G` tells these always, so what counts is whether they are as without any file.
+# `ssh -G` always prints these, so they are compared with its output without any configuration file.
 _ALGORITHMS = {
     "kexalgorithms": "KexAlgorithms",
     "hostkeyalgorithms": "HostKeyAlgorithms",
@@ -72,9 +72,9 @@ def user_home() -> Path:
 
 
 def home_options() -> list[str]:
-    """Arguments that make ``ssh`` read ``$HOME/.ssh`` also where ``$HOME`` is not the account's own home.
+    """Arguments that make ``ssh`` read ``$HOME/.ssh`` even if ``$HOME`` is not the account's own home.
 
-    ssh ignores ``$HOME``; both transports must read the same files.
+    ssh ignores ``$HOME``, but both transports must read the same files.
     """
     if str(user_home()) == _account_home():
         return []
@@ -86,7 +86,7 @@ def home_options() -> list[str]:
 def ssh_environment() -> dict[str, str]:
     """The environment of an ``ssh`` child.
 
-    Without locale: Debian's ssh sends it to the host, where nothing of ours may arrive unasked, and we read its
+    Without locale: Debian's ssh sends it to the host, where nothing of ours may arrive unasked, and we parse its
     messages. With a plain shell: ssh runs ProxyCommand by ``$SHELL``, whose quoting we could not know.
     """
     ours = {name: value for name, value in os.environ.items() if name != "LANG" and not name.startswith("LC_")}
@@ -96,12 +96,12 @@ def ssh_environment() -> dict[str, str]:
 def _account_home() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:  # a uid without an account: containers
+    except KeyError:  # a uid without an account, as in containers
         return str(user_home())
 
 
 class SshConfig:
-    """The ssh configuration of this process' user; asked once a host."""
+    """The ssh configuration of this process's user; ``ssh -G`` is run once per host."""
 
     def __init__(self) -> None:
         self.program = shutil.which("ssh")
@@ -111,19 +111,14 @@ class SshConfig:
 
     @property
     def match_exec(self) -> bool:
-        """Whether a file decides by running a program."""
+        """Whether a file contains ``Match exec``, which runs a program."""
         return self._scan()[1]
 
     def settings(self, address: str, args: SshArgs, options: Sequence[str]) -> Settings:
-        """The settings of ``address`` by keyword; empty where no file says anything that matters.
+        """The settings of ``address`` by keyword; empty if no file contains anything that matters.
 
-        Args:
-            address: The name to look up.
-            args: The host's ssh arguments.
-            options: More arguments (port and user of the inventory).
-
-        Raises:
-            UsageError: A configuration file is wrong.
+        ``options`` are further arguments for ssh (port and user of the inventory). Raises ``UsageError`` if a
+        configuration file is wrong.
         """
         if not self._scan()[0] and not args.config_file:
             return {}
@@ -156,7 +151,7 @@ class SshConfig:
         return next((f"{spelled} in ssh_config" for spelled in changed), "")
 
     def _defaults(self) -> Settings:
-        """What ssh does where no file says anything."""
+        """The settings of ssh without any configuration file."""
         if self.program is None:
             return {}
         argv = (self.program, "-F", "none", "-G", "--", "nobody")
@@ -166,7 +161,7 @@ class SshConfig:
             return self._answers[argv]
 
     def master_is_live(self, found: Settings, argv_of_host: Sequence[str]) -> bool:
-        """Whether a ControlMaster of the user's would carry a session to the host."""
+        """Whether the user has a live ControlMaster that would carry a session to the host."""
         if self.program is None or found.get("controlpath", ("none",))[0] == "none":
             return False
         argv = [self.program, "-O", "check", *argv_of_host]
@@ -184,10 +179,10 @@ class SshConfig:
 
 
 def _lines(path: Path, folder: Path, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Keyword and rest of every line of a configuration file and of those it includes."""
+    """Yield keyword and rest of every line of a configuration file and of those it includes."""
     try:
         text = path.read_text(errors="replace")
-    except (OSError, ValueError):  # ValueError: a name that holds a zero byte
+    except (OSError, ValueError):  # ValueError: the name contains a zero byte
         return
     for line in text.splitlines():
         keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
@@ -196,7 +191,7 @@ def _lines(path: Path, folder: Path, depth: int = 0) -> Iterator[tuple[str, str]
         yield keyword.lower(), rest.strip()
         if keyword.lower() == "include" and depth < _INCLUDE_DEPTH:
             for pattern in rest.replace("\0", "").split():
-                place = folder / os.path.expanduser(pattern.strip('"'))  # noqa: PTH111 - Path's raises for a stranger
+                place = folder / os.path.expanduser(pattern.strip('"'))  # noqa: PTH111 - Path's raises for an unknown user
                 for name in glob.glob(str(place)):  # noqa: PTH207 - may be absolute
                     yield from _lines(Path(name), folder, depth + 1)
 
@@ -227,14 +222,14 @@ def _ask(argv: Sequence[str], address: str) -> Settings:
 
 
 def _in_user_home(value: str) -> str:
-    """The same under ``$HOME``: ssh names the account's home; see ``home_options``."""
+    """Replace the account's home, which ssh names, by ``$HOME``; see ``home_options``."""
     if str(user_home()) == _account_home():
         return value
     return value.replace(f"{_account_home()}/.ssh/", f"{user_home()}/.ssh/")
 
 
 def _by_paramiko(address: str) -> Settings:
-    import paramiko  # noqa: PLC0415 - a tenth of a second, paid only where needed
+    import paramiko  # noqa: PLC0415 - takes a tenth of a second
 
     config = paramiko.SSHConfig()
     for path in (user_home() / ".ssh" / "config", SYSTEM_CONFIG):

@@ -1,6 +1,7 @@
-"""One command's connections: opens the way to each host and ends all of them.
+"""Opens all connections of one command, and ends them.
 
-Covers the choice of opener, jump hosts shared by those behind them, retries of a crowded sshd, and notices.
+Covers the choice between local process, paramiko and the ssh program, jump hosts shared by the hosts behind them,
+retries when an sshd is overloaded, and notices.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 _log = logging.getLogger("clusterddp")
-ATTEMPTS = 4  # of one host, when its sshd drops us before a word; each after a longer, random wait
+ATTEMPTS = 4  # for one host, if its sshd hangs up before its banner; each after a longer, random wait
 OPENING_PER_JUMP_HOST = 10
-_JUMP_FAILURE_KEPT = 3.0  # seconds in which hosts behind a dead jump host share its error
+_JUMP_FAILURE_KEPT = 3.0  # seconds during which hosts behind a dead jump host share its error
 _NAMED_IN_NOTICE = 3
 
 T = TypeVar("T")
@@ -51,10 +52,10 @@ class Connector:
     Args:
         accept_new_host_keys: Record unknown host keys instead of refusing them (a changed one is always refused).
         connect_timeout: Seconds for the TCP connect, unless the host's ssh settings say otherwise.
-        banner_timeout: Seconds for the server's first word and the key exchange; ``connect_timeout`` when None.
+        banner_timeout: Seconds for the server's banner and the key exchange; ``connect_timeout`` if None.
         auth_timeout: Seconds for each step of the login.
         channel_timeout: Seconds for opening a session.
-        ask: Prompts the user for a passphrase, password or second factor; without it nobody is asked.
+        ask: Prompts the user for a passphrase, password or second factor; None if there is no user to ask.
     """
 
     def __init__(
@@ -86,37 +87,27 @@ class Connector:
 
     @property
     def notices(self) -> list[str]:
-        """What was decided or understood otherwise than said, a line each."""
+        """Settings that were used differently than written, a line each."""
         with self._lock:
             return [f"{few(folded_words(hosts), _NAMED_IN_NOTICE)}: {text}" for text, hosts in self._notices.items()]
 
     def open(self, entry: HostEntry, command: str) -> BytePipe:
-        """Run ``command`` on a host.
+        """Run ``command``, one string for the login shell, on a host.
 
-        Args:
-            entry: The host.
-            command: One string for its login shell, as ssh sends it.
-
-        Raises:
-            UsageError: A setting of the host cannot be honoured.
-            HostError: It cannot be reached, its key is not trusted, or it refuses ours.
+        Raises ``UsageError`` if a setting of the host cannot be honoured; ``HostError`` if it cannot be reached, its
+        key is not trusted, or it refuses ours.
         """
         return self._kept(self._open(entry, command), entry.name)
 
     def over(self, connection: fabric.Connection, command: str) -> BytePipe:
-        """Run ``command`` over a connection of the caller's, which stays open.
+        """Run ``command``, one string for the login shell, over the caller's connection, which stays open.
 
-        Args:
-            connection: Opened here, when it is not yet, with the same strict host keys as ours.
-            command: One string for its login shell.
-
-        Raises:
-            HostError: It cannot be opened, its key is not trusted, or it opens no session.
+        The connection is opened if necessary, with the same strict host keys as ours.
         """
         from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is dear to import
         from clusterddp.inventory import HostEntry  # noqa: PLC0415
 
-        keys = connection.ssh_config.get("userknownhostsfile")  # its configuration may be another: `fab -S FILE`
+        keys = connection.ssh_config.get("userknownhostsfile")  # it may have another configuration: `fab -S FILE`
         entry = HostEntry(
             name=connection.original_host,
             address=connection.host,
@@ -130,15 +121,15 @@ class Connector:
         return self._kept(pipe, entry.name)
 
     def close(self) -> None:
-        """End every connection and child; returns when none is left."""
+        """End every connection and child process; returns when none is left."""
         with self._lock:
             self._closed = True
             pipes, self._pipes = self._pipes, []
             jumps, self._jumps = list(self._jumps.values()), {}
-        if pipes:  # a child that will not leave takes seconds: they take them together
+        if pipes:  # at once, as each child that must be killed takes seconds
             with ThreadPoolExecutor(min(32, len(pipes)), thread_name_prefix="clusterddp-close") as pool:
                 list(pool.map(lambda pipe: pipe.close(), pipes))
-        for jump in reversed(jumps):  # the first hop was opened first
+        for jump in reversed(jumps):  # the first hop, which carries the others, was opened first
             jump.close()
 
     def _kept(self, pipe: BytePipe, name: str) -> BytePipe:
@@ -201,7 +192,7 @@ class Connector:
 
 
 class _Jump:
-    """One authenticated connection to a jump host, opened when first needed, shared by the hosts behind it."""
+    """One connection to a jump host, opened when first needed, shared by the hosts behind it."""
 
     def __init__(self, connect: Callable[[Credentials], Link], credentials: Credentials) -> None:
         self._connect = connect
@@ -214,7 +205,7 @@ class _Jump:
 
     @contextlib.contextmanager
     def opening(self, host: str) -> Iterator[Link]:
-        """The live connection, while one of the few places for opening a host behind it is held."""
+        """The live connection; only a few hosts behind it may be in this context at a time."""
         asked_at = time.monotonic()
         with self._gate:
             try:
@@ -233,14 +224,14 @@ class _Jump:
         with self._lock:
             if self._link is not None and self._link.transport.is_active():
                 return self._link
-            # Those who waited for a failed attempt share its error: a dead jump host is not asked once a host.
+            # Threads that waited for a failed attempt share its error: a dead jump host is not tried once per host.
             waited = self._failed_at >= asked_at
             recent = time.monotonic() - self._failed_at < _JUMP_FAILURE_KEPT
             if self._failure is not None and (waited or (recent and isinstance(self._failure, UnreachableError))):
                 raise self._failure
             if self._link is not None:
                 self._link.close()
-                self._credentials = replace(self._credentials, ask=None)  # never asked again in the middle of work
+                self._credentials = replace(self._credentials, ask=None)  # never prompt again in the middle of work
             try:
                 self._link = self._connect(self._credentials)
             except HostError as error:
@@ -250,7 +241,7 @@ class _Jump:
 
 
 def _behind(error: HostError, host: str) -> HostError:
-    """A jump host's error, told of a host behind it."""
+    """A jump host's error as that of a host behind it."""
     message = f"jump host {error.message}"
     if not isinstance(error, UnknownHostKeyError):
         kind = UnreachableError if isinstance(error, UnreachableError) else type(error)
@@ -267,7 +258,7 @@ def _behind(error: HostError, host: str) -> HostError:
 
 
 def _patiently(attempt: Callable[[], T]) -> T:
-    """``attempt``, again after a random wait where the server hung up before a word."""
+    """Call ``attempt``; repeat it after a random wait if the server hung up before its banner."""
     for number in range(1, ATTEMPTS):
         try:
             return attempt()

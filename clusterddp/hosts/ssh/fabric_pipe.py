@@ -1,8 +1,8 @@
-"""The way to a host through paramiko: the connection, and the pipe over its channel.
+"""Connections through paramiko: one authenticated connection, and a byte pipe over one channel on it.
 
-Covers one authenticated connection and one channel on it. ``proxy`` opens the way to the host and ``auth`` logs in; the
-``Target`` says which machine, keys and jump hosts. Imports paramiko, so it is imported only when a connection needs it.
-fabric itself is not imported: a caller that has a ``fabric.Connection`` brings it.
+``proxy`` opens the socket to the host and ``auth`` logs in; the ``Target`` says which machine, keys and jump hosts.
+Imports paramiko, so it is imported only when a connection needs it. fabric itself is not imported: a caller that has a
+``fabric.Connection`` brings it.
 """
 
 from __future__ import annotations
@@ -30,21 +30,15 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh.proxy import Proxy, Timeouts
     from clusterddp.hosts.ssh.target import Target
 
-logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else its tracebacks reach the user's terminal
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # keeps its tracebacks off the user's terminal
 
-_WRITE_CHUNK = 64 * 1024  # paramiko copies what is left after every packet
-_CLOSE_WAIT = 1.0  # seconds for a channel's last words
-_RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")  # how an ssh-rsa key is asked for
+_WRITE_CHUNK = 64 * 1024  # limits copying: paramiko copies the rest of the data after every packet
+_CLOSE_WAIT = 1.0  # seconds to close a channel properly
+_RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")  # the algorithms for an ssh-rsa key
 
 
 class Link:
-    """One authenticated connection and what it stands on.
-
-    Args:
-        client: The connection.
-        sock: What carries it: a socket or a jump host's channel.
-        proxy: The ProxyCommand's process.
-    """
+    """One authenticated connection, the socket or jump host's channel under it, and the ProxyCommand's process."""
 
     def __init__(self, client: paramiko.SSHClient, sock: Any, proxy: Proxy | None = None) -> None:
         self.client = client
@@ -57,9 +51,9 @@ class Link:
         return _transport(self.client)
 
     def close(self) -> None:
-        """End the connection, its thread and its child."""
+        """End the connection, its thread and its child process."""
         transport = self.client.get_transport()
-        # Woken at once: paramiko's reader looks at its own closed flag only ten times a second.
+        # This wakes paramiko's reader at once: it checks its own closed flag only ten times a second.
         with contextlib.suppress(OSError, EOFError):  # it has ended already
             self._sock.shutdown(socket.SHUT_RDWR)
         self.client.close()
@@ -71,18 +65,13 @@ class Link:
 
 
 class FabricPipe:
-    """A byte pipe over one channel.
-
-    Args:
-        channel: The channel, its command started.
-        close_below: Ends what carries it.
-    """
+    """A byte pipe over a channel whose command is started; ``close_below`` ends the connection under it."""
 
     def __init__(self, channel: paramiko.Channel, close_below: Callable[[], None]) -> None:
         self._channel = channel
         self._close_below = close_below
         self._ended = False
-        # stderr shares the channel's window: left unread it would stop stdout.
+        # stderr shares the channel's window: if it were not read, stdout would stop.
         self._tail = Tail(lambda size: _received(channel.recv_stderr, size))
 
     def read(self, size: int) -> bytes:
@@ -102,7 +91,7 @@ class FabricPipe:
 
     def close(self) -> None:
         """See ``BytePipe``."""
-        # To a dead host a write may hang that has the transport's lock; what carries it is ended all the same.
+        # With a dead host, closing may block for ever on the transport's lock; the connection is ended regardless.
         closing = threading.Thread(target=self._close_channel, name="close channel", daemon=True)
         closing.start()
         closing.join(_CLOSE_WAIT)
@@ -126,23 +115,19 @@ class FabricPipe:
 
 
 def _received(receive: Callable[[int], bytes], size: int) -> bytes:
-    """What ``receive`` got; nothing where the connection broke.
+    """The bytes from ``receive``; empty if the connection broke.
 
-    paramiko takes bytes out of its buffer before it tells the host so: when that fails they are lost, and what
-    came behind them must not be read as if it followed.
+    paramiko takes bytes out of its buffer before it tells the host so: if that fails they are lost, and bytes that came
+    after them must not be read as if they followed.
     """
     try:
         return receive(size)
-    except (EOFError, OSError, paramiko.SSHException):  # whoever reads hears of the end
+    except (EOFError, OSError, paramiko.SSHException):  # reported to the reader as the end
         return b""
 
 
 def start(link: Link, command: str, name: str, timeout: float) -> FabricPipe:
-    """Start ``command`` on a new channel of ``link``, which the pipe then owns.
-
-    Raises:
-        UnreachableError: The host opens no session.
-    """
+    """Start ``command`` on a new channel of ``link``, which the pipe then owns; ``UnreachableError`` if refused."""
     try:
         return FabricPipe(_session(link.client, command, name, timeout), link.close)
     except BaseException:
@@ -151,11 +136,7 @@ def start(link: Link, command: str, name: str, timeout: float) -> FabricPipe:
 
 
 def over(connection: fabric.Connection, command: str, target: Target, known: KnownHosts, timeout: float) -> FabricPipe:
-    """A pipe over somebody else's connection; opened, when it is not, with strict host keys, and left open.
-
-    Raises:
-        HostError: It cannot be opened, or the host opens no session.
-    """
+    """A pipe over the caller's connection, which is opened if necessary, with strict host keys, and left open."""
     if not connection.is_connected:
         connection.client.set_missing_host_key_policy(HostKeyPolicy(target, known))
         try:
@@ -166,7 +147,7 @@ def over(connection: fabric.Connection, command: str, target: Target, known: Kno
 
 
 def _transport(client: paramiko.SSHClient) -> paramiko.Transport:
-    """An open client's."""
+    """The transport of an open client."""
     transport = client.get_transport()
     if transport is None:
         raise EOFError("the connection is closed")
@@ -193,18 +174,7 @@ def connect(
     credentials: Credentials,
     jump: paramiko.Transport | None = None,
 ) -> Link:
-    """Open one authenticated connection.
-
-    Args:
-        target: Where to.
-        known: The known hosts.
-        timeouts: Patience after the TCP connect.
-        credentials: The private keys, and who may be asked.
-        jump: The jump host's transport, when ``target`` has one.
-
-    Raises:
-        HostError: It cannot be reached, its key is not trusted, or it refuses ours.
-    """
+    """Open one authenticated connection, through the transport ``jump`` if ``target`` has a jump host."""
     sock, proxy = carry(target, timeouts, jump)
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(HostKeyPolicy(target, known))
@@ -236,7 +206,7 @@ def connect(
 
 
 def _transports(known_types: tuple[str, ...], timeouts: Timeouts) -> Callable[..., paramiko.Transport]:
-    """Makes transports that prefer the host key types already known (as ssh does) and GCM ciphers."""
+    """A factory of transports that prefer GCM ciphers and, like ssh, the host key types already known."""
     wanted = [name for kind in known_types for name in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
 
     def make(sock: Any, disabled_algorithms: Any = None, **_others: Any) -> paramiko.Transport:
@@ -253,7 +223,7 @@ def _transports(known_types: tuple[str, ...], timeouts: Timeouts) -> Callable[..
 
 
 def _classified(error: Exception, target: Target, transport: paramiko.Transport | None, said: str) -> HostError:
-    """What a failed opening means to the user; ``said`` is what a ProxyCommand wrote on stderr."""
+    """The error to show for a connection that failed; ``said`` is what a ProxyCommand wrote on stderr."""
     detail = f": {said}" if said else ""
     if isinstance(error, paramiko.AuthenticationException):
         return AuthenticationError(target.name, f"{target.user}@{target.place} refused our keys: {error}")

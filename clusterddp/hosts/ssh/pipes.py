@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 LAST_STDERR = 0.5  # seconds for the last stderr, if a child of the child holds it open
-STDERR_KEPT = 64 * 1024  # bytes of a host's stderr we remember; the newest
-EXIT_STATUS_WAIT = 1.0  # seconds: the status arrives just behind the end of the stream
+STDERR_KEPT = 64 * 1024  # the newest bytes of a host's stderr are kept
+EXIT_STATUS_WAIT = 1.0  # seconds; the status arrives just after the end of the stream
 EOF_PATIENCE = 0.2  # seconds a child gets to leave by itself once its stdin is closed
 TERM_PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
-KILL_PATIENCE = 30.0  # seconds for a child that was killed; what the kernel holds up is not waited for any longer
+KILL_PATIENCE = 30.0  # seconds for a killed child to end; one that hangs in the kernel is given up then
 
 
 class DroppedError(UnreachableError):
@@ -87,7 +87,7 @@ class Tail:
         self._thread.join(seconds)
 
     def _drain(self) -> None:
-        with contextlib.suppress(OSError, ValueError):  # closed under us: the end too
+        with contextlib.suppress(OSError, ValueError):  # closed by another thread: the end too
             while chunk := self._read(4096):
                 self._keep(chunk)
         with self._changed:

@@ -1,7 +1,7 @@
-"""The private keys of one command: a passphrase is asked for once a key, whatever the number of hosts.
+"""The private keys of one command: a passphrase is asked for once per key, whatever the number of hosts.
 
-A decrypted key is kept in memory alone, for as long as the command may open connections. Where several connections need
-the same key at once, one of them asks and the others wait for the answer.
+A decrypted key is kept only in memory, for as long as the command may open connections. If several connections need the
+same key at once, one of them asks and the others wait.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ prompting = threading.Lock()  # prompts of a process come one at a time
 
 
 class LockedKeyError(Exception):
-    """A key file has a passphrase that nobody gave; says why, for a message to the user."""
+    """A key file has a passphrase that was not given; the text says why, for a message to the user."""
 
 
 class UnreadableKeyError(Exception):
-    """A key file holds no private key that can be read here."""
+    """A key file contains no private key that can be read here."""
 
 
 class PrivateKeys:
-    """Private keys by their files. Thread-safe."""
+    """Private keys by file. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,16 +40,10 @@ class PrivateKeys:
         self._given_up: dict[Path, str] = {}
 
     def load(self, path: Path, ask: Ask | None) -> paramiko.PKey:
-        """The key in a file, decrypted.
+        """The decrypted key in a file; ``ask`` prompts the user for its passphrase, None if there is no user to ask.
 
-        Args:
-            path: The file.
-            ask: Prompts the user for its passphrase; None: nobody is asked.
-
-        Raises:
-            OSError: The file cannot be read.
-            LockedKeyError: It has a passphrase that nobody gave.
-            UnreadableKeyError: It holds no private key.
+        Raises ``OSError`` if the file cannot be read, ``LockedKeyError`` if its passphrase was not given,
+        ``UnreadableKeyError`` if it contains no private key.
         """
         if path in self._unlocked:
             return self._unlocked[path]
@@ -84,24 +78,14 @@ class PrivateKeys:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a login may use besides the agent.
-
-    Attributes:
-        ask: Prompts the user; None: nobody is there to ask.
-        keys: The private keys, shared by all connections of a command.
-    """
+    """What a login may use besides the agent: prompts (None if there is no user), and the command's private keys."""
 
     ask: Ask | None = None
     keys: PrivateKeys = field(default_factory=PrivateKeys)
 
 
 def _read(path: Path, passphrase: str = "") -> paramiko.PKey | None:
-    """The key in a file; None where another passphrase is needed.
-
-    Raises:
-        OSError: The file cannot be read.
-        UnreadableKeyError: It holds no private key.
-    """
+    """The key in a file; None if it needs another passphrase. ``UnreadableKeyError`` if it contains no private key."""
     import paramiko  # noqa: PLC0415 - expensive to import
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
 
@@ -118,7 +102,7 @@ def _read(path: Path, passphrase: str = "") -> paramiko.PKey | None:
 
 
 def _decrypted(data: bytes, passphrase: bytes) -> paramiko.PKey | None:
-    """The key in a file's data, whichever format it has; None where the passphrase is another."""
+    """The key in a file's data, in either format; None if the passphrase is wrong."""
     import paramiko  # noqa: PLC0415 - expensive to import
     from cryptography.hazmat.primitives import serialization as formats  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415

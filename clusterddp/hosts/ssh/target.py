@@ -1,6 +1,7 @@
-"""One machine to log in to, with everything decided: the value both transports start from.
+"""One machine to log in to, with everything decided: the input of both transports.
 
-Covers names in known_hosts, key files and tokens of ssh settings. Who decides is ``resolve``; it opens nothing.
+Covers names in known_hosts, key files and tokens of ssh settings. ``resolve`` makes the decisions; nothing is opened
+here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 SYSTEM_HOST_KEYS = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
-# A name reaches argument lists and, by ProxyCommand's %h, shells: what ssh itself refuses there, we refuse first.
+# A name becomes part of argument lists and, by ProxyCommand's %h, of shell commands; ssh refuses these characters too.
 _UNSAFE = re.compile(r"""^-|[\s\x00-\x1f\x7f'"`$\\;&<>|(){}]""")
 
 
@@ -29,22 +30,22 @@ class Target:
     """One machine to log in to.
 
     Attributes:
-        name: What messages call it.
+        name: Its name in messages.
         host: The address to connect to.
-        called: What the user calls it: the name that the blocks of an ssh configuration are about.
+        called: The name that the user gave it, which the blocks of an ssh configuration refer to.
         key_names: Its names in known_hosts, the exact one first.
         key_files: Private keys to offer; the first ``given_keys`` were asked for by name and must exist.
         only_given_keys: Whether no other key may be offered.
-        agent: Whether an ssh agent may be asked.
+        agent: Whether an ssh agent may be used.
         known_hosts: The user's files; new keys go to the first.
-        system_hosts: Files that vouch for keys too.
+        system_hosts: The system's known_hosts files.
         accept_new: Whether an unknown host key is recorded rather than refused.
         via: The jump host before it.
         proxy: A ProxyCommand with its tokens replaced, or ``""``.
-        live_master: Whether a ControlMaster of the user's carries sessions to it.
+        live_master: Whether the user has a live ControlMaster to it.
         config_file: The user's ``-F``, or ``""``.
         passed: The user's ssh arguments, for the ``ssh`` program.
-        absent_key: A key that the ssh configuration names and that is not there; the default ones are none.
+        absent_key: A key that the ssh configuration names, other than a default one, and that does not exist.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Target:
 
     @property
     def host_key_files(self) -> tuple[Path, ...]:
-        """All files that vouch for its key."""
+        """All known_hosts files that may contain its key."""
         return self.known_hosts + self.system_hosts
 
     @property
@@ -81,20 +82,17 @@ class Target:
 
 
 def unlock_by_agent(key: Path) -> str:
-    """The command that has the user's agent hold a key that is protected by a passphrase, for a remedy."""
+    """A remedy: the command that gives the user's agent a key protected by a passphrase."""
     return f"`ssh-add {shlex.quote(str(key))}` asks for it once, for all commands"
 
 
 def let_key_in(target: Target, *, keys: bool) -> str:
-    """What helps where a host refuses our key, for a remedy: another user, or the command that has it take the key.
+    """A remedy for a refused login: set another user, or the command that installs our key on the host.
 
-    A host does not say whether the user or the key is wrong. Where there is no key, the command that makes one is told.
-
-    Args:
-        target: Where to log in.
-        keys: Whether there is any key to offer.
+    A host does not say whether the user or the key is wrong. Without ``keys`` (there is none to offer) the command that
+    makes one comes first.
     """
-    absent = None if keys else target.absent_key  # ssh offers no default key then: the new one must have that name
+    absent = None if keys else target.absent_key  # ssh offers no default key then, so the new one must have that name
     file = target.key_files[0] if target.key_files else absent
     named = shlex.quote(str(file))
     identity = f" -i {named}" if file else ""
@@ -107,11 +105,7 @@ def let_key_in(target: Target, *, keys: bool) -> str:
 
 
 def refuse_unsafe(word: str, what: str, host: str, where: str) -> None:
-    """Refuse a host or user name that an argument list or a shell could take for something else.
-
-    Raises:
-        InventoryError: It begins with ``-`` or holds a character no name needs.
-    """
+    """Refuse a host or user name that an argument list or a shell could misinterpret."""
     if _UNSAFE.search(word):
         raise InventoryError(
             f"{what} {word!r} of {host} is not a name ssh could be given safely",
@@ -121,7 +115,7 @@ def refuse_unsafe(word: str, what: str, host: str, where: str) -> None:
 
 
 def names_in_known_hosts(alias: str, host: str, port: int) -> tuple[str, ...]:
-    """The names a host's key is filed under, as OpenSSH tries them."""
+    """The names under which a host's key is looked up, in OpenSSH's order."""
     if alias:
         return (alias.lower(),)
     host = host.lower()
@@ -129,17 +123,17 @@ def names_in_known_hosts(alias: str, host: str, port: int) -> tuple[str, ...]:
 
 
 def tokens(*, host: str, port: int, user: str, original: str) -> dict[str, str]:
-    """What the tokens of ssh settings stand for, by their letter."""
+    """The values of the tokens in ssh settings, by their letter."""
     return {"%": "%", "h": host, "n": original, "p": str(port), "r": user, "d": str(user_home())}
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """Replace the tokens ssh replaces in file names and proxy commands."""
+    """Replace the tokens in file names and proxy commands as ssh does."""
     return re.sub(r"%(.)", lambda match: values.get(match[1], match[0]), text)
 
 
 def user_path(text: str) -> Path:
-    """A path as a user wrote it."""
+    """A path as a user wrote it, with ``~`` expanded."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises for a user who is not there
 
 
@@ -150,13 +144,13 @@ def split_paths(values: Iterable[str]) -> tuple[Path, ...]:
 
 
 def default_keys() -> tuple[Path, ...]:
-    """The private keys ssh would try unasked, those that exist."""
+    """The default private keys that ssh would try, those that exist."""
     folder = user_home() / ".ssh"
     return tuple(path for name in DEFAULT_KEYS if (path := folder / name).exists())
 
 
 def absent_key(named: Iterable[Path]) -> Path | None:
-    """The first key of an ssh configuration's that is not there, but for the defaults that it lists too."""
+    """The first key in an ssh configuration that does not exist, not counting default keys."""
     defaults = {user_home() / ".ssh" / name for name in (*DEFAULT_KEYS, "id_dsa", "id_xmss")}
     return next((path for path in named if path not in defaults and not path.exists()), None)
 
