@@ -1,1 +1,1 @@
-"""Workers' output files: listing and reading them, the times of their lines, the log limit."""
+"""Workers' output files: list and read them, find the times of their lines, enforce the log limit."""

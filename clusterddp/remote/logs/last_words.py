@@ -1,4 +1,4 @@
-"""last_words: what a worker that failed has said of it: the traceback on record, else the end of its stderr."""
+"""The operation ``last_words``: a failed worker's recorded traceback, or else the end of its stderr."""
 
 from typing import Any, Dict
 
@@ -8,14 +8,14 @@ from ..spool.quoted import MOST, exception_record, output_end
 
 
 def last_words(request: Request) -> Dict[str, str]:
-    """``{text}`` of the worker ``local_rank`` in its ``start``, of ``spool``; empty where it has said nothing."""
+    """Operation: ``{text}`` of the worker ``local_rank`` in its ``start``, of ``spool``; empty if it wrote nothing."""
     args = request.args
     spool, key = Spool(args["spool"]), "%d.%d" % (args["start"], args["local_rank"])
     return {"text": _recorded(spool.folder, key) or output_end(spool.folder, key + ".err", MOST)}
 
 
 def _recorded(spool: str, key: str) -> str:
-    """The traceback in the record of an exception, by the start-up hook or by torch."""
+    """The traceback recorded with an exception by the start-up hook or by torch; empty without one."""
     try:
         value: Any = exception_record(spool, key)
     except (OSError, ValueError):  # none was written, or half of one: the end of stderr does
@@ -24,5 +24,5 @@ def _recorded(spool: str, key: str) -> str:
         value = value.get(name) if isinstance(value, dict) else None
     if not isinstance(value, str):
         return ""
-    # Of a traceback its two ends count.
+    # A long traceback is cut in the middle: both its ends matter.
     return value if len(value) <= MOST else value[: MOST // 2] + "\n" + value[-MOST // 2 :]

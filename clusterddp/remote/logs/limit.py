@@ -1,8 +1,8 @@
 """The log limit: keeps a node's output below a size, and notices a full disk. Called by the supervisor.
 
-Over the limit the oldest output goes: a hole is punched at the head of the largest files. Offsets stay, and
-readers say ``dropped`` where they meet one. Where the file system cannot do that, output grows on, and an
-event says so.
+Over the limit the oldest output is deleted, by punching a hole at the head of the largest files. Offsets stay, and
+readers report ``dropped`` where they meet a hole. Where the file system cannot punch holes, output goes on growing, and
+an event says so.
 """
 
 import os
@@ -15,20 +15,20 @@ from .time_index import SUFFIX
 
 LOG_LIMIT = 10**10  # bytes of output that a node keeps of one attempt
 STEP = 1 << 16  # bytes: holes end at multiples of a block of any file system
-INTERVAL = 1.0  # seconds between looks
-DISK_FULL, DISK_FREE = 64 << 10, 16 << 20  # bytes left on a disk that is full, and that is no longer so
+INTERVAL = 1.0  # seconds between checks
+DISK_FULL, DISK_FREE = 64 << 10, 16 << 20  # bytes left below which a disk is full, and above which no longer
 EVENTS_ROOM = 256 << 10  # bytes for events when the disk is full
 
 
 class LogLimit:
-    """The log limit of one node. No method raises OSError."""
+    """Enforces the log limit of one node. No method raises OSError."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._folder = spool.logs
         self._limit = spool.plan().log_limit or LOG_LIMIT
-        self._heads: Dict[str, int] = {}  # file → so many bytes are gone
-        self._told = 0  # bytes gone by the last event
+        self._heads: Dict[str, int] = {}  # file → bytes deleted at its head
+        self._told = 0  # bytes deleted as of the last event
         self._looked = 0.0
         self._full = False
         self._able = True  # the file system can punch holes
@@ -49,13 +49,13 @@ class LogLimit:
 
     @property
     def dropped(self) -> int:
-        """How many bytes of output were dropped."""
+        """How many bytes of output were deleted."""
         return sum(self._heads.values())
 
     def _look_at_disk(self) -> None:
         try:
             disk = os.statvfs(self._folder)
-        except OSError:  # looked at again in a while
+        except OSError:  # the next check tries again
             return
         left = disk.f_bavail * disk.f_frsize
         if left < DISK_FULL and not self._full:
@@ -84,7 +84,7 @@ class LogLimit:
                 if not entry.name.endswith(SUFFIX):
                     found[entry.name] = entry.stat().st_size
         except OSError:
-            pass  # what was seen counts
+            pass  # the files seen so far count
         return found
 
     def _drop(self, name: str, head: int) -> None:
@@ -103,7 +103,7 @@ class LogLimit:
 
 
 def fill_level(sizes: Iterable[int], wanted: int) -> int:
-    """The largest size per file, in bytes, so that all files cut to it take ``wanted`` together."""
+    """The size to cut every larger file to, in bytes, so that all files together take ``wanted``."""
     ordered = sorted(sizes)
     for place, size in enumerate(ordered):
         share = wanted // (len(ordered) - place)

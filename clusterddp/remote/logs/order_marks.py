@@ -1,8 +1,8 @@
-"""The marks of a worker's start-up hook: how large stdout's and stderr's files were at each change between them.
+"""Order marks: the sizes of a worker's stdout and stderr files each time it changed from one to the other.
 
-Beside the output files lies ``<start>.<local_rank>.order.idx``, lines ``<out> <err>``: when the worker changed from one
-stream to the other, the files had these sizes. So what lies below a mark in either file was written before all that
-lies above it in both. A full file of marks becomes ``….order.old.idx``, in place of the one before.
+The worker's start-up hook writes them beside the output files, to ``<start>.<local_rank>.order.idx``, as lines
+``<out> <err>``. What lies below a mark in either file was written before all that lies above it in both. A full file of
+marks is renamed to ``….order.old.idx``, replacing the one before.
 
 Job code can write any marks: they may change the order of its lines and their times (logs/line_times.py), and nothing
 else.
@@ -17,7 +17,7 @@ from typing import Any, List, Tuple
 from .time_index import SUFFIX, regular
 
 MOST = 8 << 20  # bytes of one file of marks that are read: twice what the hook writes
-TRIM = 4096  # marks that were passed and are kept
+TRIM = 4096  # marks that both files were read past and that are kept
 BEYOND = 1 << 63  # an offset after all others
 _MARK = re.compile(rb"^([0-9]{1,16}) ([0-9]{1,16})\n", re.MULTILINE)
 
@@ -25,10 +25,9 @@ OUT, ERR = 0, 1
 
 
 class OrderMarks:
-    """The marks of one start of a worker, as far as they were read.
+    """The order marks of one start of a worker, as far as they were read.
 
-    Args:
-        stem: Path of its output files without ``.out`` and ``.err``.
+    ``stem`` is the path of its output files without ``.out`` and ``.err``.
     """
 
     def __init__(self, stem: str) -> None:
@@ -39,27 +38,27 @@ class OrderMarks:
         self._sizes: "Tuple[array[Any], array[Any]]" = (array("q"), array("q"))
 
     def refresh(self) -> None:
-        """Read what was added."""
+        """Read the marks that were added."""
         try:
             info = os.stat(self._path)
             if (info.st_ino, info.st_size) == (self._inode, self._offset):
                 return
             data = self._read()
             limits = os.stat(self._stem + ".out").st_size, os.stat(self._stem + ".err").st_size
-        except OSError:  # no marks, or no file of the worker's any more
+        except OSError:  # there are no marks, or the worker's files were removed
             return
         out, err = self._sizes
         latest = (out[-1], err[-1]) if out else (0, 0)
         for found in _MARK.finditer(data):
             mark = int(found[1]), int(found[2])
-            # A true one never says less than the one before, nor more than there is.
+            # A true mark is never below the one before, nor beyond the files' sizes.
             if latest != mark and latest[0] <= mark[0] <= limits[0] and latest[1] <= mark[1] <= limits[1]:
                 latest = mark
                 out.append(mark[0])
                 err.append(mark[1])
 
     def _read(self) -> bytes:
-        """The bytes of all marks that were added, also of those in a file that is full by now."""
+        """The bytes of all marks that were added, including those in a file that has become full."""
         older = b""
         with open(self._path, "rb", opener=regular) as source:
             info = os.fstat(source.fileno())
@@ -96,7 +95,7 @@ class OrderMarks:
         return bisect_left(self._sizes[stream], end)
 
     def up_to(self, stream: int, size: int) -> int:
-        """The number of marks that say a size of at most ``size``."""
+        """The number of marks at which a file had at most ``size`` bytes."""
         return bisect_right(self._sizes[stream], size)
 
     def size_before(self, stream: int, marks: int) -> int:
@@ -109,11 +108,11 @@ class OrderMarks:
         return int(sizes[marks]) if marks < len(sizes) else BEYOND
 
     def passed(self, positions: Tuple[int, int]) -> int:
-        """The number of marks that say no larger size than these of either file."""
+        """The number of marks at which neither file was larger than its position."""
         return min(self.up_to(stream, positions[stream]) for stream in (OUT, ERR))
 
     def sizes_from(self, marks: int, count: int) -> List[Tuple[int, int]]:
-        """What at most ``count`` marks say, from number ``marks`` on."""
+        """Both files' sizes at up to ``count`` marks, from number ``marks`` on."""
         out, err = self._sizes
         return list(zip(out[marks : marks + count], err[marks : marks + count]))  # noqa: B905 - Python 3.8
 

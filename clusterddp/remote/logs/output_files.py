@@ -1,10 +1,10 @@
-r"""One log file read in pieces that end where lines end.
+r"""One log file, read in pieces that end where lines end.
 
-A unit is what one line end closes: ``\n``, ``\r\n``, or a lone ``\r`` (the rest of the line is drawn over it).
-A chunk is a run of whole units; only a line longer than a frame, and the end of a file that grows no more, give
-chunks that end elsewhere. In a timed file all units of a chunk have one time, and a unit comes only once the
-index covers it: so whoever reads, whenever, sees the same time. The ``\r`` of a unit is only known to stand alone
-when the byte after it is there, and the unit's time is that byte's.
+A unit is what one line end closes: ``\n``, ``\r\n``, or a lone ``\r`` (the rest of the line is drawn over it). A chunk
+is a run of whole units; only a line longer than a frame, and the end of a file that no longer grows, give chunks that
+end elsewhere. In a timed file all units of a chunk have one time, and a unit is given only once the index covers it, so
+every reader at any time sees the same time. A ``\r`` is known to stand alone only when the byte after it is there, so
+the unit's time is that byte's.
 """
 
 import errno
@@ -32,7 +32,7 @@ class LogChunk(NamedTuple):
 
     offset: int
     body: bytes
-    time: Optional[int]  # ns by this host's clock; None where nobody asked
+    time: Optional[int]  # ns by this host's clock; None where times were not asked for
 
     @property
     def next(self) -> int:
@@ -41,7 +41,7 @@ class LogChunk(NamedTuple):
 
 
 class LogFile:
-    """One file, read from ``pos`` on."""
+    """One log file, read from ``pos`` on."""
 
     def __init__(self, folder: str, name: str) -> None:
         found = _NAME.match(name)
@@ -54,13 +54,13 @@ class LogFile:
         self.rank: Optional[int] = None
         self.identified = False  # whether the rank was looked up
         self.index = IndexReader(os.path.join(folder, name) + SUFFIX)
-        self.times: _Times = self.index  # of its lines; a worker's depend on both its files
+        self.times: _Times = self.index  # the times of its lines; a worker's depend on both its files
         self._path = os.path.join(folder, name)  # opened for each read: restarts can leave more files than handles
         self.pos = 0
-        self.dropped = 0  # bytes at pos that the log limit took, not yet told
+        self.dropped = 0  # bytes at pos that the log limit deleted, not reported yet
         self.timed = False
         self._read_ahead = 0
-        self._block = (0, b"")  # offset, what was read ahead there
+        self._block = (0, b"")  # offset, and the bytes read ahead there
 
     @property
     def size(self) -> int:
@@ -68,13 +68,14 @@ class LogFile:
         return os.stat(self._path).st_size
 
     def read_ahead(self, size: int) -> None:
-        """Read so many bytes at a time from now on, for many short chunks; 0: as much as is asked for."""
+        """Read ``size`` bytes at a time from now on, for many short chunks; 0: only what is asked for."""
         self._read_ahead, self._block = size, (0, b"")
 
     def next_end(self, limit: int, *, whole: bool) -> int:
-        """Where the next unit before ``limit`` ends, 0 if there is none yet; moves ``pos`` past a hole as ``chunk``.
+        r"""Where the next unit before ``limit`` ends, 0 if there is none yet.
 
-        A redraw of a timed file stands where the byte after it stands, as its time does.
+        It moves ``pos`` past a hole, as ``chunk`` does. In a timed file, a unit that ends with a lone ``\r`` includes
+        the byte after it, as its time does.
         """
         begin = self.pos
         data = self._read(min(limit, begin + _SHORT))
@@ -88,17 +89,17 @@ class LogFile:
         return self.pos + need if need else 0
 
     def whole_lines(self, limit: int) -> bytes:
-        """What a frame holds of the whole lines before ``limit``; moves ``pos`` only past a hole, as ``chunk``."""
+        """The whole lines before ``limit`` that fit a frame; moves ``pos`` only past a hole, as ``chunk`` does."""
         data = self._read(limit)
         return data[: data.rfind(b"\n") + 1]
 
     def chunk(self, limit: int, *, whole: bool) -> Optional[LogChunk]:
-        """The next chunk before ``limit``; None if there is none yet. ``whole``: an unfinished unit counts too."""
+        """The next chunk before ``limit``; None if there is none yet. With ``whole`` an unfinished unit counts too."""
         data = self._read(limit)
         if not data:
             return None
         if not self.timed and _redraws(data):
-            self.timed = True  # how redraws are thinned out depends on their times
+            self.timed = True  # redraws are thinned out by their times
             self.times.refresh()
         if self.timed:
             return self._timed(data, whole)
@@ -109,7 +110,7 @@ class LogFile:
 
     def _timed(self, data: bytes, whole: bool) -> Optional[LogChunk]:
         need = first_unit(data)
-        need += data[need - 1 : need] == b"\r"  # what follows tells a redraw from half a newline
+        need += data[need - 1 : need] == b"\r"  # the next byte distinguishes a redraw from half a newline
         piece = not need and (whole or len(data) == MAX_BODY)
         entry = self.times.at(self.pos + (len(data) if piece else need)) if need or piece else None
         if entry is None:
@@ -127,18 +128,18 @@ class LogFile:
 
     def _read(self, limit: int) -> bytes:
         data = self._bytes(min(limit - self.pos, MAX_BODY), self.pos)
-        # A hole may be punched while we read: then its zeros stand behind bytes that were still there.
+        # A hole may be punched while we read: then its zeros come after bytes that were still there.
         if b"\0" in data and self._skip_hole():
             return self._read(limit)
         return data
 
     def skip_dropped(self) -> None:
-        """Move ``pos`` past the bytes that the log limit dropped there."""
+        """Move ``pos`` past a hole that the log limit made there."""
         if self._bytes(1, self.pos) == b"\0":
             self._skip_hole()
 
     def _skip_hole(self) -> bool:
-        """Move ``pos`` past the hole there and the line it cut; False if the zeros there are the worker's own."""
+        """Move ``pos`` past the hole there and the line it cut; False if the zeros are the worker's own output."""
         first = self._first_data()
         if first <= self.pos:
             return False
@@ -173,7 +174,7 @@ class LogFile:
         return data[:size]
 
     def line_start(self, end: int) -> int:
-        """The start of the line that holds byte ``end``; looks back LONGEST_LINE bytes at most."""
+        """The start of the line that holds byte ``end``; looks back at most LONGEST_LINE bytes."""
         low = max(0, end - LONGEST_LINE)
         while end > low:
             begin = max(low, end - _BLOCK)
@@ -184,7 +185,7 @@ class LogFile:
         return low
 
     def lines_back(self, low: int, high: int) -> "Iterator[tuple[int, bytes]]":
-        """(start, line without its end) of the lines in [low, high), last first; an unfinished last one too."""
+        """(start, line without its end) of the lines in [low, high), last first, an unfinished last one included."""
         rest = b""
         while high > low:
             begin = max(low, high - _BLOCK)
@@ -211,16 +212,15 @@ def _by_newline(data: bytes) -> "list[bytes]":
 
 
 def _redraws(data: bytes) -> bool:
-    """Whether a carriage return stands alone in it."""
+    """Whether a lone carriage return is in the data."""
     found = data.count(b"\r")
     return bool(found) and found - data.count(b"\r\n") - data.endswith(b"\r") > 0
 
 
 class LineFilter:
-    """Filters chunks unit by unit; keeps an unfinished line until its end comes.
+    """Passes the units of chunks that ``wanted(offset, line)`` accepts.
 
-    Args:
-        wanted: Tells of a line's offset and its bytes without the end whether it passes.
+    Keeps an unfinished line until its end comes.
     """
 
     def __init__(self, wanted: Wanted) -> None:
@@ -228,7 +228,7 @@ class LineFilter:
         self._held = b""
 
     def filter(self, chunk: LogChunk, *, final: bool) -> Iterator[LogChunk]:
-        """The parts of a chunk, and of what was held, that pass; neighbours in one piece."""
+        """The parts of a chunk, and of an unfinished line before it, that pass; neighbours in one piece."""
         data, offset = self._held + chunk.body, chunk.offset - len(self._held)
         units = data.splitlines(True)
         self._held = b""
@@ -252,7 +252,7 @@ class LineFilter:
 
 
 class LogFiles:
-    """The log files of one spool by name, with how far each was read."""
+    """The log files of one spool by name, and how far each was read."""
 
     def __init__(self, spool: Spool, args: Dict[str, Any], *, timed: bool) -> None:
         self.folder = spool.logs
@@ -266,7 +266,7 @@ class LogFiles:
         """The files that match the request's filters."""
         self._discover()
         unknown = [file for file in self.files.values() if file.local_rank is not None and not file.identified]
-        # Both files of a worker together: read alone, one would be sent before what the other had before it.
+        # A worker's two files together: read alone, one would be sent before earlier lines of the other.
         writing = {(file.start, file.local_rank) for file in unknown if file.size}
         if writing:
             self._identify([file for file in unknown if (file.start, file.local_rank) in writing])
@@ -278,7 +278,7 @@ class LogFiles:
 
     @property
     def newest_start(self) -> int:
-        """The newest start of the workers that has files, whether anything is in them or not."""
+        """The number of the workers' newest start that has files, even empty ones."""
         return max((file.start or 0 for file in self.files.values()), default=0)
 
     def resumed(self, file: LogFile) -> bool:
@@ -287,9 +287,9 @@ class LogFiles:
 
     def _discover(self) -> None:
         try:
-            # What a job has put there may be anything, and a pipe would keep every reader.
+            # A job may put anything there, and a pipe would block every reader.
             names = sorted(entry.name for entry in os.scandir(self.folder) if entry.is_file(follow_symlinks=False))
-        except FileNotFoundError:  # a start has just made the spool
+        except FileNotFoundError:  # the spool is being made by a start
             return
         for name in [name for name in names if name not in self.files and _NAME.match(name)]:
             file = self.files[name] = LogFile(self.folder, name)
@@ -297,7 +297,10 @@ class LogFiles:
             file.pos = int(self._from.get(name, 0))
 
     def _identify(self, files: List[LogFile]) -> None:
-        """A worker's start is on record before its first byte is written, so one look is enough."""
+        """Look up the files' ranks.
+
+        A worker's start is recorded before its first byte is written, so one look is enough.
+        """
         ranks = {}
         for event in read_events(self._events):
             if event["event"] == "worker_started":

@@ -1,6 +1,6 @@
-"""Chunks of log files as frames of the operation ``tail``.
+"""Send chunks of log files as frames of the operation ``tail``.
 
-What a frame holds is said, and checked, in shared/run/log_frames.py.
+shared/run/log_frames.py specifies and checks the frames.
 """
 
 from typing import Any, Dict, Optional, Union
@@ -13,16 +13,14 @@ from .weave import Woven
 class ChunkSender:
     """Sends chunks in the order given.
 
-    Args:
-        request: Where to.
-        offset_ns: By how much this host's clock is ahead of the operator's.
+    ``offset_ns`` is how far this host's clock is ahead of the operator's.
     """
 
     def __init__(self, request: Request, offset_ns: int) -> None:
         self._request, self._offset_ns = request, offset_ns
 
     def send(self, file: LogFile, chunk: Union[LogChunk, Woven]) -> None:
-        """Send a chunk, or pieces of both files of a worker, in a frame."""
+        """Send a chunk, or pieces of a worker's two files, in one frame."""
         if isinstance(chunk, Woven):
             self._send_woven(chunk)
             return
@@ -44,7 +42,7 @@ class ChunkSender:
         self._request.send(b"", dropped=count, **self._header(file, chunk.offset, chunk.offset, chunk.time))
 
     def _header(self, file: LogFile, offset: int, following: int, time: Optional[int]) -> Dict[str, Any]:
-        """A data frame's header: ``time`` is the operator's; ``open`` when the body ends within a line."""
+        """A data frame's header; ``time`` is in the operator's clock."""
         header: Dict[str, Any] = {
             "file": file.name,
             "start": file.start,

@@ -1,7 +1,8 @@
-"""A worker's stdout and stderr in the order in which they were written.
+"""A worker's stdout and stderr, merged in the order in which they were written.
 
-A line stands where it ends: among the marks of the worker's start-up hook (logs/order_marks.py). Lines that no mark
-parts (of C code, of child processes) stand by the time index; where that says the same time, stdout comes first.
+A line is ordered by its end, relative to the marks of the worker's start-up hook (logs/order_marks.py). Lines with no
+mark between them (of C code, of child processes) are ordered by the time index, and where the times are equal stdout
+comes first.
 """
 
 import os
@@ -15,21 +16,19 @@ from .output_files import LogChunk, LogFile, LogFiles
 from .weave import Woven, weave
 
 READ_AHEAD = 128 << 10  # bytes
-PAUSE = 16  # lines that go one by one before it is tried again to take many at once
+PAUSE = 16  # lines that are sent one by one before the next attempt to send many at once
 _NEVER = 1 << 63  # ns after all times
 
-Head = Tuple[int, int, int]  # marks before the next line, its time, its stream
+Head = Tuple[int, int, int]  # sort key of a line: marks before it, its time, its stream
 
 
 Chunks = Iterator[Tuple[LogFile, Union[LogChunk, Woven]]]
 
 
 class OneFile:
-    """A log file that is read by itself.
+    """A log file that is read without its worker's other one.
 
-    Args:
-        file: It.
-        marks: Those of its worker, if they tell its lines' times and the other file is not read.
+    ``marks`` are given if the lines' times depend on them and the other file is not read.
     """
 
     def __init__(self, file: LogFile, marks: Optional[OrderMarks]) -> None:
@@ -41,51 +40,44 @@ class OneFile:
         return 0, _time(file, end), OUT
 
     def sizes(self) -> Dict[str, int]:
-        """Up to which offset the file can be read now."""
+        """The offset up to which the file can be read now, by name."""
         (file,) = self.files
         if self._marks:
             self._marks.forget((file.pos, BEYOND) if file.stream == "out" else (BEYOND, file.pos))
         return {file.name: file.size}
 
     def chunks(self, limits: Dict[str, int], whole: Container[str], *, hold: bool) -> Chunks:
-        """The chunks before its limit; as of a StreamPair, but that nothing is held."""
+        """The chunks before the file's limit; the interface of StreamPair, but nothing is held."""
         del hold
         return _chunks(self.files[0], limits, whole)
 
 
 class StreamPair:
-    """Both output files of one start of a worker, read in the order in which they were written.
-
-    Args:
-        files: stdout's, stderr's.
-        marks: Theirs.
-    """
+    """Both output files (stdout's, stderr's) of one start of a worker, read in the order in which they were written."""
 
     def __init__(self, files: Tuple[LogFile, LogFile], marks: OrderMarks) -> None:
         self.files, self.marks = files, marks
         self._hold = Hold()
-        self._pause = 0  # lines to go one by one, since the last could not go together
+        self._pause = 0  # lines still to be sent one by one, since the last ones could not be sent together
 
     def sizes(self) -> Dict[str, int]:
-        """Up to which offsets the files can be read now: below them the order of all lines is known."""
+        """The offsets up to which the files can be read now: below them the order of all lines is known."""
         out, err = self.files
         sizes = {err.name: err.size}
         sizes[out.name] = out.size
         self.marks.forget((out.pos, err.pos))
         if sizes[out.name] > out.pos and max(sizes[err.name], err.size) > err.pos:  # else one has nothing new
             self.marks.refresh()
-            # A mark may tell of what was written since; some of what lies below the sizes may follow on that.
+            # A mark may include output written since; lines below the sizes may come after that output.
             for stream, file in enumerate(self.files):
                 sizes[file.name] = max(sizes[file.name], self.marks.latest(stream))
         return sizes
 
     def chunks(self, limits: Dict[str, int], whole: Container[str], *, hold: bool) -> Chunks:
-        """The chunks before the limits, in order.
+        """The chunks before each file's limit, in order.
 
-        Args:
-            limits: Of each file.
-            whole: Files of which an unfinished line counts.
-            hold: Whether a line waits for the times of those before it, for HOLD_LIMIT at most.
+        An unfinished line of the files in ``whole`` counts too. With ``hold`` a line waits for the times of those
+        before it, for at most HOLD_LIMIT.
         """
         unread = [file for file in self.files if limits[file.name] > file.pos]
         if len(unread) < len(self.files):
@@ -126,11 +118,9 @@ class StreamPair:
                     ends[which] = 0
 
     def _woven(self, limits: Dict[str, int], ends: List[int]) -> Optional[Woven]:
-        """The next lines of both files at once, if marks part them, and they have the same time; else None.
+        """The next lines of both files at once, if marks order them and they have the same time; else None.
 
-        Args:
-            limits: As of ``chunks``.
-            ends: Where the next line of each file ends.
+        ``limits`` are as of ``chunks``; ``ends`` are where the next line of each file ends.
         """
         begin = self.files[OUT].pos, self.files[ERR].pos
         marks = self.marks.passed(begin)
@@ -171,7 +161,7 @@ def _time(file: LogFile, end: int) -> int:
 
 
 def _lines_of_one_time(file: LogFile, end: int, limit: int) -> Tuple[bytes, Optional[int]]:
-    """The next whole lines of a file that have the same time, and that; ``end``: where the first of them ends."""
+    """A file's next whole lines that have the same time, and that time; ``end`` is where the first of them ends."""
     if not file.timed:
         return file.whole_lines(limit), None
     entry = file.times.at(end)
@@ -186,11 +176,9 @@ def _chunks(file: LogFile, limits: Dict[str, int], whole: Container[str]) -> Ite
 
 
 class Groups:
-    """Log files in the groups in which they are read: both of one start of a worker together, any other alone.
+    """Log files in groups to be read together: both files of a start of a worker, any other file alone.
 
-    Args:
-        logs: Where they are from.
-        ordered: Whether the order of stdout and stderr is wanted.
+    With ``ordered`` false each file is read alone.
     """
 
     def __init__(self, logs: LogFiles, *, ordered: bool) -> None:

@@ -1,4 +1,4 @@
-"""tail: the log lines of one node's spool, what is there and, with ``follow``, what comes.
+"""The operation ``tail``: the log lines of one node's spool, those there now and, with ``follow``, new ones.
 
 Arguments of the operation, all but ``spool`` optional:
 
@@ -41,18 +41,18 @@ from .weave import Woven
 from .worker_ends import WorkerEnds
 
 POLL = 0.1  # seconds between looks when nothing wakes us
-BATCH_DELAY = 0.01  # seconds between two looks at slow output: fewer, fuller frames
+BATCH_DELAY = 0.01  # seconds between two reads of slow output, for fewer, fuller frames
 PARTIAL_REST = 0.2  # seconds after which an unfinished line counts as resting
-COVER_LIMIT = 2.0  # seconds to wait for the supervisor to note what a plain read wants
+COVER_LIMIT = 2.0  # seconds to wait for the supervisor to index what is read without `follow`
 LOCK_LIMIT = 5.0  # seconds from the exit record to the supervisor's end
-LOST_POLL = 1.0  # seconds between looks whether the supervisor lives
+LOST_POLL = 1.0  # seconds between checks that the supervisor lives
 START_LIMIT = 60.0  # seconds within which a started node has a supervisor
 BYTES_PER_TURN = 16 * MAX_BODY  # of one worker before another's turn
 CHUNKS_PER_TURN = 1000
 
 
 def tail(request: Request) -> Dict[str, Any]:
-    """The operation."""
+    """Operation: send the log lines; the module's docstring describes arguments and frames."""
     if not os.path.isdir(request.args["spool"]):
         raise Refused("the run's logs are gone: no %s" % request.args["spool"])
     reader = LogTail(request)
@@ -120,7 +120,7 @@ class LogTail:
     # The past
 
     def history(self, over: bool) -> None:
-        """Send what is there now, ordered by time."""
+        """Send the lines that are there now, ordered by time."""
         groups = self.groups.of(self.logs.wanted())
         files = [file for group in groups for file in group.files]
         follow = bool(self.args.get("follow")) and not over
@@ -151,7 +151,7 @@ class LogTail:
             file.times.complete()
 
     def _apply_since_until(self, file: LogFile, limit: int) -> int:
-        """Move the file's position to ``since``; returns its end by ``until``."""
+        """Move the file's position to the time ``since``; returns the offset to stop at, by ``until``."""
         file.skip_dropped()
         if self.since is not None and not self.logs.resumed(file):
             self._move_to(file, file.line_start(min(limit, file.times.size_before(self.since))))
@@ -161,7 +161,7 @@ class LogTail:
         return limit
 
     def _move_to(self, file: LogFile, position: int) -> None:
-        """Move forward to a position that was asked for; dropped bytes before it are not reported."""
+        """Move forward to a position that was asked for, without reporting dropped bytes before it."""
         if position > file.pos:
             file.pos, file.dropped = position, 0
 
@@ -184,7 +184,7 @@ class LogTail:
     def _last_lines(
         self, group: Group, file: LogFile, limit: int, count: int, *, whole: bool
     ) -> Iterator[Tuple[Tuple[int, Head], str, int]]:
-        """(its place in the order, file, start) of the file's last lines that match."""
+        """(sort key, file, start) of the file's last ``count`` lines that match."""
         high = limit if whole else file.line_start(limit)
         end, wanted = high, self._wanted(file)
         for start, line in file.lines_back(file.pos, high):
@@ -198,7 +198,7 @@ class LogTail:
     def _past_chunks(
         self, group: Group, limits: Dict[str, int], *, whole: bool, hold: bool
     ) -> Iterator[Tuple[int, LogFile, Union[LogChunk, Woven]]]:
-        """(time, file, chunk) of a group."""
+        """(time, file, chunk) of a group's chunks."""
         timed = [file.name for file in group.files if file.timed]
         for file in group.files:
             file.timed = True
@@ -207,10 +207,10 @@ class LogTail:
         for file in group.files:
             file.timed = file.name in timed
 
-    # What comes
+    # New lines
 
     def live(self) -> None:
-        """Send what is written from now on, until the run has ended or ``until`` has passed."""
+        """Send what is written from now on, until the run has ended or the time ``until`` has passed."""
         watch = FolderWatch(self.logs.folder, self.spool.folder)
         started = self.logs.newest_start
         try:
@@ -237,7 +237,7 @@ class LogTail:
         return self.until is not None and time.time_ns() > self.until + 10**9
 
     def _advance(self, group: Group, over: bool) -> int:
-        """Send what a group has; returns how many bytes were read."""
+        """Send the new chunks of a group; returns how many bytes were read."""
         limits, begun = group.sizes(), sum(file.pos for file in group.files)
         whole = []
         for file in group.files:
@@ -257,7 +257,7 @@ class LogTail:
         return sum(file.pos for file in group.files) - begun
 
     def _is_resting(self, file: LogFile, size: int) -> bool:
-        """Whether an unfinished line may be shown: wanted, and not grown for a while."""
+        """Whether an unfinished line may be shown: the request wants such lines, and it has not grown for a while."""
         if not self.args.get("partials") or self.pattern:
             return False
         now = time.monotonic()
@@ -270,7 +270,7 @@ class LogTail:
     # Sending
 
     def send_matching(self, file: LogFile, chunk: Union[LogChunk, Woven], *, final: bool) -> None:
-        """Send the parts of a chunk that the filters pass; before it, how many bytes were dropped there."""
+        """Send the parts of a chunk that pass the filters, after a report of bytes dropped before it."""
         if file.dropped and isinstance(chunk, LogChunk):
             self.filters.pop(file.name, None)  # what it holds was begun before the gap
             self.sender.dropped(file, chunk, file.dropped)
@@ -290,7 +290,7 @@ class LogTail:
                 self.sender.send(of, part)
 
     def _wanted(self, file: LogFile) -> Optional[Wanted]:
-        """Which of a file's lines are wanted; None for all."""
+        """The filter for a file's lines; None passes all."""
         search = self.pattern.search if self.pattern else None
         if file.name == AGENT_LOG and not self.args.get("teardown", True):
             return lambda at, line: not self.teardowns.hides(at, line) and (search is None or search(line))

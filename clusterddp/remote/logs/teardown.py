@@ -1,8 +1,8 @@
-"""Which lines of an agent follow a signal of ours, or torchrun's own end of its workers: they tell nothing new.
+"""Which lines of an agent only follow a signal of ours, or torchrun's own end of its workers, and are hidden.
 
-How long the agent's output was when such an end began is on record (``agent_bytes``): when it was ordered to stop,
-when a worker failed or the last one ended. What comes after that, until the next start of the workers, is hidden.
-Lines of clusterddp itself never are.
+The events record how long the agent's output was when such an end began (``agent_bytes``): when it was ordered to stop,
+when a worker failed, or when the last worker ended. Lines after that, until the next start of the workers, are hidden.
+clusterddp's own lines never are.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import List, Optional, Set, Tuple
 
 from ..spool.events import read_events
 
-# Written before the worker, and we, hear of it.
+# The agent writes this before the worker gets the signal, and so before our event.
 _SIGNALS = re.compile(rb"Sending process \d+ closing signal ")
 _OURS = b"clusterddp: "
 
@@ -41,7 +41,7 @@ class Teardowns:
 
 
 def _teardowns(path: str) -> List[Tuple[int, Optional[int]]]:
-    """The stretches of the agent's output to hide: first byte, and the one behind the last; None where it is open."""
+    """The ranges of the agent's output to hide: first offset and the offset after the last, None where it is open."""
     found: List[Tuple[int, Optional[int]]] = []
     begin: Optional[int] = None
     live: Set[int] = set()

@@ -16,15 +16,15 @@ from bisect import bisect_left, bisect_right
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 SUFFIX = ".idx"
-STEP = 99 * 10**6  # ns between two entries of a file: 10 a second, less what a timer may come early
+STEP = 99 * 10**6  # ns between two entries of a file: 10 a second, minus how early a timer may fire
 THIN_SIZE = 4 << 20  # bytes of an index from which it is thinned
-YOUNG = 3600 * 10**9  # ns for which no entry is thinned
+YOUNG = 3600 * 10**9  # ns: younger entries are not thinned
 
 Entry = Tuple[int, int]
 
 
 class _IndexedFile:
-    """The last index entry of one file."""
+    """The writer's state of one file and its index."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -67,7 +67,7 @@ class IndexWriter:
         info = os.stat(path)
         if info.st_size <= known.size:
             return
-        # The last write's own time is nearer to the truth than the time of this look.
+        # The time of the last write is more exact than the time of this look.
         time = max(known.time, min(info.st_mtime_ns, now))
         data = b"%s%d %d\n" % (b"\n" if known.torn else b"", time, info.st_size)
         known.looked = now
@@ -81,7 +81,7 @@ class IndexWriter:
             known.size, known.time = info.st_size, time
         known.length += written
         if known.length > known.thin_at:
-            known.thin_at = 2 * known.length  # stands where the disk has no room to thin
+            known.thin_at = 2 * known.length  # remains so if the disk has no space for the thinned copy
             known.length = _rewrite(path + SUFFIX, now)
             known.thin_at = max(THIN_SIZE, 2 * known.length)
 
@@ -99,10 +99,10 @@ def _rewrite(path: str, now: int) -> int:
 
 
 def thinned(entries: List[Entry], now: int) -> List[Entry]:
-    """The entries without those whose successor lies in the same stretch of time.
+    """The entries without those whose successor lies in the same interval of time.
 
-    A stretch is a power of two of nanoseconds, at most a thousandth of the entry's age, and begins at a
-    multiple of itself. Stretches nest, so thinning again and again never adds up.
+    An interval is a power of two of nanoseconds, at most a thousandth of the entry's age, and begins at a multiple of
+    itself. Intervals nest, so errors of repeated thinning do not add up.
     """
     kept = []
     for place, entry in enumerate(entries[:-1]):
@@ -113,7 +113,7 @@ def thinned(entries: List[Entry], now: int) -> List[Entry]:
 
 
 def _parse(data: bytes) -> Iterator[Entry]:
-    """The entries that are whole."""
+    """The complete entries."""
     for line in data.split(b"\n"):
         fields = line.split()
         if len(fields) == 2 and fields[0].isdigit() and fields[1].isdigit():
@@ -121,9 +121,9 @@ def _parse(data: bytes) -> Iterator[Entry]:
 
 
 def last_growth(path: str) -> Optional[int]:
-    """When a log file grew last (ns, by this host's clock); None while it is empty.
+    """When a log file last grew (ns, by this host's clock); None while it is empty.
 
-    Its own time of change says the same until its head is punched out, or where no supervisor notes anything.
+    The file's own mtime is the same until the log limit punches a hole into it; it is used where there is no index.
     """
     try:
         with open(path + SUFFIX, "rb", opener=regular) as source:
@@ -142,7 +142,7 @@ def last_growth(path: str) -> Optional[int]:
 
 
 def regular(path: str, flags: int) -> int:
-    """The ``opener`` of a regular file: what a job put in its place could block for ever."""
+    """An ``opener`` that opens regular files only: anything else that a job put there could block for ever."""
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -171,15 +171,15 @@ class IndexReader:
         return self._times[-1] if self._times else 0
 
     def covers(self, size: int) -> bool:
-        """Whether all lines below an offset have their time."""
+        """Whether all lines below the offset ``size`` have their time."""
         return self.covered >= size
 
     def refresh(self) -> None:
-        """Read what was added; all of it anew after a thinning."""
+        """Read the entries that were added, or all again after a thinning."""
         try:
             with open(self._path, "rb", opener=regular) as source:
                 self._read(source)
-        except OSError:  # there is none yet, or the job has put something else there: read without
+        except OSError:  # there is none yet, or the job has put something else there: lines go without times
             return
 
     def _read(self, source: Any) -> None:
@@ -200,7 +200,7 @@ class IndexReader:
             self._sizes.append(size)
 
     def complete(self) -> None:
-        """Complete it with the file's last change, once its supervisor writes it no more."""
+        """Add the file's last change as the last entry, once no supervisor writes the index any more."""
         info = os.stat(self._path[: -len(SUFFIX)])
         self.refresh()
         self.close(info.st_mtime_ns, info.st_size)
@@ -210,7 +210,10 @@ class IndexReader:
         self._append(max(time, self.latest), size)
 
     def at(self, end: int) -> Optional[Entry]:
-        """The entry that covers a line ending at ``end``: its time, and up to which size it holds; None if none yet."""
+        """The entry that covers a line ending at ``end``: its time, and the size up to which it holds.
+
+        None if none yet.
+        """
         place = bisect_left(self._sizes, end)
         return (self._times[place], self._sizes[place]) if place < len(self._sizes) else None
 

@@ -1,4 +1,4 @@
-"""Many short lines of a worker's two files at once, in the order that its marks give them."""
+"""Send many short lines of a worker's two files at once, in the order of the worker's marks."""
 
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -10,13 +10,13 @@ _NEWLINE = 10
 
 
 class Woven(NamedTuple):
-    """Whole lines of both files, in pieces of the one and the other in turn."""
+    """Whole lines of both files, in pieces that alternate between the files."""
 
-    files: Tuple[LogFile, LogFile]  # the first piece's, the other
-    offsets: Tuple[int, int]  # where they begin
+    files: Tuple[LogFile, LogFile]  # the first piece's file, the other
+    offsets: Tuple[int, int]  # where the pieces begin in each
     sizes: List[int]  # of the pieces
     body: bytes
-    time: Optional[int]  # as a Chunk's
+    time: Optional[int]  # as a LogChunk's
 
     @property
     def next(self) -> Tuple[int, int]:
@@ -36,16 +36,11 @@ class Woven(NamedTuple):
 def weave(
     files: Tuple[LogFile, LogFile], lines: Sequence[bytes], marks: Iterable[Tuple[int, int]], time: Optional[int]
 ) -> Optional[Woven]:
-    """What a frame holds of the lines that begin where the files stand; moves the files past it.
+    """Combine lines from the files' positions on into one frame, in order, and move the positions past them.
 
-    Args:
-        files: stdout's, stderr's.
-        lines: The bytes of whole lines that follow in each.
-        marks: What follows in order: (offset in stdout's, in stderr's) up to which it was written.
-        time: Of all these lines.
-
-    Returns:
-        Two pieces or more, up to the first that has bytes of both files or ends within a line; None if there are fewer.
+    ``files`` are stdout's and stderr's, ``lines`` the whole lines that follow in each, all with the same ``time``.
+    ``marks`` are the sizes (of stdout's, of stderr's file) up to which was written in turn. The result has two pieces
+    or more, up to the first that has bytes of both files or ends within a line; None if there are fewer.
     """
     begin = files[0].pos, files[1].pos
     at = list(begin)

@@ -1,4 +1,4 @@
-"""How many workers of one node have ended so far, from its events file."""
+"""Count how many workers of one node have ended so far, by its events file."""
 
 import os
 
@@ -6,11 +6,7 @@ from ..spool.events import read_events
 
 
 class WorkerEnds:
-    """Counts ended workers; reads the events file only when it has grown.
-
-    Args:
-        events: The path of the node's events file.
-    """
+    """Counts ended workers; reads the events file (``events`` is its path) only when it has grown."""
 
     def __init__(self, events: str) -> None:
         self._events, self._size = events, -1

@@ -1,1 +1,1 @@
-"""Which processes belong to a run, ending them, and proving that none is left."""
+"""Find the processes that belong to a run, end them, and prove that none is left."""

@@ -1,7 +1,7 @@
 """Which processes of a run still hold NVIDIA GPUs, as nvidia-smi lists them.
 
-/proc is searched first; this asks the driver, which lists a process until it has released its GPU memory. Without an
-NVIDIA device nothing is asked and nothing claimed.
+/proc is searched first; then this asks the driver, which lists a process until its GPU memory is released. Without an
+NVIDIA device it neither asks nor claims anything.
 """
 
 import os
@@ -17,25 +17,17 @@ POLL = 0.2
 
 
 class HeldGpus(NamedTuple):
-    """Answer of ``find_gpu_holders``.
+    """Answer of ``find_gpu_holders``."""
 
-    Attributes:
-        devices: How many NVIDIA devices there are; None for none, then nothing is claimed.
-        holders: The processes that hold one.
-        error: Why that is not known; else empty.
-    """
-
-    devices: Optional[int]
-    holders: List[Process]
-    error: str
+    devices: Optional[int]  # how many NVIDIA devices there are; None for none, and then nothing is claimed
+    holders: List[Process]  # the processes that hold one
+    error: str  # why the holders are not known; else empty
 
 
 def find_gpu_holders(known: Iterable[Tuple[int, int]], devices: str = "/dev") -> HeldGpus:
-    """Ask nvidia-smi, for up to ``PATIENCE`` s, until it lists none of the processes.
+    """Ask nvidia-smi, for up to ``PATIENCE`` s, until it lists none of the known processes (pid and start time).
 
-    Args:
-        known: Processes by pid and start time.
-        devices: The folder of the device files.
+    ``devices`` is the folder of the device files.
     """
     count = sum(bool(re.fullmatch(r"nvidia\d+", name)) for name in os.listdir(devices))
     if not count:
@@ -46,7 +38,7 @@ def find_gpu_holders(known: Iterable[Tuple[int, int]], devices: str = "/dev") ->
         if answer["nvidia_error"]:
             return HeldGpus(count, [], "its GPUs: " + answer["nvidia_error"])
         listed = {pid for gpu in answer["gpus"] for pid in gpu["processes"]}
-        # A number that is nobody's, or somebody else's by now, is another's: a container sees the host's numbers.
+        # The start time must match too: a pid may be reused, and in a container nvidia-smi shows the host's pids.
         held = [name for name in known if name[0] in listed and procfs.start_ticks(name[0]) == name[1]]
         if not held or time.monotonic() > deadline:
             return HeldGpus(count, [Process(pid, ticks, "ended, but holds a GPU") for pid, ticks in held], "")

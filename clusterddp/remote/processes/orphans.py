@@ -1,4 +1,4 @@
-"""orphans: processes of runs whose supervisor is gone, so that nobody but a user's stop ends them."""
+"""The operation ``orphans``: processes of runs whose supervisor is dead, so that only a user's stop ends them."""
 
 from typing import Any, Dict, List
 
@@ -10,10 +10,10 @@ from .ownership import NodeProcesses
 
 
 def orphans(request: Request) -> List[Dict[str, Any]]:
-    """Operation: the processes that ended or lost runs have left; args ``hosts``.
+    """Operation: the processes that ended or lost runs have left on this host; argument ``hosts``.
 
     Returns ``[{run, host, known, processes: [{pid, ticks, command, state, user}]}]``; ``known``: the run's spool is
-    here, so a stop of it can end them.
+    here, so that a stop of the run can end them.
     """
     hosts, state = set(request.args["hosts"]), request.args["state"]
     table = procfs.snapshot()
@@ -35,11 +35,11 @@ def orphans(request: Request) -> List[Dict[str, Any]]:
 
 
 def _unproved(spools: List[Spool]) -> bool:
-    """Whether a node was lost, or ended with survivors."""
+    """Whether a node of these spools was lost, or ended with survivors."""
     records = [spool.exit_record() for spool in spools]
     return any(not record or record.state == "lost" or record.survivors or record.unseen for record in records)
 
 
 def _is_starting(spool: Spool) -> bool:
-    """Whether its supervisor is about to come up."""
+    """Whether a spool's supervisor is still starting."""
     return not spool.exit_record() and node_state(spool, None, [], alive=False) == "starting"

@@ -1,14 +1,14 @@
 """Which processes of this host belong to one node of one run.
 
-A process is ours if any of these holds:
-- it descends from the supervisor, or from a process that is ours;
+A process belongs to the node if any of these holds:
+- it descends from the supervisor, or from a process of the node;
 - its environment names the run and the host (``env -i`` and setproctitle wipe that);
 - it is on the supervisor's roster (processes/roster.py), or in the session of one that is;
-- it is nobody's child (init's, or whoever adopts on this host), and writes to or stands in a folder of the run.
-  With a living parent that is not ours it is a stranger: a shell that looks at the run's files.
+- it is an orphan (its parent is init, or whoever adopts on this host), and writes to or works in a folder of the run.
+  With another living parent it is unrelated: a shell in which a user looks at the run's files.
 
-Never by name. What names another run or node is a stranger, and all below it, whatever else holds: also
-where a worker starts runs of its own. A process older than the supervisor is a stranger too.
+Names are never used. A process whose environment names another run or node is unrelated, and so are its descendants,
+whatever else holds: also where a worker starts runs of its own. So is a process older than the supervisor.
 """
 
 import os
@@ -19,16 +19,14 @@ from ..system import procfs
 from ..system.procfs import ProcStat
 from .roster import read_roster
 
-# Not the whole spool: whoever gives an order writes for a moment beside these.
+# Not the whole spool: a process that gives an order writes briefly into the rest of it.
 OUTPUT_FOLDERS = ("logs", "errors", "torch")
 
 
 class NodeProcesses:
-    """The processes of one node of one run, of all its attempts.
+    """The processes of one node of one run, in all its attempts.
 
-    Args:
-        spools: The node's, one an attempt.
-        supervisor: Its live supervisor, or None.
+    ``spools`` are the node's, one an attempt; ``supervisor`` is the pid of its live supervisor, or None.
     """
 
     def __init__(self, spools: List[Spool], supervisor: Optional[int]) -> None:
@@ -37,11 +35,11 @@ class NodeProcesses:
         known = [record for record in (spool.recorded_supervisor() for spool in spools) if record]
         records = [record for record in known if record["boot"] == procfs.boot_identity()]
         self.rebooted = bool(known) and not records and not any(spool.alive() for spool in spools)
-        here = spools if records else []  # of an earlier boot nothing lives
+        here = spools if records else []  # no process of an earlier boot lives
         self.since_ticks = min((int(record["start_ticks"]) for record in records), default=0)
         rosters = [roster for roster in map(read_roster, here) if roster]
         self.on_roster = {(pid, ticks) for roster in rosters for pid, ticks, _ in roster.members}
-        self.known = set(self.on_roster)  # ours once, ours for ever
+        self.known = set(self.on_roster)  # a process once found to be the node's remains so
         self.sessions = {session for roster in rosters for _, _, session in roster.members}
         self.adopters = {1, *(roster.adopter[0] for roster in rosters if _is_alive(roster.adopter))}
         runs = [_run_dir(spool) for spool in here]
@@ -50,7 +48,10 @@ class NodeProcesses:
 
     @classmethod
     def of(cls, spool: Spool, supervisor: Optional[int], known: Iterable[Tuple[int, int]] = ()) -> "NodeProcesses":
-        """The processes of the spool's node; ``known``: (pid, start ticks) of processes found to be its earlier."""
+        """The processes of the spool's node.
+
+        ``known``: (pid, start ticks) of processes that were found to be its earlier.
+        """
         state = spool.state
         spools = [other for other in all_spools(state, spool.run) if other.host == spool.host]
         node = cls(spools or [spool], supervisor)
@@ -58,20 +59,20 @@ class NodeProcesses:
         return node
 
     def find(self, table: Optional[Dict[int, ProcStat]] = None) -> List[ProcStat]:
-        """Every process of the node but the supervisor itself and the caller's own.
+        """Every process of the node, without the supervisor itself and the caller's own.
 
-        Args:
-            table: A snapshot of all processes; None takes a new one.
+        ``table`` is a snapshot of all processes; None takes a new one.
         """
         if self.rebooted:
             return []
         return self._classify(procfs.snapshot() if table is None else table)[0]
 
     def doubtful(self, table: Dict[int, ProcStat]) -> List[ProcStat]:
-        """Processes in a session whose number is on the roster, where no member on the roster is left to confirm it.
+        """Processes in a session whose number is on the roster, where no roster member is left to confirm it.
 
-        Its first process is gone, so the number can be another's by now: too little to end them, too much to say
-        that nothing is left. Another user's is taken for a stranger: most of a machine's services look like this.
+        The session's first process has ended, so another session can have the number by now: too little to end them,
+        too much to claim that nothing is left. Another user's process counts as unrelated: most of a machine's services
+        look like this.
         """
         if self.rebooted:
             return []
@@ -82,9 +83,9 @@ class NodeProcesses:
         return [process for process in inside if process.ticks >= self.since_ticks and not procfs.other_user(process)]
 
     def _classify(self, table: Dict[int, ProcStat]) -> Tuple[List[ProcStat], Set[int]]:
-        """The node's processes, and the pids of processes that certainly are not the node's."""
+        """The node's processes, and the pids of those that certainly are not the node's."""
         own = {self.supervisor} if self.supervisor else set()
-        callers = {os.getpid(), os.getppid()} - own  # also where a worker of the run asks
+        callers = {os.getpid(), os.getppid()} - own  # also where a worker of the run is the caller
         callers.update(self._fence(table))
         strangers, roots = set(callers), set()
         sessions = self._roster_sessions(table)
@@ -103,7 +104,7 @@ class NodeProcesses:
         return own_processes, strangers
 
     def _fence(self, table: Dict[int, ProcStat]) -> List[int]:
-        """The process above a live supervisor (supervisor/fence.py): it ends with it, and is no more left than that."""
+        """The parent of a live supervisor (supervisor/fence.py): it ends with it, so it does not count as left over."""
         supervisor = table.get(self.supervisor) if self.supervisor else None
         above = table.get(supervisor.parent) if supervisor else None
         return [above.pid] if above and procfs.run_and_host(above) == self.marks else []
@@ -111,13 +112,13 @@ class NodeProcesses:
     def _roster_sessions(self, table: Dict[int, ProcStat]) -> Set[int]:
         """The sessions of live processes on the roster: all their members belong to the run.
 
-        A session keeps its number from others while any member lives, and is entered only by being born in it. What
-        only names the run in its environment may be in a user's own session.
+        No other session gets the number while any member lives, and a process enters only by being born in it.
+        Processes that merely name the run in their environment do not count here: they may be in a user's own session.
         """
         return {process.session for process in table.values() if process.identity in self.on_roster}
 
     def _is_orphan_of_run(self, process: ProcStat) -> bool:
-        """Whether its parent is gone, and it writes to or stands in a folder of the run."""
+        """Whether a process is an orphan, and writes to or works in a folder of the run."""
         orphan = process.parent in self.adopters and process.pid != 1 and process.ticks >= self.since_ticks
         return orphan and (procfs.cwd_below(process, self.folders) or procfs.writes_below(process, self.written_paths))
 
@@ -127,6 +128,6 @@ def _is_alive(name: Tuple[int, int]) -> bool:
 
 
 def _run_dir(spool: Spool) -> str:
-    """The run's folder; empty where the plan is missing or damaged: what is known otherwise must do then."""
+    """The run's folder; empty where the plan is missing or damaged."""
     plan = spool.readable_plan()
     return plan.run_dir if plan else ""

@@ -1,8 +1,8 @@
-"""The roster: the supervisor's list of its node's processes, in the spool, to find them when the supervisor is gone.
+"""The roster: a supervisor's list of its node's processes, in the spool, to find them after the supervisor was killed.
 
-While a supervisor lives every process of its node descends from it, whatever it does: it adopts orphans. Once it is
-killed, one that has wiped its environment, closed our files and left for a session of its own is on no path but
-this. Written once a second, for at most a hundredth of a core.
+While a supervisor lives, every process of its node descends from it: it adopts orphans. Once it is killed, a process
+that has wiped its environment, closed our files and left for a session of its own can be found only by this list. It is
+updated once a second, for at most a hundredth of a core.
 """
 
 import json
@@ -15,20 +15,15 @@ from ..system import procfs
 from ..system.bootstrap import read_json
 
 NAME = "roll.json"
-INTERVAL = 1.0  # seconds between two looks
-PAUSE_FACTOR = 100  # a look of n seconds of CPU is followed by a pause of so many times n
+INTERVAL = 1.0  # seconds between two updates
+PAUSE_FACTOR = 100  # an update that took n seconds of CPU is followed by a pause of this many times n
 
 
 class Roster(NamedTuple):
-    """A roster as read.
+    """A roster as read."""
 
-    Attributes:
-        members: (pid, start ticks, session) each.
-        adopter: (pid, start ticks) of whoever adopts orphans once the supervisor and its fence are gone.
-    """
-
-    members: List[Tuple[int, int, int]]
-    adopter: Tuple[int, int]
+    members: List[Tuple[int, int, int]]  # (pid, start ticks, session) each
+    adopter: Tuple[int, int]  # (pid, start ticks) of who adopts orphans after the supervisor and its fence
 
 
 class RosterWriter:
@@ -47,7 +42,7 @@ class RosterWriter:
             self._next = time.monotonic() + max(INTERVAL, PAUSE_FACTOR * (time.thread_time() - began))
 
     def update(self) -> None:
-        """Write all descendants of this process, without other runs' processes and their descendants."""
+        """List all descendants of this process, without other runs' processes and their descendants."""
         table, own = procfs.snapshot(), os.getpid()
         if own not in table:
             return  # /proc is not there
@@ -66,7 +61,7 @@ class RosterWriter:
             self._written = value
 
     def _write(self, data: bytes) -> bool:
-        """Replace the file whole, without waiting for the disk: it only has to outlive this process, not the host."""
+        """Replace the file whole, without waiting for the disk: it has to outlive this process, but not the host."""
         path = self.spool.path(NAME)
         try:
             handle = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -91,5 +86,5 @@ def remove_roster(spool: Spool) -> None:
     """Remove the roster of a node that has no process left."""
     try:
         os.unlink(spool.path(NAME))
-    except OSError:  # there was none; or the disk is read-only, and the boot and start times in it still tell
+    except OSError:  # there was none; or the disk is read-only, and its boot and start times still guard against reuse
         pass

@@ -1,4 +1,4 @@
-"""signal: send a signal to a node's workers, those that handle it alone: a notice must not end who does not know it."""
+"""The operation ``signal``: signal a node's workers, those alone that handle it: a notice must not kill the others."""
 
 import os
 import signal as signals
@@ -13,7 +13,7 @@ from .stacks import live_workers
 
 
 def signal(request: Request) -> List[Dict[str, Any]]:
-    """Send ``signal`` (as ``SIGUSR1``) to the live workers of ``spool``: ``{rank, local_rank, pid, why}`` each.
+    """Send ``signal`` (as ``SIGUSR1``) to the live workers of ``spool``; returns ``{rank, local_rank, pid, why}`` each.
 
     ``why`` says why it was not sent; empty where it was.
 
@@ -38,8 +38,8 @@ def signal(request: Request) -> List[Dict[str, Any]]:
 
 
 def _send(pid: int, number: signals.Signals, ours: Set[int]) -> str:
-    """Why it was not sent; empty if it was."""
-    if pid not in ours:  # it has ended and nobody recorded it; the number may be another's by now
+    """Send a signal to a worker; the reason if it was not sent, else empty."""
+    if pid not in ours:  # it ended without a record of it; the pid may be another process's by now
         return "it has ended"
     if not procfs.has_handler(pid, number):
         return "it does not handle %s" % number.name

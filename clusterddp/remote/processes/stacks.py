@@ -1,8 +1,8 @@
-"""stacks: the Python stacks of every live worker of a node, or its kernel state where it has none to give.
+"""The operation ``stacks``: the Python stacks of a node's live workers, or a worker's kernel state if it has none.
 
-py-spy reads them from outside, where the host has it. Else the hook's faulthandler appends them to a file of the
-spool, on a signal: it answers also while C code holds the interpreter, and the worker goes on. A worker that answers
-neither is told of by its kernel state.
+py-spy reads them from outside, where the host has it. Otherwise the hook's faulthandler, on a signal, appends them to a
+file of the spool: it works while C code holds the interpreter, and the worker goes on. Of a worker that answers
+neither, only the kernel state is reported.
 """
 
 import os
@@ -20,13 +20,13 @@ from ..system.small_files import text_of
 
 STACK_SIGNAL = signal.SIGRTMIN + 7  # a worker's hook prints all stacks on it; sent only where it has a handler
 PATIENCE = 3.0  # seconds for a worker's first byte, and for py-spy
-QUIET = 0.2  # seconds without more after which a dump is whole
+QUIET = 0.2  # seconds without growth after which a dump is complete
 LONGEST = 64 * 1024  # bytes of one worker's stacks
 KEPT = 1 << 20  # bytes of earlier dumps that are kept in a file
 
 
 class LiveWorker:
-    """A live worker and its entry in the answer."""
+    """A live worker, with its entry in the operation's answer."""
 
     def __init__(self, spool: Spool, event: Dict[str, Any]) -> None:
         self.pid = int(event["pid"])
@@ -40,23 +40,24 @@ class LiveWorker:
         self.changed = 0.0
 
     def take(self, source: str, text: str) -> None:
-        """Note the stacks."""
+        """Put the stacks into the entry."""
         self.found.update(source=source, text=text)
 
     def give_up(self, why: str) -> None:
-        """Note why there are none."""
+        """Put into the entry why there are no stacks."""
         self.found["why"] = why
 
 
 def stacks(request: Request) -> List[Dict[str, Any]]:
-    """The live workers of ``spool``: ``{rank, local_rank, start, pid, state, wchan, source, text, why}`` each.
+    """Operation: list the live workers of ``spool`` with their stacks.
 
-    ``source`` is ``py-spy`` (``text`` is its JSON) or ``faulthandler`` (as it prints), or empty: then ``why`` says why.
+    Each is ``{rank, local_rank, start, pid, state, wchan, source, text, why}``. ``source`` is ``py-spy`` (``text`` is
+    its JSON), ``faulthandler`` (as it prints), or empty: then ``why`` says why.
     """
     spool = Spool(request.args["spool"])
     workers = [LiveWorker(spool, event) for event in live_workers(spool.events())]
     spy = find_py_spy(spool.plan().python)
-    stopped = [worker for worker in workers if worker.found["state"] == "T"]  # that is the news, not where it stands
+    stopped = [worker for worker in workers if worker.found["state"] == "T"]  # that they are stopped is what matters
     others = [worker for worker in workers if worker not in stopped]
     left = ask_py_spy(spy, others) if spy else others
     ask_faulthandler(left + stopped)
@@ -64,19 +65,19 @@ def stacks(request: Request) -> List[Dict[str, Any]]:
 
 
 def live_workers(events: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """The starts of workers that have not ended."""
+    """The ``worker_started`` events of workers that have not ended."""
     ended = {event["pid"] for event in events if event["event"] == "worker_exited"}
     return [event for event in events if event["event"] == "worker_started" and event["pid"] not in ended]
 
 
 def find_py_spy(python: str) -> Optional[str]:
-    """The program: beside the training interpreter, else on PATH."""
+    """The path of py-spy: in the training interpreter's folder, else on PATH."""
     beside = os.path.join(os.path.dirname(python), "py-spy")
     return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
 def ask_py_spy(program: str, workers: List[LiveWorker]) -> List[LiveWorker]:
-    """Run py-spy on each worker, which goes on; returns the workers for which it did not work."""
+    """Run py-spy on each worker, without pausing it; returns the workers for which that did not work."""
     asked = []
     for worker in workers:
         argv = [program, "dump", "--nonblocking", "--json", "--pid", str(worker.pid)]
@@ -142,7 +143,7 @@ def _signal(worker: LiveWorker) -> bool:
 
 
 def _begin(path: str) -> int:
-    """The offset at which the next dump will begin; a file over ``KEPT`` bytes is emptied first."""
+    """The offset at which the next dump will begin; a file larger than ``KEPT`` bytes is emptied first."""
     size = os.stat(path).st_size
     if size > KEPT:
         os.truncate(path, 0)
@@ -151,7 +152,7 @@ def _begin(path: str) -> int:
 
 
 def _whole(worker: LiveWorker) -> bool:
-    """Whether the dump is complete; then it is read."""
+    """Whether the worker's dump is complete; if so, it has been read."""
     size, now = os.stat(worker.path).st_size, time.monotonic()
     if size != worker.size:
         worker.size, worker.changed = size, now
@@ -175,6 +176,6 @@ def _pending(pid: int, number: int) -> bool:
 
 
 def kernel_state(pid: int) -> str:
-    """The kernel's letter: R running, S sleeping, D uninterruptible, T stopped, Z ended; empty when it is gone."""
+    """A process's state letter: R running, S sleeping, D uninterruptible, T stopped, Z ended; empty if it is dead."""
     fields = procfs.stat_fields("/proc/%d" % pid)
     return fields[0] if fields else ""

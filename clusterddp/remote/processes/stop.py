@@ -1,6 +1,6 @@
-"""stop: order a node's run to end, wait, and prove that no process of it is left.
+"""The operation ``stop``: order a node's run to end, wait, and prove that none of its processes is left.
 
-It needs only files and /proc, so it works without the supervisor too. What it could not look at is told as
+It needs only files and /proc, so it works without the supervisor too. What it could not check is reported as
 ``unknown``.
 """
 
@@ -19,17 +19,17 @@ from . import gpu_holders, terminate
 from .ownership import NodeProcesses
 from .roster import remove_roster
 
-SUPERVISOR_SLACK = 20.0  # seconds beyond the grace that the supervisor gets before we do its work
+SUPERVISOR_SLACK = 20.0  # seconds beyond the grace that the supervisor gets before we do its work here
 NOT_THE_SCRIPT = 125
 
 
 def stop(request: Request) -> Dict[str, Any]:
-    """Stop the run's nodes of this host.
+    """Operation: stop the run's nodes of this host.
 
-    Args of the request: ``run``, ``hosts`` (the inventory names this connection stands for), ``grace`` (s),
-    ``reason``. Returns ``{nodes: [{host, found, killed, exit, survivors, unknown, gpus}], proved_empty}``: how many
-    processes were found and how many of them needed SIGKILL, who is left (``{pid, command, state, user}``), what
-    could not be looked at, and the number of NVIDIA GPUs that none of them uses (null: there is none).
+    Arguments: ``run``, ``hosts`` (the inventory names of this connection's host), ``grace`` (s), ``reason``. Returns
+    ``{nodes: [{host, found, killed, exit, survivors, unknown, gpus}], proved_empty}``: how many processes were found
+    and how many of them needed SIGKILL, which are left (``{pid, command, state, user}``), what could not be checked,
+    and the number of NVIDIA GPUs that none of them uses (null: there is none).
 
     Raises:
         Refused: no spool of the run is here.
@@ -47,14 +47,14 @@ def stop(request: Request) -> Dict[str, Any]:
 
 
 class NodeStop:
-    """The stop of one node in all its attempts; the constructor gives the order."""
+    """The stop of one node in all its attempts; making it gives the order."""
 
     def __init__(self, args: Dict[str, Any], host: str) -> None:
         self.args, self.host = args, host
         self.deadline = time.monotonic() + args["grace"] + SUPERVISOR_SLACK
         self.killed: Set[Tuple[int, int]] = set()
         spools = self.spools()
-        self.redaction = redaction_of(spools[-1].folder)  # the values are removed when it has ended
+        self.redaction = redaction_of(spools[-1].folder)  # read now: the values are removed when the node ends
         self.processes = NodeProcesses.of(spools[-1], _supervisor(spools))
         self.before = len(self.remaining())
         self.ended = {spool.folder for spool in spools if spool.exit_record()}
@@ -63,19 +63,19 @@ class NodeStop:
         self.order()
 
     def spools(self) -> List[Spool]:
-        """The node's, the last attempt's last."""
+        """The node's spools, one an attempt, the last attempt's last."""
         return [spool for spool in all_spools(self.args["state"], self.args["run"]) if spool.host == self.host]
 
     def order(self) -> None:
         """Write the stop order to every attempt that has not ended, or may be followed by another.
 
-        Where it cannot be written the supervisor gets a signal that means the same.
+        A supervisor whose spool cannot be written gets a signal that means the same.
         """
         for spool in self.spools():
             if spool.alive() or not spool.exit_record():
                 try:
                     spool.write_stop_order(self.args["reason"], self.args["grace"])
-                except OSError:  # read-only, or full beyond what is reserved
+                except OSError:  # read-only, or full with the reserved space used up
                     _signal_stop(spool)
 
     def remaining(self) -> List[terminate.Process]:
@@ -85,12 +85,12 @@ class NodeStop:
         return found + ([own] if own else [])
 
     def finish(self) -> Dict[str, Any]:
-        """Wait for the supervisor, end what it has not ended, and return the node's entry of the answer."""
+        """Wait for the supervisor, end the processes that it left, and return the node's entry of the answer."""
         while self.alive() and time.monotonic() < self.deadline:
             time.sleep(terminate.POLL)
-            self.order()  # it may have turned to another attempt in this moment
+            self.order()  # it may just have begun another attempt
         spools = self.spools()
-        self.processes = NodeProcesses.of(spools[-1], _supervisor(spools), self.processes.known)  # with its roster now
+        self.processes = NodeProcesses.of(spools[-1], _supervisor(spools), self.processes.known)  # reads its roster
         survivors = terminate.terminate_all(self.remaining, 0.0, killed=self.killed)
         gpus = gpu_holders.find_gpu_holders(self.processes.known)
         survivors += [process for process in gpus.holders if process.pid not in {left.pid for left in survivors}]
@@ -105,7 +105,7 @@ class NodeStop:
         unknown = self.unknown(last, gpus.error)
         if not left and not unknown:
             for spool in spools:
-                remove_roster(spool)  # its numbers will be others' one day
+                remove_roster(spool)  # its pids will be reused one day
         return {
             "host": self.host,
             "found": max(self.before, killed + len(left)),
@@ -121,7 +121,7 @@ class NodeStop:
         return any(spool.alive() for spool in self.spools())
 
     def close(self, spool: Spool, left: List[Dict[str, Any]]) -> None:
-        """Write the exit record that no supervisor wrote: one that was lost before the order stays lost."""
+        """Write the exit record that no supervisor wrote; a node that was lost before the order stays ``lost``."""
         if spool.exit_record():
             return
         lost = self.lost.get(spool.folder)
@@ -133,7 +133,7 @@ class NodeStop:
             spool.write_exit("stopped", 143, reason, agent_exit=None, survivors=left, by_stop=True)
 
     def unknown(self, record: Optional[ExitRecord], gpus: str) -> List[str]:
-        """What could not be looked at; a line each."""
+        """What could not be checked, one line each."""
         found = [gpus] if gpus else []
         unvouched = record is not None and record.by_stop  # no supervisor saw its last child end
         if self.elsewhere and unvouched:
@@ -149,7 +149,7 @@ class NodeStop:
 
 
 def _signal_stop(spool: Spool) -> None:
-    """Tell the supervisor to end the run by a signal."""
+    """Order the supervisor by a signal to end the run."""
     supervisor = spool.supervisor()
     if supervisor:
         os.kill(supervisor, terminate.STOP_SIGNAL)
@@ -161,7 +161,7 @@ def _supervisor(spools: List[Spool]) -> Optional[int]:
 
 
 def _why_lost(spool: Spool) -> str:
-    """Why the node was lost already: its supervisor began and is gone. Empty for one that lives or never began."""
+    """Why the node was lost before: its supervisor started and is dead. Empty where it lives or never started."""
     if spool.alive() or spool.exit_record() or not spool.recorded_supervisor():
         return ""
     return "the host was started anew" if rebooted(spool) else "its supervisor was killed"

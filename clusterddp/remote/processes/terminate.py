@@ -1,4 +1,4 @@
-"""Ending a node's processes: SIGTERM, a grace, SIGKILL, until none is found."""
+"""End a node's processes: SIGTERM, a grace period, SIGKILL, until none is found."""
 
 import os
 import signal
@@ -15,13 +15,13 @@ POLL = 0.02  # seconds between looks while processes end
 
 
 class Process(NamedTuple):
-    """A process as exit records and answers tell it: pid and start time identify it even when the pid is reused."""
+    """A process as exit records and answers show it; pid and start time identify it even when the pid is reused."""
 
     pid: int
     ticks: int
     command: str
     state: str = ""  # the kernel's letter: D is a sleep that no signal ends
-    user: str = ""  # whose rights it has now, if they are not ours
+    user: str = ""  # its effective user, if not this one
 
     @property
     def identity(self) -> Tuple[int, int]:
@@ -29,17 +29,17 @@ class Process(NamedTuple):
         return self.pid, self.ticks
 
     def to_json(self) -> Dict[str, Any]:
-        """As a JSON object of exit records and answers."""
+        """The process as a JSON object, for exit records and answers."""
         return {"pid": self.pid, "ticks": self.ticks, "command": self.command, "state": self.state, "user": self.user}
 
 
 def find_processes(spool: Spool, supervisor: Optional[int]) -> List[Process]:
-    """Every process of the spool's node but the supervisor itself and the caller's own."""
+    """Every process of the spool's node, without the supervisor itself and the caller's own."""
     return [describe(stat) for stat in NodeProcesses.of(spool, supervisor).find()]
 
 
 def describe(stat: ProcStat) -> Process:
-    """The process with its command line and user, from its entry in a snapshot."""
+    """A process with its command line and user, from its entry in a snapshot."""
     return Process(stat.pid, stat.ticks, procfs.command_line(stat), stat.state, procfs.other_user(stat))
 
 
@@ -55,7 +55,7 @@ def terminate_all(
     patience: float = 5.0,
     killed: Optional[Set[Tuple[int, int]]] = None,
 ) -> List[Process]:
-    """``Termination`` to its end; returns the survivors."""
+    """Run a ``Termination`` to its end; returns the survivors."""
     ending = Termination(look, grace, patience, killed)
     while True:
         left = ending.step()
@@ -65,13 +65,10 @@ def terminate_all(
 
 
 class Termination:
-    """SIGTERM to all that ``look`` finds, SIGKILL to what is left after ``grace`` s, again until nothing is found.
+    """SIGTERM to all that ``look`` finds, SIGKILL to those left after ``grace`` s, again until nothing is found.
 
-    Args:
-        look: Finds what is left; a process may fork while it is being ended.
-        grace: Seconds between the signals.
-        patience: Seconds to wait for killed processes (uninterruptible sleep) before they count as survivors.
-        killed: Takes pid and start time of each that needed SIGKILL.
+    ``look`` is called each time: a process may fork while it is being ended. Processes that live ``patience`` s longer
+    (in uninterruptible sleep) count as survivors. ``killed`` collects pid and start time of each that needed SIGKILL.
     """
 
     def __init__(
@@ -86,7 +83,7 @@ class Termination:
         self.termed: Set[int] = set()
 
     def step(self) -> Optional[List[Process]]:
-        """One look and its signals; the survivors once it is over, None before."""
+        """Look once and send the signals; returns the survivors once it is over, None before."""
         left = self.look()
         now = time.monotonic()
         if not left or now > self.deadline + self.patience:
@@ -101,24 +98,24 @@ class Termination:
 
 
 def kill(process: Process, killed: Optional[Set[Tuple[int, int]]] = None) -> None:
-    """SIGKILL; notes in ``killed`` that it was needed."""
+    """Send SIGKILL, and note in ``killed`` that it was needed."""
     if send_signal(process, signal.SIGKILL) and killed is not None:
         killed.add(process.identity)
 
 
 def send_signal(process: Process, number: int) -> bool:
-    """Signal the process if it still is the same one; whether it took the signal."""
+    """Signal a process if its pid still is the same process; whether it took the signal."""
     if procfs.start_ticks(process.pid) != process.ticks:
         return False
     try:
         os.kill(process.pid, number)
-    except (ProcessLookupError, PermissionError):  # gone meanwhile, or not ours to end: it stays found
+    except (ProcessLookupError, PermissionError):  # it has ended, or is not ours to end: then it is found again
         return False
     return True
 
 
 def kill_group(group: int) -> None:
-    """SIGKILL what is left of a process group."""
+    """SIGKILL the processes left in a process group."""
     try:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):  # nothing is left

@@ -1,1 +1,1 @@
-"""A node's folder of one attempt: every path in it, its events."""
+"""The spool: a node's folder of one attempt, with all paths and records in it, and its events."""

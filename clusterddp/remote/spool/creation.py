@@ -1,4 +1,4 @@
-"""A node's spool is made: its folders, our code, the start-up hook, room for what is written on a full disk too."""
+"""Make a node's spool: its folders, our code, the start-up hook, and space for records written even on a full disk."""
 
 import os
 import sys
@@ -10,17 +10,17 @@ from ..system.bootstrap import private_folder, write_private
 from ..system.descriptors import keep_file, whole
 from .layout import RECORDS, Spool
 
-FOLDERS = ("logs", "errors", "stacks", "hook", "hook/__pycache__", "torch")  # Python would ask the umask
-PROGRAM = "program"  # a program of ours that the run starts in place of a script, and its working folder
+FOLDERS = ("logs", "errors", "stacks", "hook", "hook/__pycache__", "torch")  # made by us: Python would use the umask
+PROGRAM = "program"  # folder of a built-in program that runs in place of a script; its working folder too
 HOOK = "clusterddp_remote/worker/hook/sitecustomize.py"  # in the zipapp
 RECORD_ROOM = 16 << 10  # bytes of each
 
 
 def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
-    """Make the spool of ``plan`` with the remote code that is open as ``code``; False if an earlier start made it.
+    """Make the node's spool with its plan and the code that ``code`` has open; False if an earlier start made it.
 
-    That is the run's own from then on: whatever becomes of other names of the file, the run's stays. The plan alone is
-    on disk then: what only the run's own processes read ends with the host as they do.
+    The spool gets its own name of the code's file, so the run keeps it whatever happens to its other names. Only the
+    plan is synced to disk: the run's other files are read by processes that end with the host.
     """
     attempt = os.path.dirname(spool.folder)
     run = os.path.dirname(attempt)
@@ -45,9 +45,9 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
 
 
 def place_hook(code: int, folder: str) -> None:
-    """Put the start-up hook into a folder, with byte code for this Python, which is often that of the workers too.
+    """Put the start-up hook into a folder, with byte code for this Python, which is often the workers' too.
 
-    Then none of them compiles it, not even where PYTHONDONTWRITEBYTECODE lets each worker do so.
+    Then no worker compiles it, not even with PYTHONDONTWRITEBYTECODE, where each would compile it again.
     """
     source, *compiled = zip_members(code, HOOK, HOOK + "c")
     write_private(os.path.join(folder, "sitecustomize.py"), source, durable=False)
@@ -58,10 +58,10 @@ def place_hook(code: int, folder: str) -> None:
 
 
 def zip_members(code: int, *names: str) -> List[bytes]:
-    """Files of an open zipapp, as far as they are there."""
+    """The contents of those named files that an open zipapp has."""
     import io
     import zipfile
 
-    with zipfile.ZipFile(io.BytesIO(whole(code))) as archive:  # its position is other processes' too
+    with zipfile.ZipFile(io.BytesIO(whole(code))) as archive:  # other processes share the descriptor's position
         there = set(archive.namelist())
         return [archive.read(name) for name in names if name in there]

@@ -1,7 +1,7 @@
 """A run's events on one host: one JSON object a line, appended by the supervisor, the shims and the hook.
 
-Each record is one O_APPEND write, so writers need no lock. A full disk may tear a record: the next writer
-begins a new line, readers skip what they cannot decode.
+Each record is one O_APPEND write, so writers need no lock. A full disk may cut a record short: the next writer begins a
+new line, and readers skip what they cannot decode.
 """
 
 import json
@@ -13,20 +13,15 @@ from ..shared.run.event_schema import Event, maybe_event
 from ..shared.run.plan import AGENT_LOG
 from ..shared.wire.frames import parse_json
 
-TEXTS = ("reason", "error", "packages")  # fields that may quote a program
-OURS = ("stopping", "ended")  # events whose reason is one of ours, and is compared
+TEXTS = ("reason", "error", "packages")  # fields that may quote a program's output
+OURS = ("stopping", "ended")  # events whose reason we wrote; readers compare it, so it is not redacted
 
 
 def append_event(path: str, name: str, **fields: Any) -> bool:
-    """Append one event.
+    """Append one event to an events file (made with mode 0600 when missing); whether the whole record was written.
 
-    Args:
-        path: The events file; made (0600) when missing.
-        name: The event's name.
-        fields: Its JSON values; ``time`` (ns since the epoch) is now when not given.
-
-    Returns:
-        Whether the whole record was written. Never raises OSError: no event is worth a worker.
+    ``fields`` are JSON values; ``time`` (ns since the epoch) is now by default. Never raises OSError: no event is worth
+    a worker.
     """
     record: Dict[str, Any] = {"event": name, "time": time.time_ns()}
     record.update(fields)
@@ -51,7 +46,7 @@ def append_event(path: str, name: str, **fields: Any) -> bool:
 
 
 def agent_bytes(spool: str) -> Optional[int]:
-    """How much the agent of a spool has written; None where that cannot be known."""
+    """How many bytes the agent of a spool has written to its log; None where that cannot be read."""
     try:
         return os.stat(os.path.join(spool, "logs", AGENT_LOG)).st_size
     except OSError:
@@ -59,13 +54,13 @@ def agent_bytes(spool: str) -> Optional[int]:
 
 
 def _line_break(fd: int) -> bytes:
-    """A newline when the last record was torn, else nothing."""
+    """A newline when the last record was cut short, else nothing."""
     size = os.fstat(fd).st_size
     return b"\n" if size and os.pread(fd, 1, size - 1) != b"\n" else b""
 
 
 def read_events(path: str) -> List[Event]:
-    """All events of a file, in order; what cannot be decoded is skipped, a missing file has none."""
+    """All events of a file, in order; lines that cannot be decoded are skipped, and a missing file has none."""
     try:
         with open(path, "rb") as file:
             lines = file.read().split(b"\n")
@@ -77,5 +72,5 @@ def read_events(path: str) -> List[Event]:
 def _decode(line: bytes) -> Optional[Event]:
     try:
         return maybe_event(parse_json(line))
-    except ValueError:  # half a line of a full disk or a killed writer
+    except ValueError:  # half a line, after a full disk or a killed writer
         return None

@@ -1,4 +1,4 @@
-"""The paths of a node's spool, and its state as far as files tell it.
+"""The paths and records of a node's spool, and the node's state as far as its files show it.
 
     <state>/runs/<run>/<attempt>/<node_rank>-<host>/
         plan.json secrets.json quoted/ control.key worker remote.pyz hook/ lock supervisor.json
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 STOP, EXIT, VERDICT, COMMITTED = "stop.json", "exit.json", "verdict.json", "committed"
 CONTROL_KEY, LEASE = "control.key", "lease"
-RECORDS = (STOP, EXIT)  # they are written on a full disk too
-LOCK_PATIENCE = 0.5  # seconds: who asks whether the lock is held has it himself for a moment
+RECORDS = (STOP, EXIT)  # must be written on a full disk too
+LOCK_PATIENCE = 0.5  # seconds: a process that tests whether the lock is held has it for a moment itself
 T = TypeVar("T")
 
 
 def record_at(path: str, read: Callable[[Any], T]) -> Optional[T]:
-    """The record in a file of a run, or None if it is not there.
+    """Read a record from a file of a run; None if the file is missing.
 
     Raises:
         Refused: it is damaged.
@@ -62,12 +62,12 @@ def record_at(path: str, read: Callable[[Any], T]) -> Optional[T]:
 
 
 class Spool:
-    """One node's folder of one attempt."""
+    """One node's folder of one attempt: its paths, lock and records."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._lock: Optional[int] = None
-        self._unwritten_exit: Optional[ExitRecord] = None  # where the disk does not take it
+        self._unwritten_exit: Optional[ExitRecord] = None  # the exit record, where it could not be written
 
     @classmethod
     def of(cls, state: str, run: str, attempt: int, node: str) -> "Spool":
@@ -138,50 +138,50 @@ class Spool:
         return self._record(PLAN, read_plan)
 
     def readable_plan(self) -> Optional[NodePlan]:
-        """The node's plan; None where it is missing or damaged: what is known otherwise must do then."""
+        """The node's plan; None where it is missing or damaged, for callers that can do without it."""
         try:
             return self.maybe_plan()
         except Refused:
             return None
 
     def write_plan(self, plan: NodePlan) -> None:
-        """Put another plan in place of the node's."""
+        """Replace the node's plan."""
         write_json(self.path(PLAN), written(plan))
 
     def _record(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
-        """A record of the spool, or None if it is not there."""
+        """Read a record of the spool; None if it is missing."""
         return record_at(self.path(name), read)
 
     def committed(self) -> Optional[Ready]:
-        """What is known once every node is ready; None before."""
+        """The record that all nodes are ready, with what is known then; None before."""
         return self._record(COMMITTED, read_ready)
 
     def write_committed(self, ready: Ready) -> None:
-        """Every node is ready."""
+        """Record that every node is ready."""
         write_json(self.path(COMMITTED), written(ready))
 
     def peers(self) -> Optional[PeersRecord]:
-        """What the node knows of the others, or None."""
+        """What the node knows of the other nodes, or None."""
         return self._record(PEERS, read_peers)
 
     def write_peers(self, known: Dict[str, Any]) -> None:
-        """Keep what the node knows of the others."""
+        """Record what the node knows of the other nodes."""
         write_json(self.path(PEERS), known, durable=False)
 
     def store_port(self) -> int:
-        """The port of the rendezvous store; 0 while it is not known."""
+        """The port of the rendezvous store; 0 while unknown."""
         return (self.committed() or Ready()).store
 
     def exit_record(self) -> Optional[ExitRecord]:
-        """How it ended; None where it has not, or the record is damaged: its processes and its folder tell then."""
+        """How the node ended; None where it has not, or the record is damaged."""
         try:
             return self._unwritten_exit or self._record(EXIT, read_exit)
         except Refused:
             return None
 
     def verdict(self) -> "Optional[VerdictRecord]":
-        """The verdict on the run, as it was heard or written here; None where there is none, or it is damaged."""
-        from ..shared.verdict.verdict_record import read_verdict  # dear to import, and most processes never ask
+        """The run's verdict as recorded on this node; None where there is none, or it is damaged."""
+        from ..shared.verdict.verdict_record import read_verdict  # slow to import, and most processes never ask
 
         try:
             return self._record(VERDICT, read_verdict)
@@ -189,7 +189,7 @@ class Spool:
             return None
 
     def write_verdict(self, verdict: "VerdictRecord") -> None:
-        """Keep the verdict on the run."""
+        """Record the run's verdict on this node."""
         write_json(self.path(VERDICT), written(verdict))
 
     def events(self) -> List[Event]:
@@ -207,7 +207,10 @@ class Spool:
         write_json(self.path(SUPERVISOR), record)
 
     def recorded_supervisor(self) -> Any:
-        """The supervisor's pid, start time and boot; None where none has begun. It is written once the lock is held."""
+        """The pid, start time and boot of the supervisor; None before one has started.
+
+        It is written once the lock is held.
+        """
         return read_json(self.path(SUPERVISOR))
 
     def supervisor(self) -> Optional[int]:
@@ -234,12 +237,12 @@ class Spool:
         return False
 
     def at_work(self) -> bool:
-        """Whether a supervisor holds the lock, and the node has or may get a part in an attempt."""
+        """Whether a supervisor holds the lock and the node takes part in an attempt or still may."""
         alive, ended = self.alive(), self.exit_record()
         return alive and not (ended and not ended.pending)
 
     def take_lock(self) -> bool:
-        """Hold the lock, for this process's life or until ``release_lock``; False if another holds it."""
+        """Take the lock for this process's life or until ``release_lock``; False if another process holds it."""
         handle = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + LOCK_PATIENCE
         while True:
@@ -255,23 +258,23 @@ class Spool:
             return True
 
     def release_lock(self) -> None:
-        """Release the lock: nothing more is written here."""
+        """Release the lock, after the last write to the spool."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def stop_order(self) -> Optional[StopOrder]:
-        """The order to stop, or None. Every later start of this run refuses it."""
+        """The order to stop the run, or None. Every later start of this run refuses to go against it."""
         return self._record(STOP, read_stop_order)
 
     def write_stop_order(self, reason: str, grace: float) -> None:
-        """Order the run to stop; the first order stands, but a shorter grace replaces a longer one."""
+        """Record an order to stop the run. The first order stands, but a shorter grace replaces a longer one."""
         earlier = self.stop_order()
         if earlier is None or grace < earlier.grace:
             self._write_record(STOP, written(StopOrder(earlier.reason if earlier else reason, grace)))
 
     def _write_record(self, name: str, value: Any) -> None:
-        """Write a record; on a full disk into the space reserved for it."""
+        """Write a record; on a full disk, into the space reserved for it."""
         try:
             write_json(self.path(name), value)
         except OSError as error:
@@ -279,7 +282,7 @@ class Spool:
                 raise
             try:
                 disk_space.write_reserved(self.path(name), json.dumps(value).encode())
-            except FileNotFoundError:  # used already: by an earlier order, which stands
+            except FileNotFoundError:  # the space was used already, by an earlier order, which stands
                 if not os.path.exists(self.path(name)):
                     raise error from None
 
@@ -289,25 +292,25 @@ class Spool:
             return stream.read()
 
     def write_control_key(self, key: bytes) -> None:
-        """Keep the run's key for run control."""
+        """Write the run's key for run control."""
         write_private(self.path(CONTROL_KEY), key, durable=False)
 
     def lease(self) -> Optional[float]:
-        """When the operator who is attached was heard last (boot clock); None where nobody was."""
+        """When the attached operator was last heard (boot clock); None where none ever was."""
         renewed = read_json(self.path(LEASE))
         return float(renewed) if isinstance(renewed, (int, float)) else None
 
     def write_lease(self, now: float) -> None:
-        """The operator who is attached is there."""
+        """Record ``now`` (boot clock) as the time when the attached operator was last heard."""
         write_json(self.path(LEASE), now, durable=False)
 
     def secrets(self) -> Dict[str, str]:
-        """The values of the run's secrets; empty where there are none, or workers may no longer start."""
+        """The values of the run's secrets; empty where there are none, or no worker may start any more."""
         found: Dict[str, str] = read_json(self.path(SECRETS)) or {}
         return found
 
     def drop_secrets(self) -> None:
-        """Remove the files with secrets; they are needed only while workers may start and orders may come."""
+        """Remove the files with secrets, which are needed only while workers may start and orders may come."""
         drops: List[Callable[[], None]] = [
             lambda: drop_secrets(self.folder),
             lambda: os.unlink(self.path(CONTROL_KEY)),
@@ -317,15 +320,12 @@ class Spool:
                 drop()
             except FileNotFoundError:
                 pass  # there were none, or an earlier end has removed them
-            except OSError as error:  # nobody writes there; retention and `down` remove the folder later
+            except OSError as error:  # on a read-only disk: retention and `down` remove the folder later
                 if error.errno != errno.EROFS:
                     raise
 
     def write_exit(self, state: str, exit_code: int, reason: str, **fields: Any) -> None:
-        """Write the exit record and an ``ended`` event, and free the reserved space.
-
-        What the disk does not take this object keeps: whoever asks this process hears it.
-        """
+        """Write the exit record and an ``ended`` event, and free the reserved space."""
         record = dict(fields, state=state, exit_code=exit_code, reason=reason, ended=time.time_ns())
         # A process may have put a secret into its command line.
         record["survivors"] = redaction_of(self.folder).value(fields.get("survivors", []), longest=0)
@@ -337,7 +337,7 @@ class Spool:
         except OSError as error:
             if error.errno not in disk_space.LASTING_ERRNOS:
                 raise
-            self._unwritten_exit = read_exit(record)
+            self._unwritten_exit = read_exit(record)  # this process still answers with it
             return
         self.event("ended", **record)
         for name in RECORDS:
@@ -346,14 +346,14 @@ class Spool:
             give_back(self.folder)
 
     def make_exit_final(self, reason: str) -> None:
-        """No attempt follows, or the one that ``reason`` names: the exit record says so from now on."""
+        """Mark the exit record as final: ``reason`` says why no attempt follows, or which one."""
         record = self.exit_record()
         if record:
             write_json(self.path(EXIT), written(record._replace(pending=False, final=reason)))
 
 
 def all_spools(state: str, run: str = "") -> Iterator[Spool]:
-    """Every spool on this host, or of one run; a home shared by hosts shows other hosts' too."""
+    """Every spool on this host, or of one run; where hosts share a home, the other hosts' spools too."""
     runs = os.path.join(state, "runs")
     for name in sorted(_names(runs)) if not run else [run]:
         for attempt in sorted(filter(str.isdigit, _names(os.path.join(runs, name))), key=int):
@@ -369,7 +369,7 @@ def _names(folder: str) -> List[str]:
 
 
 def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: List[Event], *, alive: bool) -> str:
-    """The node's state in the words of docs/status.md; a dead supervisor without a record is ``lost``."""
+    """The node's state, as docs/status.md names them; a dead supervisor without an exit record is ``lost``."""
     if exit_record and not (exit_record.pending and alive):
         return exit_record.state
     if exit_record or (alive and spool.plan().standby):
@@ -388,5 +388,5 @@ def rebooted(spool: Spool) -> bool:
 
 
 def _is_stale(spool: Spool) -> bool:
-    """Whether it is older than a minute: then a spool without a supervisor is an interrupted start."""
+    """Whether a spool is older than a minute: without a supervisor it is then an interrupted start."""
     return time.time() - os.stat(spool.folder).st_mtime > 60

@@ -1,10 +1,11 @@
-"""What records quote of a worker: the end of its output, the record of its exception. Without the run's secrets.
+"""What records may quote of a worker, without the run's secrets: the end of its output, its exception's record.
 
     secrets.json   their values, while the run may start workers
     quoting/       is there as long as something may be quoted that was not compared with them
     quoted/        when the values are removed: the ends of those output files that hold one, struck
 
-Output files are the user's and stay as they are; who quotes them later has no values any more, so the ends are kept.
+Output files belong to the user and are not changed. Later readers have no secret values to compare with any more, so
+redacted copies of the ends are kept.
 """
 
 import json
@@ -20,28 +21,28 @@ if TYPE_CHECKING:
 QUOTING, QUOTED = "quoting", "quoted"
 SERVER_LOG = "fork-server.log"  # what packages print that are imported for all workers
 MOST = 32 << 10  # bytes of an output file's end that are ever quoted
-CUT = 60_000  # letters of a text that may have been cut (LONGEST of worker/hook/sitecustomize.py)
+CUT = 60_000  # characters of a text that may have been cut (LONGEST in worker/hook/sitecustomize.py)
 
 
 def keep_secrets(spool: str, data: bytes) -> None:
-    """Write the file of a spool's secrets: JSON, their values by name."""
+    """Write a spool's file of secrets: JSON, their values by name."""
     os.makedirs(os.path.join(spool, QUOTING), 0o700, exist_ok=True)
     write_private(os.path.join(spool, SECRETS), data, durable=False)
 
 
 def redaction_of(spool: str) -> "Redaction":
-    """Of a spool's secrets; of none once they are removed."""
+    """A ``Redaction`` of a spool's secret values; an empty one after they were removed."""
     from ..shared.text.redaction import Redaction  # most processes never ask
 
     try:
         values: Dict[str, str] = read_json(os.path.join(spool, SECRETS)) or {}
-    except (OSError, ValueError):  # half a file of a full disk: no worker has got them
+    except (OSError, ValueError):  # half a file, after a full disk: no worker has received the values
         values = {}
     return Redaction(values.values())
 
 
 def output_end(spool: str, name: str, most: int) -> str:
-    """The last ``most`` bytes of ``logs/<name>``, as text; empty if it is not there."""
+    """The last ``most`` bytes of ``logs/<name>`` as text without secrets; empty if the file is missing."""
     redaction = redaction_of(spool)
     if redaction.forms:
         return _struck_end(spool, name, redaction)[-most:]
@@ -52,7 +53,7 @@ def output_end(spool: str, name: str, most: int) -> str:
 
 
 def exception_record(spool: str, key: str) -> Any:
-    """The JSON value of ``errors/<key>.json``, by the startup hook or by torch; None if it is not there.
+    """The JSON value of ``errors/<key>.json``, written by the start-up hook or by torch; None if it is missing.
 
     Raises:
         OSError, ValueError: it cannot be read, or is half a record.
@@ -61,7 +62,7 @@ def exception_record(spool: str, key: str) -> Any:
 
 
 def strike_record(path: str, redaction: "Redaction") -> None:
-    """Put a record without secret values in the place of one that holds some; no record where that cannot be done."""
+    """Replace a record that holds secret values by one without them; remove it where it cannot be replaced."""
     try:
         with open(path, "rb") as stream:
             text = stream.read().decode("utf-8", "surrogateescape")
@@ -83,17 +84,17 @@ def strike_record(path: str, redaction: "Redaction") -> None:
 
 
 def drop_secrets(spool: str) -> None:
-    """Remove the values, and strike all that is quoted of the run from now on.
+    """Remove the secret values, after striking them from all that may be quoted of the run from now on.
 
     Raises:
-        OSError: there are none, or their file cannot be removed; then they are struck by it.
+        OSError: there are none, or their file cannot be removed; then quotes go on being redacted by it.
     """
     redaction = redaction_of(spool)
     os.unlink(os.path.join(spool, SECRETS))  # first: on a full disk that makes room
     try:
         _strike(spool, redaction)
         os.rename(os.path.join(spool, QUOTING), os.path.join(spool, QUOTED))
-    except OSError:  # then nothing is quoted of it
+    except OSError:  # `quoting/` stays, so nothing is quoted of this run any more
         pass
 
 
@@ -115,7 +116,7 @@ def _struck_end(spool: str, name: str, redaction: "Redaction") -> str:
 
 
 def _end(path: str, most: int) -> Tuple[str, bool]:
-    """The last ``most`` bytes of a file, and whether they are all of it."""
+    """The last ``most`` bytes of a file as text, and whether they are all of it."""
     try:
         with open(path, "rb") as stream:
             size = os.fstat(stream.fileno()).st_size

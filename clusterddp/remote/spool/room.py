@@ -1,4 +1,4 @@
-"""What an ended node's folder gives back: the room that was kept for a full disk, and the start-up hook."""
+"""Free what an ended node's folder needs no more: space reserved for a full disk, and the start-up hook."""
 
 import os
 from typing import List
@@ -7,9 +7,9 @@ from ..system.disk_space import free_preallocated
 
 
 def give_back(folder: str) -> None:
-    """Free what only the node's own processes needed; none is left. What cannot be freed stays, until all of it goes.
+    """Free what only the node's own processes needed; call it when none is left. What cannot be freed stays.
 
-    The code stays: it is a name of a file that the host keeps once (system/descriptors.py).
+    The code stays: it is one more name of a file that the host keeps once (system/descriptors.py).
     """
     logs = os.path.join(folder, "logs")
     written = [os.path.join(logs, name) for name in _names(logs) if name.endswith(".err")]

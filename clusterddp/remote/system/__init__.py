@@ -1,1 +1,1 @@
-"""The machine below: `/proc`, ports, disks, bounded child processes, nvidia-smi. Knows nothing of runs."""
+"""What hosts' code needs of the machine: `/proc`, ports, disks, bounded child processes, nvidia-smi. Knows no runs."""

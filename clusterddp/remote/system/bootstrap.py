@@ -1,8 +1,8 @@
-"""The state folder on a host, and how the helper itself gets into it.
+"""The state folder on a host: make it safely, write files in it whole, and get the helper's code into it.
 
-Where a connection's first code (code_finder.py) does not find the helper, the operator sends this source, behind that
-of indexed_code.py, and calls ``receive_helper``. Later the same functions serve every other module here.
-Every connection imports it, so what is expensive to import is imported where it is used.
+Where a connection's first code (code_finder.py) does not find the helper, the operator sends this source, after that of
+indexed_code.py, and calls ``receive_helper``. Later the same functions serve every other module here. Every connection
+imports it, so modules that are slow to import are imported where they are used.
 """
 
 import errno
@@ -11,7 +11,7 @@ import stat
 import sys
 from typing import Any, BinaryIO, NoReturn, Optional, Union
 
-if __package__:  # else it was sent as source, and both stand before it
+if __package__:  # else it was sent as source, after the sources of both modules
     from .code_finder import _sha256, open_folder, open_private
     from .indexed_code import install
 
@@ -31,8 +31,8 @@ class Refused(Exception):
         self.remedy = remedy
 
 
-MOST_PATH = 1024  # bytes of the state folder's path: what lies below it has to be within the system's 4096
-# What an error of a file system says that no second try will change, and what helps.
+MOST_PATH = 1024  # bytes of the state folder's path: paths below it have to stay within the system's 4096
+# Remedies for the errors of a file system that another try will not change.
 REMEDIES = {
     errno.EROFS: "have it mounted for writing",
     errno.ENOSPC: "make room there",
@@ -43,16 +43,14 @@ REMEDIES = {
 
 
 def cannot_write(error: OSError, path: str, setting: str = "clusterddp_state") -> Refused:
-    """What the user is told where a file or folder cannot be written: which, why, and what helps.
+    """The refusal to raise where a file or folder cannot be written: it says which, why, and what helps.
 
-    Args:
-        error: Of the system; its own path, if it has one, is told in place of ``path``.
-        path: What was to be written.
-        setting: The variable that names another place for it; empty where none does.
+    The path that ``error`` names, if any, is shown in place of ``path``. ``setting`` is the inventory variable that
+    moves the file elsewhere; empty where there is none.
     """
     number, named = error.errno or 0, error.filename
     place = os.fsdecode(named) if isinstance(named, (str, bytes)) else path
-    if place.endswith(".tmp"):  # of write_private
+    if place.endswith(".tmp"):  # write_private's temporary name: show the name that the file was to get
         place = place[: -len(".tmp")].rpartition(".")[0]
     reason = "it is a file" if number == errno.EEXIST else error.strerror or str(error)
     if number == errno.ENOSPC and _has_no_inodes(place):
@@ -64,7 +62,7 @@ def cannot_write(error: OSError, path: str, setting: str = "clusterddp_state") -
 
 
 def why_unwritable(folder: str) -> Optional[OSError]:
-    """Why no file can be written in a folder; None where one can. A file is tried only where something says no."""
+    """Why no file can be written in a folder; None where one can. Writes a test file only if something looks wrong."""
     try:
         disk = os.statvfs(folder)
         if disk.f_flag & os.ST_RDONLY:
@@ -91,7 +89,7 @@ def _has_no_inodes(path: str) -> bool:
 
 
 def home_folder() -> str:
-    """The user's home by the password database; HOME may be wrong in a job's environment."""
+    """The user's home folder: HOME, or the password database's entry where HOME is not set."""
     home = os.environ.get("HOME")
     if home:
         return home
@@ -101,15 +99,14 @@ def home_folder() -> str:
 
 
 def state_folder(configured: Optional[str]) -> str:
-    """Where spools and the helper live on this host, made and checked.
+    """Make and check the state folder, which holds the helper and the runs' spools; returns its path.
 
-    Args:
-        configured: ``clusterddp_state`` (in a folder that others use too it is ``clusterddp-<uid>`` there), or None
-            for the default: ``~/.clusterddp``, and on a network
-            filesystem ``/var/tmp/clusterddp-<uid>``, so that a hung file server cannot block a log write.
+    ``configured`` is the variable ``clusterddp_state``; where other users use that folder too, the state folder is
+    ``clusterddp-<uid>`` in it. The default is ``~/.clusterddp``, or ``/var/tmp/clusterddp-<uid>`` where the home is on
+    a network filesystem, so that a hung file server cannot block a log write.
 
     Raises:
-        Refused: the folder is another user's, another user could put his own in its place, or it cannot be made.
+        Refused: the folder is another user's, another user could replace it, or it cannot be made.
     """
     if configured:
         folder = os.path.expanduser(configured)
@@ -130,7 +127,7 @@ def state_folder(configured: Optional[str]) -> str:
 
 
 def _is_open(folder: str) -> bool:
-    """Whether others use an existing folder too: nothing in it is changed then, but a folder of our own added."""
+    """Whether others use an existing folder too. Then its mode is left alone, and a folder of our own is made in it."""
     try:
         info = os.stat(folder)
     except OSError:
@@ -153,14 +150,13 @@ def filesystem_type(path: str) -> str:
 
 
 def private_folder(path: str, *, alone: bool = False) -> str:
-    """Make ``path`` (and its parents) as 0700, ours; returns it without links, for all that follows.
+    """Make a folder (and its parents) with mode 0700 and return its path without links.
 
-    Args:
-        path: The folder.
-        alone: Whether nobody but this user and root may be able to put another folder in its place.
+    With ``alone`` nobody but this user and root may be able to replace it by another folder.
 
     Raises:
-        Refused: it leads through another user's link, is no folder, another user's, or open and not to be closed.
+        Refused: the path leads through another user's link, is no folder, or the folder is another user's, or its mode
+            cannot be closed to others.
     """
     handle = -1
     try:
@@ -187,7 +183,7 @@ def _close_to_others(folder: int) -> None:
 
 
 def _no_folder(path: str, error: OSError) -> Refused:
-    """Why ``open_folder`` could not make it."""
+    """The refusal for an error of ``open_folder``."""
     if error.errno:
         number = errno.EEXIST if error.errno == errno.ENOTDIR and os.path.lexists(path) else error.errno
         return cannot_write(OSError(number, error.strerror), path)
@@ -201,9 +197,10 @@ def _no_folder(path: str, error: OSError) -> Refused:
 
 
 def write_private(path: str, data: bytes, mode: int = 0o600, *, durable: bool = True) -> None:
-    """Write a whole file: temp name in the same folder, fsync, rename; never half a file under ``path``.
+    """Write a file whole: to a temporary name in the same folder, fsync, rename; ``path`` never holds half a file.
 
-    Not ``durable``: without fsync, for what may be lost with the host, by writers that must not wait for a disk.
+    Without ``durable`` there is no fsync: for files that may be lost with the host, by writers that must not wait for a
+    disk.
     """
     temporary = "%s.%d-%s.tmp" % (path, os.getpid(), os.urandom(6).hex())
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -220,7 +217,7 @@ def write_private(path: str, data: bytes, mode: int = 0o600, *, durable: bool = 
 
 
 def private(path: str, flags: int) -> int:
-    """The ``opener`` of files that are this user's alone from the moment they are made."""
+    """An ``opener`` for ``open``: files are made with mode 0600 from the start."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
@@ -236,17 +233,17 @@ def remove_abandoned_temporaries(folder: str) -> None:
 
 
 def write_json(path: str, value: Any, *, durable: bool = True) -> None:
-    """``write_private`` of a JSON value."""
+    """Write a JSON value by ``write_private``."""
     import json
 
     write_private(path, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n", durable=durable)
 
 
 def read_json(path: str) -> Any:
-    """The JSON value in ``path``, or None if there is no such file.
+    """The JSON value in a file, or None if there is no such file.
 
     Raises:
-        OSError: it cannot be read; ValueError: it is no JSON, or nested too deep.
+        OSError: it cannot be read; ValueError: it is not JSON, or nested too deep.
     """
     import json
 
@@ -262,17 +259,18 @@ def read_json(path: str) -> Any:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """The ``opener`` of a file in whose place somebody may have put a pipe."""
+    """An ``opener`` that does not block if somebody has put a pipe in the file's place."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def receive_helper(stream: BinaryIO, magic: str) -> None:
-    """Find the helper by its digest or take it from ``stream``; then run it. Called by what the operator sends.
+    """Find the helper by its digest or receive it from ``stream``; then run it.
 
-    The operator's line is JSON ``{digest, size, state, byte_code, index}``: for which Python that is (its magic number
-    in hex; null: none is wanted), and where its index is (offset and size, or null). We answer ``<magic> need`` where
-    the code is to be sent, and last, once nothing of this can fail any more, ``<magic> have`` or
-    ``<magic> refused <JSON>``. Code comes compressed, and is used only after its sha256 was compared.
+    Called by the code that the operator sends. The operator's line is JSON ``{digest, size, state, byte_code, index}``:
+    ``byte_code`` is the magic number (hex) of the Python that the byte code is for, null where none is wanted;
+    ``index`` is the index's offset and size, or null. We answer ``<magic> need`` where the code is to be sent. The last
+    answer, once nothing of this can fail any more, is ``<magic> have`` or ``<magic> refused <JSON>``. The code comes
+    compressed, and is used only after its sha256 was compared.
     """
     import hashlib
     import json
@@ -314,7 +312,7 @@ def receive_helper(stream: BinaryIO, magic: str) -> None:
 
 
 def _whole(folder: str, digest: str) -> Optional[int]:
-    """The descriptor of a helper's file, if it is what its name says."""
+    """A descriptor of the helper's file if its content has the digest that it is named by; else None."""
     import hashlib
 
     try:
@@ -330,8 +328,8 @@ def _whole(folder: str, digest: str) -> Optional[int]:
 def run_helper(handle: int, name: str, state: str, magic: str) -> None:
     """Say ``<magic> have`` and run the helper, if the file found is the one in the state folder; else return.
 
-    Called by code_finder.py, whose look was a guess, with the file open; ``name`` is the digest of what was sent, with
-    more behind it where the host has made the file of that.
+    Called by code_finder.py, which guessed where to look, with the file open. ``name`` is the digest of the code that
+    was sent, followed by more where the host has compiled its own file from that code.
     """
     try:
         own = state_folder(state)
@@ -344,14 +342,14 @@ def run_helper(handle: int, name: str, state: str, magic: str) -> None:
         _note_use(handle)
         if len(name) > 64:
             _note_use("%s/%s.pyz" % (folder, name[:64]))
-    except (Refused, OSError, ImportError):  # said, and where it is damaged mended, by receive_helper
+    except (Refused, OSError, ImportError):  # receive_helper reports it, and mends a damaged file
         return
     _say(magic + " have")
     _run(path, own)
 
 
 def _note_use(file: Union[int, str]) -> None:
-    """Set a file's time of last use, by which cleanup/uninstall.py removes old helpers; no helper fails by that."""
+    """Set a file's time of last use, by which cleanup/uninstall.py removes old helpers; errors are ignored."""
     try:
         os.utime(file)
     except OSError:  # the folder is read-only: nothing is removed from it either
@@ -359,7 +357,7 @@ def _note_use(file: Union[int, str]) -> None:
 
 
 def _run(path: str, state: str, *more: str) -> NoReturn:
-    """Import the zipapp's entry point and run it as the helper; ``more`` as its ``main`` takes it."""
+    """Import the zipapp's entry point and run it as the helper; ``more`` are further arguments of its ``main``."""
     from clusterddp_remote.__main__ import main  # type: ignore[import-not-found,unused-ignore]
 
     sys.argv = [path, "helper", state]

@@ -1,7 +1,7 @@
 """Run a short-lived child process with a timeout and collect its answer.
 
-What a child prints is kept apart from its answer, so a noisy profile or ``sitecustomize`` cannot spoil it.
-Everything goes through anonymous memory files, not pipes: a daemon the child leaves behind (an ``ssh-agent``) holds
+A child's other output is kept separate from its answer, so that a noisy profile or ``sitecustomize`` cannot spoil it.
+Both go through anonymous memory files, not pipes: a daemon that the child leaves behind (an ``ssh-agent``) then holds
 nothing open that we wait for.
 """
 
@@ -16,18 +16,18 @@ from .prctl import set_pdeathsig
 
 ANSWER_LIMIT = 1 << 24  # bytes
 OUTPUT_TAIL = 4096  # bytes of a child's output worth keeping for a message
-PATIENCE = 2.0  # seconds for a killed child to be gone; one stuck in the kernel (a lost GPU) never is
+PATIENCE = 2.0  # seconds that a killed child has to end; one stuck in the kernel (a lost GPU) never does
 
 
 class ChildResult(NamedTuple):
-    """What a child wrote, and how it ended."""
+    """What a child process wrote, and how it ended."""
 
     status: Optional[int]  # exit status, negative for a signal, None where the time ran out
     payload: bytes  # its answer
     output: str  # the end of what else it printed
 
     def last_line(self) -> str:
-        """The last line it printed that holds anything, else an empty string."""
+        """The child's last line of output that is not blank, else an empty string."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         return lines[-1][:300] if lines else ""
 
@@ -35,16 +35,9 @@ class ChildResult(NamedTuple):
 class Child:
     """A started child process; several may run at once.
 
-    Args:
-        argv: The program and its arguments. With ``given``, two descriptor numbers are appended: one to read it from,
-            one to write the answer to. Without, the answer is the child's stdout.
-        env: Its whole environment.
-        timeout: Seconds from now after which its process group is killed.
-        cwd: Its working directory; ours where None.
-        given: Bytes for the child.
-
-    Raises:
-        OSError: the program cannot be started.
+    ``env`` is its whole environment. Its process group is killed ``timeout`` seconds from now. With ``given``, the
+    child's argv gets two more arguments: the numbers of a descriptor to read those bytes from and of one to write the
+    answer to. Without, the answer is the child's stdout. Raises OSError where the program cannot be started.
     """
 
     def __init__(
@@ -79,7 +72,7 @@ class Child:
             raise
 
     def answer(self) -> ChildResult:
-        """Wait for its end, or kill it when its time is over, and collect what it wrote; call it once."""
+        """Wait for the child's end, or kill it when its time is over, and collect what it wrote; call it once."""
         try:
             status = self._wait()
             return ChildResult(
@@ -111,7 +104,10 @@ class Child:
 
 
 def _sleep_until_end(pid: int, seconds: float) -> None:
-    """Sleep until a child has ended; Popen's own wait with a limit looks every 50 ms, and the child may take 20."""
+    """Sleep until a child has ended.
+
+    Popen's own wait with a limit looks every 50 ms, and the child may take 20.
+    """
     try:
         handle = os.pidfd_open(pid)
     except (AttributeError, OSError):  # Python 3.8, an older kernel

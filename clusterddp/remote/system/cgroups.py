@@ -20,12 +20,12 @@ def told(membership: str = MEMBERSHIP, root: str = ROOT) -> Dict[str, Optional[i
 
 
 def memory_limits(membership: str = MEMBERSHIP, root: str = ROOT) -> List[int]:
-    """Every limit of memory that holds for this process, in bytes."""
+    """Every memory limit that applies to this process, in bytes."""
     return [limit for limit, _ in _memory(membership, root)]
 
 
 def _memory(membership: str, root: str) -> Iterator[Tuple[int, int]]:
-    """The limit, and the bytes left of it with the page cache counted as free."""
+    """Each memory limit, and the bytes left of it with the page cache counted as free."""
     for folder, old in _folders("memory", membership, root):
         limit = _number(folder + ("/memory.limit_in_bytes" if old else "/memory.max"))
         if limit is None or limit >= _NONE:
@@ -53,7 +53,7 @@ def _cpus(membership: str, root: str) -> Iterator[int]:
 
 
 def _folders(controller: str, membership: str, root: str) -> Iterator[Tuple[str, bool]]:
-    """The folders of our group under a controller and of all above it; whether they are of version 1."""
+    """The folders of our control group and its ancestors under a controller, and whether they are of version 1."""
     for line in text_of(membership).splitlines():
         parts: List[Any] = line.split(":", 2)
         if len(parts) < 3 or (parts[1] and controller not in parts[1].split(",")):

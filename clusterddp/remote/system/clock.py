@@ -1,4 +1,4 @@
-"""Clocks: the one that goes on while a machine sleeps, and that of a folder's file server."""
+"""Clocks: one that goes on while the machine is suspended, and that of a folder's file server."""
 
 import os
 import time
@@ -6,15 +6,14 @@ from typing import Union
 
 
 def boot_clock() -> float:
-    """Seconds since this boot, those of a suspended machine included."""
+    """Seconds since boot, time in suspend included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def folder_time(folder: Union[bytes, int]) -> float:
-    """The current time by the file server's clock; ``folder`` is a path or a descriptor.
+    """The current time by the clock of a folder's file server; ``folder`` is a path or a descriptor.
 
-    Raises:
-        OSError: nothing can be written there.
+    Raises OSError where the folder cannot be written.
     """
-    os.utime(folder)  # whoever is killed here leaves nothing
+    os.utime(folder)  # needs no test file, which a killed process would leave behind
     return os.stat(folder).st_mtime

@@ -1,12 +1,12 @@
 """A connection's first code: finds the helper's code that is on this host already, and runs it.
 
 It stands alone and is sent as source with every connection, so it is short and imports next to nothing: compiling and
-importing is what a short command costs a host most. Where this Python has other byte code it looks for what the host
-has made of the code for it (helper/own_code.py). What it does not find, ``bootstrap.py`` brings, which the operator
-sends when told so.
+importing take most of a short command's time on a host. Where this Python needs other byte code, it looks for the file
+that the host has compiled for itself (helper/own_code.py). If it finds nothing it says so, and the operator sends
+``bootstrap.py``.
 
-Where it looks first is a guess, and other users can write in ``/var/tmp``. So nothing is used by its path: each folder
-on the way is opened and proved, then the file in the last, and the code is imported from that open file.
+The folders where it looks are a guess, and other users can write in ``/var/tmp``. So nothing is used by its path: each
+folder on the way is opened and checked, then the file in the last, and the code is imported from that open file.
 """
 
 import os
@@ -18,14 +18,11 @@ if TYPE_CHECKING:
 
 
 def find_code(stream: "BinaryIO", magic: str, digest: str, index: "Tuple[bytes, int, int, str]") -> None:
-    """Run the helper from its zipapp in the state folder, else say ``<magic> unknown`` and run what is sent then.
+    """Run the helper from its zipapp in the state folder, else say ``<magic> unknown`` and run the source sent then.
 
-    Args:
-        stream: The connection; ``clusterddp_state`` stands on its next line, in hex.
-        magic: The word before our answer.
-        digest: The zipapp's, which is its name.
-        index: Where its index of byte code is (system/indexed_code.py): the magic number of the Python it is for,
-            offset, size, sha256 in hex. No number where no byte code is wanted.
+    The next line of ``stream`` is ``clusterddp_state`` in hex. The zipapp is named by its ``digest``. ``index`` locates
+    its index of byte code (system/indexed_code.py): the magic number of the Python it is for (empty where no byte code
+    is wanted), offset, size, sha256 in hex.
     """
     state = bytes.fromhex(stream.readline().decode()).decode()
     own = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER  # importlib.util's, without its import
@@ -61,8 +58,7 @@ def find_code(stream: "BinaryIO", magic: str, digest: str, index: "Tuple[bytes, 
 def open_private(path: str, name: str) -> "Tuple[int, str]":
     """Open a file for reading in a folder of this user's alone; its descriptor, and the folder's path without links.
 
-    Raises:
-        OSError: it is not there, or another user may have written it.
+    Raises OSError where it is missing, or another user may have written it.
     """
     folder, real = open_folder(path)
     try:
@@ -79,18 +75,13 @@ def open_private(path: str, name: str) -> "Tuple[int, str]":
 
 
 def open_folder(path: str, make: bool = False, alone: bool = True, links: int = 40) -> "Tuple[int, str]":  # noqa: FBT002 - short
-    """Open a folder one name after another; its descriptor (O_PATH), and its path without links.
+    """Open a folder one path component after another; its descriptor (O_PATH), and its path without links.
 
-    No link of another user is followed. That the folder itself is ours is for the caller to see.
+    No other user's link is followed. The caller checks that the folder itself belongs to this user. ``path`` is
+    absolute, without ``..``; ``make``: missing folders are made (0700); ``alone``: only this user and root may be able
+    to replace the folder by another; ``links``: how many links are followed, as many as the kernel does.
 
-    Args:
-        path: An absolute path, without ``..``.
-        make: Whether folders that are missing are made (0700).
-        alone: Whether only this user and root may be able to put another folder in its place.
-        links: How many may be on the way: as many as the kernel follows.
-
-    Raises:
-        OSError: with number 0 where the way is not safe; as the system says it where there is none.
+    Raises OSError: with number 0 where the way is not safe, else as the system reports it.
     """
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     above, names, known = os.open("/", flags), path.split("/"), {0, os.getuid(), os.stat("/").st_uid}
@@ -114,20 +105,20 @@ def open_folder(path: str, make: bool = False, alone: bool = True, links: int = 
 
 
 def _make_missing(name: str, above: int) -> None:
-    """Make a folder in another, unless something has that name; ``_enter`` sees what it is."""
+    """Make a folder in another, unless the name exists; ``_enter`` checks what it is."""
     try:
         os.stat(name, dir_fd=above, follow_symlinks=False)
     except FileNotFoundError:
         try:
             os.mkdir(name, 0o700, dir_fd=above)
-        except FileExistsError:  # another process of ours has made it meanwhile
+        except FileExistsError:  # another process of this user has just made it
             return
 
 
 def _enter(name: str, above: int, flags: int, path: str, known: "Container[int]") -> "Union[int, str]":
-    """Open a folder in another, or read where a link leads."""
+    """Open a folder in another, or return the target of a link."""
     try:
-        return os.open(name, flags | os.O_DIRECTORY, dir_fd=above)  # which has it mounted, where it is to be
+        return os.open(name, flags | os.O_DIRECTORY, dir_fd=above)  # O_DIRECTORY triggers an automount
     except NotADirectoryError:
         link = os.open(name, flags, dir_fd=above)
     try:
@@ -142,21 +133,17 @@ def _enter(name: str, above: int, flags: int, path: str, known: "Container[int]"
 
 
 def _check_folder(handle: int, known: "Container[int]", path: str) -> None:
-    """Look that nobody but this user and root can rename what is theirs in a folder.
-
-    Raises:
-        OSError: somebody can.
-    """
+    """Raise OSError if anybody but this user and root could rename this user's files in a folder."""
     info, path = os.fstat(handle), path or "/"
     if info.st_uid not in known:
         raise OSError(0, "is another user's folder", path)
-    writers = info.st_mode & 0o1022  # group, all; and whether each may only remove what is theirs
+    writers = info.st_mode & 0o1022  # group, all; and the sticky bit: each may remove only their own files
     if writers & 0o22 and writers < 0o1000 and not (writers == 0o20 and _is_own_group(info.st_gid, handle)):
         raise OSError(0, "can be written by other users", path)
 
 
 def _is_own_group(group: int, folder: int) -> bool:
-    """Whether only this user, or root, is in a folder's group: many systems give each user one of the same name."""
+    """Whether only this user, or root, is in a folder's group: many systems give each user a group of the same name."""
     try:
         import grp
         import pwd
@@ -169,10 +156,9 @@ def _is_own_group(group: int, folder: int) -> bool:
 
 
 def _own_index(handle: int) -> "Tuple[int, int, str]":
-    """Offset, size and sha256 of the index in a zipapp that this host has made: its trailer (code_archive.py).
+    """Offset, size and sha256 of the index in a zipapp that this host has made, from its trailer (code_archive.py).
 
-    Raises:
-        OSError: it is damaged.
+    Raises OSError where it is damaged.
     """
     length = os.fstat(handle).st_size
     trailer = os.pread(handle, 80, length - 80)
@@ -183,7 +169,7 @@ def _own_index(handle: int) -> "Tuple[int, int, str]":
 
 
 def _sha256() -> "Callable[[bytes], Any]":
-    """The built-in sha256: hashlib loads OpenSSL, which takes longer than our few kilobytes do."""
+    """The built-in sha256: hashlib would load OpenSSL, which takes longer than hashing our few kilobytes."""
     try:
         found: "Callable[[bytes], Any]" = __import__("_sha2" if sys.version_info >= (3, 12) else "_sha256").sha256
     except ImportError:

@@ -1,4 +1,4 @@
-"""This process's open files, one of them the zipapp that it imports our modules from (system/indexed_code.py)."""
+"""This process's open files, among them the zipapp from which our modules are imported (system/indexed_code.py)."""
 
 import os
 import sys
@@ -8,9 +8,9 @@ from .bootstrap import write_private
 
 
 def close_all_but(kept: Container[int], *, code: bool = False) -> None:
-    """Close every descriptor that is not ``kept``: a forked process holds all that its parent had open.
+    """Close every descriptor that is not in ``kept``: a forked process has all that its parent had open.
 
-    With ``code`` our own code too: nothing of it can be imported any more.
+    With ``code`` our own zipapp is closed too, and none of our modules can be imported any more.
     """
     own = None if code else code_handle()
     for name in os.listdir("/proc/self/fd"):
@@ -22,15 +22,16 @@ def close_all_but(kept: Container[int], *, code: bool = False) -> None:
 
 
 def code_handle() -> Optional[int]:
-    """The zipapp that a helper runs from; None for a process that Python was started with it for."""
+    """The descriptor of the zipapp that a helper runs from; None where Python was started with the zipapp's path."""
     found: Optional[int] = getattr(globals().get("__loader__"), "handle", None)
     return found
 
 
 class OpenedCode:
-    """The descriptor of the zipapp that this process runs from, while the context lasts.
+    """A context with the descriptor of the zipapp that this process runs from.
 
-    A class, because every connection imports this module, and ``contextlib`` takes longer than the rest of it.
+    A class, because every connection imports this module, and importing ``contextlib`` takes longer than the rest of
+    it.
     """
 
     def __enter__(self) -> int:
@@ -47,7 +48,7 @@ class OpenedCode:
 
 
 def own_code() -> bytes:
-    """The zipapp that this process runs from, by the descriptor that its modules come from."""
+    """The bytes of the zipapp that this process runs from."""
     with OpenedCode() as handle:
         return whole(handle)
 
@@ -60,14 +61,14 @@ def whole(handle: int) -> bytes:
 def keep_file(handle: int, path: str) -> None:
     """Hard-link an open file to ``path``, or copy it where a hard link is not possible.
 
-    A name takes no room, and the file lasts as long as it has any. What is kept is what is open, whatever lies at its
-    path by now. Others may not have been able to read or write it, so one that is not ours alone is copied.
+    A link takes no space, and the file lasts as long as it has any name. The open file is kept, whatever lies at its
+    former path by now. A file that others could have read or written is copied instead.
     """
     info = os.fstat(handle)
     if info.st_uid == os.getuid() and not info.st_mode & 0o077:
         try:
             _give_name(handle, path)
-        except OSError:  # another file system, one without links, as many as it can have, removed meanwhile
+        except OSError:  # another file system, one without hard links, too many links, or the file was removed
             pass
         else:
             return
@@ -75,11 +76,7 @@ def keep_file(handle: int, path: str) -> None:
 
 
 def _give_name(handle: int, path: str) -> None:
-    """Hard-link an open file to ``path``.
-
-    Raises:
-        OSError: it cannot have one.
-    """
+    """Hard-link an open file to ``path``; raises OSError where that is not possible."""
     folder = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:  # with a folder Python calls linkat, which follows the kernel's link to what is open
         os.link(str(handle), path, src_dir_fd=folder, follow_symlinks=True)

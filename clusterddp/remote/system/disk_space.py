@@ -1,6 +1,7 @@
-"""Disk space: reserved for records that must be written on a full disk, and freed by punching holes in files.
+"""Disk space: reserve it for records that must be written on a full disk, and free it by punching holes in files.
 
-A reserved record is a file of blanks beside its path, written in place and renamed when the disk is full.
+A reserved record is a file of blanks beside its path; on a full disk the record is written over the blanks, and the
+file renamed.
 """
 
 import errno
@@ -8,14 +9,14 @@ import fcntl
 import os
 
 FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
-# A second try in a moment says the same: read-only, full, removed, or another user's by now.
+# Errors that trying again in a moment does not change: read-only, full, removed, or another user's by now.
 LASTING_ERRNOS = (*FULL_ERRNOS, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
 KEEP_SIZE, PUNCH_HOLE = 1, 2  # of fallocate(2)
 SUFFIX = ".room"
 
 
 def reserve_record(path: str, size: int) -> None:
-    """Reserve ``size`` bytes for a record to be written at ``path`` later; on a full disk as many as there are."""
+    """Reserve ``size`` bytes for a record to be written at ``path`` later; on a full disk as many as are free."""
     try:
         handle = os.open(path + SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -29,7 +30,7 @@ def reserve_record(path: str, size: int) -> None:
 
 
 def write_reserved(path: str, data: bytes) -> None:
-    """Write ``path`` into the space reserved for it: no new disk block is needed.
+    """Write ``path`` into the space reserved for it, without a new disk block.
 
     Raises:
         OSError: nothing was reserved, or too little.
@@ -46,7 +47,7 @@ def write_reserved(path: str, data: bytes) -> None:
 
 
 def free_reserved(path: str) -> None:
-    """Free what was reserved for ``path``."""
+    """Free the space reserved for ``path``."""
     try:
         os.unlink(path + SUFFIX)
     except FileNotFoundError:
@@ -67,9 +68,9 @@ def preallocate(path: str, size: int) -> bool:
 
 
 def free_preallocated(path: str) -> None:
-    """Free the blocks that were preallocated behind a file's end, if nobody else has it open: it stays otherwise.
+    """Free the blocks preallocated after a file's end, unless another process has it open.
 
-    A lease makes whoever opens it meanwhile wait, for else a line could be appended that is then cut off.
+    A write lease makes whoever opens it meanwhile wait, or else a line could be appended and then cut off.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -81,7 +82,7 @@ def free_preallocated(path: str) -> None:
             return
         import signal  # expensive, and most who import this module free nothing
 
-        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)  # of one who waits: it is ignored
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)  # the signal that reports a waiting process: ignored
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         os.ftruncate(handle, os.fstat(handle).st_size)
     except OSError:  # somebody has it open, or the file system knows no leases
@@ -93,8 +94,7 @@ def free_preallocated(path: str) -> None:
 def punch_hole(path: str, start: int, end: int) -> None:
     """Free the blocks from ``start`` to ``end`` of a file; its length and all offsets stay.
 
-    Raises:
-        OSError: the file system cannot, or the file is gone.
+    Raises OSError where the file system cannot, or the file is missing.
     """
     handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:

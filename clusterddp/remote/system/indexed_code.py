@@ -1,9 +1,9 @@
-"""Our modules from an open zipapp: byte code by its index, a read, a digest and ``marshal`` each; else sources.
+"""Import our modules from an open zipapp: byte code by its index (one read, one digest, ``marshal``), else sources.
 
-Nothing is looked for by a path: the zipapp was proved to be ours when it was opened, and its name is for messages. So
-it stands in no search path either, and a standard module is never taken from it.
+Nothing is looked up by a path: the zipapp was checked to be ours when it was opened, and its path is only for messages.
+It is not in sys.path either, so a standard module is never taken from it.
 
-It stands alone: the index carries its code, which runs before any of our modules can be imported; and it is sent as
+This module stands alone: its code is in the index and runs before any of our modules can be imported; and it is sent as
 source to a host that has no byte code (bootstrap.py).
 """
 
@@ -23,14 +23,12 @@ COMMENTS = (0, 80)  # bytes that an archive of ours may end with: no comment, or
 
 
 class IndexedCode:
-    """Finder and loader of our modules.
+    """Finder and loader of our modules, from an open zipapp.
 
-    Args:
-        handle: The zipapp, open for as long as this process lives, and in those it forks (system/descriptors.py).
-        path: Its path, for messages, and for what modules say of themselves.
-        index: Module → offset and size of its ``.pyc`` file in the zipapp, the sha256 of that, whether it is a package.
-            None: byte code of another Python is in it, or none at all.
-        sha256: Makes a digest.
+    ``handle`` stays open for as long as this process lives, and in the processes it forks (system/descriptors.py).
+    ``path`` is for messages and the modules' ``__file__``. ``index`` maps a module to offset and size of its ``.pyc``
+    file in the zipapp, the sha256 of that, and whether it is a package; None where the zipapp has no byte code for this
+    Python.
     """
 
     def __init__(self, handle: int, path: str, index: "Optional[Index]", sha256: "Callable[[bytes], Any]") -> None:
@@ -38,7 +36,7 @@ class IndexedCode:
         self._members: "Dict[str, Tuple[int, int, int, int, int]]" = {}
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> "Any":
-        """The spec of a module of ours."""
+        """The spec of a module of ours; None for any other."""
         is_package = self._is_package(name)
         if is_package is None:
             return None
@@ -51,18 +49,14 @@ class IndexedCode:
         return spec
 
     def create_module(self, _spec: object) -> None:
-        """Python's own way."""
+        """Return None: Python makes the module."""
 
     def exec_module(self, module: "ModuleType") -> None:
-        """Run a module's code.
-
-        Raises:
-            ImportError: the file was changed after its index was read.
-        """
+        """Run a module's code; raises ImportError where the file was changed after its index was read."""
         exec(self.get_code(module.__name__), module.__dict__)  # noqa: S102 - what an import is
 
     def get_code(self, name: str) -> "CodeType":
-        """A module's code, as runpy asks for it too."""
+        """A module's code; runpy calls this too."""
         code: "CodeType"
         if self.index is None:
             source = self._member(self._file_of(name))
@@ -80,18 +74,14 @@ class IndexedCode:
         return self._member(self._file_of(name)).decode()
 
     def get_data(self, path: str) -> bytes:
-        """A file beside the modules.
-
-        Raises:
-            OSError: there is none.
-        """
+        """The content of a file in the zipapp; raises OSError where there is none."""
         name = path[len(self.path) + 1 :]
         if not path.startswith(self.path + "/") or name not in self._directory():
             raise FileNotFoundError(2, os.strerror(2), path)  # ENOENT
         return self._member(name)
 
     def _is_package(self, name: str) -> "Optional[bool]":
-        """None where there is no such module."""
+        """Whether a module is a package; None where there is no such module."""
         if self.index is not None:
             return self.index[name][3] if name in self.index else None
         place = name.replace(".", "/")
@@ -102,11 +92,7 @@ class IndexedCode:
         return name.replace(".", "/") + ("/__init__.py" if self._is_package(name) else ".py")
 
     def _member(self, name: str) -> bytes:
-        """A file in the archive.
-
-        Raises:
-            ImportError: it is damaged.
-        """
+        """The content of a file in the archive; raises ImportError where it is damaged."""
         import zlib
 
         method, checksum, stored, size, header = self._directory()[name]
@@ -121,7 +107,7 @@ class IndexedCode:
         return found
 
     def _directory(self) -> "Dict[str, Tuple[int, int, int, int, int]]":
-        """Member → whether it is compressed, checksum, its size as it is stored and its own, where its header is."""
+        """The archive's files: compression method, checksum, stored size, own size, offset of the header."""
         if self._members:
             return self._members
         length = os.fstat(self.handle).st_size
@@ -140,11 +126,7 @@ class IndexedCode:
         return self._members
 
     def _remove_damaged(self) -> None:
-        """Remove the file, if it is still this one.
-
-        Raises:
-            ImportError: always.
-        """
+        """Remove the file, if its path still names it, and raise ImportError."""
         try:
             if os.path.samestat(os.stat(self.path), os.fstat(self.handle)):
                 os.unlink(self.path)

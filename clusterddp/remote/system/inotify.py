@@ -1,4 +1,4 @@
-"""Wait until something in some folders changes; by inotify, where there is none by looking often."""
+"""Wait until something in some folders changes, by inotify, or by frequent polling where that is not available."""
 
 import os
 import select
@@ -34,7 +34,7 @@ class FolderWatch:
 
 
 def _watch(folders: "tuple[str, ...]") -> int:
-    """An inotify descriptor on the folders, or -1: a user may have only so many (``max_user_instances``)."""
+    """An inotify descriptor for the folders, or -1: a user may have only ``max_user_instances`` of them."""
     try:
         import ctypes  # minimal distribution pythons ship without it
 

@@ -1,8 +1,8 @@
-"""Another command line for an interpreter that is still starting: it runs another script, as if begun with that.
+"""Change the command line of an interpreter that is still starting: it then runs another script, as if started with it.
 
-CPython keeps what it will run in its PyConfig, whose layout differs between versions. Nothing here knows it: the
-interpreter was begun with words that stand nowhere else, and the fields that hold them are looked for. Where each is
-not found exactly once nothing is changed.
+CPython keeps what it will run in its PyConfig, whose layout differs between versions. Nothing here knows the layout:
+the interpreter was started with arguments that occur nowhere else, and the fields that hold them are searched for.
+Unless each is found exactly once, nothing is changed.
 """
 
 import ctypes
@@ -22,13 +22,13 @@ class NotFoundError(Exception):
 
 
 class Memory:
-    """This process's own, read so that a wrong address is an error and no crash."""
+    """This process's memory, read through /proc so that a wrong address is an error and no crash."""
 
     def __init__(self) -> None:
         self.handle = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def words(self, address: int, count: int) -> Tuple[int, ...]:
-        """So many machine words; fewer where the memory ends."""
+        """``count`` machine words; fewer where the memory ends."""
         try:
             data = os.pread(self.handle, count * WORD, address)
         except (OSError, OverflowError):
@@ -45,7 +45,7 @@ class Memory:
             return ""
 
     def is_list(self, items: int, texts: Sequence[str]) -> bool:
-        """Whether pointers to just these wide strings lie there."""
+        """Whether ``items`` is the address of an array of pointers to exactly these wide strings."""
         pointers = self.words(items, len(texts)) if items else ()
         return len(pointers) == len(texts) and all(
             self.text(pointers[at], len(text)) == text for at, text in enumerate(texts)
@@ -56,16 +56,10 @@ END = b"\0" * WCHAR
 
 
 def begin_otherwise(script: str, here: str, argv: Sequence[str], folder: str) -> None:
-    """Have this interpreter run ``argv``, ``python -u SCRIPT …`` or ``python -u -m MODULE …``.
+    """Make this starting interpreter run ``argv``: ``python -u SCRIPT …`` or ``python -u -m MODULE …``.
 
-    Args:
-        script: The word in place of a script that it was begun with, as ``python -u WORD``.
-        here: The folder that it was begun in.
-        argv: With the interpreter.
-        folder: The present one.
-
-    Raises:
-        NotFoundError: nothing was changed.
+    It was started as ``python -u WORD``, where ``script`` is that WORD, in the folder ``here``; ``folder`` is the
+    present one. ``argv`` includes the interpreter. Raises NotFoundError before anything is changed.
     """
     memory = Memory()
     try:
@@ -119,12 +113,12 @@ def _config() -> int:
 
 
 def _lists(memory: Memory, words: Sequence[int], texts: Sequence[str]) -> List[int]:
-    """Where a length and a pointer to these strings stand."""
+    """The offsets in ``words`` of a length followed by a pointer to an array of these strings."""
     return [at for at in range(len(words) - 1) if words[at] == len(texts) and memory.is_list(words[at + 1], texts)]
 
 
 def _runtime_lists(memory: Memory, texts: Sequence[str]) -> Iterator[int]:
-    """The addresses of what Py_GetArgcArgv answers from; setproctitle and others ask it."""
+    """The addresses of the copy that Py_GetArgcArgv returns; setproctitle and others call it."""
     api: Any = ctypes.pythonapi
     count, items = ctypes.c_int(), ctypes.c_void_p()
     api.Py_GetArgcArgv(ctypes.byref(count), ctypes.byref(items))

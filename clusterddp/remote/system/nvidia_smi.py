@@ -1,6 +1,6 @@
-"""The host's GPUs without torch: as ``nvidia-smi`` and the PCI bus list them.
+"""The host's GPUs without torch, as ``nvidia-smi`` and the PCI bus list them.
 
-What torch sees is probes/torch.py's; where the two differ, the operator names the host (checks/catalog/gpus.py).
+probes/torch.py asks torch; where the two differ, the operator names the host (checks/catalog/gpus.py).
 """
 
 import os
@@ -60,10 +60,10 @@ def read_query(query: Query) -> Dict[str, Any]:
 
 
 def parse_gpus(text: str) -> List[Dict[str, Any]]:
-    """The rows of ``--query-gpu`` with our fields.
+    """The rows of ``--query-gpu`` as objects with our field names.
 
     Raises:
-        ValueError: a row is not one of a working GPU; names it.
+        ValueError: a row is not one of a working GPU; the message quotes it.
     """
     gpus = []
     for line in text.splitlines():
@@ -90,7 +90,7 @@ def parse_gpus(text: str) -> List[Dict[str, Any]]:
 
 
 def parse_apps(text: str) -> Dict[str, List[int]]:
-    """Pids by GPU UUID from the rows of ``--query-compute-apps``; rows that are none are left out."""
+    """Pids by GPU UUID, from the rows of ``--query-compute-apps``; malformed rows are skipped."""
     running: Dict[str, List[int]] = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
@@ -100,9 +100,9 @@ def parse_apps(text: str) -> Dict[str, List[int]]:
 
 
 def pci_gpus(root: str = "/sys/bus/pci/devices") -> Dict[str, int]:
-    """How many GPUs each maker has on the bus: ``{nvidia, amd}``.
+    """How many GPUs of each vendor are on the PCI bus: ``{nvidia, amd}``.
 
-    An AMD VGA controller is not counted: nearly always it is the graphics part of a processor or a console.
+    An AMD VGA controller is not counted: nearly always it is integrated graphics or a console.
     """
     counts = {"nvidia": 0, "amd": 0}
     for device in sorted_names(root):
@@ -115,7 +115,7 @@ def pci_gpus(root: str = "/sys/bus/pci/devices") -> Dict[str, int]:
 
 
 def find_program(env: Dict[str, str]) -> Optional[str]:
-    """Where nvidia-smi is; None where it is not."""
+    """The path of nvidia-smi; None where it is not installed."""
     found = shutil.which("nvidia-smi", path=env.get("PATH", os.defpath))
     return found or next((place for place in _PLACES if os.access(place, os.X_OK)), None)
 
@@ -138,7 +138,7 @@ def _number(cell: str) -> Optional[int]:
 
 
 def read_hex(*path: str) -> int:
-    """The number in a file of /sys, by the parts of its path; 0 where there is none."""
+    """The hexadecimal number in a file of /sys, by the parts of its path; 0 where there is none."""
     try:
         with open(os.path.join(*path), encoding="ascii") as file:
             return int(file.read().strip(), 16)

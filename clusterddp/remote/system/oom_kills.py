@@ -1,19 +1,19 @@
-"""How many processes the kernel's out-of-memory killer has ended, by counters that any user may read.
+"""Count the processes that the kernel's out-of-memory killer has ended, by counters that any user may read.
 
-The memory cgroup of this process counts the kills among its own processes, whoever's limit was met; where it cannot
-be read, the machine's counter (/proc/vmstat) at least says that somebody was killed. The kernel log says no more and
-is closed to users on most hosts.
+The memory cgroup of this process counts the kills among its own processes, whichever group's limit was hit. Where it
+cannot be read, the machine's counter (/proc/vmstat) at least shows that some process was killed. The kernel log has no
+more, and most hosts hide it from users.
 """
 
 import os
 from typing import Iterator, Optional
 
 CGROUPS = "/sys/fs/cgroup"
-OOM_SCORE = 500  # of a worker: the kernel takes it before the agent, the supervisor and sshd
+OOM_SCORE = 500  # of a worker: the kernel kills it before the agent, the supervisor and sshd
 
 
 class OomKills:
-    """The kernel's count of OOM kills when this was made, to compare with later."""
+    """The kernel's count of OOM kills at the time this is made, to compare with later."""
 
     def __init__(self) -> None:
         self._path, self._before = "", None  # type: str, Optional[int]
@@ -29,7 +29,7 @@ class OomKills:
 
 
 def _counters() -> Iterator[str]:
-    """The files that may hold the counter, the nearest to this process first."""
+    """The files that may hold the counter, the closest to this process first."""
     try:
         with open("/proc/self/cgroup") as file:
             lines = file.read().splitlines()
@@ -48,7 +48,7 @@ def _counters() -> Iterator[str]:
 
 
 def _read(path: str) -> Optional[int]:
-    """The number behind ``oom_kill``; None if the file is not there or has no such line (kernels before 4.13)."""
+    """The number after ``oom_kill``; None if the file is missing or has no such line (kernels before 4.13)."""
     try:
         with open(path) as file:
             found = [line.split()[1] for line in file if line.startswith("oom_kill ")]

@@ -10,16 +10,12 @@ ANY = {socket.AF_INET: "", socket.AF_INET6: "::"}
 
 
 def bind_ports(ports: Sequence[int], wanted: int, address: str) -> List[socket.socket]:
-    """Listen on the first free ports of a range, so that nobody takes them between a test and their use.
+    """Listen on the first ``wanted`` free ports of a range, so that nobody takes them between a test and their use.
 
-    A port is free when nobody has it on any address of this machine: several nodes may be on one, and the job's own
-    programs listen on all addresses. Ports with connections that have ended lately come last.
-
-    Args:
-        ports: The first and the last one.
-        wanted: How many.
-        address: The one to listen on, and no other. Where it is none of this machine's own (it is translated on the
-            way here) it is all of them.
+    ``ports`` are the first and last of the range. A port is free when nobody has it on any address of this machine:
+    several nodes may share a machine, and the job's own programs listen on all addresses. Ports whose connections ended
+    lately are tried last. It listens on ``address`` alone, or on all addresses where this machine does not have it (it
+    is translated on the way here).
 
     Raises:
         Refused: the range has too few free ports.
@@ -43,7 +39,7 @@ def bind_ports(ports: Sequence[int], wanted: int, address: str) -> List[socket.s
 
 
 def _listen(port: int, address: str, *, strict: bool) -> Optional[socket.socket]:
-    """Listen on a port if it is free; ``strict``: also of connections that have ended lately."""
+    """Listen on a port if it is free; with ``strict``, it must have no connections that ended lately either."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,6 +1,6 @@
 """Settings of the calling process: parent-death signal, child subreaper, no core dump, OOM score.
 
-Best effort, and the result says so: a host without ctypes still runs workers.
+Each is best effort, and returns whether it worked: a host without ctypes still runs workers.
 """
 
 import sys
@@ -26,23 +26,20 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def set_pdeathsig(sig: int) -> bool:
-    """Have the kernel send ``sig`` to this process when its parent thread dies; 0 takes it back.
+    """Have the kernel send ``sig`` to this process when its parent thread dies (0: no signal); whether that worked.
 
     The caller compares ``os.getppid()`` afterwards: a parent that died before the call is not noticed here.
-
-    Returns:
-        Whether the kernel took it.
     """
     return _prctl(PR_SET_PDEATHSIG, sig)
 
 
 def set_subreaper() -> bool:
-    """Make this process the parent of every orphan among its descendants; whether the kernel took it."""
+    """Make this process the parent of every orphan among its descendants; whether that worked."""
     return _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def lock_memory() -> bool:
-    """Keep in memory what this process has there, so that no stalled disk holds it up; whether the limit allows it."""
+    """Lock this process's present memory, so that no stalled disk delays it; whether the limit allows it."""
     try:
         import ctypes
 
@@ -53,7 +50,7 @@ def lock_memory() -> bool:
 
 
 def forbid_core_dump() -> bool:
-    """Leave no core file of this process, not even through a piped ``core_pattern``."""
+    """Prevent core files of this process, even through a piped ``core_pattern``; whether that worked."""
     try:
         import resource
 
@@ -64,14 +61,9 @@ def forbid_core_dump() -> bool:
 
 
 def set_oom_score_adj(score: int, pid: int = 0) -> bool:
-    """Raise a process's ``oom_score_adj``, so that the kernel kills it earlier when memory runs out.
+    """Raise a process's ``oom_score_adj`` (-1000 to 1000), so that the kernel kills it earlier when memory runs out.
 
-    Args:
-        score: -1000 to 1000; a value at or below the present one changes nothing.
-        pid: Another process; 0 is this one.
-
-    Returns:
-        Whether the process now has at least that score.
+    ``pid`` 0 is this process. Returns whether the process now has at least that score; a higher one is left as it is.
     """
     path = "/proc/%s/oom_score_adj" % (pid or "self")
     try:

@@ -33,8 +33,8 @@ def snapshot() -> Dict[int, ProcStat]:
 def read_process(pid: int) -> Optional[ProcStat]:
     """One process from /proc/<pid>/stat, or None if it is dead or not visible.
 
-    A process whose main thread has ended looks dead though others live: killed while one thread of many is held
-    in a driver, it still has its memory and its GPU.
+    A process whose main thread has ended looks dead although other threads live: killed while one of its threads is
+    held in a driver, it still has its memory and its GPU.
     """
     folder = "/proc/%d" % pid
     fields = stat_fields(folder)
@@ -62,7 +62,7 @@ def subtree(roots: Iterable[int], table: Dict[int, ProcStat], excluded: Containe
 
 
 def run_and_host(process: ProcStat) -> Optional[Tuple[str, str]]:
-    """``CLUSTERDDP_RUN_ID`` and ``CLUSTERDDP_HOST`` of its environment; None if unset, overwritten or unreadable."""
+    """``CLUSTERDDP_RUN_ID`` and ``CLUSTERDDP_HOST`` in a process's environment; None if unset or unreadable."""
     try:
         with open(process.folder + "/environ", "rb") as stream:
             entries = stream.read().split(b"\0")
@@ -74,7 +74,7 @@ def run_and_host(process: ProcStat) -> Optional[Tuple[str, str]]:
 
 
 def writes_below(process: ProcStat, folders: Iterable[str]) -> bool:
-    """Whether it has a file below one of the folders open for writing."""
+    """Whether a process has a file below one of the folders open for writing."""
     base, inside = process.folder + "/fd/", tuple(folder + "/" for folder in folders)
     try:
         names = os.listdir(base)
@@ -82,7 +82,7 @@ def writes_below(process: ProcStat, folders: Iterable[str]) -> bool:
         return False
     for name in names:
         try:
-            # The mode of the link itself tells how the file was opened.
+            # The mode of the link itself shows how the file was opened.
             if os.readlink(base + name).startswith(inside) and os.lstat(base + name).st_mode & 0o200:
                 return True
         except OSError:  # closed meanwhile
@@ -91,7 +91,7 @@ def writes_below(process: ProcStat, folders: Iterable[str]) -> bool:
 
 
 def has_open(folder: str, path: str) -> bool:
-    """Whether the process of that folder in /proc has the file ``path`` open."""
+    """Whether the process with that folder in /proc has the file ``path`` open."""
     try:
         own = os.stat(path)
         return any(_is_open_as("%s/fd/%s" % (folder, name), path, own) for name in os.listdir(folder + "/fd"))
@@ -109,7 +109,7 @@ def _is_open_as(descriptor: str, path: str, own: os.stat_result) -> bool:
 
 
 def cwd_below(process: ProcStat, folders: Iterable[str]) -> bool:
-    """Whether its current working directory is one of the folders, or below one."""
+    """Whether a process's working directory is one of the folders, or below one."""
     try:
         cwd = os.readlink(process.folder + "/cwd") + "/"
     except OSError:
@@ -118,7 +118,7 @@ def cwd_below(process: ProcStat, folders: Iterable[str]) -> bool:
 
 
 def command_line(process: ProcStat) -> str:
-    """Its command line, else its name in brackets; for messages only, since a process can change both."""
+    """A process's command line, else its name in brackets; for messages only, since a process can change both."""
     try:
         with open(process.folder + "/cmdline", "rb") as stream:
             line = stream.read(400).replace(b"\0", b" ").decode(errors="replace").strip()
@@ -129,7 +129,7 @@ def command_line(process: ProcStat) -> str:
 
 
 def other_user(process: ProcStat) -> str:
-    """The name or number of its effective user; empty if that is this user, or the process is gone."""
+    """The name or number of a process's effective user; empty if that is this user, or the process has ended."""
     try:
         with open(process.folder + "/status", "rb") as stream:
             line = next(line for line in stream if line.startswith(b"Uid:"))
@@ -147,7 +147,7 @@ def other_user(process: ProcStat) -> str:
 
 
 def own_children() -> List[int]:
-    """The pids of this process's children as the kernel counts them, those hidden from this user too."""
+    """The pids of this process's children as the kernel counts them, including those hidden from this user."""
     found: List[int] = []
     for thread in os.listdir("/proc/self/task"):
         try:
@@ -170,7 +170,7 @@ def exists(pid: int) -> bool:
 
 
 def hides_other_users() -> bool:
-    """Whether /proc keeps other users' processes from this one (``hidepid``): not seeing one proves nothing then."""
+    """Whether /proc hides other users' processes from this one (``hidepid``): then not seeing one proves nothing."""
     if os.getuid() == 0:
         return False
     options: List[str] = []
@@ -185,7 +185,7 @@ def hides_other_users() -> bool:
 
 
 def _living_thread(folder: str) -> Tuple[str, str]:
-    """Folder and state of a thread that is not dead; empty if there is none."""
+    """/proc folder and state of a thread that is not dead; empty if there is none."""
     try:
         threads = os.listdir(folder + "/task")
     except OSError:
@@ -198,16 +198,16 @@ def _living_thread(folder: str) -> Tuple[str, str]:
 
 
 def start_ticks(pid: int) -> Optional[int]:
-    """When a process started, in clock ticks since boot; None when it is gone or hidden.
+    """When a process started, in clock ticks since boot; None when it has ended or is hidden.
 
-    With the pid it names one process for ever: a reused pid has other ticks.
+    With the pid it identifies one process for ever: a reused pid has other ticks.
     """
     fields = stat_fields("/proc/%d" % pid)
     return int(fields[19]) if len(fields) > 19 else None
 
 
 def stat_fields(folder: str) -> List[str]:
-    """The fields of ``stat`` after the command name: state, parent, …; empty when the process or thread is gone."""
+    """The fields of ``stat`` after the command name: state, parent, …; empty when the process or thread has ended."""
     try:
         with open(folder + "/stat", "rb") as file:
             return file.read().rpartition(b")")[2].decode().split()  # the name may hold anything
@@ -229,7 +229,7 @@ def tcp_ports(state: str, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/t
 
 
 def boot_identity() -> str:
-    """A string that changes when the host, or the container this process is in, was started anew."""
+    """A string that changes when the host, or the container this process is in, is restarted."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
@@ -259,23 +259,23 @@ def available_bytes(path: str = "/proc/meminfo") -> Optional[int]:
     try:
         with open(path, encoding="utf-8") as lines:
             return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-    except (OSError, ValueError):  # unknown: who asks says so
+    except (OSError, ValueError):  # unknown: the caller reports that
         return None
 
 
 def anonymous_memory() -> int:
-    """KiB of memory of this process that no file holds, shared with a parent or not."""
+    """KiB of this process's memory that is not backed by a file, whether shared with a parent or not."""
     with open("/proc/self/status") as stream:
         return next((int(line.split()[1]) for line in stream if line.startswith("RssAnon:")), 0)
 
 
 def own_memory(pid: int) -> int:
-    """KiB of memory that no file holds, what is shared divided by who shares it; 0 where the kernel does not tell.
+    """KiB of a process's memory that is not backed by a file, shared pages in proportion; 0 if unknown.
 
-    A GPU build of torch maps 300 MB of libraries beside it, whose pages the kernel takes back when it wants to.
+    A GPU build of torch maps another 300 MB of libraries, whose pages the kernel takes back when it needs to.
 
     Raises:
-        OSError: it is gone.
+        OSError: the process has ended.
     """
     try:
         with open("/proc/%d/smaps_rollup" % pid) as stream:  # since Linux 4.14

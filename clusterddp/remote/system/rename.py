@@ -1,4 +1,4 @@
-"""What /proc and children see of this process: its command line and environment, replaced as a whole.
+"""Replace this process's command line and environment as a whole, as /proc and its children see them.
 
 For a fork that takes another program's place without exec.
 """
@@ -13,7 +13,7 @@ NO_FILE = 0xFFFFFFFF  # in place of a descriptor
 
 
 def set_environment(items: Iterable[Tuple[str, str]]) -> None:
-    """Replace the environment: the C library's, os.environ's, and what os.environ was made from.
+    """Replace the environment: the C library's, os.environ's, and the one that os.environ was made from.
 
     Raises:
         OSError: this Python has no ctypes.
@@ -31,8 +31,8 @@ def set_environment(items: Iterable[Tuple[str, str]]) -> None:
 def rename(argv: Sequence[str], env: Iterable[Tuple[str, str]]) -> bool:
     """Have the kernel show this command line and environment in /proc; whether it does.
 
-    By PR_SET_MM_MAP: it needs no capability, but a kernel with CONFIG_CHECKPOINT_RESTORE. The C library has its
-    environment right behind the command line then, as in a started program: setproctitle looks for one by the other.
+    It uses PR_SET_MM_MAP, which needs no capability, but a kernel with CONFIG_CHECKPOINT_RESTORE. The C library's
+    environment then lies right after the command line, as in a started program: setproctitle finds one by the other.
     """
     import ctypes
 
@@ -56,7 +56,7 @@ def rename(argv: Sequence[str], env: Iterable[Tuple[str, str]]) -> bool:
     words = [*code_and_data, 0, int(fields[28]), start, middle, middle, start + size, 0, NO_FILE << 32]
     table = (ctypes.c_uint64 * len(words))(*words)
     length, zero = ctypes.c_ulong(ctypes.sizeof(table)), ctypes.c_ulong(0)
-    while True:  # until nothing of this moves the end of the heap
+    while True:  # until making the table does not move the end of the heap
         table[5] = libc.sbrk(0)
         if table[5] == libc.sbrk(0):
             break

@@ -1,7 +1,7 @@
-"""The environment a host's setup lines leave behind, for everything of the job that starts there.
+"""The environment that a host's setup lines leave behind, for everything of the job that starts there.
 
-The lines run once in ``bash -l`` under a constant script: they reach it through a descriptor, so nothing of theirs is
-spliced into shell text, and they stand in no process listing. What counts is the environment at their end.
+The lines run once in ``bash -l`` under a constant script. They reach it through a descriptor, so they are never spliced
+into shell text and appear in no process listing. The environment at their end is what counts.
 """
 
 import hashlib
@@ -26,10 +26,10 @@ _SCRIPT = (
     'if [ -x /usr/bin/env ]; then /usr/bin/env -0 >&"$_clusterddp_out"; else env -0 >&"$_clusterddp_out"; fi'
 )
 
-# Names the shell changes by being there; the job shall see what the session had.
+# Variables that the shell itself changes; the job shall see the session's values.
 _SHELLS_OWN = ("_", "PWD", "OLDPWD", "SHLVL")
 
-# What of an environment bears on what torch finds; the rest (session ids, ports of this connection) changes each time.
+# Variables that affect what torch finds; the rest (session ids, ports of this connection) changes each time.
 _BEARING = ("PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LOADEDMODULES")
 _BEARING_PREFIXES = ("LD_", "PYTHON", "CUDA", "NVIDIA", "HIP", "ROC", "HSA", "TORCH", "NCCL")
 
@@ -37,13 +37,9 @@ _BEARING_PREFIXES = ("LD_", "PYTHON", "CUDA", "NVIDIA", "HIP", "ROC", "HSA", "TO
 def setup_environment(
     lines: Sequence[str], base_env: Mapping[str, str], *, cwd: Optional[str] = None, timeout: float = TIMEOUT
 ) -> Dict[str, str]:
-    """The environment after the setup lines, starting from ``base_env``; without lines that one, and no shell.
+    """The environment after the setup lines ran in one ``bash -l``, starting from ``base_env``; no shell without lines.
 
-    Args:
-        lines: Shell lines, run in order in one ``bash -l``.
-        base_env: The environment they start from.
-        cwd: Where they run; the home directory where None.
-        timeout: Seconds they may take.
+    They run in ``cwd`` (None: the home folder) for at most ``timeout`` seconds.
 
     Raises:
         Refused: a line failed, the shell ended early, took too long, or there is no bash.

@@ -1,4 +1,4 @@
-"""Connections of a listener that have not proved yet who they are: a limited number, of which the oldest gives way."""
+"""Limit a listener's connections that have not authenticated yet: a fixed number, and the oldest is closed first."""
 
 import contextlib
 import socket
@@ -7,11 +7,7 @@ from collections import OrderedDict
 
 
 class Strangers:
-    """Who is connected without having proved anything; may be used from any thread.
-
-    Args:
-        most: So many at once; one more ends the oldest.
-    """
+    """The connections that have not authenticated yet, at most ``most`` at once; may be used from any thread."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -19,22 +15,22 @@ class Strangers:
         self._connections: "OrderedDict[socket.socket, None]" = OrderedDict()
 
     def add(self, connection: socket.socket) -> None:
-        """Count a new connection, and end the oldest where it is one too many."""
+        """Count a new connection, and end the oldest where the limit is exceeded."""
         with self._lock:
             self._connections[connection] = None
             if len(self._connections) > self._most:
                 end_connection(self._connections.popitem(last=False)[0])
 
     def discard(self, connection: socket.socket) -> None:
-        """Count it no more: it has proved itself, or it has ended."""
+        """Stop counting a connection: it has authenticated, or it has ended."""
         with self._lock:
             self._connections.pop(connection, None)
 
 
 def end_connection(connection: socket.socket) -> None:
-    """End a connection, or stop listening, from any thread: whoever waits in it wakes, which closing it would not do.
+    """End a connection, or stop listening, from any thread; threads that wait in it wake, which closing would not do.
 
-    Of TLS only what lies below is shut down: the thread that uses it holds its state.
+    With TLS, only the socket below it is shut down: the thread that uses the connection holds its TLS state.
     """
     with contextlib.suppress(OSError):  # it has ended already
         socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Wait statuses: collecting them from ended children, and converting them to exit codes."""
+"""Collect wait statuses of ended children, and convert them to exit codes."""
 
 import os
 from typing import Iterator, Tuple
@@ -10,7 +10,7 @@ def exit_code(status: int) -> int:
 
 
 def reap() -> Iterator[Tuple[int, int]]:
-    """(pid, wait status) of every child that has ended; adopted orphans among them."""
+    """(pid, wait status) of every child that has ended, adopted orphans included."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
