@@ -1,1 +1,4 @@
-"""Environments of wheels on a host: built of what the operator has sent, told, removed. No index is ever asked."""
+"""Environments built of wheels on a host: built from what the operator sent, listed, removed.
+
+No index is ever asked.
+"""

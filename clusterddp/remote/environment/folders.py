@@ -1,7 +1,8 @@
-"""Where environments lie on a host, and what says that one is whole.
+"""The folders of a host's environments, and the file that marks one as complete.
 
-Below ``<state>/environments``: ``wheels/SHA256`` (a file each), ``ID/`` (the environment in its final folder, for its
-scripts hold paths), ``ID.lock`` (held while it is built). ``ID/ready`` is written last: without it there is none.
+Below ``<state>/environments``: ``wheels/SHA256`` (a file each), ``ID/`` (the environment in its final folder, since its
+scripts contain paths), ``ID.lock`` (held while it is built). ``ID/ready`` is written last: an environment without it is
+incomplete.
 """
 
 import contextlib
@@ -18,11 +19,11 @@ from ..system.bootstrap import Refused, private_folder, read_json, write_json
 FOLDER = "environments"
 READY = "ready"
 IDENT = re.compile(r"[0-9a-f]{64}")
-_OWN = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json")  # of an installer, on this host
+_OWN = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json")  # written by an installer on this host
 
 
 class EnvironmentStore:
-    """The environments of one state folder."""
+    """The environments and wheels of one state folder."""
 
     def __init__(self, state: str) -> None:
         self.folder = os.path.join(state, FOLDER)
@@ -36,21 +37,21 @@ class EnvironmentStore:
         """An environment's folder.
 
         Raises:
-            Refused: it is no environment's id.
+            Refused: ``ident`` is not an environment's id.
         """
         return os.path.join(self.folder, checked(ident))
 
     def wheel(self, sha256: Any) -> str:
-        """A wheel's file."""
+        """The path of a wheel's file."""
         return os.path.join(self.folder, "wheels", checked(sha256))
 
     def python(self, ident: Any) -> str:
-        """An environment's interpreter."""
+        """The path of an environment's interpreter."""
         return os.path.join(self.place(ident), "bin", "python")
 
     @contextlib.contextmanager
     def locked(self, ident: str, *, wait: bool = True) -> Iterator[bool]:
-        """Hold the lock of those who build and remove an environment; False where it is held and ``wait`` is not."""
+        """Hold the lock for building or removing an environment; yields False if it is held and ``wait`` is false."""
         path = self.place(ident) + ".lock"
         handle = _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         while handle is not None and not _is_at(handle, path):  # it was removed with its environment meanwhile
@@ -63,7 +64,10 @@ class EnvironmentStore:
                 os.close(handle)
 
     def ready(self, ident: Any) -> Optional[Dict[str, Any]]:
-        """What was written when an environment was whole, or None where there is none, or not its interpreter."""
+        """The record written when an environment was complete.
+
+        None where there is none, or its interpreter is missing.
+        """
         if not isinstance(ident, str) or not IDENT.fullmatch(ident):
             return None
         try:
@@ -76,11 +80,11 @@ class EnvironmentStore:
         return told if os.access(self.python(ident), os.X_OK) else None
 
     def written(self, ident: str, told: Dict[str, Any]) -> None:
-        """Say that an environment is whole."""
+        """Mark an environment as complete."""
         write_json(os.path.join(self.place(ident), READY), told)
 
     def all(self) -> List[str]:
-        """The ids of all that are there, whole or not."""
+        """The ids of all environments, complete or not."""
         try:
             return sorted(name for name in os.listdir(self.folder) if IDENT.fullmatch(name))
         except FileNotFoundError:  # none was ever built
@@ -108,20 +112,16 @@ def _is_at(handle: int, path: str) -> bool:
 
 
 def checked(ident: Any) -> str:
-    """A digest in hex.
-
-    Raises:
-        Refused: it is none.
-    """
+    """Return a digest in hex; raises Refused where it is none."""
     if not isinstance(ident, str) or not IDENT.fullmatch(ident):
         raise Refused("not a digest: %.80r" % (ident,))
     return ident
 
 
 def installed_digest(place: str) -> str:
-    """A digest of what is installed in an environment, by its RECORDs; equal on all hosts that have the same.
+    """A digest of what is installed in an environment, by its RECORDs; equal on all hosts that have the same installed.
 
-    Left out is what an installer writes of itself, compiled code, and scripts, which hold the folder's path.
+    It leaves out an installer's own files, compiled code, and scripts, which contain the folder's path.
     """
     lines = []  # type: List[str]
     for record in _records(place):

@@ -1,4 +1,4 @@
-"""The operations: which interpreter, wheels and environments a host has, an environment built of them."""
+"""Operations on environments: report the interpreter, wheels and environments of a host; build an environment."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ from .folders import EnvironmentStore, checked, installed_digest
 
 LIMIT = 3600.0  # seconds that uv may take on a slow disk
 _QUICK = 60.0
-_LEFT = ("VIRTUAL_ENV", "PYTHONPATH")  # of a setup line: they would lead away from the environment
+_LEFT = ("VIRTUAL_ENV", "PYTHONPATH")  # if setup lines set them: they would lead away from the environment
 _WHO = """
 import json, os, platform, sys, sysconfig
 name, version = platform.libc_ver()
@@ -32,12 +32,10 @@ os.write(int(sys.argv[2]), json.dumps({
 
 
 def environment_base(request: Request) -> Dict[str, Any]:
-    """The base interpreter, what the setup lines leave of another environment, and the environments that are whole.
+    """Operation: the base interpreter, variables of another environment that setup lines leave, complete environments.
 
-    Args of the request: ``setup``, ``python``, ``workdir``.
-
-    Returns ``{python, version, implementation, machine, free_threaded, libc, libc_version, left, ready}``; ``ready``:
-    by id what is installed, as a digest over it.
+    Arguments: ``setup``, ``python``, ``workdir``. Returns ``{python, version, implementation, machine, free_threaded,
+    libc, libc_version, left, ready}``; ``ready``: a digest of what is installed, by environment id.
 
     Raises:
         Refused: the setup lines fail, or there is no interpreter.
@@ -57,10 +55,12 @@ def environment_base(request: Request) -> Dict[str, Any]:
 
 
 def environment_lacks(request: Request) -> List[str]:
-    """Of ``wheels`` (digest → size) those that this host lacks; they come as any files (user_files/push_operations.py).
+    """Operation: those of ``wheels`` (digest → size) that this host lacks.
+
+    They are sent by user_files/push_operations.py.
 
     Raises:
-        Refused: the disk has no room for them and for what they become (``room``, bytes).
+        Refused: the disk lacks space for them and the environment (``room``, bytes).
     """
     store = EnvironmentStore(request.args["state"])
     store.make()
@@ -70,7 +70,7 @@ def environment_lacks(request: Request) -> List[str]:
         if not os.path.isfile(path) or os.path.getsize(path) != size:
             lacking.append(sha256)
         else:
-            os.utime(path)  # it is about to be used: a removal of other environments leaves it
+            os.utime(path)  # it is about to be used: a removal of environments then keeps it
     free = os.statvfs(store.folder)
     room, wanted = free.f_bavail * free.f_frsize, int(request.args["room"])
     if room < wanted:
@@ -80,15 +80,14 @@ def environment_lacks(request: Request) -> List[str]:
 
 
 def environment_build(request: Request) -> Dict[str, Any]:
-    """Build an environment in its final folder, unless it is there.
+    """Operation: build an environment in its final folder, unless it is complete.
 
-    Args of the request: ``ident``, ``lock`` (its name for people), ``project`` (its id), ``python`` (the base
-    interpreter), ``setup``, ``wheels`` (file → digest), ``requirements`` (text with hashes), ``uv`` (a digest).
-
-    Returns ``{digest, built}``: a digest over what is installed, and whether it was built just now.
+    Arguments: ``ident``, ``lock`` (its name for people), ``project`` (its id), ``python`` (the base interpreter),
+    ``setup``, ``wheels`` (file → digest), ``requirements`` (text with hashes), ``uv`` (a digest). Returns ``{digest,
+    built}``: a digest of what is installed, and whether it was built just now.
 
     Raises:
-        Refused: uv cannot build it; says why.
+        Refused: uv cannot build it; the message says why.
     """
     args = request.args
     store = EnvironmentStore(args["state"])
@@ -101,9 +100,9 @@ def environment_build(request: Request) -> Dict[str, Any]:
 
 
 def environment_proof(request: Request) -> Dict[str, Any]:
-    """The environment whose interpreter is ``python``: ``{path, there, built, now}``, digests over what is installed.
+    """Operation: the environment whose interpreter is ``python``: ``{path, there, built, now}``.
 
-    ``built``: when it was built; ``now``: by its RECORDs as they are.
+    The digests of what is installed: ``built`` is that at the build, ``now`` that of its RECORDs as they are.
     """
     store = EnvironmentStore(request.args["state"])
     path = os.path.dirname(os.path.dirname(request.args["python"]))
@@ -123,7 +122,7 @@ def _build(store: EnvironmentStore, ident: str, args: Dict[str, Any]) -> str:
     try:
         for file, sha256 in args["wheels"].items():
             os.link(store.wheel(sha256), os.path.join(work, "links", os.path.basename(file)))
-        _refuse_damaged(store, [args["uv"]])  # it is run before anything else looks at it
+        _refuse_damaged(store, [args["uv"]])  # it runs before anything else checks it
         uv = _uv(store.wheel(args["uv"]), work)
         requirements = os.path.join(work, "requirements.txt")
         with open(requirements, "w", encoding="utf-8", opener=private) as out:
@@ -151,7 +150,7 @@ def _build(store: EnvironmentStore, ident: str, args: Dict[str, Any]) -> str:
 
 
 def _refuse_damaged(store: EnvironmentStore, wheels: Iterable[str]) -> None:
-    """Remove the wheels that are not what they were when they came, so that they are sent again.
+    """Remove the wheels whose content does not match their digest, so that they are sent again.
 
     Raises:
         Refused: there was one.
@@ -168,7 +167,7 @@ def _refuse_damaged(store: EnvironmentStore, wheels: Iterable[str]) -> None:
 
 
 def _uv(wheel: str, work: str) -> str:
-    """The static program in uv's wheel."""
+    """Extract the static program from uv's wheel; its path."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
         program = os.path.join(work, "uv")
@@ -179,7 +178,7 @@ def _uv(wheel: str, work: str) -> str:
 
 
 def _clean(env: Dict[str, str], work: str) -> Dict[str, str]:
-    """The environment for uv: no settings of the host's own, no index, no cache but one that goes with the work."""
+    """The environment for uv: without the host's own uv and pip settings, and with a cache in the work folder."""
     kept = {name: value for name, value in env.items() if name not in _LEFT and not name.startswith(("UV_", "PIP_"))}
     own = {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_LINK_MODE": "hardlink", "UV_NO_PROGRESS": "1"}
     return dict(kept, UV_CACHE_DIR=os.path.join(work, "cache"), **own)

@@ -1,4 +1,4 @@
-"""The operations of ``down --environments``: what lies here, how large it is, who uses it; and its removal."""
+"""The operations of ``down --environments``: list environments with their size and users, and remove them."""
 
 import os
 import shutil
@@ -11,21 +11,21 @@ from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
 from .folders import EnvironmentStore
 
-FRESH = 3600.0  # seconds in which a wheel may be about to be built of
-ABANDONED = 7 * 86400.0  # seconds after which nobody goes on with a wheel's part
+FRESH = 3600.0  # seconds in which a wheel may be about to be installed
+ABANDONED = 7 * 86400.0  # seconds after which nobody will finish a partly sent wheel
 
 
 class Use(NamedTuple):
-    """Who uses an environment: when a run began there last (ns, 0: none that is on record), and the live ones."""
+    """The use of an environment: when a run last began with it (ns; 0: no run is on record), and live runs with it."""
 
     last: int
     live: List[str]
 
 
 def environments(request: Request) -> List[Dict[str, Any]]:
-    """Each environment, ``{ident, lock, project, bytes, used, live, building}``.
+    """Operation: each environment as ``{ident, lock, project, bytes, used, live, building}``.
 
-    ``used`` is in ns; a half one has no ``lock``, and is perhaps being built at this moment.
+    ``used`` is in ns; an incomplete one has no ``lock``, and may be being built right now.
     """
     state = request.args["state"]
     store = EnvironmentStore(state)
@@ -42,7 +42,7 @@ def environments(request: Request) -> List[Dict[str, Any]]:
 
 
 def remove_environments(request: Request) -> Dict[str, int]:
-    """Remove the environments ``idents``, but those of live runs or being built, and the wheels that none is left of.
+    """Operation: remove ``idents``, except those of live runs or being built, and wheels of no remaining environment.
 
     Returns ``{removed, bytes}``.
     """
@@ -56,7 +56,7 @@ def remove_environments(request: Request) -> Dict[str, int]:
         with store.locked(ident, wait=False) as free:
             if free and not _use(state, place).live:
                 size += disk_usage(place)
-                # Without this it is none: a removal that is cut leaves nothing that looks whole.
+                # First of all: an interrupted removal then leaves nothing that looks complete.
                 _unlink(os.path.join(place, "ready"))
                 shutil.rmtree(place, ignore_errors=True)
                 _unlink(place + ".lock")
@@ -65,7 +65,7 @@ def remove_environments(request: Request) -> Dict[str, int]:
 
 
 def _remove_wheels(store: EnvironmentStore) -> int:
-    """Remove the wheels that no environment here was made of; how many bytes they took."""
+    """Remove the wheels that no environment here was built from; returns their bytes."""
     wanted: Set[str] = set()
     for ident in store.all():
         wheels = (store.ready(ident) or {}).get("wheels")
@@ -73,7 +73,7 @@ def _remove_wheels(store: EnvironmentStore) -> int:
     folder, size = os.path.join(store.folder, "wheels"), 0
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         path = os.path.join(folder, name)
-        if os.path.isdir(path):  # of a transfer that is under way, or was cut: the next one removes it
+        if os.path.isdir(path):  # of a transfer that is under way or was interrupted: the next one removes it
             continue
         age = time.time() - os.stat(path).st_mtime
         if name not in wanted and age > (ABANDONED if name.endswith(".part") else FRESH):
@@ -96,7 +96,7 @@ def _use(state: str, place: str) -> Use:
 def _unlink(path: str) -> None:
     try:
         os.unlink(path)
-    except FileNotFoundError:  # somebody else was faster
+    except FileNotFoundError:  # another process has just removed it
         pass
     except OSError as error:
         raise Refused("%s cannot be removed: %s" % (path, error.strerror)) from error

@@ -1,7 +1,7 @@
-"""pull_list and pull_read: files of a host on their way to the operator, while jobs may be writing them.
+"""The operations ``pull_list`` and ``pull_read``: send a host's files to the operator while jobs may be writing them.
 
-Listed are files and links with the names of their contents, hashed as they are then; read are chunks of them, as they
-are by then: the operator sees by the digests what has changed in between, and lists again.
+``pull_list`` lists files and links with the digests of their present contents; ``pull_read`` sends chunks as they are
+then. The operator sees by the digests which changed in between, and lists again.
 """
 
 import os
@@ -27,16 +27,13 @@ _NEVER = (".git", "__pycache__")
 
 
 def pull_list(request: Request) -> Dict[str, Any]:
-    """The files below a path, or what is new in a workdir since a run's start.
+    """Operation: the files below a path, or those of a workdir that are new since a run's start.
 
-    Args:
-        request: args ``workdir``, ``path`` (below it, or absolute), ``run`` (empty: all; its workdir is ``workdir``),
-            ``look`` (only whether it is there).
-
-    Returns:
-        ``{there, folder, root, shared, entries, chunks, skipped, others}``: whether there is anything, whether it is a
-        folder; the folder that the entries are below; a name for it where hosts may share it; the digests of the
-        chunks of each content that has several; ``[path, why]`` of what is left out; runs that wrote there too.
+    Arguments: ``workdir``, ``path`` (below it, or absolute), ``run`` (empty: all files; else ``workdir`` is the run's),
+    ``look`` (only ask whether the path exists). Returns ``{there, folder, root, shared, entries, chunks, skipped,
+    others}``: whether the path exists, whether it is a folder; the folder that the entries are relative to; a name for
+    it where hosts may share it; the chunk digests of each content that has several chunks; ``[path, why]`` of what is
+    left out; other runs that wrote there too.
 
     Raises:
         Refused: the path leads elsewhere, or the run has left no mark of its start.
@@ -75,10 +72,9 @@ def pull_list(request: Request) -> Dict[str, Any]:
 
 
 def pull_read(request: Request) -> None:
-    """Send chunks, in order, as bundles (shared/wire/chunk_stream.py): each as it is now, empty where it is gone.
+    """Operation: send chunks in order, as bundles (shared/wire/chunk_stream.py); a chunk of a missing file is empty.
 
-    Args:
-        request: args ``root`` and ``chunks``: ``[path, offset, bytes]`` each; ``compress``.
+    Arguments: ``root``, ``chunks`` (``[path, offset, bytes]`` each), ``compress``.
     """
     root = on_disk(request.args["root"])
     wanted = [(checked_path(path), int(offset), int(size)) for path, offset, size in request.args["chunks"]]
@@ -104,7 +100,10 @@ def _place(args: Dict[str, Any]) -> bytes:
 
 
 def _paths(root: bytes, skipped: List[List[str]]) -> Iterator[str]:
-    """All that lies below a folder but what is git's and ours; no link is followed."""
+    """All paths below a folder except ``.git``, ``__pycache__`` and names of ours (``.clusterddp…``).
+
+    Links are not followed.
+    """
     waiting = [""]
     while waiting:
         inside = waiting.pop()
@@ -136,7 +135,7 @@ def _entries(disk: Disk, paths: List[str], skipped: List[List[str]]) -> Iterator
         except OSError as error:
             skipped.append([path, "cannot be read (%s)" % error.strerror])
             continue
-        if entry is None:  # gone meanwhile
+        if entry is None:  # removed meanwhile
             continue
         if entry.kind == LINK and not leads_down(path, entry.content):
             skipped.append([path, "links that lead out"])
@@ -145,7 +144,7 @@ def _entries(disk: Disk, paths: List[str], skipped: List[List[str]]) -> Iterator
 
 
 def _new_since(state: str, root: bytes, paths: List[str], start: RunBegin, skipped: List[List[str]]) -> List[str]:
-    """Of files and links those that were written or renamed since, and that no sync or push has put there."""
+    """Those paths that were written or renamed since the run's start, and not by a sync or push."""
     found = []
     put = pushed_in(state, root)
     for path in paths:
@@ -167,7 +166,7 @@ def _new_since(state: str, root: bytes, paths: List[str], start: RunBegin, skipp
 def _read(root: bytes, path: str, offset: int, size: int) -> bytes:
     try:
         handle = os.open(os.path.join(root, on_disk(path)), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # gone, or another's now: the operator sees it by the digest, and lists again
+    except OSError:  # removed or unreadable by now: the operator sees it by the digest, and lists again
         return b""
     try:
         return read_at(handle, offset, size) if stat.S_ISREG(os.fstat(handle).st_mode) else b""

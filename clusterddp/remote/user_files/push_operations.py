@@ -1,8 +1,9 @@
-"""push_check and push_apply: files that a user sends to a place of their choice on a host, beside the project's code.
+"""The operations ``push_check`` and ``push_apply``: put a user's files into a folder of their choice on a host.
 
-Nothing is deleted. A file that differs from what comes and that no push has put there as it is now is refused, unless
-the user says otherwise; so is one that sync manages. What pushes have put is written down in the state folder, not in
-the place itself: a program that reads it must find nothing else there. Only parts of a push that broke off lie there.
+Nothing is deleted. A file that differs from the one pushed is refused, unless an earlier push put it there as it is
+now, or the user gives ``--overwrite``. A file that sync manages is refused even with ``--overwrite``. What was pushed
+is recorded in the state folder and not in the destination: a program that reads that must find nothing else there. Only
+parts of an interrupted push are kept in it.
 """
 
 import contextlib
@@ -33,18 +34,15 @@ _NAMED = 5  # paths in a refusal
 
 
 def push_check(request: Request) -> Dict[str, Any]:
-    """Which chunks of a push this host lacks; refuses what may not be done there, before anything is.
+    """Operation: the chunks of a push that this host lacks; refuses, before any change, what may not be done there.
 
-    The operator's data is the manifest and the lists of chunks.
-
-    Args:
-        request: args ``workdir``, ``dest`` (below it, or absolute), ``digest``, ``overwrite``, ``links`` (of the
-            workdir to data on this host), and the bytes of ``manifest`` and ``lists``.
-
-    Returns: ``{root, shared, ready, lacking}``: the folder, a name for it where hosts may share it, whether it has all.
+    The data is the manifest and the lists of chunks. Arguments: ``workdir``, ``dest`` (below it, or absolute),
+    ``digest``, ``overwrite``, ``links`` (from the workdir to data on this host), and the bytes of ``manifest`` and
+    ``lists``. Returns ``{root, shared, ready, lacking}``: the folder, a name for it where hosts may share it, whether
+    it has everything.
 
     Raises:
-        Refused: a file is in the way, or there is no room.
+        Refused: a file is in the way, or there is not enough disk space.
     """
     args = request.args
     plan, lists = read_plan(Incoming(request.read), args)
@@ -58,7 +56,7 @@ def push_check(request: Request) -> Dict[str, Any]:
     update = WorkdirUpdate(record, plan)
     _refuse(args, root, plan, update)
     answer: Dict[str, Any] = {"root": as_text(root), "shared": shared_as(root), "ready": not update.changes}
-    if answer["ready"] and update.disk.hashed:  # all is there, whoever has put it
+    if answer["ready"] and update.disk.hashed:  # all is there, whoever put it there
         record.complete(plan, lists)
     there, size = _chunks_there(root, update.disk), 0
     lacking: Dict[str, None] = {}
@@ -73,12 +71,10 @@ def push_check(request: Request) -> Dict[str, Any]:
 
 
 def push_apply(request: Request) -> Dict[str, Any]:
-    """Put files in place; the operator's data: the manifest, the lists of chunks, then the chunks that were lacking.
+    """Operation: put files in place; the data is the manifest, the lists of chunks, then the chunks that were lacking.
 
-    Args:
-        request: args as for ``push_check``.
-
-    Returns: ``{sent}``, the number of files; or ``{missing}``, and nothing was changed, when chunks were not sent.
+    Arguments as for ``push_check``. Returns ``{sent}``, the number of files, or, with nothing changed, ``{missing}``:
+    files of which chunks were not sent.
     """
     args = request.args
     incoming = chunk_stream(request)
@@ -116,7 +112,7 @@ def dest_path(workdir: str, dest: str, state: str) -> bytes:
     """The real path of the folder that a push goes to, or a pull comes from.
 
     Raises:
-        Refused: it climbs out of the workdir, or is no folder.
+        Refused: it leads out of the workdir, or is no folder.
     """
     if dest.startswith("~/"):
         path = os.path.join(on_disk(home_folder()), on_disk(dest[2:]))
@@ -134,11 +130,7 @@ def dest_path(workdir: str, dest: str, state: str) -> bytes:
 
 
 def _refuse(args: Dict[str, Any], root: bytes, plan: List[Entry], update: WorkdirUpdate) -> None:
-    """Refuse what may not be replaced.
-
-    Raises:
-        Refused: names the first paths.
-    """
+    """Raise Refused for what may not be replaced; it names the first paths."""
     update.check()
     refuse_folded(root, [on_disk(entry.path) for entry in plan])
     managed = _managed(args, root)
@@ -166,7 +158,7 @@ def _is_file(update: WorkdirUpdate, path: str) -> bool:
 
 
 def _managed(args: Dict[str, Any], root: bytes) -> Set[str]:
-    """The paths below ``root`` that sync has put there."""
+    """The paths below ``root`` that sync manages."""
     workdir = workdir_path(args["workdir"], args["state"])
     if root != workdir and not root.startswith(workdir + b"/"):
         return set()
@@ -198,12 +190,12 @@ def _check_room(root: bytes, needed: int) -> None:
 
 @contextlib.contextmanager
 def _locked(root: bytes) -> Iterator[None]:
-    """One push at a time into a folder, on this host; hosts that share it are sent to one after the other."""
+    """Allow one push at a time into a folder, on this host; hosts that share it are sent to one after the other."""
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:  # a network filesystem that has none for folders: parts are named by their contents
+        except OSError:  # a network filesystem without locks for folders: parts are named by their contents
             pass
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What pushes have put into one folder of a host, kept in its state folder: see push_operations.py."""
+"""The record of what pushes have put into one folder of a host, kept in the state folder; see push_operations.py."""
 
 import hashlib
 import json
@@ -11,11 +11,11 @@ from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, 
 from ..system.bootstrap import private_folder, read_json, write_private
 from ..workdir.stat_cache import boot_id
 
-_TICK = 0.03  # seconds after which a file's times tell any further change
+_TICK = 0.03  # seconds after which a further change of a file shows in its times
 
 
 def pushed_in(state: str, root: bytes) -> Dict[str, List[int]]:
-    """The files below a folder that pushes have put, into it or below it: path → stats as they were put."""
+    """The files that pushes have put into a folder or below it: path → stats as of the push."""
     found: Dict[str, List[int]] = {}
     folder = os.path.join(state, "pushed")
     for name in os.listdir(folder) if os.path.isdir(folder) else []:
@@ -31,11 +31,9 @@ def pushed_in(state: str, root: bytes) -> Dict[str, List[int]]:
 
 
 class PushRecord:
-    """The record of the folder ``root``, in the shape that WorkdirUpdate takes.
+    """What pushes have put into the folder ``root``, with the interface that WorkdirUpdate takes.
 
-    Attributes:
-        root: The folder.
-        entries: What counts as put by pushes, and may be replaced while it is still that; see ``choose``.
+    ``entries`` are those that a push may replace while they are unchanged; ``choose`` sets them.
     """
 
     def __init__(self, state: str, root: bytes) -> None:
@@ -48,7 +46,7 @@ class PushRecord:
         self._read()
 
     def _read(self) -> None:
-        """Take the record; one that is damaged says nothing, and what is there is the host's own."""
+        """Read the record; a damaged one counts as empty, so the files there count as the host's own."""
         try:
             data: Any = read_json(self._path) or {}
             files = {str(path): (list(stats), [str(one) for one in chunks]) for path, (stats, chunks) in data["files"]}
@@ -59,11 +57,11 @@ class PushRecord:
         self._files, self._targets = files, targets
 
     def disk(self) -> Disk:
-        """The folder as it is; hashes are reused within one boot only."""
+        """The folder as it is; hashes are reused only within one boot."""
         return Disk(self.root, self._files if self._boot == boot_id() else {}, self._at)
 
     def choose(self, plan: Iterable[Entry], *, overwrite: bool) -> None:
-        """Let what pushes have put at the paths of ``plan`` count; with ``overwrite`` whatever is there."""
+        """Add to ``entries`` what pushes have put at the paths of ``plan``; with ``overwrite`` whatever is there."""
         disk = self.disk()
         for path in (entry.path for entry in plan):
             if path in self._files:
@@ -76,7 +74,7 @@ class PushRecord:
                 self.entries.append(there)
 
     def complete(self, plan: Iterable[Entry], lists: Dict[str, List[str]]) -> None:
-        """Record that ``plan`` was put, each content proved chunk by chunk on its way."""
+        """Record that ``plan`` was put in place; each content was checked chunk by chunk on its way."""
         disk = Disk(self.root)
         time.sleep(_TICK)
         for entry in plan:

@@ -1,1 +1,1 @@
-"""Around one worker: the shim that is its parent, its environment, whether the kernel killed it for memory."""
+"""Start and watch one worker: the shim that is its parent, its environment, its start-up hook, its grace at the end."""

@@ -1,8 +1,9 @@
-"""The shim's side of a run's fork server: ask it for a worker, and be that worker's parent through its keeper.
+"""The shim's side of a run's fork server: ask it for a worker, and control that worker through its worker parent.
 
-The other end is fork_server/worker_parent.py. A worker is forked only for a process that stands as the server does
-(``differences``): limits, cgroup, affinity and all else that a child has from its parent are then the same either way.
-Whatever fails before the worker's pid is known means that it is started plainly; nothing of it has begun by then.
+The worker parent is the server's process that forks and reaps the worker (fork_server/worker_parent.py). A worker is
+forked only if the server's own settings equal this process's (``differences``): limits, cgroup, affinity and all else
+that a child inherits are then the same as after a plain start. Whatever fails before the worker's pid is known means a
+plain start; no code of the worker has run by then.
 """
 
 import array
@@ -16,7 +17,7 @@ from ..fork_server.fork_checks import FORK_SOCKET
 from ..system import procfs
 
 PATIENCE = 60.0  # seconds for the server to import the rest, and to fork
-_STATUS = {  # fields of /proc/PID/status, by what they say
+_STATUS = {  # fields of /proc/PID/status, by what they describe
     "user": ("Uid", "Gid"),
     "list of groups": ("Groups",),
     "umask": ("Umask",),
@@ -48,55 +49,53 @@ _LINKS = {
 
 
 class NotForkedError(Exception):
-    """Why there is no forked worker."""
+    """The worker cannot be forked and has to be started plainly; the message says why."""
 
 
 class Forked:
-    """A worker whose parent is its keeper; the keeper reaps it when it is told to, so its pid stays its own till then.
-
-    Args:
-        pid: The worker's.
-        connection: To the keeper.
-    """
+    """A forked worker. Its worker parent reaps it only when ordered to, so that nobody reuses its pid before."""
 
     forked = True
 
     def __init__(self, pid: int, connection: "ForkServerConnection") -> None:
         self.pid, self.connection = pid, connection
-        self.kept = True  # whether the keeper lives, as far as is known
+        self.kept = True  # whether the worker parent lives, as far as known
 
     def release(self) -> None:
-        """Let it begin."""
+        """Let the worker begin."""
         self.connection.say(b"g")
 
     def lives(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the worker has not ended yet."""
         return procfs.read_process(self.pid) is not None
 
     def wait(self) -> None:
-        """Return when it has ended."""
+        """Return when the worker has ended."""
         self.kept = self.connection.line() == b"ended"
 
     def reap(self) -> Optional[Tuple[int, int]]:
-        """The wait status and maxrss (KiB); None where the keeper was killed: the supervisor hears of the end then."""
+        """Wait status and maxrss (KiB).
+
+        None where the worker parent was killed: then the supervisor notices the end.
+        """
         if not self.kept:
             return None
         self.connection.say(b"r")
         found = decoded(self.connection.line())
-        self.connection.line()  # until the keeper has ended too
+        self.connection.line()  # until the worker parent has ended too
         status, maxrss = found.get("status"), found.get("maxrss")
         return (status, maxrss) if isinstance(status, int) and isinstance(maxrss, int) else None
 
 
 class ForkServerConnection:
-    """Lines from a keeper, single bytes to it."""
+    """A connection to a worker parent: reads lines, sends single bytes."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.data = b""
 
     def line(self) -> bytes:
-        """The next line without its end; what there is at the end of all."""
+        """The next line without its end; at the end of the stream whatever is left."""
         while b"\n" not in self.data:
             try:
                 more = self.sock.recv(4096)
@@ -109,25 +108,21 @@ class ForkServerConnection:
         return line
 
     def say(self, word: bytes) -> None:
-        """Send a byte to the worker's parent."""
+        """Send a byte to the worker parent."""
         try:
             self.sock.sendall(word)
-        except OSError:  # the parent is gone: the next read finds that out
+        except OSError:  # it is dead: the next read shows that
             pass
 
 
 def fork_worker(spool: str, key: str, argv: Sequence[str], env: Dict[str, str], handles: Sequence[int]) -> Forked:
-    """A worker, forked by the spool's fork server and waiting for ``release``.
+    """Have the spool's fork server fork a worker, which waits for ``release``.
 
-    Args:
-        spool: The node's.
-        key: ``<start>.<local_rank>``.
-        argv: The command line that a plain start would have.
-        env: The environment that the script is to see.
-        handles: Its stdin, stdout and stderr.
+    ``key`` is ``<start>.<local_rank>``; ``argv`` is the command line of a plain start; ``env`` is the environment that
+    the script is to see; ``handles`` are its stdin, stdout and stderr.
 
     Raises:
-        NotForkedError: it has to be started plainly; says why.
+        NotForkedError: it has to be started plainly; the message says why.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(PATIENCE)
@@ -153,7 +148,7 @@ def fork_worker(spool: str, key: str, argv: Sequence[str], env: Dict[str, str], 
 
 
 def connect(sock: socket.socket, folder: str) -> int:
-    """Connect to the server of a folder; its pid.
+    """Connect to the fork server of a folder; returns its pid.
 
     Raises:
         OSError: there is none.
@@ -171,7 +166,7 @@ def connect(sock: socket.socket, folder: str) -> int:
 
 
 def send(sock: socket.socket, request: Dict[str, Any], handles: Sequence[int]) -> None:
-    """Send a request with descriptors (fork_server/worker_parent.py: receive)."""
+    """Send a request and descriptors, as ``receive`` of fork_server/worker_parent.py reads them."""
     body = json.dumps(request).encode("ascii")
     rights = array.array("i", handles).tobytes()
     sock.sendmsg([struct.pack("<I", len(body))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
@@ -179,7 +174,7 @@ def send(sock: socket.socket, request: Dict[str, Any], handles: Sequence[int]) -
 
 
 def decoded(line: bytes) -> Dict[str, object]:
-    """A JSON object; empty where it is none."""
+    """The JSON object in a line; empty where it is not one."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -188,7 +183,7 @@ def decoded(line: bytes) -> Dict[str, object]:
 
 
 def differences(server: int) -> Iterator[str]:
-    """What a child would have from this process otherwise than from process ``server``, by name."""
+    """The names of the inherited settings that differ between this process and process ``server``."""
     mine, its = ("/proc/%s/" % pid for pid in (os.getpid(), server))
     for name, file in _TEXTS.items():
         if _text(mine + file) != _text(its + file):
@@ -208,7 +203,7 @@ def _text(path: str) -> Optional[bytes]:
     try:
         with open(path, "rb") as stream:
             return stream.read()
-    except OSError:  # not in this kernel, or nobody's to read: then neither has it
+    except OSError:  # not in this kernel, or not readable: the same for both processes
         return None
 
 

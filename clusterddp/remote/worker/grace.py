@@ -1,9 +1,9 @@
-"""How long a worker may take to end: the run's grace, but little of it where another host of its round is gone.
+"""How long a worker may take to end: the run's grace, but very little where another host of its round was lost.
 
-torchrun ends the workers before it starts them again without a lost host. These hang in a collective with it then, and
-what they would save at a SIGTERM they cannot agree on any more; so they get what supervisors give for a lost host.
+torchrun ends the workers before it restarts them without a lost host. They then hang in a collective with that host and
+can no longer agree on what to save at a SIGTERM; so they get the short grace that supervisors give for a lost host.
 
-Who is gone stands in ``peers.json`` of the spool, which this node's supervisor keeps.
+The lost hosts are listed in ``peers.json`` of the spool, which this node's supervisor writes.
 """
 
 import json
@@ -15,31 +15,29 @@ from typing import FrozenSet
 from ..shared.run.plan import PEERS
 
 LOST_GRACE = 1.0  # seconds
-LOOK = 0.25  # seconds between looks at who is gone: that may be known here only after the SIGTERM
-TIMER = signal.SIGALRM  # what comes at each look
+LOOK = 0.25  # seconds between looks at the lost hosts: one may become known here only after the SIGTERM
+TIMER = signal.SIGALRM  # the signal for each look
 
 
 class Grace:
-    """One worker's, from its start on: who is gone by then takes no part in its round.
+    """The grace of one worker, whose start this is made at: hosts lost before take no part in its round.
 
-    Args:
-        spool: Of the node.
-        seconds: The run's grace.
+    ``spool`` is the node's; ``seconds`` is the run's grace.
     """
 
     def __init__(self, spool: str, seconds: float) -> None:
         self._path, self._seconds = os.path.join(spool, PEERS), seconds
         self._before = self._gone()
-        self._end = 0.0  # when the first SIGTERM came and the run's own grace; 0: none came
+        self._end = 0.0  # end of the run's grace after the first SIGTERM; 0: none was sent
 
     def begin(self) -> None:
-        """SIGTERM was sent."""
+        """Start the grace, at the first SIGTERM."""
         if not self._end:
             self._end = time.monotonic() + self._seconds
             self._look_again()
 
     def is_over(self) -> bool:
-        """To be asked at each ``TIMER``: whether SIGKILL is due; if not there is another one."""
+        """Whether SIGKILL is due; call it at each ``TIMER``. If not, another one is set."""
         end = self._end
         if self._gone() - self._before:
             end = min(end, end - self._seconds + LOST_GRACE)

@@ -1,4 +1,4 @@
-"""A worker started plainly: the shim's own child, which execs the real interpreter with the start-up hook."""
+"""Start a worker plainly: the shim's own child, which execs the real interpreter with the start-up hook."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ CANNOT_EXEC = 127
 
 
 class Worker(NamedTuple):
-    """One worker: its spool, its start and local rank, and what is executed."""
+    """One worker: its spool, its start and local rank, and the command to execute."""
 
     spool: str
     start: int
@@ -24,11 +24,11 @@ class Worker(NamedTuple):
 
     @property
     def key(self) -> str:
-        """``<start>.<local_rank>``, as its files are named."""
+        """``<start>.<local_rank>``, which names the worker's files."""
         return "%d.%d" % (self.start, self.local_rank)
 
     def event(self, name: str, **fields: Any) -> None:
-        """Append an event about this worker; a full disk loses it."""
+        """Append an event about this worker; on a full disk it is lost."""
         fields.update(start=self.start, local_rank=self.local_rank, agent_bytes=agent_bytes(self.spool))
         append_event(os.path.join(self.spool, "events.jsonl"), name, **fields)
 
@@ -36,10 +36,7 @@ class Worker(NamedTuple):
 class Plain:
     """A worker that is this process's own child.
 
-    Args:
-        worker: What is executed.
-        out: The descriptor of its out file.
-        err: The same of its err file.
+    ``out`` and ``err`` are the descriptors of its output files.
     """
 
     forked = False
@@ -55,19 +52,19 @@ class Plain:
         os.setpgid(self.pid, self.pid)
 
     def release(self) -> None:
-        """Let it begin."""
+        """Let the worker begin."""
         os.close(self._release)
 
     def lives(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the worker has not ended yet."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
 
     def wait(self) -> None:
-        """Return when it has ended."""
+        """Return when the worker has ended."""
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 
     def reap(self) -> Tuple[int, int]:
-        """The wait status and maxrss (KiB)."""
+        """Wait status and maxrss (KiB) of the worker."""
         _, status, usage = os.wait4(self.pid, 0)
         return status, usage.ru_maxrss
 
@@ -93,7 +90,7 @@ def _child(worker: Worker, parent: int, released: int, out: int, err: int) -> No
 
 
 def _default_signals() -> None:
-    """The dispositions and the mask of a program started at a login; Python and daemons ignore some signals."""
+    """Set signal dispositions and mask as at a login; Python and daemons ignore some signals."""
     for number in signal.valid_signals():
         try:
             signal.signal(number, signal.SIG_DFL)

@@ -1,8 +1,8 @@
-"""The parent of one worker: torchrun starts it in the worker's place (PYTHON_EXEC), it starts the worker.
+"""The parent of one worker, which torchrun starts in the worker's place (PYTHON_EXEC); it starts the worker.
 
-It opens the worker's output files, records the start, forks, execs the real interpreter with the startup hook,
-forwards signals, records how the worker ended, and then dies the same way, so that torchrun sees no difference.
-While it lives the worker cannot outlive its agent: the agent's death reaches the shim, the shim's the worker.
+It opens the worker's output files, records the start, forks, execs the real interpreter with the start-up hook,
+forwards signals, records how the worker ended, and then dies the same way, so that torchrun sees no difference. The
+worker cannot outlive its agent: the kernel signals the agent's death to the shim, and the shim's to the worker.
 """
 
 import errno
@@ -25,10 +25,10 @@ from .worker_env import original_environment, recorded_variables, script_environ
 if TYPE_CHECKING:
     from .fork_client import Forked
 
-# torchrun ends a worker by killpg on the shim. The worker has a group of its own, so its whole group gets the
-# signal, DataLoader workers and all, as it would without us.
+# torchrun ends a worker by killpg on the shim. The worker has a group of its own, so the shim signals that whole group,
+# DataLoader workers included, as torchrun would.
 TO_GROUP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGCONT, signal.SIGTSTP)
-# "Save a checkpoint": meant for the script alone. Their default action would kill its spawned children.
+# "Save a checkpoint": meant for the script alone. By default they would kill its spawned children.
 TO_WORKER = (signal.SIGUSR1, signal.SIGUSR2)
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
 AGENT_DIED = signal.SIGRTMIN + 8  # from the kernel: the group is killed, and that is still recorded
@@ -43,11 +43,8 @@ ERR_ROOM = 16 << 10  # bytes that a worker can write on stderr when the disk is 
 def main(argv: List[str]) -> int:
     """Run one worker to its end and die as it died.
 
-    Args:
-        argv: The spool, then the worker interpreter's own arguments as torchrun gave them.
-
-    Returns:
-        The worker's exit code; where a signal ended it, this process ends by that signal instead.
+    ``argv``: the spool, then the interpreter's arguments as torchrun gave them. Returns the worker's exit code; where a
+    signal ended the worker, this process ends by that signal instead.
     """
     spool, args = os.path.abspath(argv[0]), argv[1:]
     if not _follow_agent(spool):
@@ -83,7 +80,7 @@ def _follow_agent(spool: str) -> bool:
     try:
         supervisor = int(_read_json(spool, SUPERVISOR)["pid"])
     except (OSError, ValueError, KeyError):
-        return True  # started without a supervisor: nobody else can tell whose child we are
+        return True  # started without a supervisor: the agent's death cannot be checked
     return os.getppid() not in (1, supervisor)
 
 
@@ -100,13 +97,10 @@ def _secrets(spool: str) -> Dict[str, str]:
 
 
 def open_output(spool: str, local_rank: int) -> Tuple[int, int, int]:
-    """Open the output files of the worker's next start for appending.
+    """Open the output files of the worker's next start for appending: (start, descriptor of out, descriptor of err).
 
-    The first name that nobody has is ours, so restarts, even two at once, never share a file. Where the
-    disk takes no new file the worker runs unheard rather than not at all.
-
-    Returns:
-        start, descriptor of the out file, descriptor of the err file.
+    The first start whose files do not exist is ours, so restarts, even two at once, never share a file. Where the disk
+    takes no new file, the worker's output goes to /dev/null, rather than that the worker does not start.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     start = 0
@@ -130,15 +124,12 @@ def _open_err(path: str, flags: int) -> int:
 
 
 def run(worker: Worker, out: int, err: int) -> int:
-    """Start the worker, forward signals, wait, record both ends.
+    """Start the worker, forward signals, wait, record start and end; returns the raw wait status.
 
-    It waits until its start is on record: no line of it is ever read before its rank is known.
-
-    Returns:
-        The raw wait status.
+    The worker waits until its start is on record: no line of it is read before its rank is known.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # none gets lost between the fork and the handlers
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some daemons leave it, nothing could be waited for
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # some daemons leave it ignored: then no child could be waited for
     kills = OomKills()
     process = _start(worker, out, err)
     received: List[Tuple[int, int]] = []
@@ -155,7 +146,7 @@ def run(worker: Worker, out: int, err: int) -> int:
 
 
 def _start(worker: Worker, out: int, err: int) -> "Union[Forked, Plain]":
-    """The worker from the run's fork server, where it has one; else, and where that refuses, started plainly."""
+    """A worker forked by the run's fork server, or where there is none or it refuses, one started plainly."""
     if os.path.exists(os.path.join(worker.spool, FORK_SOCKET)):
         from .fork_client import NotForkedError, fork_worker  # most workers need none of its modules
 
@@ -170,9 +161,9 @@ def _start(worker: Worker, out: int, err: int) -> "Union[Forked, Plain]":
 def _forward_to(process: "Union[Forked, Plain]", received: List[Tuple[int, int]], grace: Grace) -> None:
     """Forward signals to the worker; ignore the terminal's stop signals.
 
-    When the ``grace`` after a SIGTERM is over the worker's group is killed: torchrun gives it the run's own only when
-    it ends itself, and a fixed 30 s before a restart. Signals that tell it to end while it lives are appended to
-    ``received`` as (signal, ns): evidence for the verdict.
+    When the ``grace`` after a SIGTERM is over, the worker's group is killed: torchrun applies the run's grace only when
+    it ends itself, and a fixed 30 s before a restart. Signals that order the worker to end while it lives are appended
+    to ``received`` as (signal, ns), as evidence for the verdict.
     """
     pid = process.pid
 
@@ -201,14 +192,14 @@ def _quietly(call: Any, pid: int, number: int) -> None:
     try:
         call(pid, number)
     except OSError:
-        pass  # it ended by itself in this moment
+        pass  # it has just ended by itself
 
 
 def _wait(worker: Worker, process: "Union[Forked, Plain]", kills: OomKills, received: List[Tuple[int, int]]) -> int:
     process.wait()
-    signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # once reaped, its pid may be somebody else's
+    signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # once it is reaped, its pid may be reused
     ended = process.reap()
-    if ended is None:  # its keeper was killed, and it with that: the supervisor adopts and records it
+    if ended is None:  # its worker parent was killed, and so was the worker: the supervisor adopts and records it
         return signal.SIGKILL
     status, maxrss = ended
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
@@ -227,9 +218,9 @@ def _wait(worker: Worker, process: "Union[Forked, Plain]", kills: OomKills, rece
 
 
 def _keep_error_records(worker: Worker) -> None:
-    """Copy what torch's ``record`` wrote when the hook wrote nothing (``os._exit`` after a caught exception).
+    """Copy the record that torch's ``record`` wrote, if the hook wrote none (``os._exit`` after a caught exception).
 
-    Secret values are struck from both records before the agent, which waits for us, logs what it finds in torch's.
+    Secret values are removed from both records before the agent, which waits for this process, logs torch's.
     """
     own = os.path.join(worker.spool, "errors", worker.key + ".json")
     source = worker.env["TORCHELASTIC_ERROR_FILE"]
@@ -247,7 +238,7 @@ def _keep_error_records(worker: Worker) -> None:
             copy.write(body)
         os.replace(own + ".new", own)
     except OSError:
-        return  # there is none, or no room for it
+        return  # there is none, or no space for it
 
 
 def _private(path: str, flags: int) -> int:
@@ -255,7 +246,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _die_like(status: int) -> int:
-    """The worker's exit code, or this process's end by the worker's signal, without a core file of ours."""
+    """The worker's exit code; if a signal ended the worker, end by it too, without a core file of this process."""
     if not os.WIFSIGNALED(status):
         return os.WEXITSTATUS(status)
     number = os.WTERMSIG(status)

@@ -1,4 +1,4 @@
-"""The script torchrun starts for each worker (PYTHON_EXEC), and the environment the worker gets."""
+"""The program that torchrun starts for each worker (PYTHON_EXEC), and the worker's environment."""
 
 import os
 import shlex
@@ -8,7 +8,7 @@ from ..shared.run.plan import NodePlan
 from ..spool.layout import Spool
 from ..system.bootstrap import write_private
 
-# The names recorded at a start; the rest of the environment is never written anywhere.
+# The variables recorded at a start; the rest of the environment is never written anywhere.
 RECORDED = (
     ("round", "CLUSTERDDP_ROUND"),
     ("rank", "RANK"),
@@ -22,16 +22,17 @@ RECORDED = (
     ("max_restarts", "TORCHELASTIC_MAX_RESTARTS"),
 )
 TEXT = ("master_addr",)
-PRIVATE = ("PYTHON_EXEC", "CLUSTERDDP_ROUND", "CLUSTERDDP_PARTICIPANTS")  # of ours; the hook removes its own two
+PRIVATE = ("PYTHON_EXEC", "CLUSTERDDP_ROUND", "CLUSTERDDP_PARTICIPANTS")  # set by us; the hook removes its own two
 PRIVATE_PREFIX = "PET_"  # torchrun's own options: a script that runs torchrun itself would obey them
 LONGEST_SHEBANG = 120  # bytes; kernels before 5.1 cut the line at 127
 
 
 def shim_script(interpreter: str, code: str, spool: str) -> str:
-    """The text of the executable that torchrun gets as PYTHON_EXEC: the shim of ``spool``, from the zipapp ``code``.
+    """The text of the executable that torchrun gets as PYTHON_EXEC.
 
-    Plainly a Python script: a shell would put its own names (PWD, SHLVL, ``_``) into the worker's environment. Only
-    for an interpreter that a ``#!`` line cannot name (blanks, too long) it is a shell script after all.
+    It runs the shim for ``spool`` from the zipapp ``code``. It is a Python script: a shell would put its own variables
+    (PWD, SHLVL, ``_``) into the worker's environment. Only if a ``#!`` line cannot name the interpreter (blanks, too
+    long) is it a shell script after all.
     """
     line = "#!%s -IS\n" % interpreter
     if len(os.fsencode(line)) > LONGEST_SHEBANG or len(interpreter.split()) != 1:
@@ -44,7 +45,7 @@ def shim_script(interpreter: str, code: str, spool: str) -> str:
 def original_environment(environ: Dict[str, str]) -> Dict[str, str]:
     """This process's environment as it was given: where no locale is set, Python adds LC_CTYPE to its own.
 
-    Handed on, it would turn the worker's UTF-8 mode off.
+    Passed on, that would turn off the worker's UTF-8 mode.
     """
     try:
         with open("/proc/self/environ", "rb") as stream:
@@ -55,22 +56,18 @@ def original_environment(environ: Dict[str, str]) -> Dict[str, str]:
 
 
 def worker_environment(environ: Dict[str, str], spool: str, key: str) -> Dict[str, str]:
-    """The worker's environment: what torchrun gave, without what is ours, with the way to the hook.
+    """The worker's environment: torchrun's, without our private variables, and with the hook on PYTHONPATH.
 
-    CLUSTERDDP_HOOK and CLUSTERDDP_USER_PYTHONPATH are there for the hook, which removes them and restores
-    PYTHONPATH before any of the user's code. torchrun's error file stays where torchrun reads it.
-
-    Args:
-        environ: The shim's own environment.
-        spool: The spool's absolute path.
-        key: ``<start>.<local_rank>``.
+    CLUSTERDDP_HOOK and CLUSTERDDP_USER_PYTHONPATH are for the hook, which removes them and restores PYTHONPATH before
+    any of the user's code. torchrun's error file stays where torchrun reads it. ``environ`` is the shim's environment,
+    ``spool`` an absolute path, ``key`` ``<start>.<local_rank>``.
     """
     env = {n: v for n, v in environ.items() if n not in PRIVATE and not n.startswith(PRIVATE_PREFIX)}
     if not env.get("TORCHELASTIC_ERROR_FILE"):
         env["TORCHELASTIC_ERROR_FILE"] = os.path.join(spool, "errors", key + ".json")
     hook = os.path.join(spool, "hook")
     user = env.get("CLUSTERDDP_USER_PYTHONPATH")
-    if os.pathsep in hook:  # PYTHONPATH cannot say it: run without the hook
+    if os.pathsep in hook:  # PYTHONPATH cannot hold it: run without the hook
         env.pop("CLUSTERDDP_USER_PYTHONPATH", None)
         env.pop("PYTHONPATH", None)
         return env if user is None else dict(env, PYTHONPATH=user)
@@ -80,12 +77,10 @@ def worker_environment(environ: Dict[str, str], spool: str, key: str) -> Dict[st
 
 
 def fork_server_environment(environ: Dict[str, str], spool: str, told: object) -> Dict[str, str]:
-    """A fork server's: what all workers of the agent with ``environ`` have in common, with the way to the hook.
+    """The environment of a fork server: what all workers of an agent have in common, with the hook on PYTHONPATH.
 
-    Args:
-        environ: The agent's environment, with the secrets.
-        spool: The spool's absolute path.
-        told: The descriptor of its socket to the supervisor, or what a warm server is told.
+    ``environ`` is the agent's environment, with the secrets; ``told`` is the descriptor of the server's socket to the
+    supervisor, or a warm server's arguments.
     """
     env = worker_environment(environ, spool, "fork-server %s" % (told,))
     env.pop("TORCHELASTIC_ERROR_FILE")
@@ -93,7 +88,7 @@ def fork_server_environment(environ: Dict[str, str], spool: str, told: object) -
 
 
 def script_environment(env: Dict[str, str]) -> Dict[str, str]:
-    """What the hook makes of ``worker_environment`` before any code of the user: the environment the script sees."""
+    """The environment that the script sees, once the hook has restored ``worker_environment``'s changes."""
     user = env.get("CLUSTERDDP_USER_PYTHONPATH")
     if "CLUSTERDDP_HOOK" not in env:  # it runs without the hook
         return dict(env)
@@ -108,7 +103,7 @@ def script_environment(env: Dict[str, str]) -> Dict[str, str]:
 
 
 def recorded_variables(env: Dict[str, str]) -> Dict[str, Any]:
-    """The variables in ``RECORDED`` from an environment by field, numbers as int, None where absent."""
+    """The variables in ``RECORDED`` by field; numbers as int, None where absent."""
     values: Dict[str, Any] = {}
     for field, name in RECORDED:
         value = env.get(name)
@@ -117,9 +112,9 @@ def recorded_variables(env: Dict[str, str]) -> Dict[str, Any]:
 
 
 def wrong_size(plan: NodePlan, record: Dict[str, Any]) -> str:
-    """Why a round is not what the plan says; empty if it is.
+    """Why a round's size is not the plan's; empty if it is.
 
-    torchrun's c10d has been seen to shrink a job to one host, which then trained on alone and ended well.
+    torchrun's c10d has been seen to shrink a job to one host, which then trained on alone and succeeded.
     """
     if plan.elastic:
         nodes, least = record["group_world_size"], plan.min_nodes
@@ -131,6 +126,6 @@ def wrong_size(plan: NodePlan, record: Dict[str, Any]) -> str:
 
 
 def write_worker(spool: Spool, interpreter: str) -> None:
-    """Write the program torchrun starts for each worker: the shim, by the interpreter the worker itself has."""
+    """Write the program that torchrun starts for each worker: the shim, run by the worker's own interpreter."""
     text = shim_script(interpreter, spool.code, spool.folder)
     write_private(spool.path("worker"), text.encode(), 0o700, durable=False)

@@ -1,12 +1,12 @@
-"""A worker's start-up hook: records exceptions, stacks and the order of its output, outlives a full disk, is not seen.
+"""A worker's start-up hook: records exceptions, stacks and the order of output, survives a full disk, stays unseen.
 
-The shim puts this folder first on PYTHONPATH. This module restores what that changed, runs the host's own
-sitecustomize in its stead, then: keeps a record of an uncaught exception, dumps stacks on a signal, lets stdout and
-stderr outlive a full disk, and marks where one follows the other. It acts in the worker's main interpreter only: the
-environment is restored before any code of the user, so whatever that starts begins without us.
+The shim puts this folder first on PYTHONPATH. This module restores what that changed and runs the host's own
+sitecustomize. Then it records an uncaught exception, dumps stacks on a signal, lets stdout and stderr survive a full
+disk, and marks where one follows the other. It acts in the worker's main interpreter only: the environment is restored
+before any of the user's code runs, so processes that this code starts do not load the hook.
 
-It is a file of its own on the host, run by any Python from 3.8: it imports nothing of ours, at start-up nothing
-that Python has not loaded already (hence the imports inside functions), and no failure of it reaches the worker.
+It is a separate file on the host, run by any Python from 3.8: it imports nothing of ours, and at start-up nothing
+that Python has not loaded already (hence the imports inside functions). No failure of it reaches the worker.
 """  # noqa: INP001 - a data file, imported by its folder
 
 import os
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SPOOL = os.path.dirname(HERE)
-OWN_DESCRIPTOR = 250  # the highest that is tried for files of ours
+OWN_DESCRIPTOR = 250  # the highest descriptor that is tried for files of ours
 MARKS_LIMIT = 4 << 20  # bytes of marks in one file; it and the one before it are kept
-STACK_SIGNAL_OFFSET = 7  # above SIGRTMIN; the same number stands in processes/stacks.py
+STACK_SIGNAL_OFFSET = 7  # above SIGRTMIN; the same number is in processes/stacks.py
 LONGEST = 64 * 1024  # characters of a traceback or message that are kept
-FORK_SERVER = "fork-server "  # in place of a worker's name: before the descriptor of the socket to the supervisor, or
-# "warm" and what a warm server is told
+FORK_SERVER = "fork-server "  # in place of a worker's name, followed by the descriptor of the socket to the supervisor,
+# or by "warm" and a warm server's arguments
 
 
 def restore() -> str:
@@ -55,22 +55,22 @@ def _set_environment(name: str, value: "Optional[str]") -> None:
 
 
 def begin_server() -> None:
-    """Execute the fork server's real command line, a worker's, where that stands behind ``python -c ""``.
+    """Execute the fork server's real command line, that of a worker, which follows ``python -c ""`` in ours.
 
-    Begun so, an interpreter that passes over our hook (a wrapper with -E) runs nothing, and not the script.
+    An interpreter that skips the hook (a wrapper with -E) then runs nothing, rather than the script.
     """
     with open("/proc/self/cmdline", "rb") as stream:
         words = stream.read().split(b"\0")[:-1]
-    with open("/proc/self/environ", "rb") as stream:  # as it was given: Python may have added to its own
+    with open("/proc/self/environ", "rb") as stream:  # as it was passed: Python may have added to os.environ
         given = [item.partition(b"=") for item in stream.read().split(b"\0") if item]
     if words[1:3] == [b"-c", b""]:
         os.execve(words[0], [words[0], *words[3:]], {name: value for name, _, value in given})
 
 
 def serve_forks(told: str) -> str:
-    """Be a run's fork server, or a warm server; returns in each worker alone, with its ``<start>.<local_rank>``.
+    """Run a run's fork server, or a warm server; returns only in each forked worker, with its ``<start>.<local_rank>``.
 
-    Its spool is that of its own attempt.
+    In a worker, ``SPOOL`` becomes the spool of the worker's own attempt.
     """
     global SPOOL
     loaded = set(sys.modules)
@@ -92,7 +92,7 @@ def serve_forks(told: str) -> str:
 
 
 def install(worker: str) -> None:
-    """Install the exception record, the stack signal and the output that survives a full disk."""
+    """Install the exception record, the stack signal, and stdout and stderr that survive a full disk."""
     for step in (keep_exceptions, dump_stacks, survive_full_disk):
         try:
             step(worker)
@@ -101,7 +101,7 @@ def install(worker: str) -> None:
 
 
 def keep_exceptions(worker: str) -> None:
-    """Write the record of an uncaught exception before the excepthook in force prints it."""
+    """Record an uncaught exception before the excepthook in force prints it."""
     previous = sys.excepthook
     pid = os.getpid()
     workdir = os.getcwd()
@@ -116,7 +116,7 @@ def keep_exceptions(worker: str) -> None:
 
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         setattr(excepthook, name, getattr(previous, name, None))
-    if previous is sys.__excepthook__:  # "is it the default?" is asked by comparing the two
+    if previous is sys.__excepthook__:  # other code compares the two to see whether the hook is the default
         sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
 
@@ -124,13 +124,13 @@ def keep_exceptions(worker: str) -> None:
 def write_record(
     worker: str, workdir: str, kind: "Type[BaseException]", value: BaseException, trace: "Optional[TracebackType]"
 ) -> None:
-    """Write ``errors/<worker>.json``, and torchrun's own error file unless ``record`` has."""
+    """Write ``errors/<worker>.json``, and torchrun's error file unless torch's ``record`` wrote that."""
     import time
 
     now = time.time_ns()
     try:
         text = str(value)
-        if len(text) > LONGEST:  # its ends tell most
+        if len(text) > LONGEST:  # its ends matter most
             text = "%s…%s" % (text[: LONGEST // 2], text[-LONGEST // 2 :])
     except Exception:  # noqa: BLE001 - its __str__ is the user's code
         text = "<exception str() failed>"
@@ -157,9 +157,9 @@ def write_record(
 
 
 def format_stack(kind: "Type[BaseException]", value: BaseException, trace: "Optional[TracebackType]") -> str:
-    """The traceback as Python prints it; of an interrupt only its frames.
+    """The traceback as Python prints it; only the frames of a KeyboardInterrupt.
 
-    Loading the traceback module evaluates strings, and that makes Python forget that it has to end by SIGINT.
+    Loading the traceback module evaluates strings, after which Python forgets that it has to end by SIGINT.
     """
     if issubclass(kind, KeyboardInterrupt):
         return "".join('File "%s", line %d\n' % place for place in _places(trace, "")) + kind.__name__
@@ -169,7 +169,7 @@ def format_stack(kind: "Type[BaseException]", value: BaseException, trace: "Opti
 
 
 def encode(value: "Any") -> str:
-    """JSON of nested dicts, strings and integers; the json module is avoided as traceback above."""
+    """JSON of nested dicts, strings and integers, without the json module (as ``format_stack`` explains)."""
     if isinstance(value, dict):
         return "{%s}" % ", ".join("%s: %s" % (encode(name), encode(entry)) for name, entry in value.items())
     if not isinstance(value, str):
@@ -195,13 +195,13 @@ def _replace(path: str, body: str) -> None:
         try:
             os.unlink(temporary)
         except OSError:
-            pass  # it never was
+            pass  # it was never made
 
 
 def user_place(value: BaseException, trace: "Optional[TracebackType]", workdir: str) -> "Tuple[str, int]":
-    """The file and line a user wants to read first: the innermost frame of the project.
+    """The file and line that a user wants to read first: the innermost frame in the project.
 
-    Without one, the innermost that no package manager installed; else the innermost; else ``("", 0)``.
+    Without one, the innermost frame not of an installed package; else the innermost; else ``("", 0)``.
     """
     places = list(_places(trace, workdir))
     if isinstance(value, SyntaxError) and value.filename and os.path.isfile(value.filename):
@@ -233,11 +233,11 @@ def dump_stacks(worker: str) -> None:
     first = __import__("_signal").SIGRTMIN  # signal itself, with its enums, is not loaded yet
     faulthandler.register(first + STACK_SIGNAL_OFFSET, file=open_high(stacks), all_threads=True)
     if not known:
-        del sys.modules["faulthandler"]  # what is registered stays; the worker's own import finds it anew
+        del sys.modules["faulthandler"]  # the registration stays; the worker's own import loads it again
 
 
 def open_high(path: str) -> int:
-    """Open a file of ours above the script's own numbers, to append to; programs that it starts do not get it."""
+    """Open a file of ours for appending, with a descriptor above the script's usual ones, which no child inherits."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     low = os.open(path, flags, 0o600)
     for high in range(OWN_DESCRIPTOR, OWN_DESCRIPTOR - 20, -1):
@@ -254,9 +254,9 @@ def open_high(path: str) -> int:
 
 
 def survive_full_disk(worker: str) -> None:
-    """Have the worker's own writes to stdout and stderr succeed when the disk is full.
+    """Make the worker's writes to stdout and stderr succeed when the disk is full.
 
-    Only an instance attribute of the raw files is set, so that the streams stay the very objects Python made.
+    Only an attribute of the raw file objects is set, so the streams stay the very objects that Python made.
     """
     order = StreamOrder(worker)
     for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
@@ -267,24 +267,24 @@ def survive_full_disk(worker: str) -> None:
 
 
 class StreamOrder:
-    """Marks at each change from stdout to stderr and back how large both files were; logs/order_marks.py reads it."""
+    """Records both files' sizes at each change from stdout to stderr and back; logs/order_marks.py reads that."""
 
     def __init__(self, worker: str) -> None:
-        self.latest = ""  # the stream that was written last
+        self.latest = ""  # the stream written last
         self._pid = os.getpid()
         self._streams = os.fstat(1).st_ino, os.fstat(2).st_ino
         self._path = os.path.join(SPOOL, "logs", worker + ".order.idx")
         self._file, self._identity = -1, (0, 0)
 
     def change(self, stream: str) -> None:
-        """Mark that what follows is of that stream; a fork does not, nor what the script has put in its place."""
+        """Mark that the next output is on ``stream``; not in a forked child, nor if the script replaced a file."""
         begins, self.latest = not self.latest, stream
         if begins or os.getpid() != self._pid:
             return
         try:
             out, err = os.fstat(1), os.fstat(2)
             if (out.st_ino, err.st_ino) == self._streams:
-                os.write(self._checked_file(), b"\n%d %d\n" % (out.st_size, err.st_size))  # \n: the last may be torn
+                os.write(self._checked_file(), b"\n%d %d\n" % (out.st_size, err.st_size))  # \n: the last may be cut
         except Exception:  # noqa: BLE001 - the write itself comes first
             return
 
@@ -309,7 +309,7 @@ class StreamOrder:
 
 
 def _surviving(write: "Callable[[Any], Any]", worker: str, name: str, order: StreamOrder) -> "Callable[[Any], Any]":
-    lost = 0  # bytes, not told yet
+    lost = 0  # bytes, not reported yet
     step = 0.0  # seconds between two reports while the disk stays full; they grow
     due = 0.0
 
@@ -339,7 +339,7 @@ def _surviving(write: "Callable[[Any], Any]", worker: str, name: str, order: Str
             return size
         if lost:
             tell()
-        if written and written < memoryview(data).nbytes:  # the disk is full now, or says why it is not
+        if written and written < memoryview(data).nbytes:  # the disk is full now, or the next write raises why
             return written + (surviving(memoryview(data).cast("B")[written:]) or 0)
         return written
 
@@ -349,7 +349,7 @@ def _surviving(write: "Callable[[Any], Any]", worker: str, name: str, order: Str
 
 
 def _size_if_full(error: OSError, data: "Any") -> "Optional[int]":
-    """How many bytes are lost with this error; None when it says anything but that a disk takes nothing more."""
+    """How many bytes this error lost; None unless it says that the disk takes no more."""
     import errno
 
     full = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a file system turns read-only when its disk fails
@@ -357,7 +357,7 @@ def _size_if_full(error: OSError, data: "Any") -> "Optional[int]":
 
 
 def _report_loss(worker: str, name: str, lost: int) -> bool:
-    """Append an ``output_lost`` event, in the form of spool/events.py; False where it has no room either."""
+    """Append an ``output_lost`` event, in the format of spool/events.py; False if the disk is too full for that too."""
     import time
 
     start, _, local_rank = worker.partition(".")
@@ -366,9 +366,9 @@ def _report_loss(worker: str, name: str, lost: int) -> bool:
     try:
         fd = os.open(os.path.join(SPOOL, "events.jsonl"), os.O_WRONLY | os.O_APPEND)
     except OSError:
-        return True  # the run's folder is gone: nobody is left to tell
+        return True  # the run's folder was removed: nobody is left to report to
     try:
-        # A full disk may have torn the record before.
+        # A full disk may have cut the record before it short.
         return os.write(fd, b"\n" + line.encode()) > len(line)
     except OSError:
         return False
@@ -377,7 +377,7 @@ def _report_loss(worker: str, name: str, lost: int) -> bool:
 
 
 def hand_over() -> None:
-    """Import the host's own sitecustomize under its name; without one, Python is told so as ever (ImportError)."""
+    """Import the host's own sitecustomize under its name; without one ImportError tells Python so, as usual."""
     sys.modules.pop("sitecustomize", None)
     __import__("sitecustomize")
 
