@@ -1,1 +1,1 @@
-"""What a host is asked: its facts, its health, whether it reaches others."""
+"""Operations that report on a host: its facts, its health, whether it reaches other hosts."""

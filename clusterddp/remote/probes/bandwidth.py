@@ -1,9 +1,8 @@
 """TCP throughput between two hosts: ``drain`` receives on one, ``pour`` sends from the other, one stream at a time.
 
-The receiving end measures, for what a sender has written may still lie in its own buffers: it leaves the beginning
-out (slow start, buckets of shapers), counts for a while, and tells the sender over the same connection. So a
-measurement takes its time and no more, however slow the way is. Python moves some ten Gbit/s in one stream: what
-is faster is not told apart.
+The receiver measures, since what a sender has written may still be in its own buffers: it skips the beginning (slow
+start, traffic shapers), counts for a fixed time, and reports the count over the same connection. So a measurement takes
+a fixed time, however slow the link is. Python moves some ten Gbit/s in one stream: faster links all look the same.
 """
 
 import json
@@ -30,8 +29,8 @@ MOST_ANSWER = 200  # bytes
 def drain(request: Request) -> Dict[str, Any]:
     """Operation: receive from callers and answer each with the bytes counted, until cancelled or for ``seconds``.
 
-    Args of the request: ``ports`` (first and last of the range), ``nonce``, ``seconds``. One data frame with ``port``
-    comes as soon as it listens.
+    Arguments: ``ports`` (first and last of the range), ``nonce``, ``seconds``. It sends one data frame with ``port`` as
+    soon as it listens.
 
     Raises:
         Refused: every port of the range is taken.
@@ -54,10 +53,8 @@ def drain(request: Request) -> Dict[str, Any]:
 def pour(request: Request) -> Dict[str, Any]:
     """Operation: send to another host's ``drain`` until it has counted enough.
 
-    Args of the request: ``address``, ``port``, ``nonce``.
-
-    Returns:
-        ``{bytes, ns, error}``: what came within which time; or null, null, and a word as of ``dial``.
+    Arguments: ``address``, ``port``, ``nonce``. Returns ``{bytes, ns, error}``: how many bytes arrived in which time;
+    or null, null, and an error as of ``dial``.
     """
     address, port = str(request.args["address"]), int(request.args["port"])
     nonce = str(request.args["nonce"]).encode()
@@ -81,12 +78,12 @@ def _serve(connection: socket.socket, nonce: bytes) -> None:
             connection.sendall(json.dumps(counted).encode() + b"\n")
             _until_it_leaves(connection)
     except (OSError, EOFError):
-        pass  # the caller knows; a mere dial leaves after the nonce
+        pass  # the caller sees it; a mere dial closes after the nonce
 
 
 def _count(connection: socket.socket) -> Dict[str, int]:
-    """The bytes received after the warm-up, and the time in ns."""
-    # The kernel throws away what has come: nothing is copied, and a busy host disturbs less.
+    """The bytes received after the warm-up, and the time they took in ns."""
+    # The kernel discards the data (MSG_TRUNC): nothing is copied, and a busy host distorts the result less.
     space = bytearray(PIECE)
     if not connection.recv_into(space, 1):
         raise EOFError
@@ -99,7 +96,7 @@ def _count(connection: socket.socket) -> Dict[str, int]:
         try:
             size = connection.recv_into(space, PIECE, socket.MSG_TRUNC)
         except socket.timeout:
-            size = -1  # the way is stuck, which is an answer too
+            size = -1  # the connection is stuck, which is a result too
         if not size:
             raise EOFError
         now = time.monotonic_ns()
@@ -111,7 +108,7 @@ def _count(connection: socket.socket) -> Dict[str, int]:
 
 
 def _until_it_leaves(connection: socket.socket) -> None:
-    """Read until the sender closes: closing with bytes unread would reset the connection and lose the answer."""
+    """Read until the sender closes: closing with unread bytes would reset the connection and lose the answer."""
     deadline = time.monotonic() + PATIENCE
     space = bytearray(PIECE)
     while time.monotonic() < deadline and connection.recv_into(space, PIECE, socket.MSG_TRUNC):
@@ -119,20 +116,20 @@ def _until_it_leaves(connection: socket.socket) -> None:
 
 
 def _pour(address: str, port: int, nonce: bytes) -> Optional[Tuple[int, int]]:
-    """The receiver's count of bytes, and its ns; None where another program answers at that port.
+    """The receiver's count of bytes and its ns; None where another program answers at that port.
 
     Raises:
         OSError: the connection broke, or no answer came.
         ValueError: the answer is damaged.
     """
     with socket.create_connection((address, port), PATIENCE) as connection, selectors.DefaultSelector() as selector:
-        # What still lies in buffers at the end must not disturb the next measurement.
+        # Data left in buffers at the end must not distort the next measurement.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         if _read(connection, len(nonce)) != nonce:
             return None
         connection.setblocking(False)
         selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
-        piece = memoryview(os.urandom(PIECE))  # what cannot be compressed on the way
+        piece = memoryview(os.urandom(PIECE))  # random, so that nothing on the way compresses it
         heard = b""
         deadline = time.monotonic() + WARM_UP + WINDOW + PATIENCE
         while not heard.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""The operation ``clock``, by itself: it is asked several times in a row, and imports next to nothing."""
+"""The operation ``clock``, in a module of its own: it is called several times in a row, and imports next to nothing."""
 
 import time
 from typing import Dict
@@ -7,5 +7,5 @@ from ..helper.request import Request
 
 
 def clock(_request: Request) -> Dict[str, int]:
-    """This host's clock: ``{time_ns}``."""
+    """Operation: this host's clock, ``{time_ns}``."""
     return {"time_ns": time.time_ns()}

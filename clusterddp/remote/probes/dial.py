@@ -1,9 +1,9 @@
 """One dial of probes/reachability.py: connect, check the listener's nonce, then measure on the same connection.
 
-What is said after the nonce are messages: a length in four bytes, then so many bytes. The other side answers with
-the length as soon as it has them all. Small messages measure losses and round trips; a large one shows whether
-packets of full size pass: where a path's MTU is smaller than its ends believe and no router says so (a black hole),
-connections are made, small messages come through, and everything large vanishes.
+After the nonce come messages: a length in four bytes, then as many bytes. The other side answers with the length as
+soon as it has received them all. Small messages measure losses and round trips; a large one shows whether packets of
+full size pass. Where a path's MTU is smaller than its ends believe and no router reports it (a black hole), connections
+are made and small messages arrive, but everything large is lost.
 """
 
 import errno
@@ -15,7 +15,7 @@ from typing import Any, Dict, NamedTuple, Optional
 
 NONCE_LIMIT = 64  # bytes
 ECHO = 16  # bytes of a small message
-LARGEST = 1 << 20  # bytes of a message that a listener takes
+LARGEST = 1 << 20  # bytes of a message that a listener accepts
 HEAD = struct.Struct("!I")
 
 OK, REFUSED, TIMEOUT, NO_ROUTE, WRONG_NONCE = "ok", "refused", "timeout", "no route", "wrong nonce"
@@ -26,7 +26,7 @@ _NO_RTT = 0xFFFFFFFF
 
 
 class DialTarget(NamedTuple):
-    """The address to dial, the nonce expected, and how many small messages and one of which size to send."""
+    """An address to dial and the nonce expected there, how many small messages to send, and the size of a large one."""
 
     address: str
     port: int
@@ -39,14 +39,14 @@ class TcpInfo(NamedTuple):
     """Fields of the kernel's ``tcp_info``; zeros where the kernel is too old to report them."""
 
     unacked: int = 0  # segments under way
-    acked: int = 0  # bytes of which the other side's kernel has said that they came
+    acked: int = 0  # bytes that the other side's kernel has acknowledged
     rtt_us: Optional[int] = None  # the shortest so far
-    sent: int = 0  # segments, the first of the connection and those sent again included
+    sent: int = 0  # segments, including the connection's first and those sent again
     resent: int = 0
 
 
 class Dial:
-    """One dial. Ready for the next ``step`` when its selector says so; given up when ``until`` has passed."""
+    """One dial: ``step`` is due when the selector reports its socket, ``give_up`` when ``until`` has passed."""
 
     def __init__(self, place: int, target: DialTarget, timeout: float, until: float) -> None:
         self.place = place
@@ -59,10 +59,10 @@ class Dial:
         self._left = [ECHO] * target.echoes + ([target.bulk] if target.bulk else [])  # messages to be sent
         self._sending = memoryview(b"")
         self._bulk: Optional[bool] = None
-        self._large, self._acked = False, 0  # the large message is under way; bytes that had arrived before
+        self._large, self._acked = False, 0  # whether the large message is under way; bytes that had arrived before it
 
     def start(self) -> Optional[str]:
-        """Begin to connect; returns a result word where it fails at once."""
+        """Begin to connect; returns the result where it fails at once."""
         self.socket.close()
         address = self._target.address
         try:
@@ -73,7 +73,7 @@ class Dial:
             return str(error)
 
     def step(self, selector: selectors.BaseSelector) -> Optional[str]:
-        """Handle what the socket is ready for; returns the result word once it is known."""
+        """Handle what the socket is ready for; returns the result once it is known."""
         try:
             word = self._step(selector)
         except BlockingIOError:
@@ -85,21 +85,21 @@ class Dial:
         return word
 
     def give_up(self) -> str:
-        """The result word of a dial that timed out."""
+        """The result of a dial that timed out."""
         if self._heard is None:
             return TIMEOUT
         if not self.proven:
             return NO_DATA
         info = tcp_info(self.socket)
         if not self._large:
-            return NO_DATA if info.unacked else OK  # all of it arrived: only the program there is slow
+            return NO_DATA if info.unacked else OK  # all arrived: only the program there is slow
         if info.acked > self._acked or not info.sent:
-            return OK  # some of it arrived: the way is slow, or the program
+            return OK  # some of it arrived: the link is slow, or the program
         self._bulk = False
         return BLACK_HOLE
 
     def answer(self, word: str) -> Dict[str, Any]:
-        """``{word, rtt_us, bulk, sent, resent}``: how it went, and what the kernel knows of the connection."""
+        """The operation's answer, with the kernel's figures: ``{word, rtt_us, bulk, sent, resent}``."""
         info = tcp_info(self.socket) if self._heard is not None else TcpInfo()
         return {"word": word, "rtt_us": info.rtt_us, "bulk": self._bulk, "sent": info.sent, "resent": info.resent}
 
@@ -127,10 +127,10 @@ class Dial:
         return None if data and self._target.nonce.startswith(bytes(heard)) else WRONG_NONCE
 
     def _say(self, selector: selectors.BaseSelector) -> Optional[str]:
-        """Send the next message; ``ok`` where none is left."""
+        """Send the next message; returns ``ok`` when none is left."""
         if not self._left:
             return OK
-        self.until = time.monotonic() + self._timeout  # measuring has a time of its own
+        self.until = time.monotonic() + self._timeout  # measuring gets a timeout of its own
         self._large = self._left == [self._target.bulk]
         if self._large:
             self._acked = tcp_info(self.socket).acked
@@ -143,7 +143,7 @@ class Dial:
         try:
             self._sending = self._sending[self.socket.send(self._sending) :]
         except BlockingIOError:
-            pass  # the selector says when there is room again
+            pass  # the selector reports when there is buffer space again
         wanted = selectors.EVENT_WRITE if self._sending else selectors.EVENT_READ
         if selector.get_key(self.socket).events != wanted:
             selector.modify(self.socket, wanted, self)
@@ -151,7 +151,7 @@ class Dial:
     def _hear(self, selector: selectors.BaseSelector, heard: bytearray) -> Optional[str]:
         data = self.socket.recv(HEAD.size)
         if not data:
-            return REFUSED  # somebody between us hung up
+            return REFUSED  # a device between the hosts closed the connection
         heard += data
         if len(heard) < HEAD.size:
             return None
@@ -165,7 +165,7 @@ class Dial:
 
 
 def tcp_info(connection: socket.socket) -> TcpInfo:
-    """What the kernel knows of a connection (``struct tcp_info`` of linux/tcp.h, which only ever grew)."""
+    """The kernel's figures of a connection (``struct tcp_info`` of linux/tcp.h, which only ever grew)."""
     try:
         data = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
     except OSError:
@@ -182,7 +182,7 @@ def _u32(data: bytes, offset: int) -> int:
 
 
 def _word(number: int) -> Optional[str]:
-    """The result word of an errno; None while the connection is in progress."""
+    """The result for an errno; None while the connection is in progress."""
     if number in (0, errno.EINPROGRESS):
         return None
     if number in _REFUSED:

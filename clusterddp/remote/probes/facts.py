@@ -1,4 +1,4 @@
-"""The operation ``facts``: all that the operator has to know of a host before it plans.
+"""The operation ``facts``: everything that the operator has to know of a host before it plans a run.
 
 The slow parts run side by side: ``nvidia-smi`` while the setup lines run. Only torch's answer is cached.
 """
@@ -21,13 +21,14 @@ _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES
 
 
 def facts(request: Request) -> Dict[str, Any]:
-    """This host's facts.
+    """Operation: this host's facts.
 
-    Args of the request: ``setup`` (lines), ``python``, ``workdir``, ``env`` (clusterddp_env), ``state``, ``fresh``,
-    ``packages`` (whether they are told), ``alike`` (whether what torch said of as many GPUs of the same models counts).
+    Arguments: ``setup`` (lines), ``python``, ``workdir``, ``env`` (clusterddp_env), ``state``, ``fresh``, ``packages``
+    (whether they are reported), ``alike`` (whether torch's cached answer for as many GPUs of the same models is good
+    enough).
 
     Raises:
-        Refused: the setup lines fail, or the network cannot be looked at.
+        Refused: the setup lines fail, or the network interfaces cannot be listed.
     """
     args = request.args
     session = dict(os.environ)
@@ -55,7 +56,7 @@ def facts(request: Request) -> Dict[str, Any]:
 
 
 def _telling(env: Dict[str, str]) -> Dict[str, str]:
-    """The variables that torchrun, NCCL and gloo heed: none of them holds a secret."""
+    """The variables that torchrun, NCCL and gloo read; none of them holds a secret."""
     from ..shared.run.node_env import STALE, STALE_PREFIXES
 
     names = [name for name in env if name in STALE or name.startswith((*STALE_PREFIXES, "NCCL_", "GLOO_", "TP_"))]
@@ -70,7 +71,7 @@ def _addresses() -> Any:
 
 
 def _depends(args: Dict[str, Any], env: Dict[str, str], found: Dict[str, Any]) -> List[str]:
-    """What torch's answer depends on besides its installation; of GPUs that are ``alike`` how many of which model."""
+    """What torch's answer depends on besides its installation; for ``alike`` GPUs, only their number and models."""
     given = ["%s=%s" % item for item in sorted((args.get("env") or {}).items())]
     lines, devices, bus = list(args.get("setup") or []), found["visible_devices"], str(found["pci_gpus"])
     if not args.get("alike"):
@@ -83,7 +84,7 @@ def _depends(args: Dict[str, Any], env: Dict[str, str], found: Dict[str, Any]) -
 
 
 def _python_facts(args: Dict[str, Any], env: Dict[str, str], found: Dict[str, Any]) -> Dict[str, Any]:
-    """What hangs on the interpreter; a host without one has all its other facts."""
+    """The facts that need the training interpreter; a host without one still reports all others."""
     try:
         interpreter = find_interpreter(args.get("python"), env, args.get("workdir"))
     except Refused as error:

@@ -1,6 +1,6 @@
-"""File systems below folders of this host: type and free space, a write test, stale locks of torch's extensions.
+"""The file systems of folders on this host: type and free space, a write test, stale locks of torch's extensions.
 
-Every function may hang with its file server: the caller asks in a thread that it can give up (probes/health.py).
+Every function may hang with its file server: the caller runs it in a thread that it can abandon (probes/health.py).
 """
 
 import glob
@@ -15,7 +15,7 @@ MOST_LOCKS = 50
 
 
 def folder(path: str) -> Dict[str, Any]:
-    """The file system below a folder, or below the first of its parents that is there."""
+    """The file system of a folder, or of its nearest parent that exists."""
     here = standing(path)
     try:
         info, kind = os.statvfs(here), filesystem_type(here)
@@ -49,13 +49,13 @@ def standing(path: str) -> str:
 
 
 def written(path: str) -> Dict[str, Any]:
-    """``{ms, error}``: how long a small file took to be made, written and on disk; nothing of it stays."""
+    """Test writing a small file: ``{ms, error}`` is how long it took until it was on disk; nothing of it stays."""
     name = os.path.join(standing(path), ".clusterddp-try-%d-%s" % (os.getpid(), os.urandom(4).hex()))
     begin = time.monotonic()
     try:
         handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.unlink(name)  # at once: whoever is killed in a write that hangs leaves nothing behind
+            os.unlink(name)  # at once: a process killed in a write that hangs leaves nothing behind
             os.write(handle, bytes(PIECE))
             os.fsync(handle)
         finally:
@@ -66,7 +66,10 @@ def written(path: str) -> Dict[str, Any]:
 
 
 def extension_locks(path: str) -> List[Dict[str, Any]]:
-    """``{path, age_s}`` of each lock below torch's folder of extensions; it is there while one is being built."""
+    """``{path, age_s}`` of each lock below torch's folder of extensions.
+
+    One is there while an extension is being built.
+    """
     found: List[Dict[str, Any]] = []
     now = time.time()
     for pattern in ("*/lock", "*/*/lock"):
@@ -74,5 +77,5 @@ def extension_locks(path: str) -> List[Dict[str, Any]]:
             try:
                 found.append({"path": lock, "age_s": max(0, int(now - os.stat(lock).st_mtime))})
             except OSError:
-                continue  # it was built just now
+                continue  # the extension has just been built
     return sorted(found, key=lambda one: str(one["path"]))[:MOST_LOCKS]

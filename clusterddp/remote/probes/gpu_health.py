@@ -1,6 +1,6 @@
-"""The operation ``gpu_health``: each NVIDIA GPU by the driver, the kernel log and torch, for the doctor.
+"""The operation ``gpu_health``: the doctor's view of each NVIDIA GPU, from the driver, the kernel log and torch.
 
-Everything runs side by side, each with its own time: a hanging ``nvidia-smi`` is told, not waited for.
+Everything runs side by side, each with a timeout of its own: an ``nvidia-smi`` that hangs is reported, not waited for.
 """
 
 import os
@@ -14,7 +14,7 @@ from . import nvidia_smi_xml
 from .gpu_trial import try_gpus
 from .xids import KernelLog
 
-QUICK = 10.0  # seconds for a question to systemd
+QUICK = 10.0  # seconds that systemctl may take
 PCI = "/sys/bus/pci/devices"
 _BRIDGE, _MELLANOX = 0x0680, 0x15B3
 # NCCL looks at these to know whether a network card may reach a GPU's memory.
@@ -26,14 +26,11 @@ _PEER_MEMORY = (
 
 
 def gpu_health(request: Request) -> Dict[str, Any]:
-    """The health of this host's NVIDIA GPUs.
+    """Operation: the health of this host's NVIDIA GPUs.
 
-    Args of the request: ``setup``, ``python``, ``workdir``, ``env`` as those of ``facts``; ``devices``: how many GPUs
-    torch is to try, none where 0.
-
-    Returns:
-        ``{cards (parse_cards), links (parse_links), links_error, error (of nvidia-smi), xids,
-        xids_error, switches, fabric_manager, peer_memory, open_driver, mellanox, iommu, trial (try_gpus)}``.
+    Arguments: ``setup``, ``python``, ``workdir``, ``env`` as for ``facts``; ``devices``: how many GPUs torch is to try
+    (0: none). Returns ``{cards (parse_cards), links (parse_links), links_error, error (of nvidia-smi), xids,
+    xids_error, switches, fabric_manager, peer_memory, open_driver, mellanox, iommu, trial (try_gpus)}``.
     """
     session = dict(os.environ)
     program = nvidia_smi.find_program(session)
@@ -95,7 +92,7 @@ def switches(root: str = PCI) -> int:
 def direct_access(root: str = "/") -> Dict[str, Any]:
     """``{peer_memory, open_driver, mellanox}``: what lets InfiniBand reach a GPU's memory, and its adapters' names.
 
-    With the open kernel modules dma-buf does what the peer memory module does.
+    With the open kernel modules, dma-buf replaces the peer memory module.
     """
     adapters = os.path.join(root, "sys/class/infiniband")
     named = [
@@ -109,7 +106,7 @@ def direct_access(root: str = "/") -> Dict[str, Any]:
 
 
 def iommu(buses: List[str], root: str = PCI) -> Optional[str]:
-    """How the IOMMU treats the first of these devices: ``identity``, ``DMA``, …; None where none does."""
+    """The mode of the IOMMU for the first of these devices: ``identity``, ``DMA``, …; None without one."""
     for bus in buses[:1]:
         domain, _, rest = bus.lower().partition(":")  # nvidia-smi writes a domain with eight digits, sysfs with four
         return text_of(os.path.join(root, domain[-4:] + ":" + rest, "iommu_group/type"), 4096).strip()[:40] or None

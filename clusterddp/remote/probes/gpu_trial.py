@@ -1,7 +1,7 @@
-"""Try each GPU with the job's own torch: start it, compute, copy to the others; every attempt has its own time.
+"""Try each GPU with the job's own torch: start it, compute, copy to the others; each attempt has its own timeout.
 
-The attempts are processes of the training interpreter (probes/scripts/gpu_trial.py), a few at once: one GPU that
-hangs or breaks its process takes nothing from the others, and nothing of it stays on a GPU.
+The attempts are processes of the training interpreter (probes/scripts/gpu_trial.py), a few at once: a GPU that hangs or
+crashes its process does not affect the others, and nothing of an attempt stays on a GPU.
 """
 
 import json
@@ -20,15 +20,12 @@ AT_ONCE = 8  # each takes a core and some hundred MiB of memory while it imports
 
 
 def try_gpus(args: Dict[str, Any], session: Dict[str, str]) -> Optional[Dict[str, Any]]:
-    """Try torch's GPUs; None where none is to be tried.
+    """Try the first ``devices`` GPUs of torch; None where that is 0.
 
-    Args:
-        args: ``setup``, ``python``, ``workdir``, ``env`` as those of ``facts``; ``devices``: how many GPUs torch sees.
-        session: The environment that the setup lines start from.
-
-    Returns:
-        ``{error, starts: [{index, error, capability, arches}], peers: {error, hangs, wrong, tried}}``: pairs of torch's
-        numbers; ``error`` alone is meant where there is one; ``peers`` is null where fewer than two GPUs start.
+    ``args`` are ``setup``, ``python``, ``workdir``, ``env`` as for ``facts``, and ``devices``; ``session`` is the
+    environment that the setup lines start from. Returns ``{error, starts: [{index, error, capability, arches}], peers:
+    {error, hangs, wrong, tried}}``, with pairs of torch's device numbers. With an ``error`` the rest has no meaning;
+    ``peers`` is null unless two GPUs or more, and all of them, start.
     """
     count = int(args["devices"])
     if not count:
@@ -81,7 +78,7 @@ def _peers(answer: ChildResult) -> Dict[str, Any]:
 
 
 def _lines(answer: ChildResult) -> List[Dict[str, Any]]:
-    """What it answered; half a line of one that was killed is left out."""
+    """The JSON lines of an answer, without half a line of a process that was killed."""
     return [json.loads(line) for line in answer.payload.split(b"\n")[:-1]]
 
 

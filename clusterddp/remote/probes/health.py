@@ -1,7 +1,7 @@
-"""The operation ``health``: limits, folders, names, ports, login and control groups, for the doctor.
+"""The operation ``health``: limits, folders, names, ports, login and control groups of this host, for the doctor.
 
-Whatever may hang (a dead name server, a dead file server) is asked in a thread of its own and given up after its
-time: then the answer says so, and the rest is there all the same.
+Whatever may hang (on a dead name server, a dead file server) runs in a thread of its own that is abandoned after a
+timeout: the answer says so, and still has the rest.
 """
 
 import os
@@ -22,29 +22,28 @@ from .filesystems import extension_locks, folder, no_folder, written
 from .login_shell import LoginShell
 
 PATIENCE = 4.0  # seconds for names, folders and paths together
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked at, nothing is made there
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - inspected, nothing is made there
 WRITTEN = ("state", "workdir")  # where a small file is really written
-CHANGED = 1000  # files that are named
+CHANGED = 1000  # most changed files that are listed
 LIMITS = ("nofile", "memlock", "nproc")
 
 
 def health(request: Request) -> Dict[str, Any]:
-    """This host's limits, folders, names, taken ports, login, control groups, and whose some processes are.
+    """Operation: this host's limits, folders, names, taken ports, login, control groups, and owners of some processes.
 
-    Args of the request: ``state``, ``workdir``, ``tmp`` and ``extensions`` (the job's, or null), ``code`` (the
-    project's workdir, or null), ``paths`` (which of them are there), ``names`` (to be looked up), ``ports`` (first,
-    last), ``pids``, ``login`` (whether one is tried), ``python`` (the job's, or null).
+    Arguments: ``state``, ``workdir``, ``tmp`` and ``extensions`` (the job's, or null), ``code`` (the project's workdir,
+    or null), ``paths`` (to check for existence), ``names`` (to be looked up), ``ports`` (first, last), ``pids``,
+    ``login`` (whether one is tried), ``python`` (the job's, or null).
 
-    Returns:
-        ``{limits: {nofile: [soft, hard], …} (null: none), available_bytes, infiniband, hcas, taken (ports), folders:
-        {state|workdir|tmp|shm: …}, writes: {state|workdir: {ms, error}}, paths: {path: there}, locks: [{path, age_s}],
-        code: [what was changed in it since a sync] (null: no answer),
-        names: {name: {addresses, error}}, login: {python, same, error}, cgroup: {memory_bytes, memory_left,
-        cpu_thousandths}, owners: {pid: {user, command}}}``. A folder is ``{path, filesystem, network, total_bytes,
-        free_bytes, inodes, free_inodes, writable, error}``. What did not answer in time is left out of ``paths``.
+    Returns ``{limits: {nofile: [soft, hard], …} (null: unlimited), available_bytes, infiniband, hcas, taken (ports),
+    folders: {state|workdir|tmp|shm: …}, writes: {state|workdir: {ms, error}}, paths: {path: exists}, locks: [{path,
+    age_s}], code: [files changed since a sync] (null: no answer), names: {name: {addresses, error}}, login: {python,
+    same, error}, cgroup: {memory_bytes, memory_left, cpu_thousandths}, owners: {pid: {user, command}}}``. A folder is
+    ``{path, filesystem, network, total_bytes, free_bytes, inodes, free_inodes, writable, error}``. Paths whose check
+    did not end in time are missing from ``paths``.
     """
     args = request.args
-    login = LoginShell() if args.get("login") else None  # before there are threads
+    login = LoginShell() if args.get("login") else None  # started before there are threads
     wanted = {
         "state": str(args["state"]),
         "workdir": os.path.expanduser(str(args["workdir"])),
@@ -110,7 +109,7 @@ def addresses(name: str) -> Dict[str, Any]:
 
 
 def limits() -> Dict[str, List[Optional[int]]]:
-    """Soft and hard resource limit by name, None for unlimited: those a run is started with."""
+    """Soft and hard resource limit by name, None for unlimited: a run gets the same."""
     found: Dict[str, List[Optional[int]]] = {}
     for name in LIMITS:
         pair = resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))

@@ -1,6 +1,6 @@
-"""This machine: name, kernel, cores, memory, user, and logind settings that end a user's processes.
+"""Facts of this machine: name, kernel, cores, memory, user, and logind settings that end a user's processes.
 
-Everything is read from files and the kernel, nothing is looked up in a name service: a dead one costs minutes.
+Everything is read from files and the kernel. No name service is used: a dead one costs minutes.
 """
 
 import glob
@@ -40,7 +40,7 @@ def host_facts() -> Dict[str, Any]:
 
 
 def memory_bytes(proc: str = "/proc", root: str = cgroups.ROOT) -> Optional[int]:
-    """Bytes a job here may use: the machine's, or less where a control group says so."""
+    """Bytes of memory that a job here may use: the machine's, or less where a control group limits it."""
     limits = [_meminfo(proc + "/meminfo"), *cgroups.memory_limits(proc + "/self/cgroup", root)]
     known = [limit for limit in limits if limit]
     return min(known) if known else None
@@ -58,9 +58,9 @@ def usable_cores(membership: str = cgroups.MEMBERSHIP, root: str = "/sys") -> in
 
 
 def logind_facts(user: str, uid: int, root: str = "") -> Dict[str, Any]:
-    """Whether logind harms what outlives this user's last session: ``{kill_user_processes, remove_ipc}``.
+    """Whether logind ends or removes what outlives this user's last session: ``{kill_user_processes, remove_ipc}``.
 
-    ``remove_ipc`` concerns shared memory. Lingering users and hosts without systemd are spared.
+    ``remove_ipc`` concerns shared memory. Lingering users and hosts without systemd are not affected.
     """
     spared = not os.path.isdir(root + "/run/systemd/system") or os.path.exists(root + "/var/lib/systemd/linger/" + user)
     settings = _logind_settings(root)
@@ -72,7 +72,7 @@ def logind_facts(user: str, uid: int, root: str = "") -> Dict[str, Any]:
 
 
 def user_name() -> str:
-    """This account's name; its number where the database does not know it."""
+    """This account's name; its number where the password database does not know it."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -90,7 +90,7 @@ def login_shell() -> str:
 def _free(folder: str) -> Optional[int]:
     try:
         info = os.statvfs(folder)
-    except OSError:  # unknown: the check says so
+    except OSError:  # unknown: the check reports that
         return None
     return info.f_bavail * info.f_frsize
 
@@ -103,7 +103,10 @@ def _meminfo(path: str) -> Optional[int]:
 
 
 def _logind_settings(root: str) -> Dict[str, str]:
-    """The settings of logind, later files over earlier ones; a drop-in hides those of its name in folders before."""
+    """The settings of logind, later files over earlier ones.
+
+    A drop-in hides those of the same name in earlier folders.
+    """
     drop_ins = {}
     for folder in _LOGIND_DROP_INS:
         for path in glob.glob(root + folder + "/*.conf"):

@@ -1,4 +1,4 @@
-"""This host's InfiniBand and RoCE ports, as the kernel shows them in sysfs; no tool of a vendor is needed."""
+"""This host's InfiniBand and RoCE ports, as the kernel shows them in sysfs, without any vendor's tool."""
 
 import os
 from typing import Any, Dict, List, Optional
@@ -14,8 +14,8 @@ _MAPPED = "0000:0000:0000:0000:0000:ffff:"  # an IPv4 address as a GID
 def ports(root: str = ROOT) -> List[Dict[str, Any]]:
     """Every port of every adapter: ``{device, port, state, rate_gbit, link_layer, gids, roce_index}``.
 
-    ``state`` is the kernel's word (``ACTIVE``, ``INIT``, ``DOWN`` …), ``gids`` the number of entries in use,
-    ``roce_index`` the first one for RoCE v2 over IPv4 (what NCCL_IB_GID_INDEX names), null where there is none.
+    ``state`` is the kernel's (``ACTIVE``, ``INIT``, ``DOWN`` …), ``gids`` the number of entries in use, ``roce_index``
+    the first one for RoCE v2 over IPv4 (what NCCL_IB_GID_INDEX names), null where there is none.
     """
     found = []
     for device in sorted_names(root):

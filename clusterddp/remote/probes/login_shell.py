@@ -1,6 +1,6 @@
 """Which Python a login shell on this host finds; a job may find another.
 
-Only what the login's own files set counts: a session of ours, or of a job, is told nothing of here.
+Only what the login's own files set counts: the shell gets none of the variables of our session or of a job.
 """
 
 import os
@@ -10,14 +10,14 @@ from ..system.bootstrap import home_folder
 from ..system.bounded_child import Child
 from .host import login_shell, user_name
 
-TIMEOUT = 10.0  # seconds; some profiles take three of them on a busy machine, on a hung file server for ever
-_KNOWN = ("bash", "sh", "dash", "zsh", "ksh", "fish")  # they take -l and -c together; csh does not
-_MARK = "clusterddp-login"  # what a profile prints stands before it
+TIMEOUT = 10.0  # seconds; some profiles take three on a busy machine, or for ever on a hung file server
+_KNOWN = ("bash", "sh", "dash", "zsh", "ksh", "fish")  # these accept -l and -c together; csh does not
+_MARK = "clusterddp-login"  # separates a profile's own output, before it, from the answer
 _SCRIPT = "echo %s; command -v python; command -v python3; true" % _MARK
 
 
 class LoginShell:
-    """A login shell asked for its Python; it is started by the constructor, before the process has threads."""
+    """A login shell asked for its Python. Making it starts the shell: do so before the process has threads."""
 
     def __init__(self, shell: Optional[str] = None) -> None:
         shell = shell or login_shell()
@@ -33,7 +33,7 @@ class LoginShell:
             self._error = "%s does not start: %s" % (shell, error.strerror)
 
     def told(self, python: Optional[str]) -> Dict[str, Any]:
-        """``{python, same, error}``: what a login finds (null: none), and whether it is the interpreter given."""
+        """``{python, same, error}``: the Python that a login finds, or null, and whether it is the one given."""
         if self._child is None:
             return {"python": None, "same": False, "error": self._error}
         answer = self._child.answer()
@@ -46,7 +46,10 @@ class LoginShell:
 
 
 def identity(python: str) -> str:
-    """Equal for two paths of one interpreter with one set of packages: a virtual environment is not its base."""
+    """A string that is equal for two paths of one interpreter and set of packages.
+
+    A virtual environment is another interpreter than its base.
+    """
     venv = os.path.dirname(os.path.dirname(python))
     inside = os.path.exists(os.path.join(venv, "pyvenv.cfg"))
     return "%s %s" % (os.path.realpath(python), os.path.realpath(venv) if inside else "")

@@ -1,4 +1,4 @@
-"""Settings of a job outside NCCL_* and GLOO_* variables: NCCL's files, proxies, cache folders."""
+"""A job's settings outside NCCL_* and GLOO_* variables: NCCL's files, proxies, cache folders."""
 
 import os
 import re
@@ -12,10 +12,10 @@ _LARGEST = 1 << 16  # bytes of a file that is read
 
 
 def settings(env: Mapping[str, str], home: str, system: str = SYSTEM) -> Dict[str, str]:
-    """What NCCL's files set that ``env`` does not, and the proxies, without whose they are.
+    """What NCCL's files set that ``env`` does not, and the proxies, without their user names and passwords.
 
-    The first to name a variable wins: the environment, the user's file (NCCL_CONF_FILE, or .nccl.conf in the home),
-    the system's.
+    The first to name a variable wins: the environment, the user's file (NCCL_CONF_FILE, or .nccl.conf in the home), the
+    system's.
     """
     own = env.get("NCCL_CONF_FILE") or os.path.join(home, ".nccl.conf")
     found = {**_file(system), **_file(own)}
@@ -28,7 +28,7 @@ def settings(env: Mapping[str, str], home: str, system: str = SYSTEM) -> Dict[st
 
 
 def places(env: Mapping[str, str], names: Sequence[str] = PLACES) -> Dict[str, str]:
-    """The variables that name folders of temporary files and caches."""
+    """The variables in ``names`` that ``env`` sets: folders of temporary files and caches."""
     return {name: env[name][:1000] for name in names if env.get(name)}
 
 
@@ -36,7 +36,7 @@ def _file(path: str) -> Dict[str, str]:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = file.read(_LARGEST).replace("\0", "").splitlines()
-    except OSError:  # there is none: NCCL cannot read it either
+    except OSError:  # it is missing, or NCCL cannot read it either
         return {}
     found: Dict[str, str] = {}
     for line in lines:

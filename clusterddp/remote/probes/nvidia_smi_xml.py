@@ -1,7 +1,7 @@
-"""Parsing the output of ``nvidia-smi -q -x`` and ``nvidia-smi nvlink -s``. Pure.
+"""Parse the output of ``nvidia-smi -q -x`` and ``nvidia-smi nvlink -s``, without any input or output.
 
-The XML form is read because an element that a driver does not know is only missing there; asked for by name
-(``--query-gpu``), one unknown field loses all the others. Renamed elements are looked for under both names.
+The XML form is used because there an element that a driver does not know is only missing, while one unknown field of
+``--query-gpu`` loses all the others. Renamed elements are looked up by both names.
 """
 
 import re
@@ -27,15 +27,14 @@ _LINK = re.compile(r"\s+Link \d+: (.+)")
 
 
 def parse_cards(text: str) -> List[Dict[str, Any]]:
-    """Every GPU of ``nvidia-smi -q -x``, in its order; what a driver does not tell of it is null, or false.
+    """Every GPU of ``nvidia-smi -q -x``, in its order; what a driver does not report is null, or false.
 
-    Returns:
-        ``{index, uuid, bus, mig, instances, uncorrectable (memory errors since the driver was loaded), repair_pending,
-        repair_failed, recovery, slowdowns, celsius, power_watts, default_watts, width, most_width, fabric_state,
-        fabric_status}``.
+    Each is ``{index, uuid, bus, mig, instances, uncorrectable (memory errors since the driver was loaded),
+    repair_pending, repair_failed, recovery, slowdowns, celsius, power_watts, default_watts, width, most_width,
+    fabric_state, fabric_status}``.
 
     Raises:
-        ValueError: it is no such text.
+        ValueError: the text is not such output.
     """
     try:
         root = ET.fromstring(text)  # noqa: S314 - the driver's own program wrote it; nothing external is loaded
@@ -45,7 +44,7 @@ def parse_cards(text: str) -> List[Dict[str, Any]]:
 
 
 def parse_links(text: str) -> Dict[str, List[int]]:
-    """``{uuid: [links that are up, links there are]}`` from ``nvidia-smi nvlink -s``, of GPUs that have links."""
+    """``{uuid: [links that are up, all links]}`` from ``nvidia-smi nvlink -s``, for GPUs that have links."""
     links: Dict[str, List[int]] = {}
     uuid = ""
     for line in text.splitlines():
@@ -113,7 +112,7 @@ def _yes(gpu: ET.Element, path: str) -> bool:
 
 
 def _number(gpu: ET.Element, *paths: str) -> Optional[int]:
-    """The whole part of the first that is a number, such as ``500.00 W`` or ``16x``."""
+    """The integer part of the first path's text that begins with a number, such as ``500.00 W`` or ``16x``."""
     for path in paths:
         found = re.match(r"\d+", _text(gpu, path) or "")
         if found:

@@ -1,4 +1,4 @@
-"""The packages that an interpreter finds, by the ``.dist-info`` folders on its path; nothing is imported or run."""
+"""The packages that an interpreter would import, by the ``.dist-info`` folders on its path, without running it."""
 
 import re
 from typing import Dict, Sequence
@@ -11,7 +11,7 @@ _SEPARATORS = re.compile(r"[-_.]+")
 
 
 def installed(path: Sequence[str]) -> Dict[str, str]:
-    """Version by package along a ``sys.path``; of a package that is there twice the one that would be imported."""
+    """Version by package along a ``sys.path``; of a package installed twice, the one that would be imported."""
     found: Dict[str, str] = {}
     for folder in path:
         for name in sorted_names(folder or "/"):

@@ -1,7 +1,7 @@
-"""The operation ``election``: whether torchrun on this host would take an endpoint for its own.
+"""The operation ``election``: whether torchrun on this host would consider an endpoint to be this host.
 
-A torchrun started by hand asks itself just that on every host, and the one that says yes holds the store. torch's own
-function answers (probes/scripts/rdzv_host.py). The answer hangs on names, so it is never kept.
+A torchrun started by hand decides that on every host, and the one for which it is true runs the store. torch's own
+function answers (probes/scripts/rdzv_host.py). The answer depends on name resolution, so it is never cached.
 """
 
 import json
@@ -15,18 +15,16 @@ from ..system.setup_env import setup_environment
 from .health import ask_all
 from .scripts.rdzv_host import asked, from_file
 
-PATIENCE = 6.0  # seconds; a dead name server takes ten for each name, and another check tells of it
+PATIENCE = 6.0  # seconds; a dead name server takes ten for each name, and another check reports it
 _SILENT: Dict[str, Any] = {"matches": {}, "error": "no answer within %d s" % PATIENCE}
 
 
 def election(request: Request) -> Dict[str, Any]:
     """Operation: torch's answer for some endpoints.
 
-    Args of the request: ``python`` (the training interpreter), ``torch`` (its torch's folder, or null), ``setup``,
-    ``env``, ``endpoints`` (names, addresses).
-
-    Returns:
-        ``{matches: {endpoint: true or false}, error}``; with an error nothing else is meant.
+    Arguments: ``python`` (the training interpreter), ``torch`` (its torch's folder, or null), ``setup``, ``env``,
+    ``endpoints`` (names, addresses). Returns ``{matches: {endpoint: true or false}, error}``; with an error the rest
+    has no meaning.
 
     Raises:
         Refused: the setup lines fail.

@@ -1,10 +1,10 @@
-"""Whether hosts reach each other by TCP: ``listen`` on one, ``dial`` from the others, a nonce to know who answered.
+"""Whether hosts reach each other by TCP: ``listen`` on one, ``dial`` from the others; a nonce proves who answered.
 
-Each host listens on a port of the configured range (rendezvous, MASTER_PORT, run control) and on one the kernel
-chose (gloo and NCCL use such ports between the workers): a firewall often lets only one kind through.
-All dials of a host run side by side, so any number of them costs about one timeout, two where all of them connect
-and then stall. A dial that is not answered is repeated on further connections within the same timeout: TCP repeats a
-lost packet of the handshake after 1 s, 2 s, 4 s, so of two lost packets one connection may not recover in time.
+Each host listens on a port of the configured range (rendezvous, MASTER_PORT, run control) and on one that the kernel
+chose (gloo and NCCL use such ports between the workers): a firewall often allows only one kind. All dials of a host run
+side by side, so any number of them takes about one timeout, or two where all of them connect and then stall. A dial
+that is not answered is repeated on further connections within the same timeout: TCP repeats a lost packet of the
+handshake after 1 s, 2 s, 4 s, so after two lost packets one connection may not recover in time.
 """
 
 import errno
@@ -20,14 +20,14 @@ from .dial import HEAD, LARGEST, NO_DATA, NONCE_LIMIT, Dial, DialTarget
 BACKLOG = 1024
 ATTEMPTS = 3  # connections for one dial, each begun while no earlier one is answered
 AT_ONCE = 256  # dials under way, so 768 connections at most; many systems allow a process 1024 descriptors
-TICK = 0.1  # seconds between two looks for calls whose time is over
+TICK = 0.1  # seconds between two checks for calls that have timed out
 
 
 def listen(request: Request) -> Dict[str, Any]:
     """Operation: send every caller the nonce and answer its messages, until cancelled or for ``seconds``.
 
-    Args of the request: ``ports`` (first and last of the range), ``nonce``, ``seconds``. One data frame with
-    ``ports: [of the range, chosen by the kernel]`` comes as soon as both listen.
+    Arguments: ``ports`` (first and last of the range), ``nonce``, ``seconds``. It sends one data frame with
+    ``ports: [of the range, chosen by the kernel]`` as soon as both listen.
 
     Raises:
         Refused: every port of the range is taken.
@@ -43,12 +43,12 @@ def listen(request: Request) -> Dict[str, Any]:
 def dial(request: Request) -> List[Dict[str, Any]]:
     """Operation: dial every target at once; the results in order.
 
-    Args of the request: ``targets`` (list of ``[address, port, nonce, small messages, bytes of a large one]``),
-    ``timeout`` (seconds for all together, and again for what is measured once they are connected).
-    Each answer is ``{word, rtt_us, bulk, sent, resent}``. The word is ``ok``, ``refused``, ``timeout``, ``no route``,
-    ``wrong nonce`` (another machine answered), ``no data`` (it connects, nothing comes after), ``black hole`` (it
-    connects, large packets vanish), or the system's own for a rarer failure; ``bulk`` is null where no large message
-    was sent, or nobody knows.
+    Arguments: ``targets`` (list of ``[address, port, nonce, small messages, bytes of a large one]``), ``timeout``
+    (seconds for all together to connect, and again for the measurement). Each answer is
+    ``{word, rtt_us, bulk, sent, resent}``. The word is ``ok``, ``refused``, ``timeout``, ``no route``, ``wrong nonce``
+    (another machine answered), ``no data`` (it connects, nothing comes after), ``black hole`` (it connects, large
+    packets are lost), or the system's name for a rarer failure; ``bulk`` is null where no large message was sent, or
+    its fate is unknown.
     """
     targets = [
         DialTarget(str(address), int(port), str(nonce).encode(), min(int(echoes), 1000), min(int(bulk), LARGEST))
@@ -76,7 +76,7 @@ def bind_range(first: int, last: int) -> socket.socket:
 
 
 def dial_all(targets: List[DialTarget], timeout: float) -> List[Dict[str, Any]]:
-    """The result of each target, in order; each has ``timeout`` seconds to connect and as many to measure."""
+    """Dial every target; the results in order. Each has ``timeout`` seconds to connect and as many to measure."""
     with selectors.DefaultSelector() as selector:
         calls = [_Call(place, target, timeout, selector) for place, target in enumerate(targets)]
         look = time.monotonic() + TICK
@@ -91,7 +91,7 @@ def dial_all(targets: List[DialTarget], timeout: float) -> List[Dict[str, Any]]:
 
 
 class _Call:
-    """All connections for one target; the first of them that comes to a result is what is answered."""
+    """All connections for one target; the first of them that has a result gives the answer."""
 
     def __init__(self, place: int, target: DialTarget, timeout: float, selector: selectors.BaseSelector) -> None:
         self._place, self._target, self._timeout = place, target, timeout
@@ -105,7 +105,7 @@ class _Call:
     def step(self, dial: Dial) -> None:
         """Handle what the socket of one connection is ready for."""
         if dial not in self._dials:
-            return  # another one was answered in the same round
+            return  # another connection has won in the same round
         word = dial.step(self._selector)
         if word is not None:
             self._end(dial, word)
@@ -113,7 +113,7 @@ class _Call:
             self._drop([one for one in self._dials if one is not dial])
 
     def look(self, now: float) -> None:
-        """Give up what is out of time; begin a further connection where none is answered."""
+        """Give up connections that have timed out; begin a further one while none is answered."""
         if not self._dials:
             return
         first = self._dials[0]
@@ -125,7 +125,7 @@ class _Call:
             self._dial()
 
     def _next(self) -> float:
-        """When a further connection is begun."""
+        """When the next connection is due."""
         return self._began + self._attempts * self._timeout / ATTEMPTS
 
     def _dial(self) -> None:
@@ -169,7 +169,7 @@ def _bind(port: int) -> socket.socket:
 def _listener(family: int, address: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # Callers hang up first, so closing leaves nothing in TIME_WAIT on this port but what was there before us.
+        # Callers close first, so closing leaves nothing in TIME_WAIT on this port but what was there before.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -183,7 +183,7 @@ def _listener(family: int, address: str, port: int) -> socket.socket:
 
 
 class _Caller:
-    """One connection to a listener: greeted, then its messages are answered."""
+    """A connection to a listener: it gets the nonce, and then its messages are answered."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -192,10 +192,10 @@ class _Caller:
 
     def greet(self, nonce: bytes) -> None:
         self._socket.setblocking(False)
-        self._socket.send(nonce)  # a fresh connection always takes so few bytes
+        self._socket.send(nonce)  # the buffer of a new connection always has space for it
 
     def hear(self) -> bool:
-        """Read and answer a message; False where the caller has closed or sent none of ours."""
+        """Read and answer a message; False where the caller closed the connection or sent something else."""
         try:
             data = memoryview(self._socket.recv(1 << 16))
             return bool(data) and self._take(data)

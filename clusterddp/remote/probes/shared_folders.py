@@ -1,7 +1,7 @@
-"""The operations ``mark``, ``marked`` and ``unmark``: which folders of a run are one and the same on several hosts.
+"""The operations ``mark``, ``marked`` and ``unmark``: which folders of a run are the same folder on several hosts.
 
-Each host leaves a small file with a nonce in its folders, looks for those of the others, and removes its own. What a
-host that was lost meanwhile has left is removed by its next mark.
+Each host puts a small file with a nonce into its folders, looks for those of the others, and removes its own. A file
+that a lost host left behind is removed by the next mark.
 """
 
 import os
@@ -18,12 +18,15 @@ _STALE = 600  # seconds
 
 
 def mark(request: Request) -> List[str]:
-    """Leave our mark in ``folders`` (name → path); args ``nonce`` too. The names of those where it is now."""
+    """Operation: put our mark for ``nonce`` into ``folders`` (name → path).
+
+    Returns the names of those where it is now.
+    """
     return sorted(name for name, done in _everywhere(request, _leave, str(request.args["nonce"])).items() if done)
 
 
 def marked(request: Request) -> Dict[str, Any]:
-    """``{folders: {name: hosts}}``: whose marks are in ``folders``; args ``nonces`` (host → nonce) too."""
+    """Operation: ``{folders: {name: hosts}}``: whose marks are in ``folders``, by ``nonces`` (host → nonce)."""
     nonces = {str(host): str(nonce) for host, nonce in request.args["nonces"].items()}
 
     def look(folder: str) -> List[str]:
@@ -33,12 +36,12 @@ def marked(request: Request) -> Dict[str, Any]:
 
 
 def unmark(request: Request) -> None:
-    """Remove our mark of ``nonce`` from ``folders``."""
+    """Operation: remove our mark for ``nonce`` from ``folders``."""
     _everywhere(request, _remove, str(request.args["nonce"]))
 
 
 def _everywhere(request: Request, act: Callable[..., Any], *words: str) -> Dict[str, Any]:
-    """The results by folder (or its nearest parent that exists); folders that hang are left out."""
+    """The results of ``act`` by folder (or its nearest parent that exists); folders that hang are left out."""
 
     def acting(path: str) -> Callable[[], Any]:
         return lambda: act(standing(os.path.expanduser(path)), *words)
@@ -55,7 +58,7 @@ def _leave(folder: str, nonce: str) -> bool:
                 os.unlink(path)
         os.close(private(os.path.join(folder, _NAME + nonce), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
     except OSError:
-        return False  # whether it can be written is another check's
+        return False  # another check reports folders that cannot be written
     return True
 
 
@@ -63,4 +66,4 @@ def _remove(folder: str, nonce: str) -> None:
     try:
         os.unlink(os.path.join(folder, _NAME + nonce))
     except FileNotFoundError:
-        pass  # two folders of ours may be one
+        pass  # two of our folders may be the same one

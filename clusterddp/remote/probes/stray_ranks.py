@@ -1,6 +1,6 @@
-"""The operation ``stray_ranks``: workers of a torchrun that clusterddp did not start, such as a job by hand has left.
+"""The operation ``stray_ranks``: workers of a torchrun that clusterddp did not start, such as those of a job by hand.
 
-Only this user's processes can be told: the kernel shows nobody another user's environment.
+Only this user's processes are found: the kernel shows no other user's environment.
 """
 
 from typing import Any, Dict, List
@@ -8,11 +8,11 @@ from typing import Any, Dict, List
 from ..helper.request import Request
 from ..system.procfs import ProcStat, snapshot
 
-MOST = 64  # that are told
+MOST = 64  # workers that are reported
 
 
 def stray_ranks(_request: Request) -> Dict[str, Any]:
-    """``{ranks: [{pid, rank, world_size}]}``: workers by their environment; what they have started is left out."""
+    """Operation: ``{ranks: [{pid, rank, world_size}]}``: workers by their environment, without their descendants."""
     table = snapshot()
     variables = {pid: _variables(process) for pid, process in table.items()}
     workers = {pid for pid, own in variables.items() if _is_stray(own)}

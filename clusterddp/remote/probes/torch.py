@@ -1,7 +1,8 @@
-"""The training interpreter of this host and the facts of its torch, cached between runs.
+"""Find this host's training interpreter and the facts of its torch, which are cached between runs.
 
-``import torch`` takes seconds, minutes on a cold network file system, so its answer is cached under everything it
-depends on: the interpreter, torch's installation, the setup, the environment, the visible GPUs. A failure never is.
+``import torch`` takes seconds, or minutes on a cold network file system, so its facts are cached under everything they
+depend on: the interpreter, torch's installation, the setup, the environment, the visible GPUs. Failures are never
+cached.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from ..system.bounded_child import Child
 from ..system.small_files import sorted_names
 
 TIMEOUT = 120.0  # seconds for `import torch`
-QUICK = 30.0  # seconds for an interpreter that only says who it is
+QUICK = 30.0  # seconds for an interpreter that only reports its path and version
 FORMAT = 2
 _WHO = (
     "import json, os, sys; os.write(int(sys.argv[2]), json.dumps("
@@ -34,12 +35,10 @@ class Interpreter(NamedTuple):
 
 
 def find_interpreter(wanted: Optional[str], env: Dict[str, str], workdir: Optional[str]) -> Interpreter:
-    """The interpreter with torch, in the environment the setup leaves: ``wanted``, else ``python``, else ``python3``.
+    """The interpreter with torch, in the environment after the setup: ``wanted``, else ``python``, else ``python3``.
 
-    Args:
-        wanted: ``clusterddp_python``: a name on PATH, or a path (``~`` and paths relative to ``workdir`` allowed).
-        env: The environment.
-        workdir: What a relative path is relative to; the home directory where None.
+    ``wanted`` is ``clusterddp_python``: a name on PATH, or a path (``~`` and paths relative to ``workdir``, or without
+    one to the home folder, allowed).
 
     Raises:
         Refused: there is none, or it does not run.
@@ -62,18 +61,11 @@ def find_interpreter(wanted: Optional[str], env: Dict[str, str], workdir: Option
 def torch_facts(
     interpreter: Interpreter, env: Dict[str, str], *, state: str, depends: Sequence[str], fresh: bool = False
 ) -> Dict[str, Any]:
-    """What torch says, from the cache where nothing it depends on has changed.
+    """What torch reports, from the cache in the state folder unless something it depends on has changed, or ``fresh``.
 
-    Args:
-        interpreter: Who is asked.
-        env: The environment it is asked in.
-        state: The state folder; the cache is its ``facts``.
-        depends: Texts the answer depends on besides the interpreter and torch's installation.
-        fresh: Ask anew whatever the cache holds.
-
-    Returns:
-        ``{version, cuda, hip, nccl, nccl_loaded, nccl_library, gloo, nccl_available, device_count, device_names,
-        device_error, import_error}``, with ``import_error`` set and nothing else meant where no torch works.
+    ``depends`` are texts that the answer depends on besides the interpreter and torch's installation. Returns
+    ``{version, cuda, hip, nccl, nccl_loaded, nccl_library, gloo, nccl_available, device_count, device_names,
+    device_error, import_error}``; with ``import_error`` set the rest has no meaning.
     """
     folder = os.path.join(state, "facts")
     path = os.path.join(folder, cache_key(interpreter, depends) + ".json")
@@ -94,7 +86,7 @@ def cache_key(interpreter: Interpreter, depends: Sequence[str]) -> str:
 
 
 def installations(path: Sequence[str]) -> List[str]:
-    """Every torch that stands on an interpreter's path, as ``folder mtime``, found without importing it."""
+    """Every torch on an interpreter's path, as ``folder mtime``, found without importing it."""
     return [
         _stamp(os.path.join(folder, name)) for folder in path for name in sorted_names(folder or "/") if _is_torch(name)
     ]
@@ -111,7 +103,10 @@ def _is_torch(name: str) -> bool:
 
 
 def locate(name: str, env: Dict[str, str], workdir: Optional[str]) -> Optional[str]:
-    """Where the interpreter ``name`` is: a name on the environment's PATH, or a path; None where it is not."""
+    """The path of the interpreter ``name``, a name on the environment's PATH or a path.
+
+    None where it does not exist.
+    """
     name = os.path.expanduser(name)
     if "/" not in name:
         return shutil.which(name, path=env.get("PATH", os.defpath))
@@ -140,7 +135,7 @@ def _cached(path: str) -> Optional[Dict[str, Any]]:
     try:
         kept = read_json(path)
     except (OSError, ValueError):
-        return None  # half a disk, another's hand: it is only a cache
+        return None  # damaged, or changed by another program: it is only a cache
     facts = kept.get("torch") if isinstance(kept, dict) and kept.get("format") == FORMAT else None
     return facts if isinstance(facts, dict) else None
 

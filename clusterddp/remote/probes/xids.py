@@ -1,7 +1,7 @@
 """Xid messages of NVIDIA's driver in the kernel log since this boot.
 
 The journal reaches back to the boot; where it may not be read, the kernel's own ring of recent messages may be
-(``kernel.dmesg_restrict`` 0). Where neither may, the answer says so: no message seen is no proof that there is none.
+(``kernel.dmesg_restrict`` 0). Where neither may, the answer says so: then seeing no message proves nothing.
 """
 
 import os
@@ -12,21 +12,21 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from ..system.bounded_child import Child
 
 TIMEOUT = 20.0  # seconds; a journal of months on a slow disk
-MOST = 256  # kinds of message, a number on a GPU each
+MOST = 256  # kinds of message: pairs of a number and a GPU
 _RING = "/dev/kmsg"
 _MESSAGE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
 _JOURNAL = ("journalctl", "-k", "-b", "-q", "--no-pager")
 
 
 class KernelLog:
-    """Two running ``journalctl``: whether the journal may be read, and its Xid messages."""
+    """Two running ``journalctl``: one tests whether the journal may be read, one searches it for Xid messages."""
 
     def __init__(self, env: Dict[str, str]) -> None:
         self._readable = _ask([*_JOURNAL, "-n", "1", "-o", "cat"], env)
         self._found = _ask([*_JOURNAL, "-o", "short-unix", "--grep", "NVRM: Xid"], env)
 
     def xids(self) -> Dict[str, Any]:
-        """``{xids, xids_error}``: as `collect` gives them, and why the log could not be read (else null)."""
+        """``{xids, xids_error}``: the messages as of ``collect``, and why the log could not be read (else null)."""
         lines = self._journal()
         if lines is None:
             lines = ring()
@@ -36,10 +36,10 @@ class KernelLog:
         return {"xids": collect(lines, time.time()), "xids_error": None}
 
     def _journal(self) -> Optional[List[Tuple[float, str]]]:
-        """Times (seconds since 1970) and texts; None where the journal is closed to us, or cannot search."""
+        """Times (seconds since 1970) and texts; None where the journal may not be read, or cannot search."""
         if self._readable is None or self._found is None:
             return None
-        # A user who may only read his own messages is told no error, and shown nothing: not even one of this boot.
+        # A user who may read only their own messages gets no error, but no message either, not even one of this boot.
         readable, found = self._readable.answer(), self._found.answer()
         if not readable.payload.strip() or found.status not in (0, 1) or "pattern matching" in found.output:
             return None
@@ -61,7 +61,7 @@ def ring(path: str = _RING) -> Optional[List[Tuple[float, str]]]:
 
 
 def collect(lines: List[Tuple[float, str]], now: float) -> List[Dict[str, Any]]:
-    """One entry a GPU and number: ``{xid, bus, count, seconds_ago (the latest), text}``, in the order they came."""
+    """Count messages by GPU and number: ``{xid, bus, count, seconds_ago (of the latest), text}`` each, in order."""
     found: Dict[Tuple[str, int], Dict[str, Any]] = {}
     for when, line in lines:
         match = _MESSAGE.search(line)
@@ -82,14 +82,14 @@ def _ask(argv: List[str], env: Dict[str, str]) -> Optional[Child]:
 
 
 def _records(handle: int) -> Iterator[bytes]:
-    """One a read: ``level,sequence,microseconds,flags;text``, then lines of keys."""
+    """The records of the kernel's ring, one a read: ``level,sequence,microseconds,flags;text``, then lines of keys."""
     while True:
         try:
             record = os.read(handle, 1 << 14)
         except BlockingIOError:
             return
         except BrokenPipeError:
-            continue  # this one was overwritten while we read
+            continue  # the record was overwritten while being read
         if not record:
             return
         yield record

@@ -1,8 +1,8 @@
-"""Whether torch's GPUs really work; run by the training interpreter in child processes, never imported by us.
+"""Test whether torch's GPUs really work; the training interpreter runs this in child processes, we never import it.
 
-Its source is handed to ``python -c`` with ``start N`` or ``peers COUNT`` and two descriptor numbers (see
-system/bounded_child.py). It answers with JSON lines, each as soon as it is true: what hangs is named by the lines
-before.
+Its source is passed to ``python -c`` with ``start N`` or ``peers COUNT`` and two descriptor numbers (see
+system/bounded_child.py). It answers with JSON lines, each as soon as it is known, so the lines before a hang show what
+hangs.
 """
 
 import json
@@ -14,7 +14,7 @@ ITEMS = 1 << 20  # of a copy between GPUs: 4 MiB, more than any buffer on the wa
 
 
 def main(what: str, number: int, answer: int) -> None:
-    """Import torch, do what is asked."""
+    """Import torch and do what is asked."""
 
     def say(**words: Any) -> None:
         data = json.dumps(words).encode() + b"\n"
@@ -45,7 +45,7 @@ def start(torch: Any, index: int) -> Dict[str, Any]:
 
 
 def peers(torch: Any, count: int, say: Any) -> None:
-    """Copy between all pairs of GPUs that say they can reach each other; compare what arrives."""
+    """Copy between all pairs of GPUs that report access to each other, and compare what arrives."""
     for source in range(count):
         for target in range(count):
             if source == target or not torch.cuda.can_device_access_peer(source, target):

@@ -1,7 +1,7 @@
-"""Whether torch takes this host for an endpoint's: torch's own function says so.
+"""Ask torch's own function whether it considers an endpoint to be this host.
 
-It lies in one file of torch that needs nothing else of it, so that file alone is loaded: ``import torch`` takes a
-second and more. The helper loads it itself. Where it cannot, this source is handed to the training interpreter's
+The function is in one file of torch that needs nothing else of it, so that file alone is loaded: ``import torch`` takes
+a second and more. The helper loads it itself. Where it cannot, this source is passed to the training interpreter's
 ``python -c`` with two descriptor numbers (see system/bounded_child.py).
 """
 
@@ -23,7 +23,7 @@ def main(given: int, answer: int) -> None:
 
 
 def asked(find: Callable[[], Callable[[str], Any]], endpoints: List[str]) -> Dict[str, Any]:
-    """What the function that is found says: ``{matches: {endpoint: true or false}, error}``, one of them empty."""
+    """Call the function that ``find`` returns: ``{matches: {endpoint: true or false}, error}``, one of them empty."""
     try:
         matches = find()
         return {"matches": {name: bool(matches(name)) for name in endpoints}, "error": None}
@@ -32,23 +32,19 @@ def asked(find: Callable[[], Callable[[str], Any]], endpoints: List[str]) -> Dic
 
 
 def torchs_own() -> Callable[[str], Any]:
-    """Torch's function, from its file alone; from torch as a whole where the file needs that."""
+    """Torch's function, from its file alone, or from torch as a whole where the file needs that."""
     for folder in sys.path:
         torch = os.path.join(folder, "torch")
         if os.path.isdir(torch):
             try:
                 return from_file(torch)
-            except (ImportError, AttributeError, OSError):  # another version's: all of torch is asked
+            except (ImportError, AttributeError, OSError):  # another version's: then import all of torch
                 break
     return _found(importlib.import_module(".".join(["torch", *_PLACE])))
 
 
 def from_file(torch: str) -> Callable[[str], Any]:
-    """Torch's function, from its file in the folder of a torch.
-
-    Raises:
-        Exception: whatever the file raises: it may need torch, or a newer Python.
-    """
+    """Torch's function, from its file in torch's folder; raises what the file raises, which may need torch."""
     spec = importlib.util.spec_from_file_location("clusterddp_torchs_utils", os.path.join(torch, *_PLACE) + ".py")
     if spec is None or spec.loader is None:
         raise ImportError(torch)

@@ -1,7 +1,7 @@
-"""What torch says of itself; run by the training interpreter in a child process, never imported by us.
+"""What torch reports of itself; the training interpreter runs this in a child process, we never import it.
 
-Its source is handed to ``python -c`` with two descriptor numbers (see system/bounded_child.py): it answers with one
-JSON object. An exception in a detail leaves that detail null; only the import decides whether there is a torch.
+Its source is passed to ``python -c`` with two descriptor numbers (see system/bounded_child.py), and it answers with one
+JSON object. An exception in a detail makes that detail null; only the import decides whether there is a torch.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Optional
 
 
 def main(answer: int) -> None:
-    """Import torch, collect, write the answer to the descriptor."""
+    """Import torch, collect the facts, and write them to the descriptor."""
     facts: Dict[str, Any] = {"import_error": None, "device_error": None}
     try:
         import torch
@@ -46,19 +46,19 @@ def collect(torch: Any, facts: Dict[str, Any]) -> None:
 def _try(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
-    except Exception:  # noqa: BLE001 - builds lack what they were built without
+    except Exception:  # noqa: BLE001 - a build may lack the feature
         return None
 
 
 def _nccl_library() -> Optional[str]:
-    """The libnccl that importing torch has loaded: LD_LIBRARY_PATH may bring another than torch was built with."""
+    """The libnccl that importing torch has loaded: LD_LIBRARY_PATH may provide another than torch was built with."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
         paths = [line.split(None, 5)[5].strip() for line in lines if "/libnccl.so" in line]
     return paths[0] if paths else None
 
 
 def _asked(library: Optional[str]) -> Optional[str]:
-    """The version that a library of NCCL itself gives; torch gives the one of its headers."""
+    """The version that NCCL's library itself reports; torch reports that of the headers it was built with."""
     if library is None:
         return None
     number = ctypes.c_int()
@@ -67,9 +67,9 @@ def _asked(library: Optional[str]) -> Optional[str]:
 
 
 def _version(value: Any) -> str:
-    if isinstance(value, int) and value >= 10000:  # NCCL's own spelling since 2.9
+    if isinstance(value, int) and value >= 10000:  # NCCL's encoding since 2.9
         return "%d.%d.%d" % (value // 10000, value // 100 % 100, value % 100)
-    if isinstance(value, int):  # the one before, 2708 for 2.7.8
+    if isinstance(value, int):  # the encoding before, 2708 for 2.7.8
         return "%d.%d.%d" % (value // 1000, value // 100 % 10, value % 100)
     return ".".join(str(part) for part in value)
 
