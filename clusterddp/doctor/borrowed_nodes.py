@@ -17,6 +17,7 @@ from clusterddp.checks.needs import SLURM
 from clusterddp.doctor.diagnose import diagnose
 from clusterddp.errors import UsageError
 from clusterddp.hosts.fanout import Outcome, each, values
+from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
 from clusterddp.launch import launcher as base
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.slurm.client.held_nodes import held_nodes, job_minutes
@@ -170,7 +171,7 @@ def _request(inventory: Inventory, nnodes: int | None, partition: str | None) ->
 
 def _site(cluster: Site, entry: HostEntry, login: LoginHost, job: str, names: Sequence[str]) -> BorrowedNodes:
     settings = settings_of(cluster.inventory)
-    shared = replace(settings, state=login.state, role="node", launcher=base.DEFAULT, connection="ssh", gpus=None)
+    shared = replace(settings, state=login.state, role="node", launcher=DEFAULT_LAUNCHER, connection="ssh", gpus=None)
     hosts = tuple(replace(shared, name=name, address=name) for name in names)
     return BorrowedNodes(cluster, entry, job, hosts)
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from clusterddp.errors import InventoryError
+from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
 from clusterddp.inventory.patterns import select
 from clusterddp.inventory.redact import redacted
-from clusterddp.inventory.variable_names import LAUNCHERS
 from clusterddp.text.folding import few, folded_words
 
 if TYPE_CHECKING:
@@ -142,12 +142,12 @@ class Inventory:
     @property
     def submitting(self) -> tuple[HostEntry, ...]:
         """The login hosts that submit to a workload manager."""
-        return tuple(host for host in self.logins if host.launcher != LAUNCHERS[0])
+        return tuple(host for host in self.logins if host.launcher != DEFAULT_LAUNCHER)
 
     @property
     def managed(self) -> bool:
         """Whether a workload manager runs the jobs of all hosts, so that only login hosts are connected to."""
-        return bool(self.hosts) and all(host.launcher != LAUNCHERS[0] for host in self.hosts if host.role != "none")
+        return bool(self.hosts) and all(host.launcher != DEFAULT_LAUNCHER for host in self.hosts if host.role != "none")
 
     def limit(self, pattern: str) -> Inventory:
         """The part of it that a host pattern selects (``gpu:!gpu03``, ``gpu[0:3]``), still in inventory order.

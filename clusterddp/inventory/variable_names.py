@@ -26,7 +26,6 @@ OURS = frozenset(
         *(f"slurm_{name}" for name in (*SLURM_OPTIONS, "lines", "shared")),
     )
 )
-LAUNCHERS = ("ssh", "slurm")  # the first is the default; each is a folder of launch/
 RESERVED = frozenset(PREFIX + name for name in ("sync", "requirements", "container"))
 PRIORITY = "ansible_group_priority"
 # Each variable with its aliases; if several are set the last one wins, as in Ansible's ssh plugin.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import env, validate, variable_names
+from clusterddp.inventory.launchers import DEFAULT_LAUNCHER, LAUNCHERS
 from clusterddp.inventory.reader import VariableReader, refuse_value, whole_number
 from clusterddp.inventory.values import DEFAULT_PORTS, WARM, HostEntry
 from clusterddp.inventory.yamlfile import plain
@@ -97,7 +98,7 @@ def _job(reader: VariableReader) -> dict[str, Any]:
         "preload": _preload(reader),
         "links": _links(reader),
         "carry": _carry(reader),
-        "launcher": reader.choice("clusterddp_launcher", variable_names.LAUNCHERS) or variable_names.LAUNCHERS[0],
+        "launcher": reader.choice("clusterddp_launcher", tuple(LAUNCHERS)) or DEFAULT_LAUNCHER,
     }
 
 

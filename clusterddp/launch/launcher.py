@@ -1,20 +1,19 @@
 """The interface of launchers, which start a run's torchrun on its machines and query it; one folder here for each.
 
-``launcher("ssh")`` is ``LAUNCHER`` of ``launch/ssh/over_ssh.py``; the names are those of ``clusterddp_launcher`` in the
-inventory. What goes through a host's helper whatever has started the run (stacks, signals, the lease) is the same for
-all launchers, and not part of the interface.
+``launcher("ssh")`` is ``LAUNCHER`` of ``launch/ssh/over_ssh.py``: names and modules are those of the registry
+(``inventory/launchers.py``). No code outside a launcher's folder asks which launcher it has. What goes through a host's
+helper whatever has started the run (stacks, signals, the lease) is the same for all, and not part of the interface.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import shutil
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import UsageError
-from clusterddp.inventory.variable_names import LAUNCHERS
+from clusterddp.inventory.launchers import DEFAULT_LAUNCHER, LAUNCHERS
 from clusterddp.runs.node_answers import ALL, Wanted
 from clusterddp.runs.run_on_hosts import RunLauncher, Site
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from clusterddp.launch.options import RunOptions
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.run import Run
-
-DEFAULT = LAUNCHERS[0]
 
 
 class Launcher(RunLauncher, Protocol):
@@ -83,16 +80,16 @@ def launcher(name: str, *, said: str = "--launcher") -> Launcher:
     Raises:
         UsageError: There is no launcher with that name.
     """
-    if name not in LAUNCHERS or not _is_there(name):
-        raise UsageError(f"{said} {name} is not there yet", remedy=f"leave it out: {DEFAULT} serves")
-    found: Launcher = importlib.import_module(f"{__package__}.{name}.over_{name}").LAUNCHER
+    if name not in LAUNCHERS:
+        raise UsageError(f"{said} {name} is not there yet", remedy=f"leave it out: {DEFAULT_LAUNCHER} serves")
+    found: Launcher = importlib.import_module(LAUNCHERS[name].module).LAUNCHER
     return found
 
 
 def launchers(site: Site) -> list[Launcher]:
     """Return those that may have runs here: the default one, and those of the inventory and of the project's runs."""
     named = {entry.launcher for entry in site.inventory.hosts if entry.role != "none"} | site.project.launchers
-    return [launcher(name) for name in LAUNCHERS if _is_there(name) and (name == DEFAULT or name in named)]
+    return [launcher(name) for name in LAUNCHERS if name == DEFAULT_LAUNCHER or name in named]
 
 
 def keeping(site: Site) -> list[HostEntry]:
@@ -101,9 +98,11 @@ def keeping(site: Site) -> list[HostEntry]:
 
 
 def of_shell(inventory: Inventory) -> str | None:
-    """Return ``slurm`` if there is no inventory and this shell is inside a Slurm job (salloc or srun); else None."""
-    given = inventory.path is None and os.environ.get("SLURM_JOB_ID") and shutil.which("srun")
-    return "slurm" if given else None
+    """Return the launcher whose job this shell is in, if there is no inventory: ``slurm`` within salloc or srun."""
+    for name, entry in LAUNCHERS.items() if inventory.path is None else ():
+        if entry.job_variable and os.environ.get(entry.job_variable) and shutil.which(entry.job_program):
+            return name
+    return None
 
 
 def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:
@@ -120,7 +119,7 @@ def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:
     if len(first) > 1:
         said = " and ".join(f"{name} ({host})" for name, host in first.items())
         raise UsageError(f"clusterddp_launcher differs: {said}", remedy="choose one with --launcher")
-    name, host = next(iter(first.items()), (DEFAULT, ""))
+    name, host = next(iter(first.items()), (DEFAULT_LAUNCHER, ""))
     return launcher(name, said=f"{host}: clusterddp_launcher:")
 
 
@@ -130,8 +129,4 @@ def of_record(record: RunRecord) -> Launcher:
     Raises:
         UsageError: This version has no launcher with that name.
     """
-    return launcher(record.launcher or DEFAULT, said="the run's launcher")
-
-
-def _is_there(name: str) -> bool:
-    return importlib.util.find_spec(f"{__package__}.{name}") is not None
+    return launcher(record.launcher or DEFAULT_LAUNCHER, said="the run's launcher")

@@ -258,11 +258,11 @@ def environment(value: Any) -> dict[str, str]:
 
 def launcher(name: str) -> None:
     """Accept a launcher's name; whether it exists in this version is checked when it is used."""
-    from clusterddp.inventory.variable_names import LAUNCHERS  # noqa: PLC0415 - start-up
+    from clusterddp.inventory.launchers import DEFAULT_LAUNCHER, LAUNCHERS  # noqa: PLC0415 - start-up
 
     if name not in LAUNCHERS:
         raise UsageError(
-            f"{name!r} is not one of {', '.join(LAUNCHERS)}", remedy=f"leave it out: {LAUNCHERS[0]} serves"
+            f"{name!r} is not one of {', '.join(LAUNCHERS)}", remedy=f"leave it out: {DEFAULT_LAUNCHER} serves"
         )
 
 

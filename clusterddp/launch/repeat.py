@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp import project_folder
 from clusterddp.errors import ClusterddpError, RunError, SyncError, UsageError
-from clusterddp.inventory.variable_names import LAUNCHERS
+from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
 from clusterddp.launch.options import RunOptions
 from clusterddp.remote.shared.workdir.manifest import encode
 from clusterddp.runs.difference import CODE, differences
@@ -155,7 +155,7 @@ def asked(
         yield inventory, project, None
         return
     record = recorded(project, options.again)
-    if record.launcher in {None, LAUNCHERS[0]}:  # other launchers choose new hosts
+    if record.launcher in {None, DEFAULT_LAUNCHER}:  # other launchers choose new hosts
         inventory = inventory_of(record, inventory)
     with _repeating(project, record, options.sync_limit) as repeat:
         yield inventory, replace(project, subfolder=record.subfolder), repeat

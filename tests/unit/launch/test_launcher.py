@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import clusterddp.launch
 from clusterddp.errors import UsageError
 from clusterddp.inventory import HostEntry
+from clusterddp.inventory.launchers import LAUNCHERS, RegisteredLauncher
 from clusterddp.launch import launcher as base
 from clusterddp.launch.ssh import over_ssh
 from clusterddp.remote.shared.run.run_record import RunRecord
@@ -70,15 +70,11 @@ def host(name: str, launcher: str) -> HostEntry:
 @pytest.fixture
 def another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """A launcher named slurm that is there; what was called of it."""
-    (tmp_path / "more" / "slurm").mkdir(parents=True)
-    (tmp_path / "more" / "slurm" / "__init__.py").touch()
-    (tmp_path / "more" / "slurm" / "over_slurm.py").write_text(ANOTHER)
-    monkeypatch.setattr(clusterddp.launch, "__path__", [str(tmp_path / "more"), *clusterddp.launch.__path__])
-    for name in [name for name in sys.modules if name.startswith("clusterddp.launch.slurm")]:
-        monkeypatch.delitem(sys.modules, name)
-    module = importlib.import_module("clusterddp.launch.slurm.over_slurm")
-    yield module.CALLS
-    del sys.modules["clusterddp.launch.slurm.over_slurm"], sys.modules["clusterddp.launch.slurm"]
+    (tmp_path / "another_launcher.py").write_text(ANOTHER)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(LAUNCHERS, "slurm", RegisteredLauncher("another_launcher"))
+    yield importlib.import_module("another_launcher").CALLS
+    del sys.modules["another_launcher"]
 
 
 def test_the_default_is_ssh_and_every_name_of_the_inventory_is_looked_for() -> None:
