@@ -1,1 +1,1 @@
-"""The project's files: which there are, what hosts lack, sending it."""
+"""The project's files: which of them are synced, what hosts lack, and how it is sent."""

@@ -105,15 +105,8 @@ def named(project: Project, sources: Sequence[str], dest: str | None) -> str:
 def choose(project: Project, sources: Sequence[str], dest: str, progress: Callable[[str], None]) -> tuple[str, Chosen]:
     """Return the folder on the hosts, and the files for it, hashed.
 
-    Args:
-        project: Keeps the hashes.
-        sources: Paths on this machine; links among them are followed.
-        dest: The destination as written.
-        progress: Takes what is being done.
-
-    Raises:
-        UsageError: two have one name.
-        SyncError: a file cannot be read.
+    ``sources`` are paths on this machine; a source that is a link is followed. ``dest`` is the destination as written.
+    Raises ``UsageError`` if two files get the same path, ``SyncError`` if a file cannot be read.
     """
     place = destination([(source, os.path.isdir(source)) for source in sources], dest)
     word = hashlib.sha256(repr([os.path.abspath(source) for source in sources]).encode()).hexdigest()[:16]  # noqa: PTH100
@@ -135,7 +128,7 @@ def choose(project: Project, sources: Sequence[str], dest: str, progress: Callab
             if len(digests) > 1:
                 chunks[entry.content] = tuple(digests)
     if known.changed:
-        with contextlib.suppress(UsageError):  # a project that cannot be written is hashed anew each time
+        with contextlib.suppress(UsageError):  # in a project that cannot be written, hashes are computed each time
             project.write(f"pushed-{word}.json", known.encoded())
     _refuse_doubled(entries)
     chosen = Chosen(entries=tuple(manifest.ordered(entries)), chunks=chunks, places=places, skipped=tuple(skipped))

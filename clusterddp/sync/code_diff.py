@@ -1,4 +1,4 @@
-"""What tells two codes of a project apart, file by file and line by line, as far as it is kept (code_store.py)."""
+"""Compares two versions of a project's code, file by file and line by line, as far as they are kept (code_store.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clusterddp.project import Project
     from clusterddp.remote.shared.workdir.manifest import Entry
 
-_MOST = 1 << 20  # bytes of a file whose lines are compared
+_MOST = 1 << 20  # bytes; the lines of larger files are not compared
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,9 +26,8 @@ class FileDiff:
     """One file that differs.
 
     Attributes:
-        path: As in a message.
-        change: How.
-        lines: A unified diff; empty where its lines cannot be told.
+        path: As shown in messages.
+        lines: A unified diff; empty if its lines cannot be compared.
         note: Why they cannot, in a few words.
     """
 
@@ -39,13 +38,7 @@ class FileDiff:
 
 
 def code_diff(project: Project, old: str, new: str) -> tuple[FileDiff, ...] | None:
-    """The files by which two codes differ, in order; None where one of the codes is not kept here.
-
-    Args:
-        project: The project.
-        old: A code's digest.
-        new: Another's.
-    """
+    """The files that differ between two versions, named by digest, in order; None if one of them is not kept here."""
     before, after = code_store.load(project, old), code_store.load(project, new)
     if before is None or after is None:
         return None

@@ -194,7 +194,7 @@ def _load(folder: Path, digest: str) -> list[Entry] | None:
         return None
     try:
         entries = manifest.decode(project_folder.read(folder / "manifests" / digest))
-    except (OSError, manifest.BadManifest):  # it is kept no longer, or damaged
+    except (OSError, manifest.BadManifest):  # removed since, or damaged
         return None
     return entries if manifest.digest(entries) == digest else None
 
@@ -251,5 +251,5 @@ def _copy(source: Path, target: bytes) -> None:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except FileNotFoundError:  # of a code too large to be kept
+    except FileNotFoundError:  # the code was too large to keep its files
         return 0

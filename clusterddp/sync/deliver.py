@@ -1,6 +1,7 @@
-"""Bringing files to a folder on hosts, beside the project's code: data, weights, whatever a user or we put there.
+"""Sends files other than the project's code to a folder on hosts: data, weights, whatever a user pushes.
 
-As a sync, by chunks; but nothing there is removed, and what differs and was not pushed is refused by the host.
+Files travel in chunks as in a sync, but nothing on the host is removed, and the host refuses to replace a file that
+differs and was not pushed before.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from clusterddp.sync.transfer.progress_rate import Transfer
     from clusterddp.sync.transfer.upload import Uploads
 
-_TRIES = 3  # a host may change between being asked and being sent
+_TRIES = 3  # a host's files may change between its answer and the transfer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delivered:
-    """What a push did on one host: the folder there, absolute; files put in place; bytes of files that were sent."""
+    """What a push did on one host: the absolute path of the folder, the number of files placed, bytes of files sent."""
 
     name: str
     folder: str
@@ -51,21 +52,12 @@ def deliver(
     overwrite: bool = False,
     spread: TransferOptions = AUTO,
 ) -> tuple[Delivered, ...]:
-    """Make every host hold the files of ``entries`` in a folder; each chunk goes to a host once, if it lacks it.
+    """Put the files of ``entries`` into a folder of every host, sending each host the chunks that it lacks.
 
-    Args:
-        hosts: The hosts.
-        uploads: The files on their way.
-        entries: Their manifest.
-        folder: On the hosts, or each by its name: absolute, from ``~/``, or below the workdir.
-        workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
-        transfer: Counts what goes.
-        overwrite: Replace what differs, whoever has put it there.
-        spread: Whether hosts pass chunks on.
-
-    Raises:
-        HostError: one host failed or refused; HostsError: several did. Nothing was sent where one refused at once.
-        SyncError: a file changed while it was sent.
+    ``folder`` is the same for all hosts or by host name: absolute, from ``~/``, or below the workdir. ``workdir`` is
+    for hosts without ``clusterddp_workdir``. ``overwrite`` replaces files that differ, whoever wrote them. Raises
+    ``HostError`` or ``HostsError`` if hosts failed or refused (nothing is sent if one refuses at once), ``SyncError``
+    if a file changed while it was sent.
     """
     digest = manifest.digest(entries)
     args = {"digest": digest, "overwrite": overwrite, **uploads.sizes()}
@@ -90,7 +82,7 @@ def deliver(
         if not waiting:
             break
         for number, turn in enumerate(turns(waiting)):
-            if number:  # who shares a folder with one before finds all there
+            if number:  # a host that shares a folder with an earlier one has everything now
                 fanout.values(fanout.each(turn, _HostPush.ask))
             send([job for job in turn if not job.done], uploads, transfer, spread)
     for job in jobs:
@@ -117,11 +109,11 @@ class _HostPush:
         self._compress = host.entry.connection != "local"
 
     def lacking(self, _uploads: Uploads) -> tuple[Chunk, ...]:
-        """The chunks that are to be sent."""
+        """The chunks to send."""
         return self._lacking
 
     def ask(self) -> None:
-        """Ask what the host lacks; sets ``done`` if it has all."""
+        """Ask what the host lacks; sets ``done`` if it has everything."""
         pieces = (piece for piece, _ in self._uploads.pieces((), compress=self._compress))
         every = (chunk for one in self._entries if one.kind == manifest.FILE for chunk in self._uploads.chunks(one))
         chunks = dict.fromkeys(every)
@@ -133,7 +125,7 @@ class _HostPush:
         self._lacking = tuple(chunk for chunk in chunks if chunk.digest in lacking)
 
     def take(self, answer: Any) -> None:
-        """Take the answer to what was sent."""
+        """Read the host's answer to what was sent."""
         with reading_answer(self.name):
             self.done = "missing" not in answer
             self.files = int(answer.get("sent", 0))

@@ -1,4 +1,4 @@
-"""The manifests of a project's latest syncs: a host that has one of them is sent only how the new one differs.
+"""Keeps the manifests of a project's latest syncs, so that a host that has one of them is sent only the difference.
 
 ``.clusterddp/synced/DIGEST`` is a manifest as it was sent. Without them each host lists what it has, and is sent the
 whole manifest.
@@ -33,7 +33,7 @@ class Earlier:
         try:
             found = [path for path in self.folder.iterdir() if is_digest(path.name)] if self.folder else []
             return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)]
-        except OSError:  # then the host says what it has
+        except OSError:  # without them hosts list what they have
             return []
 
     def read(self, digest: str) -> bytes | None:

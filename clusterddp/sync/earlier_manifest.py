@@ -1,4 +1,4 @@
-"""What a host has that holds an earlier manifest, and what it lacks of the new one; found once for all such hosts."""
+"""Compares a manifest that hosts already have with the new one, once for all hosts that have it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierManifest:
-    """A manifest that hosts hold, seen from a tree that they are to hold.
+    """A manifest that hosts have, compared with the tree that they should have.
 
     Attributes:
-        digest: The manifest's; empty: none.
-        told: The tree's manifest as it differs from this one.
-        entries: By path; ``contents``: of its files.
+        digest: The manifest's; empty for no manifest.
+        told: The tree's manifest as its difference from this one.
+        entries: Its files by path.
+        contents: The contents of its files.
         changes: What a sync would do.
         needs: The files whose content is not at their path.
     """
@@ -38,7 +39,7 @@ class EarlierManifest:
 
 
 class Bases:
-    """The manifests that hosts may hold, for one tree."""
+    """The manifests that hosts may have, compared with one tree."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -47,10 +48,9 @@ class Bases:
         self._lock = threading.Lock()
 
     def of(self, digest: str) -> EarlierManifest:
-        """The manifest of ``digest``, which a host has named as one of ``known``; made by the first thread that asks.
+        """The manifest of ``digest``, which a host named as one of ``known``; built by the first thread that asks.
 
-        Raises:
-            ValueError: it is not here.
+        Raises ``ValueError`` if it is not kept here.
         """
         with self._lock:
             if digest not in self._found:
@@ -58,9 +58,9 @@ class Bases:
             return self._found[digest]
 
     def data(self, digest: str) -> tuple[str, bytes]:
-        """The project's data as a host is sent it that has the data of ``digest``: of that it is told what differs.
+        """The project's data manifest for a host with the data of ``digest``: as a difference if that is kept.
 
-        Returns: the digest of what it is compared with, empty for nothing, and the bytes.
+        The first value is the digest it is compared with; empty if the whole manifest is sent.
         """
         earlier = self._tree.earlier.read(digest) if digest else None
         if earlier is None:
@@ -85,7 +85,7 @@ def contents_of(there: Mapping[str, Entry]) -> frozenset[str]:
 
 
 def compared(there: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[Changes, tuple[Entry, ...]]:
-    """What a sync of ``entries`` changes where these are, and the files whose content is not at their path."""
+    """What a sync of ``entries`` changes on a host with these files; files whose content is not at their path."""
     differing = [entry for entry in entries if there.get(entry.path) != entry]
     changes = Changes(
         new=tuple(entry.path for entry in differing if entry.path not in there),

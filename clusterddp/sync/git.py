@@ -16,7 +16,7 @@ _UNTRACKED = b"?"  # before a file's name, as `git ls-files -t` has it
 # A repository's own configuration can name programs to run, and it may have come in an archive.
 _RUNS_NOTHING = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
 _OF_ITS_OWN = {b"local", b"worktree"}
-_MOST_CONFIG = 1 << 20  # bytes that are looked at
+_MOST_CONFIG = 1 << 20  # bytes of it that are read
 
 
 class Listed(NamedTuple):
@@ -128,7 +128,7 @@ def _list(root: bytes, folder: bytes, listed: Listed) -> None:
 
 
 def _git(place: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
-    # A hook's GIT_DIR or GIT_INDEX_FILE would answer for another repository.
+    # With GIT_DIR or GIT_INDEX_FILE, as set in a git hook, git would answer for another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:

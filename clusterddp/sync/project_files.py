@@ -1,11 +1,11 @@
-"""The project's files as a manifest: which of them are synced, which are not and why, within limits.
+"""Lists the project's files as a manifest: which of them are synced, which are not and why, within limits.
 
-In a git project these are the files git knows and the untracked ones it does not ignore, as they are now;
-elsewhere all that no .gitignore names (sync/gitignore.py). Everything left out that a user might miss is named in
+In a git project these are the files git knows and the untracked ones it does not ignore, as they are now; elsewhere all
+that no .gitignore matches (sync/gitignore.py). Everything left out that a user might miss is listed in
 ``Tree.skipped``.
 
-Code is what git tracks, and files of a program by their names: it is the same on all hosts. All else is data, of which
-hosts may have versions of their own (remote/workdir/data.py).
+Code is what git tracks, and files that are code by their names: it is the same on all hosts. Everything else is data,
+of which hosts may have versions of their own (remote/workdir/data.py).
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 500 * 10**6
 MAX_FILES = 20_000
-_GIVE_UP = 10 * MAX_FILES  # listed before a folder is refused unseen
+_GIVE_UP = 10 * MAX_FILES  # a folder with more files is refused before the rest is listed
 _REMEDY = "keep them out with .gitignore, or allow more with --sync-limit SIZE"
 _NEVER = frozenset((b".git", b".clusterddp", b"__pycache__"))
 _KEY_NAME = re.compile(
@@ -65,21 +65,21 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tree:
-    """What is synced, as it was when scanned.
+    """The files to sync, as they were when scanned.
 
     Attributes:
         root: The project's folder.
         entries: The code, in the manifest's order.
-        digest: The manifest's digest: the code of a run.
-        size: Bytes in all, data too.
-        skipped: What is left out.
+        digest: The digest of the code's manifest, which identifies the code of a run.
+        size: Bytes of code and data.
+        skipped: The files left out.
         git: ``{commit, dirty}``, None outside git.
         ignored: Data that git ignores.
-        chunks: The digests of the chunks of each content that has several.
-        manifest: The code's manifest.
+        chunks: For each content with several chunks, their digests.
+        manifest: The code's manifest, encoded.
         data: The data, in order.
-        data_manifest: The data's manifest.
-        data_digest: Its digest; empty where the project has no data; None where that of hosts is left alone.
+        data_manifest: The data's manifest, encoded.
+        data_digest: Its digest; empty if the project has no data; None if data on hosts is not to be touched.
         earlier: The manifests of earlier syncs.
     """
 
@@ -98,7 +98,7 @@ class Tree:
     earlier: Earlier = field(default_factory=Earlier)
 
     def keep_manifests(self) -> None:
-        """Keep the manifests: hosts that are sent them are told next time only what differs."""
+        """Keep the manifests, so that hosts that get them now are sent only the difference next time."""
         self.earlier.keep(self.digest, self.manifest)
         if self.data_digest:
             self.earlier.keep(self.data_digest, self.data_manifest)
@@ -119,7 +119,7 @@ def is_code(path: str) -> bool:
 
 
 def new_data(project: Project, folder: Path, paths: Iterable[str]) -> list[str]:
-    """Which of the files ``paths`` below ``folder`` are data that a sync of the project takes, by their paths in it."""
+    """Those files of ``paths`` below ``folder`` that a sync of the project would take as data, by their paths in it."""
     inside = os.path.realpath(os.fsencode(folder))
     root = os.path.realpath(os.fsencode(project.root))
     if inside != root and not inside.startswith(root + b"/"):
@@ -131,14 +131,10 @@ def new_data(project: Project, folder: Path, paths: Iterable[str]) -> list[str]:
 
 
 def scan(project: Project, limit: int | None = None) -> Tree:
-    """Look at the project's files and hash those that changed since the last scan.
+    """List the project's files, and hash those that changed since the last scan.
 
-    Args:
-        project: The project.
-        limit: ``--sync-limit`` in bytes; given, it also lifts the limit on the number of files.
-
-    Raises:
-        SyncError: the folder is a home or ``/``, holds too much, or a file cannot be read.
+    ``limit`` is ``--sync-limit`` in bytes; if given, it also lifts the limit on the number of files. Raises
+    ``SyncError`` if the folder is a home or ``/``, is too large, or a file cannot be read.
     """
     root = on_disk(as_text(os.fsencode(project.root)))
     _refuse_home(root)
@@ -182,7 +178,7 @@ def _refuse_home(root: bytes) -> None:
 
 
 def _without_environments(names: Iterable[bytes], root: bytes) -> list[bytes]:
-    """Without what is never synced: git's own files, ours, bytecode, virtual environments."""
+    """Leave out what is never synced: git's own files, clusterddp's, bytecode, virtual environments."""
     kept: list[bytes] = []
     for name in names:
         if not _NEVER.intersection(name.split(b"/")) and not name.endswith(b".pyc"):
@@ -202,7 +198,7 @@ def _above(name: bytes) -> Iterator[bytes]:
 
 
 def _look(root: bytes, names: list[bytes]) -> dict[bytes, os.stat_result]:
-    """The lstat of every file that is there."""
+    """The lstat of every file that exists."""
     found = {}
     for name in names:
         try:
@@ -232,7 +228,7 @@ def _refuse_large(found: dict[bytes, os.stat_result], most_bytes: int, most_file
 
 
 def _by_folder(weights: dict[bytes, int], total: int) -> list[tuple[str, int]]:
-    """The three heaviest entries, looking into a folder that holds nearly everything."""
+    """The three largest entries; a folder that contains nearly everything is replaced by its contents."""
     prefix = b""
     while True:
         sums: Counter[bytes] = Counter()
@@ -279,7 +275,7 @@ def _entries(
         if reason:
             skipped.append(Skipped(path=path, reason=reason))
     if project.folder.is_dir() and known.changed:
-        with contextlib.suppress(UsageError):  # a project that cannot be written is hashed anew each time
+        with contextlib.suppress(UsageError):  # in a project that cannot be written, hashes are computed each time
             project.write(FILE_NAME, known.encoded())
 
 

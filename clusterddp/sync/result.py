@@ -1,4 +1,4 @@
-"""What a sync did on each host, and what a user should know of it. Values, no I/O."""
+"""What a sync did on each host, and the messages about it. Values, no I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptFile:
-    """A file changed on a host, and the name it was kept as; the same name: it stays there, no longer synced."""
+    """A file changed on a host, and the name it was renamed to; the same name if it stays, no longer synced."""
 
     path: str
     kept_as: str
@@ -41,9 +41,9 @@ class Changes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StandingData:
-    """A host's own versions of the project's data, which stay: path → content, empty if it was removed there.
+    """A host's own versions of the project's data, which are kept: path → content, empty if it was removed there.
 
-    ``news``: the paths that no earlier sync has named.
+    ``news`` are the paths that no earlier sync has reported.
     """
 
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class SyncResult:
 
 
 def _typed(path: str, subfolder: str) -> str:
-    """A path of the project as it would be typed in a subfolder."""
+    """A path of the project as a user would type it in a subfolder."""
     return shlex.quote(shown(posixpath.relpath(path, subfolder or ".")))
 
 

@@ -1,12 +1,12 @@
-"""Syncing the project's files to hosts: the same manifest on each, proved by its digest.
+"""Syncs the project's files to hosts, so that each has the same manifest, proved by its digest.
 
-Two round trips at most: ask every host whether it has the digest already; send the others the manifest and
-the chunks they have nowhere, each read and compressed once for all. `unchanged` costs the first one only. A host that
-has other data of the project is asked once more, which of it would be put there: a conflict on one host is told before
-any host is changed.
+Two round trips at most: every host is asked whether it has the digest already; the others are sent the manifest and the
+chunks they lack, each read and compressed once for all hosts. If nothing changed, only the first is made. A host that
+has other data of the project is asked once more which of it would be replaced, so that a conflict on one host is
+reported before any host is changed.
 
-Which files: sync/project_files.py. What a host replaces, keeps and refuses: remote/workdir/sync_operations.py and
-data.py.
+Which files are synced: sync/project_files.py. What a host replaces, keeps and refuses:
+remote/workdir/sync_operations.py and data.py.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from clusterddp.sync.transfer.between_hosts import TransferOptions
 
 _NO_LISTS = b"{}"  # a manifest alone is sent without its files' chunks
-_TRIES = 3  # a host may change between being asked and being sent
-_ASKING = 600.0  # seconds; another sync may hold the folder
+_TRIES = 3  # a host's files may change between its answer and the transfer
+_ASKING = 600.0  # seconds; another sync may hold the folder's lock
 
 
 def sync(
@@ -52,22 +52,19 @@ def sync(
     spread: TransferOptions = AUTO,
     take: str = "",
 ) -> SyncResult:
-    """Make every host hold the code of ``tree``, and no earlier code, in its workdir; and its data, as data.py says.
+    """Make every host's workdir contain exactly the code of ``tree``, and its data by the rules of data.py.
 
     Args:
-        hosts: The hosts.
-        tree: What ``project_files.scan`` gave.
+        tree: The result of ``project_files.scan``.
         workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
-        name: Of the folder beside the workdir that is meant; empty for the workdir itself.
-        subfolder: A folder of the workdir that is to be there, for a worker's cwd.
-        progress: Takes how far it has come, once it has taken some seconds.
+        name: Of the folder beside the workdir to sync to; empty for the workdir itself.
+        subfolder: A folder of the workdir that must exist, as a worker's current folder.
+        progress: Called with the state of the transfer once it has taken some seconds.
         spread: Whether hosts pass chunks on.
-        take: Whose version of data counts where project and host changed it: ``project`` or ``host``; empty: neither.
+        take: Whose version of data wins if project and host changed it: ``project`` or ``host``; empty: neither.
 
-    Raises:
-        HostError: one host failed, or a run is live there with other code; HostsError: several did.
-        SyncError: a file changed while it was sent, or a host's digest is not the tree's, or data was changed in the
-            project and on a host.
+    Raises ``HostError`` or ``HostsError`` if hosts failed, or a run with other code is live there; ``SyncError`` if a
+    file changed while it was sent, a host's digest is not the tree's, or data was changed in the project and on a host.
     """
     began = time.monotonic()
     bases = Bases(tree)
@@ -91,10 +88,9 @@ def sync(
 
 
 def _lacking(jobs: Sequence[_HostSync], subfolder: str, name: str) -> list[_HostSync]:
-    """Ask every host what it has: those that lack something.
+    """Ask every host what it has, and return those that lack something.
 
-    Raises:
-        SyncError: data was changed in the project and on a host.
+    Raises ``SyncError`` if data was changed both in the project and on a host.
     """
     fanout.values(fanout.each(jobs, _HostSync.ask))
     fanout.values(fanout.each(_at_odds(jobs), _HostSync.ask))
@@ -105,11 +101,7 @@ def _lacking(jobs: Sequence[_HostSync], subfolder: str, name: str) -> list[_Host
 
 
 def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str, take: str = "") -> tuple[HostSync, ...]:
-    """What ``sync`` would send and remove; ``digest`` is empty where something would change.
-
-    Raises:
-        HostError: one host failed; HostsError: several did.
-    """
+    """What ``sync`` would send and remove; ``digest`` is empty for a host where something would change."""
     bases = Bases(tree)
     jobs = [_HostSync(host, tree, bases, host.entry.workdir or workdir, prove=True, take=take) for host in hosts]
     return tuple(fanout.values(fanout.each(jobs, _HostSync.preview)))
@@ -118,10 +110,7 @@ def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str, take: str = "") 
 def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "") -> tuple[HostSync, ...]:
     """Each host's workdir and the digest of the code in it, for a run without sync.
 
-    ``digest`` is empty where no sync put the code, or somebody changed it since.
-
-    Raises:
-        HostError: one host failed; HostsError: several did.
+    ``digest`` is empty if the code was not put there by a sync, or was changed since.
     """
 
     def ask(host: Host) -> HostSync:
@@ -135,7 +124,7 @@ def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "")
 
 
 class Sharing(Protocol):
-    """One host's part, and a name for its folder, the same on all hosts that may share it."""
+    """One host's part, with a name for its folder that is the same on all hosts that may share it."""
 
     shared: str | None
 
@@ -157,15 +146,15 @@ class _HostSync:
         self.changes = Changes()
         self._first_changes = Changes()  # a host that changes meanwhile is asked several times
         self.told: bytes | None = None
-        self.undecided = False  # what of the data is to be put is the host's to judge, by a question of its own
+        self.undecided = False  # whether the host must be asked which of the data would be replaced
         self.conflicts: tuple[str, ...] = ()
         self._standing: dict[str, str] = {}
         self._news: list[str] = []
-        self._have: frozenset[str] = frozenset()  # contents and chunks
-        chunks = sum(map(len, tree.chunks.values()))  # it may have all of them, and an edit of each file
+        self._have: frozenset[str] = frozenset()  # digests of contents and chunks
+        chunks = sum(map(len, tree.chunks.values()))  # the host may list all, and a changed version of each file
         self._limit = Limit.of_files(len(tree.entries) + len(tree.data) + chunks)
         self.host, self._tree, self._bases = host, tree, bases
-        self._data_paths = {entry.path for entry in tree.data}  # what was code once may be data by now
+        self._data_paths = {entry.path for entry in tree.data}  # a file that was code may be data now
         self._data_told = b""
         self.args: dict[str, Any] = {
             "workdir": workdir,
@@ -177,7 +166,7 @@ class _HostSync:
         }
 
     def ask(self) -> None:
-        """Ask which files the host has; sets ``result`` if it has all."""
+        """Ask which files the host has; sets ``result`` if it has everything."""
         answer = self.host.call("workdir_state", self.args, timeout=_ASKING, limit=self._limit)
         self._first_changes = self._first_changes or self.changes
         self.result, self._standing, self.conflicts, self.undecided = None, {}, (), False
@@ -206,7 +195,7 @@ class _HostSync:
         gone = tuple(path for path in changes.gone if path not in self._data_paths)
         self.changes = replace(changes, gone=gone)
         self._have = contents.union(map(str, answer["chunks"]))
-        # A host that is asked once more has changed meanwhile.
+        # A host that is asked again has changed meanwhile.
         self.args.update(base=base.digest, edited=edited, prove=True, data_base="", data_size=0)
         self.undecided = not (answer["data"]["settled"] or answer["data"]["empty"])
         if not answer["data"]["settled"]:
@@ -215,27 +204,27 @@ class _HostSync:
             self._put_data([entry.path for entry in self._tree.data], self._tree.data)
 
     def _send_data(self, digest: str) -> None:
-        """Have the project's data sent, to a host that has that of ``digest``."""
+        """Include the project's data manifest, for a host that has the data of ``digest``."""
         base, self._data_told = self._bases.data(digest)
         self.args.update(data_base=base, data_size=len(self._data_told))
         self.told = (self.told or b"") + self._data_told
 
     def _put_data(self, new: Sequence[str], put: Sequence[Entry]) -> None:
-        """Plan to send these data files; ``new``: the paths at which the host has no file."""
+        """Plan to send these data files; ``new`` are the paths at which the host has no file."""
         self.needs = (*self.needs, *(entry for entry in put if entry.kind == FILE))
         changed = tuple(entry.path for entry in put if entry.path not in set(new))
         before = self.changes
         self.changes = replace(before, new=(*before.new, *new), changed=(*before.changed, *changed))
 
     def ask_data(self) -> None:
-        """Ask what of the project's data would be put on the host, and what is in conflict with the host's own."""
+        """Ask which of the project's data would be placed on the host, and which conflicts with the host's own."""
         told = self._data_told
         args = {**self.args, "manifest": len(told), "lists": len(_NO_LISTS)}
         compress = self.host.entry.connection != "local"
         pieces = bundles_of(told + _NO_LISTS, compress=compress)
         answer = self.host.upload("data_state", args, pieces, timeout=_ASKING, limit=self._limit)
         with reading_answer(self.name):
-            if "missing" in answer:  # another sync came in between: it is asked once more
+            if "missing" in answer:  # another sync came in between: the host is asked again
                 return
             put, new = set(map(str, answer["put"])), [str(path) for path in answer["new"]]
             self._have = self._have.union(map(str, answer["chunks"]))
@@ -250,7 +239,7 @@ class _HostSync:
         return StandingData(versions=self._standing, news=tuple(self._news))
 
     def preview(self) -> HostSync:
-        """Ask, and say what sending would do."""
+        """Ask the host, and report what a sync would send."""
         self.ask()
         if self.undecided and not self.result:
             self.ask_data()
@@ -267,7 +256,7 @@ class _HostSync:
         )
 
     def lacking(self, uploads: Uploads) -> tuple[Chunk, ...]:
-        """The chunks that lie nowhere on the host, each once, in the tree's order."""
+        """The chunks that the host has nowhere, each once, in the tree's order."""
         contents = [entry for entry in self.needs if entry.content not in self._have]
         chunks = dict.fromkeys(chunk for entry in contents for chunk in uploads.chunks(entry))
         found = tuple(chunk for chunk in chunks if chunk.digest not in self._have)
@@ -275,7 +264,7 @@ class _HostSync:
         return found
 
     def take(self, answer: Any) -> None:
-        """Take the answer to what was sent."""
+        """Read the host's answer to what was sent."""
         with reading_answer(self.name):
             self.result = None if "missing" in answer else self._synced(answer)
 
@@ -296,12 +285,12 @@ class _HostSync:
 
 
 def _lines(notice: Any, links: Sequence[Any]) -> tuple[str, ...]:
-    """A host's lines on its folder."""
+    """A host's messages about its folder."""
     return tuple(str(line) for line in (notice, *links) if line)
 
 
 def _at_odds(jobs: Sequence[_HostSync]) -> list[_HostSync]:
-    """Hosts that take a run for live which others that share the folder do not: its own host has said by now."""
+    """Hosts that report a live run which other hosts with the same folder do not: its own host has answered by now."""
     live: dict[str, list[tuple[str, ...]]] = {}
     for job in jobs:
         if job.shared:
@@ -310,7 +299,7 @@ def _at_odds(jobs: Sequence[_HostSync]) -> list[_HostSync]:
 
 
 def turns(jobs: Sequence[S]) -> Iterator[list[S]]:
-    """All at once, but one host first where several share a folder: the others then find its files in place."""
+    """Two groups of hosts: one host of each shared folder first, then the others, which find its files in place."""
     leaders: dict[object, S] = {}
     for job in jobs:
         leaders.setdefault(job.shared or job, job)

@@ -1,1 +1,1 @@
-"""How chunks of files travel between this machine and the hosts."""
+"""Transfers chunks of files between this machine and the hosts."""

@@ -1,8 +1,8 @@
-"""A transfer in which hosts pass chunks on: each is sent once from here, where that saves time.
+"""Transfers in which hosts pass chunks on to each other, so that each is sent from here only once.
 
-It begins as any other, with different chunks for each host. As soon as it is measured that the rest would take longer
-from here alone, the hosts listen, each on its address between the hosts, and take from each other what the schedule
-says. Each operation stays open until all have everything.
+It begins like any transfer, with different chunks for each host. As soon as measurement shows that sending the rest
+from here alone would take longer, the hosts listen, each on its address between the hosts, and fetch from each other
+what the schedule says. Each host's operation stays open until all have everything.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from clusterddp.sync.transfer.progress_rate import Transfer
     from clusterddp.sync.transfer.upload import Uploads
 
-_TICK = 0.25  # seconds between two looks at what is late
-_ALL_READY = 10.0  # seconds after which hosts that are not ready yet are not waited for
+_TICK = 0.25  # seconds between two checks for late units
+_ALL_READY = 10.0  # seconds after which hosts that are not ready are no longer waited for
 _MOST_PORT = 65535
 _STEP = 1 << 18
 _log = logging.getLogger("clusterddp")
@@ -45,12 +45,12 @@ _log = logging.getLogger("clusterddp")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransferOptions:
-    """How a transfer may be spread.
+    """Whether hosts pass chunks on, and how fast.
 
     Attributes:
-        mode: ``auto``: where it saves time; ``on``: always, and hosts with a live run pass on too; ``off``: never.
-        rate: Bytes a second that each host sends at most; None: no limit.
-        notify: Takes a line for the user.
+        mode: ``auto``: if it saves time; ``on``: always, and hosts with a live run pass on too; ``off``: never.
+        rate: The most bytes per second that each host sends; None: no limit.
+        notify: Called with a line for the user.
     """
 
     mode: str = "auto"
@@ -68,29 +68,25 @@ class TransferTask(Protocol):
     host: Host
     operation: str
     args: dict[str, Any]
-    told: bytes | None  # what is sent of the manifest; None: all
+    told: bytes | None  # the part of the manifest that is sent; None: all
 
     def lacking(self, uploads: Uploads) -> Sequence[Chunk]:
-        """The chunks that lie nowhere on the host."""
+        """The chunks that the host has nowhere."""
 
     def take(self, answer: Any) -> None:
-        """Take the operation's result.
-
-        Raises:
-            HelperError: it is damaged.
-        """
+        """Read the operation's result; ``HelperError`` if it is damaged."""
 
 
 @dataclass(kw_only=True, slots=True)
 class _TransferHost:
-    """One host.
+    """One host of a transfer.
 
     Attributes:
-        name: Of the host; ``label`` is its name in certificates.
-        todo: What its writing thread is to do: orders, frames; None: the end.
-        where: Its addresses, as it told them.
+        name: The host's; ``label`` is its name in certificates.
+        todo: What its writing thread has to send: units or frames; None: the end.
+        where: Its addresses, as it reported them.
         live: A run is live there.
-        place: Address and port at which it passes on.
+        place: Address and port at which it passes chunks on.
     """
 
     name: str
@@ -101,13 +97,13 @@ class _TransferHost:
     where: Addresses | None = None
     live: bool = False
     place: tuple[str, int] | None = None
-    asked: str = ""  # the address it is to listen on
+    asked: str = ""  # the address on which it was asked to listen
     told: bool = False
     ended: bool = False
 
 
 class PassedOn:
-    """One transfer to several hosts; a thread a host reads, one writes, one looks after what is late."""
+    """One transfer to several hosts: per host one thread reads and one writes; another thread handles late units."""
 
     def __init__(
         self,
@@ -125,15 +121,15 @@ class PassedOn:
             job.name: _TransferHost(name=job.name, job=job, label=f"h{number}") for number, job in enumerate(jobs)
         }
         self._labels = {member.label: member.name for member in self._members.values()}
-        self._awaited = set(self._members)  # neither ready nor gone
+        self._awaited = set(self._members)  # hosts neither ready nor lost
         self._began = time.monotonic()
         self._authority: Authority | None = None
         self._lock = threading.RLock()
         self._over = threading.Event()
-        self._error: Exception | None = None  # what has ended all of it
+        self._error: Exception | None = None  # the error that ended the whole transfer
 
     def run(self) -> list[Outcome[None]]:
-        """Each host's outcome."""
+        """Run the transfer, and return each host's outcome."""
         looking = threading.Thread(target=self._look, name="spread", daemon=True)
         looking.start()
         try:
@@ -145,7 +141,7 @@ class PassedOn:
         return outcomes
 
     def _follow(self, member: _TransferHost) -> None:
-        """One host's operation, from its request to its answer."""
+        """Run one host's operation, from its request to its answer."""
         job = member.job
         args = {**job.args, **self._uploads.sizes(job.told), "spread": True}
         writing = threading.Thread(target=self._write, args=(member,), name=f"spread {member.name}", daemon=True)
@@ -165,7 +161,7 @@ class PassedOn:
                 self._awaited.discard(member.name)
                 self._schedule.gone(member.name)
                 self._go_on()
-            member.outgoing.detach()  # it may never have been attached
+            member.outgoing.detach()  # unblocks the writer if the operation never started
             member.todo.put(None)
 
     def _hear(self, member: _TransferHost, told: Fields) -> None:
@@ -202,7 +198,7 @@ class PassedOn:
         self._schedule.joined(member.name, gives=member.place is not None, takes=not told.text("why"))
 
     def _look(self) -> None:
-        """Look after what is late, and whether spreading would save time."""
+        """Handle late units, and decide whether passing on would save time."""
         try:
             while not self._over.wait(_TICK):
                 with self._lock:
@@ -214,11 +210,11 @@ class PassedOn:
 
     @property
     def _all_there(self) -> bool:
-        """Whether every host is ready, gone, or not waited for any more: another sync may hold its folder."""
+        """Whether every host is ready, lost, or no longer waited for (another sync may hold its folder's lock)."""
         return not self._awaited or time.monotonic() - self._began > _ALL_READY
 
     def _begin(self) -> None:
-        """Let hosts pass on, if that is wanted by now."""
+        """Let hosts pass chunks on, if that is wanted by now."""
         if self._authority or not self._all_there:
             return
         if self._spread.mode == "on" or self._schedule.worth(time.monotonic()):
@@ -229,7 +225,7 @@ class PassedOn:
             self._join()
 
     def _join(self) -> None:
-        """Have those that are ready listen at their addresses between the hosts."""
+        """Ask the hosts that are ready to listen at their addresses between the hosts."""
         ready = [member for member in self._members.values() if member.where]
         nodes = [(member.job.host.entry, member.where) for member in ready if member.where]
         try:
@@ -253,7 +249,7 @@ class PassedOn:
                 member.todo.put({"join": {**own, **more}})
 
     def _go_on(self) -> None:
-        """Give out orders; let hosts end that nobody needs any more."""
+        """Issue the schedule's next orders, and end the operations of hosts that nobody needs any more."""
         for order in self._schedule.orders(time.monotonic()):
             self._members[order.host].todo.put(order)
         for member in self._members.values():
@@ -265,7 +261,7 @@ class PassedOn:
                 member.todo.put(None)
 
     def _write(self, member: _TransferHost) -> None:
-        """Send one host what it is to have, in order; a thread of its own."""
+        """Send one host everything in its queue, in order; runs in a thread of its own."""
         compress = member.job.host.entry.connection != "local"
         try:
             for piece, _ in self._uploads.pieces((), compress=compress, told=member.job.told):
@@ -278,13 +274,13 @@ class PassedOn:
                 else:
                     self._send_order(member, todo.unit, todo.source)
             member.outgoing.end()
-        except HostError:  # whoever reads its answers hears of it
+        except HostError:  # the thread that reads the host's answers reports it
             pass
         except Exception as bug:  # noqa: BLE001 - the same
             self._give_up(bug)
 
     def _give_up(self, error: Exception) -> None:
-        """What is to be sent cannot be read, the same for every host; or a thread of ours has ended by a bug."""
+        """End the transfer: a file cannot be read, which concerns every host, or a thread failed by a bug."""
         self._error = error
         for member in self._members.values():
             member.outgoing.leave()

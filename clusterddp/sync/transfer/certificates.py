@@ -1,6 +1,6 @@
-"""Certificates for one transfer: an authority of its own and one for each host; nothing of them is kept.
+"""Makes the TLS certificates for one transfer: an authority of its own and one for each host; nothing is kept.
 
-Their dates mean nothing, for hosts' clocks may be wrong: the authority's key is forgotten at once.
+Their dates are wide, since hosts' clocks may be wrong: security rests on forgetting the authority's key at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FROM, _TO = (dt.datetime(year, 1, 1, tzinfo=dt.timezone.utc) for year in (2000,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """What one host shows to the others, and what it knows them by; PEM."""
+    """One host's certificate and key for the others, and the authority's certificate to check theirs, as PEM."""
 
     certificate: str
     key: str
@@ -30,7 +30,7 @@ class Identity:
 
 
 class Authority:
-    """Signs for one transfer."""
+    """A certificate authority for one transfer."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())

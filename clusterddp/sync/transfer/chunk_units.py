@@ -1,6 +1,6 @@
-"""The chunks that hosts lack as units, of at most 4 MiB, in which they go from host to host.
+"""Groups the chunks that hosts lack into units of at most 4 MiB, which are passed from host to host.
 
-A unit holds chunks that the same hosts lack, so that who has it can give it to all others that want it.
+A unit contains chunks that the same hosts lack, so that a host that has it can give it to all others that want it.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ _MOST_RANGES = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """Chunks that go together, and where they stand in the list of all chunks: first, behind the last."""
+    """Chunks that travel together, and their ranges (first, after the last) in the list of all chunks."""
 
     ranges: tuple[tuple[int, int], ...]
     chunks: tuple[Chunk, ...]
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Its size in bytes."""
         return sum(chunk.size for chunk in self.chunks)
 
 
 def units_of(
     chunks: Sequence[Chunk], lacking: Mapping[str, Container[Chunk]]
 ) -> tuple[list[Unit], dict[str, list[int]]]:
-    """The units of a transfer, and the numbers of those that each host lacks.
+    """The units of a transfer, and for each host the numbers of those that it lacks.
 
-    Args:
-        chunks: All of the transfer, each once, in the order that every host knows.
-        lacking: Host → its own.
+    ``chunks`` are all of the transfer, each once, in an order that every host knows; ``lacking`` are those of each
+    host.
     """
     open_groups: dict[tuple[str, ...], _Group] = {}
     units: list[Unit] = []

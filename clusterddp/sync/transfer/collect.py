@@ -1,4 +1,4 @@
-"""Collect files of several hosts below one folder here: what is equal once, what differs in a folder per host."""
+"""Collects files of several hosts in one local folder: equal files once, differing ones in a folder per host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.workdir.manifest import Entry
     from clusterddp.sync.transfer.progress_rate import Transfer
 
-_TRIES = 3  # a job may write a file while it is read
+_TRIES = 3  # a job may write to a file while it is read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,15 +46,15 @@ class Pulled:
 
     Attributes:
         folder: Where the files are now.
-        hosts: Who had any.
-        files: How many came.
-        paths: Theirs, below ``folder``.
-        bytes: Of files, that came.
-        same: How many were here already.
-        kept: Paths here that hold something else, and stay.
-        differing: Paths that differ between hosts, so that each host's lies in a folder of its name.
+        hosts: The hosts that had any.
+        files: The number of files fetched.
+        paths: Their paths, below ``folder``.
+        bytes: Fetched, of file contents.
+        same: The number of files that were here already.
+        kept: Paths here that hold something else, and were not replaced.
+        differing: Paths that differ between hosts, so that each host's file lies in a folder of the host's name.
         changing: Paths that changed each time they were read.
-        skipped: Paths that are left out, with their host, and why.
+        skipped: Host, path and reason of each file left out.
         others: Runs that wrote in the same folder.
         errors: Of hosts that failed.
     """
@@ -74,13 +74,13 @@ class Pulled:
 
     @property
     def whole(self) -> bool:
-        """Whether all that hosts have lies at its own path here."""
+        """Whether everything the hosts have is here at its own path."""
         return not (self.kept or self.differing or self.changing or self.errors)
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What was done so far, by paths here."""
+    """The results so far, by local path."""
 
     done: set[str] = field(default_factory=set)
     same: set[str] = field(default_factory=set)
@@ -92,7 +92,7 @@ class _Tally:
 
     @property
     def settled(self) -> set[str]:
-        """The paths that are not looked at again."""
+        """The paths that need not be looked at again."""
         return self.done | self.same | self.kept
 
 
@@ -103,18 +103,12 @@ def collect(
     *,
     overwrite: bool = False,
 ) -> Pulled:
-    """Bring the files of hosts here.
+    """Fetch the files of hosts.
 
-    Args:
-        origins: Where they are.
-        place: The folder here, and the name of a single file (empty: its own), by whether it is a folder there.
-        transfer: Counts what comes.
-        overwrite: Replace files here that differ.
-
-    Raises:
-        RunError: no host has anything there.
-        SyncError: it cannot be written here, or is a file on one host and a folder on another.
-        HostError, HostsError: no host could tell.
+    ``place`` returns the local folder and the name of a single file (empty: its own), given whether it is a folder on
+    the hosts. ``transfer`` counts the bytes. ``overwrite`` replaces local files that differ. Raises ``RunError`` if no
+    host has anything there, ``SyncError`` if it cannot be written here, or is a file on one host and a folder on
+    another, ``HostError`` or ``HostsError`` if no host could answer.
     """
     tally, waiting = _Tally(), list(origins)
     found = _listed(waiting, tally)
@@ -154,19 +148,19 @@ def collect(
 
 
 def _listed(origins: Sequence[Origin], tally: _Tally) -> dict[str, Listing]:
-    """What the hosts have; who fails is noted."""
+    """What the hosts have; errors are recorded in the tally."""
     outcomes = fanout.each(origins, lambda one: listing(one.host, one.workdir, one.path, one.run))
     tally.errors.update({outcome.name: outcome.error for outcome in outcomes if outcome.error})
     return {outcome.name: outcome.value for outcome in outcomes if outcome.value}
 
 
 def _each_once(found: Mapping[str, Listing]) -> tuple[dict[str, Listing], set[str]]:
-    """Each file of a folder that several hosts share once, and the paths on which these do not agree.
+    """In folders that several hosts share, keep each file on one host; return the paths on which they disagree.
 
-    That they share it is each host's own word, so none hides another's file, or stands in for it: a path on which they
-    differ changed between two looks, or one of them lies.
+    That they share a folder is each host's own claim, so no host may hide another's file, or stand in for it: if they
+    differ on a path, it changed between two readings, or one of them lies.
     """
-    told: dict[tuple[str, str], dict[Entry, str]] = {}  # folder and path → what is said to be there, by whom first
+    told: dict[tuple[str, str], dict[Entry, str]] = {}  # folder, path → each reported file, its first host
     for host, one in found.items():
         for entry in one.entries if one.shared else ():
             told.setdefault((one.shared or "", entry.path), {}).setdefault(entry, host)
@@ -180,12 +174,12 @@ def _each_once(found: Mapping[str, Listing]) -> tuple[dict[str, Listing], set[st
 
 
 def _renamed(found: Listing, name: str) -> Listing:
-    """The listing of a single file under the name that it is to have here."""
+    """The listing of a single file with its local name."""
     return found if not name else replace(found, entries=tuple(one._replace(path=name) for one in found.entries))
 
 
 def _arranged(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[Entry, Sequence[Chunk]]]:
-    """Path here → what is to be there: what is equal on all hosts that have it at its own path."""
+    """The file for each local path: what is equal on all hosts that have it is at its own path."""
     versions: dict[str, dict[Entry, list[str]]] = {}
     for host, one in found.items():
         for entry in one.entries:
@@ -216,7 +210,7 @@ def _bring(
     *,
     overwrite: bool,
 ) -> None:
-    """Fetch and place what is not settled; what changed meanwhile is noted."""
+    """Fetch and place what is not settled; record files that changed meanwhile."""
     wanted: list[tuple[Entry, Sequence[Chunk]]] = []
     for path, (entry, chunks) in plan.items():
         if path in tally.settled:
@@ -251,7 +245,7 @@ def _fetch(
     tally: _Tally,
     transfer: Transfer,
 ) -> int:
-    """Fetch each chunk from one host that has it, from all hosts at once; the bytes that came."""
+    """Fetch each chunk from one host that has it, from all hosts at once; the bytes fetched."""
     there = {host: places(one.entries, one.chunks) for host, one in found.items()}
     loads = dict.fromkeys(there, 0)
     shares: dict[str, list[ChunkPlace]] = {host: [] for host in there}

@@ -1,4 +1,4 @@
-"""Files of one host on their way here: what it lists, and its chunks. A host may say anything: all is checked here."""
+"""Lists the files of one host and fetches their chunks. A host may send anything, so everything is checked here."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
 
-# Some 75,000 files, or chunks of large ones.
+# Enough for about 75,000 files or chunks.
 _LISTED = Limit(paths=True, remedy="pull its folders one by one")
-_LISTING = 3600.0  # seconds; all that was not hashed before is
+_LISTING = 3600.0  # seconds; the host hashes everything it has not hashed before
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """What a host has at a place.
+    """What a host has at a path.
 
     Attributes:
         there: Whether there is anything.
         folder: Whether it is a folder; else one file.
-        root: The folder that the entries are below, absolute.
-        shared: A name for that, the same on all hosts that may share it; None where nothing says that they might.
+        root: The absolute path of the folder that the entries are below.
+        shared: A name for that folder, the same on all hosts that may share it; None if it is not shared.
         entries: Files and links.
         chunks: Content → its chunks.
         skipped: Paths that are left out, and why.
@@ -51,9 +51,7 @@ class Listing:
 def listing(host: Host, workdir: str, path: str, run: str = "") -> Listing:
     """Ask what a host has at a path, or what is new in a workdir since a run's start.
 
-    Raises:
-        HelperError: it refuses, or lists what may not come: other places, git's files, ours.
-        UnreachableError: the connection broke.
+    Raises ``HelperError`` if it refuses, or lists something that may not be fetched: a path outside, git's files, ours.
     """
     answer = host.call("pull_list", {"workdir": workdir, "path": path, "run": run}, timeout=_LISTING, limit=_LISTED)
     with reading_answer(host.name):
@@ -72,22 +70,14 @@ def listing(host: Host, workdir: str, path: str, run: str = "") -> Listing:
 
 
 def is_there(host: Host, workdir: str, path: str) -> bool:
-    """Whether a host has anything at a path.
-
-    Raises:
-        HostError: it refuses, or was lost.
-    """
+    """Whether a host has anything at a path."""
     answer = host.call("pull_list", {"workdir": workdir, "path": path, "run": "", "look": True}, limit=PATHS)
     with reading_answer(host.name):
         return answer["there"] is True
 
 
 def _checked(values: Any) -> Entry:
-    """An entry that may come.
-
-    Raises:
-        ValueError: it may not.
-    """
+    """A decoded entry; ``ValueError`` if it may not be fetched."""
     entry = checked_entry(values)
     for part in entry.path.split("/"):
         if part.lower() == ".git" or part.lower().startswith(".clusterddp"):
@@ -106,7 +96,7 @@ def _chunks(entry: Entry, lists: Mapping[Any, Any]) -> list[Chunk]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChunkPlace:
-    """Where a host has a chunk."""
+    """The file and offset at which a host has a chunk."""
 
     chunk: Chunk
     path: str
@@ -114,7 +104,7 @@ class ChunkPlace:
 
 
 def places(entries: Sequence[Entry], chunks: Mapping[str, Sequence[Chunk]]) -> dict[str, ChunkPlace]:
-    """Digest → a place that has it."""
+    """Digest → a place that has the chunk."""
     found: dict[str, ChunkPlace] = {}
     for entry in entries:
         if entry.kind == FILE:
@@ -126,17 +116,10 @@ def places(entries: Sequence[Entry], chunks: Mapping[str, Sequence[Chunk]]) -> d
 def fetched(
     host: Host, root: str, wanted: Sequence[ChunkPlace], counted: Callable[[int], None] = lambda _: None
 ) -> Iterator[tuple[str, bytes]]:
-    """Digest and bytes of the chunks, in order; of those whose file has changed meanwhile nothing.
+    """Fetch chunks in order, as digest and bytes; chunks whose file has changed meanwhile are left out.
 
-    Args:
-        host: The host.
-        root: The folder there that the paths are below.
-        wanted: The chunks.
-        counted: Takes the size of each that has come, or is passed over.
-
-    Raises:
-        HelperError: it sends something else.
-        UnreachableError: the connection broke.
+    ``root`` is the folder on the host that the paths are below; ``counted`` is called with the size of each chunk
+    fetched or left out. Raises ``HelperError`` if the host sends something else.
     """
     compress = host.entry.connection != "local"
     for start in range(0, len(wanted), MOST_CHUNKS):
@@ -171,12 +154,7 @@ class HostFiles:
         self._places = places(found.entries, found.chunks)
 
     def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
-        """Digest and bytes of each.
-
-        Raises:
-            SyncError: one has changed meanwhile.
-            HostError: the host failed.
-        """
+        """Digest and bytes of each chunk; ``SyncError`` if one has changed meanwhile."""
         wanted = [self._places[chunk.digest] for chunk in chunks]
         found = list(fetched(self._host, self._root, wanted))
         if len(found) != len(wanted):

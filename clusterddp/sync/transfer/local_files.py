@@ -1,7 +1,7 @@
-"""Writing files of others below a folder of this machine: by directory descriptors, following no link at any step.
+"""Writes files from hosts below a local folder, by directory descriptors, following no link at any step.
 
-No file that is there is replaced unasked: a file gets its name by a link, which fails where the name is taken. What was
-put together of a transfer that broke off lies in ``.clusterddp-parts`` there, and the next one goes on from it.
+No existing file is replaced unasked: a file gets its name by a hard link, which fails if the name is taken. The parts
+of an interrupted transfer are in ``.clusterddp-parts`` there, and the next one continues from them.
 """
 
 from __future__ import annotations
@@ -38,11 +38,7 @@ ABSENT, SAME, OTHER = "absent", "same", "other"
 
 
 class Landing:
-    """A folder that files come to; made, with those above it, when it is entered.
-
-    Raises:
-        SyncError: it cannot be written.
-    """
+    """A local folder that files are written to; entering it creates the folder and its parents, and locks it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,15 +66,14 @@ class Landing:
             self._parts_folder = self._kept_open(open_parts(self._root, _PARTS))
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):  # not empty: it broke off
+        with contextlib.suppress(OSError):  # not empty: the transfer was interrupted
             os.rmdir(_PARTS, dir_fd=self._root)
         self._stack.close()
 
     def _lock_folder(self) -> None:
-        """Two at once would mix up the parts; nothing is locked where the file system has no locks.
+        """Lock the folder, since two transfers at once would mix up the parts; skipped if the file system has no locks.
 
-        Raises:
-            SyncError: another one comes there now.
+        Raises ``SyncError`` if another transfer holds the lock.
         """
         try:
             fcntl.flock(self._root, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,7 +96,7 @@ class Landing:
             raise SyncError(f"{shown(path)}: cannot be written ({why})", remedy="give another destination") from error
 
     def state(self, entry: Entry) -> str:
-        """What stands at an entry's path: nothing (``absent``), the ``same``, or something ``other``."""
+        """What is at an entry's path: nothing (``absent``), the ``same``, or something ``other``."""
         try:
             with self._parent(entry.path, make=False) as (folder, name):
                 return self._state(entry, folder, name)
@@ -125,10 +120,9 @@ class Landing:
             os.close(handle)
 
     def want(self, contents: Mapping[str, Sequence[Chunk]]) -> dict[str, int]:
-        """Have contents put together; the digests and sizes of the chunks that are lacking.
+        """Prepare to assemble contents; the digests and sizes of the chunks still lacking.
 
-        Raises:
-            SyncError: there is no room for them.
+        Raises ``SyncError`` if there is no room for them.
         """
         with self._told(str(self.folder / _PARTS)):
             self._parts = Parts(self._parts_folder)
@@ -143,7 +137,7 @@ class Landing:
         return {digest: sizes_of[digest] for digest in self._parts.lacking}
 
     def put(self, digest: str, data: bytes) -> None:
-        """Take a chunk that was proved by its digest; from any thread."""
+        """Store a chunk that was proved by its digest; from any thread."""
         with self._lock, self._told(str(self.folder / _PARTS)):
             self._parts.put(digest, data)
 
@@ -152,12 +146,9 @@ class Landing:
         return self._parts.whole(content)
 
     def place(self, entry: Entry, *, last: bool, overwrite: bool) -> bool:
-        """Give an entry its name; False where that is taken and may not be replaced.
+        """Give an entry, whose content is complete, its name; False if that is taken and may not be replaced.
 
-        Args:
-            entry: Its content is whole.
-            last: Whether no other entry needs the content.
-            overwrite: Replace what is there.
+        ``last``: no other entry needs the content. ``overwrite``: replace what is there.
         """
         with self._told(str(self.folder / entry.path)), self._parent(entry.path, make=True) as (folder, name):
             spare = self._spare(entry, last=last)
@@ -184,7 +175,7 @@ class Landing:
         return True
 
     def _spare(self, entry: Entry, *, last: bool) -> str:
-        """The name among the parts of what an entry is to be."""
+        """Prepare an entry's file or link in the parts folder, and return its name there."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(_SPARE, dir_fd=self._parts_folder)
         if entry.kind != FILE:

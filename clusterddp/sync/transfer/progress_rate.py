@@ -1,4 +1,4 @@
-"""How far a transfer of some seconds has come: bytes, rate, time left, in a few words."""
+"""Reports the progress of a longer transfer: bytes, rate, time left, in a few words."""
 
 from __future__ import annotations
 
@@ -12,19 +12,16 @@ from clusterddp.text.units import human_duration, human_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-PATIENCE = 2.0  # seconds after which anything is told
-_PAUSE = 0.2  # seconds between two words
-_STEP = 1 << 15  # bytes that go at once where there is a rate
+PATIENCE = 2.0  # seconds after which progress is reported
+_PAUSE = 0.2  # seconds between two reports
+_STEP = 1 << 15  # bytes sent at once if the rate is limited
 
 
 class Transfer:
-    """Bytes to be handled by several threads, counted.
+    """Counts the bytes that several threads transfer, and limits their rate.
 
-    Args:
-        what: What is done with them.
-        tell: Takes how far it has come, a few words each time.
-        rate: Bytes a second, of all together, on the way; None for no limit.
-        clock: Seconds.
+    ``what`` names the work; ``tell`` is called with the progress in a few words; ``rate`` limits all threads together,
+    in bytes per second; ``clock`` returns seconds.
     """
 
     def __init__(
@@ -42,12 +39,12 @@ class Transfer:
         self._lock = threading.Lock()
 
     def expect(self, size: int) -> None:
-        """So many bytes more are to come."""
+        """Add bytes to the expected total."""
         with self._lock:
             self.total += size
 
     def counted(self, pieces: Iterable[tuple[bytes, int]]) -> Iterator[bytes]:
-        """The pieces, each counted as so many bytes when the next one is asked for."""
+        """Yield the pieces; each is counted, by its number, when the next one is requested."""
         for piece, size in pieces:
             if self._pace.rate:
                 for start in range(0, len(piece), _STEP):
@@ -58,7 +55,7 @@ class Transfer:
             self.add(size)
 
     def add(self, size: int) -> None:
-        """So many bytes are done."""
+        """Count bytes as transferred."""
         with self._lock:
             self.done += size
             now = self._clock()

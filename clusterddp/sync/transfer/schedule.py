@@ -1,7 +1,7 @@
-"""Who gets which piece of a transfer from whom: values in, orders out.
+"""Decides which host gets which unit of a transfer from whom. No I/O: values in, orders out.
 
-The operator gives every unit to one host, and from there it goes on to the others: a host takes it from whichever that
-has it is least busy. What no other host can give, the operator does.
+The operator gives every unit to one host, and from there it goes on to the others: a host takes it from the least busy
+host that has it. What no other host can give, the operator does.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
     from clusterddp.sync.transfer.chunk_units import Unit
 
-OPERATOR = None  # as a source
-FIRST_COPIES = 6  # under way at once from the operator while others wait for them
-FROM_OPERATOR = 2  # under way at once to one host
-DOWNLOADS = 4  # under way at once to one host from others
-UPLOADS = 4  # under way at once from one host
-UPLOADS_EACH = 2  # of them to the same host
-GAIN = 2.0  # seconds that spreading must save
-_LOOKED_AT = 32  # units a turn, for a host that could take one
-_MEASURED = 0.5  # seconds
-_TRIED = 2  # hosts that cannot be reached, after which it is taken for this host's own trouble
-_SAMPLES = 3
-_SLOW, _SLOWEST = 5.0, 15.0  # seconds after which a unit is late: at least, and while nothing is known
-_TIMES = 5  # the usual time after which it is
+OPERATOR = None  # this machine, as a source
+FIRST_COPIES = 6  # the most first copies under way at once from the operator
+FROM_OPERATOR = 2  # the most units under way at once from the operator to one host
+DOWNLOADS = 4  # the most units under way at once to one host from others
+UPLOADS = 4  # the most units under way at once from one host
+UPLOADS_EACH = 2  # the most of them to the same host
+GAIN = 2.0  # seconds that passing on must save
+_LOOKED_AT = 32  # units considered at a time for a host that could take one
+_MEASURED = 0.5  # seconds of transfer after which its rate is trusted
+_TRIED = 2  # a host that cannot reach so many others is itself considered cut off
+_SAMPLES = 3  # transfers after which their usual time is known
+_SLOW, _SLOWEST = 5.0, 15.0  # seconds after which a unit is late: the least, and while the usual time is unknown
+_TIMES = 5  # times the usual time, after which a unit is late
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnitTransfer:
-    """Let a host take a unit from another one, or from the operator."""
+    """An order: a host gets a unit from another host, or from the operator."""
 
     host: str
     unit: int
@@ -45,18 +45,18 @@ class _ScheduledHost:
     """A host in a transfer.
 
     Attributes:
-        wants: Units that it has not.
-        taking: Of these the ones under way: their sources, and since when.
-        near: Those that others can give.
+        wants: Units that it lacks.
+        taking: Those of them under way: source and start time of each.
+        near: Those that other hosts can give.
         owed: Those that only the operator can give.
-        gives: It passes on; None: that is not known yet.
-        alone: It takes nothing from others.
-        sending: How many it sends to whom.
-        refused: Hosts that did not give it one.
-        unreached: Of these the ones that it could not even connect to.
-        holds: How many it has by this transfer.
-        took: It has had something from another host.
-        silent: It took too long over what the operator sent; it gets nothing more until it is heard of.
+        gives: It passes units on; None: not known yet.
+        alone: It takes nothing from other hosts.
+        sending: The number of units it is sending, by receiver.
+        refused: Hosts that did not give it a unit.
+        unreached: Those of them that it could not even connect to.
+        holds: The number of units it got in this transfer.
+        took: It has received something from another host.
+        silent: It was late with a unit from the operator, and gets no more from it until it reports again.
     """
 
     wants: set[int]
@@ -74,16 +74,14 @@ class _ScheduledHost:
 
     @property
     def loading(self) -> int:
-        """How many units are under way from the operator."""
+        """The number of units under way from the operator."""
         return sum(source is OPERATOR for source, _ in self.taking.values())
 
 
 class Schedule:
-    """The state of a transfer; ``orders`` after every event.
+    """The state of a transfer; call ``orders`` after every event.
 
-    Args:
-        units: What goes.
-        wants: Host → numbers of units; a host takes part from ``come`` on.
+    ``wants`` has the units that each host lacks; a host takes part from ``come`` on.
     """
 
     def __init__(self, units: Sequence[Unit], wants: Mapping[str, Iterable[int]]) -> None:
@@ -92,29 +90,29 @@ class Schedule:
         self._wants = {name: set(own) for name, own in wants.items()}
         self._members: dict[str, _ScheduledHost] = {}
         self._holders: list[set[str]] = [set() for _ in units]
-        self._fresh: dict[int, None] = dict.fromkeys(range(len(units)))  # nobody has them, nobody is sent them
+        self._fresh: dict[int, None] = dict.fromkeys(range(len(units)))  # units that no host has or is being sent
         self._began: float | None = None
         self._moved = 0  # bytes from the operator
         self._times = {True: [0.0, 0.0], False: [0.0, 0.0]}  # from the operator → seconds, units
 
     @property
     def done(self) -> bool:
-        """Whether all that take part have everything, but for those that are silent."""
+        """Whether all hosts that take part have everything, not counting silent ones."""
         return not any(one.wants and not one.silent for one in self._members.values())
 
     def free(self, name: str, *, all_there: bool) -> bool:
-        """Whether a host has everything, and nobody can need anything from it (``all_there``: nobody else comes)."""
+        """Whether a host has everything and nobody can need it any more (``all_there``: no more hosts will come)."""
         member = self._members.get(name)
         return member is not None and not member.wants and (not member.holds or (self.done and all_there))
 
     def come(self, name: str) -> None:
-        """A host is ready."""
+        """Add a host that is ready."""
         member = self._members[name] = _ScheduledHost(wants=self._wants.pop(name, set()))
         for unit in member.wants:
             self._offer(member, unit)
 
     def gone(self, name: str) -> None:
-        """A host takes no part any more."""
+        """Remove a host that no longer takes part."""
         self._wants.pop(name, None)
         member = self._members.pop(name, None)
         if member is None:
@@ -138,7 +136,7 @@ class Schedule:
                 self._offer(other, unit)
 
     def joined(self, name: str, *, gives: bool, takes: bool) -> None:
-        """Whether a host passes on from now on, and takes what others pass on."""
+        """Record whether a host passes units on from now on, and takes what others pass on."""
         member = self._members.get(name)
         if member is None:
             return
@@ -150,11 +148,11 @@ class Schedule:
                 self._offer(other, unit)
 
     def moved(self, size: int) -> None:
-        """So many bytes have left the operator."""
+        """Count bytes that have left the operator."""
         self._moved += size
 
     def arrived(self, name: str, unit: int, now: float) -> int:
-        """A host has a unit; the bytes that are new there."""
+        """Record that a host has a unit; the number of bytes that are new there."""
         member = self._members.get(name)
         if member is None or unit not in member.wants:
             return 0
@@ -175,13 +173,13 @@ class Schedule:
         return self._units[unit].size
 
     def unreached(self, name: str) -> bool:
-        """Whether a host reaches none of the others, as far as it has tried and needs no more."""
+        """Whether a host can reach none of the others, as far as it has tried."""
         member = self._members.get(name)
         tried = member is not None and member.unreached and not member.took
         return bool(member and tried and (self._cut(member) or not member.wants))
 
     def failed(self, name: str, unit: int, source: str, *, reached: bool) -> None:
-        """A host did not get a unit from another; ``reached``: it could at least connect."""
+        """Record that a host did not get a unit from another; ``reached``: it could at least connect."""
         member = self._members.get(name)
         if member is None:
             return
@@ -194,7 +192,7 @@ class Schedule:
             self._offer(member, other)
 
     def worth(self, now: float) -> bool:
-        """Whether spreading would save time, by what has gone from here so far."""
+        """Whether passing on would save time, by the rate at which units have left the operator so far."""
         if self._began is None or now - self._began < _MEASURED or not self._moved:
             return False
         wanted = [*self._wants.values(), *(member.wants for member in self._members.values())]
@@ -203,7 +201,7 @@ class Schedule:
         return (everything - once) * (now - self._began) / self._moved > GAIN
 
     def orders(self, now: float) -> list[UnitTransfer]:
-        """What is to be done now; it counts as under way."""
+        """The transfers to start now; they count as under way."""
         found = [*(self._between_hosts() if self.spreading else ()), *self._first_copies(), *self._from_operator()]
         if not found and not any(one.taking or one.gives is None for one in self._members.values()):  # nobody else will
             for member in self._members.values():
@@ -216,7 +214,7 @@ class Schedule:
         return found
 
     def look(self, now: float) -> None:
-        """Take what is late from another source, where there is one."""
+        """Take late units from another source, if there is one."""
         for name, member in self._members.items():
             for unit, (source, since) in list(member.taking.items()):
                 if now - since <= self._patience(source):
@@ -240,25 +238,25 @@ class Schedule:
         return max(_SLOWEST if source is OPERATOR else _SLOW, _TIMES * total / count)
 
     def _stop(self, name: str, unit: int) -> None:
-        """A unit is under way to a host no more."""
+        """Record that a unit is no longer under way to a host."""
         source, _ = self._members[name].taking.pop(unit, (OPERATOR, 0.0))
         if source in self._members:
             self._members[source].sending[name] -= 1
 
     def _cut(self, member: _ScheduledHost) -> bool:
-        """Whether a host takes nothing from others: it cannot, or reaches none of them, as far as can be seen."""
+        """Whether a host takes nothing from others: it cannot, or seems to reach none of them."""
         tried = [other in member.unreached for other, one in self._members.items() if one.gives and one is not member]
         unreached = not member.took and (sum(tried) >= _TRIED or (bool(tried) and all(tried)))
         return member.alone or unreached
 
     def _sources(self, member: _ScheduledHost, unit: int) -> set[str]:
-        """The hosts that can give a unit to another."""
+        """The hosts that can give a unit to another host."""
         if self._cut(member):
             return set()
         return {name for name in self._holders[unit] if self._members[name].gives} - member.refused
 
     def _offer(self, member: _ScheduledHost, unit: int) -> None:
-        """Put a unit where it will be found for a host that wants it."""
+        """Put a unit that a host wants into the queue from which it can be served."""
         member.near.pop(unit, None)
         member.owed.pop(unit, None)
         if unit not in member.wants or unit in member.taking:
@@ -302,7 +300,7 @@ class Schedule:
             wanting = [name for name in loads if unit in self._members[name].wants]
             passing_on = [name for name in wanting if self._members[name].gives]
             able = [name for name in passing_on or wanting if loads[name] < FROM_OPERATOR]
-            if not able:  # their hosts are busy, or not there yet
+            if not able:  # the hosts that want it are busy, or not ready yet
                 continue
             name = min(able, key=lambda one: (loads[one], -len(self._members[one].wants)))
             loads[name] += 1
@@ -312,7 +310,7 @@ class Schedule:
             yield UnitTransfer(host=name, unit=unit, source=OPERATOR)
 
     def _from_operator(self) -> Iterator[UnitTransfer]:
-        """What only the operator can give; all that is wanted where nothing is spread and every unit is somewhere."""
+        """Units that only the operator can give; without passing on, all wanted ones once every unit is somewhere."""
         for name, member in self._members.items():
             room = FROM_OPERATOR - member.loading
             wanted = member.owed if self.spreading else sorted(member.wants)

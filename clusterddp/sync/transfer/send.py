@@ -1,4 +1,4 @@
-"""Files to several hosts at once: each from here, or passed on from host to host where that saves time."""
+"""Sends files to several hosts at once: to each from here, or passed on from host to host if that is faster."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ if TYPE_CHECKING:
     from clusterddp.sync.transfer.progress_rate import Transfer
     from clusterddp.sync.transfer.upload import Uploads
 
-WORTH = 16 << 20  # bytes sent more than once below which nothing is passed on
+WORTH = 16 << 20  # hosts pass chunks on only if more bytes than this would be sent repeatedly
 
 
 def send(jobs: Sequence[TransferTask], uploads: Uploads, transfer: Transfer, spread: TransferOptions) -> None:
-    """Send every host what it lacks, all at once, and let each job take its host's answer.
+    """Send every host what it lacks, all at once, and let each job read its host's answer.
 
-    Raises:
-        HostError: one host failed; HostsError: several did.
-        SyncError: a file changed while it was sent.
+    Raises ``HostError`` or ``HostsError`` if hosts failed, ``SyncError`` if a file changed while it was sent.
     """
     lacking = {job.name: dict.fromkeys(job.lacking(uploads)) for job in jobs}
     sizes = [sum(chunk.size for chunk in own) for own in lacking.values()]
@@ -36,7 +34,7 @@ def send(jobs: Sequence[TransferTask], uploads: Uploads, transfer: Transfer, spr
     else:
         outcomes = PassedOn(jobs, uploads, transfer, spread, lacking).run()
     for outcome in outcomes:
-        if isinstance(outcome.error, SyncError):  # of this machine: the same for every host
+        if isinstance(outcome.error, SyncError):  # a local error, which concerns every host
             raise outcome.error
     values(outcomes)
 

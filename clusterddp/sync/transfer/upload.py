@@ -1,6 +1,6 @@
 """What hosts are sent: the manifest, the lists of chunks, and the chunks that some of them lack.
 
-A chunk is read and compressed once for all hosts that take it at about the same time; only so many are kept in memory.
+A chunk is read and compressed once for all hosts that need it at about the same time; only a few are kept in memory.
 """
 
 from __future__ import annotations
@@ -30,29 +30,22 @@ _KEPT = 16  # bundles in memory
 
 
 class ContentSource(Protocol):
-    """Where the chunks of a tree's contents are read."""
+    """A source from which the chunks of a tree's contents can be read."""
 
     def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
-        """Digest and bytes of each.
-
-        Raises:
-            ClusterddpError: one cannot be read, or is not what it was.
-        """
+        """Digest and bytes of each chunk; ``ClusterddpError`` if one cannot be read, or has changed."""
 
 
 class Files:
-    """Files on this machine, as they were when their chunks were hashed.
+    """Files on this machine, as they were when their chunks were hashed; ``place`` returns the file of an entry.
 
-    Args:
-        entries: What they are to be elsewhere.
-        lists: The digests of the chunks of each content that has several.
-        place: Where an entry's file lies here.
+    ``lists`` has the digests of the chunks of each content with several chunks.
     """
 
     def __init__(
         self, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]], place: Callable[[Entry], bytes]
     ) -> None:
-        self._places: dict[str, tuple[Entry, int]] = {}  # digest → an entry, and where in it
+        self._places: dict[str, tuple[Entry, int]] = {}  # digest → an entry that has it, and the offset
         self._place = place
         for entry in entries:
             if entry.kind == FILE:
@@ -62,11 +55,11 @@ class Files:
 
     @classmethod
     def below(cls, root: Path, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]]) -> Files:
-        """Those of a folder, at their own paths."""
+        """The files of a folder, at their own paths."""
         return cls(entries, lists, lambda entry: os.path.join(os.fsencode(root), on_disk(entry.path)))  # noqa: PTH118
 
     def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
-        """Digest and bytes of each; what was appended since is the next sync's."""
+        """Digest and bytes of each chunk; bytes appended since are left to the next sync."""
         return [(chunk.digest, self._chunk(chunk)) for chunk in chunks]
 
     def _chunk(self, chunk: Chunk) -> bytes:
@@ -86,13 +79,9 @@ class Files:
 
 
 class Uploads:
-    """A tree on its way to several hosts.
+    """The data that several hosts are sent: manifest, lists of chunks, and chunks from ``source``.
 
-    Args:
-        entries: Its manifest.
-        lists: The digests of the chunks of each content that has several.
-        source: Where they are read.
-        encoded: The manifest's bytes, where they are known.
+    ``encoded`` is the manifest's encoding, if it is known.
     """
 
     def __init__(
@@ -109,7 +98,7 @@ class Uploads:
         self._lock = threading.Lock()
 
     def sizes(self, told: bytes | None = None) -> dict[str, int]:
-        """The arguments that tell the length of what comes first; ``told`` as of ``pieces``."""
+        """The arguments with the lengths of manifest and lists; ``told`` is as in ``pieces``."""
         return {"manifest": len(self._manifest if told is None else told), "lists": len(self._encoded)}
 
     @property
@@ -126,9 +115,9 @@ class Uploads:
     def pieces(
         self, needs: Iterable[Chunk], *, compress: bool, told: bytes | None = None
     ) -> Iterator[tuple[bytes, int]]:
-        """What a host that lacks ``needs`` is sent, and how many bytes of files each piece carries.
+        """The data for a host that lacks ``needs``, and for each piece the bytes of file content in it.
 
-        ``told``: what it is sent of the manifest; None: all.
+        ``told`` is the part of the manifest that is sent; None: all.
         """
         head = self._manifest if told is None else told
         yield self._once((head, compress), lambda: self._head(head, compress=compress)), 0
@@ -136,7 +125,7 @@ class Uploads:
             yield self.bundle(group, compress=compress), sum(chunk.size for chunk in group)
 
     def bundle(self, group: tuple[Chunk, ...], *, compress: bool) -> bytes:
-        """One bundle of these chunks."""
+        """These chunks, as one bundle."""
         return self._once((group, compress), functools.partial(self._bundle, group, compress=compress))
 
     def _head(self, told: bytes, *, compress: bool) -> bytes:
@@ -146,7 +135,7 @@ class Uploads:
         return bundle(self._source.read(group), compress=compress)
 
     def _once(self, key: object, make: Callable[[], bytes]) -> bytes:
-        """What ``make`` makes, made by one thread for all that ask at about the same time."""
+        """The result of ``make``, called by one thread for all that ask at about the same time."""
         with self._lock:
             future = self._made.get(key)
             mine = future is None
