@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import RunError
+from clusterddp.runs.choose import array_runs
+from clusterddp.runs.node_answers import Wanted
 
 if TYPE_CHECKING:
     from clusterddp.api.cluster import Cluster, Run
@@ -19,9 +21,6 @@ def runs_meant(cluster: Cluster, reference: str, *, reading: bool) -> list[Run]:
     try:
         return [cluster.find(reference, reading=reading)]
     except RunError:
-        from clusterddp.runs.choose import array_runs  # noqa: PLC0415 - rarely
-        from clusterddp.runs.node_answers import Wanted  # noqa: PLC0415
-
         found = array_runs(cluster.list_runs(Wanted(reference=reference, brief=True)), reference)
         mine = [view for view in found if reading or (cluster.owner.owns(view) and view.live)]
         if not mine:

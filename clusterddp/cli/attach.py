@@ -13,7 +13,8 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from clusterddp.cli import interrupts
-from clusterddp.cli.output import fold_if_wanted, report, say, say_event, say_reasons, selection_for, writer
+from clusterddp.cli.output import report, say, say_event, writer
+from clusterddp.cli.run_lines import fold_if_wanted, say_reasons, selection_for
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
 from clusterddp.logs import FrameArrived, renderer_for
 from clusterddp.remote.shared.text.counted import counted

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 
 NO_INVENTORY = frozenset({"up", "init", "discover"})  # commands without -i
 _COMMAND = re.compile(r"`clusterddp (?P<name>[a-z]+)(?P<rest>(?: [^`]*)?)`")
@@ -32,8 +33,6 @@ def name_inventory(inventory: str) -> None:
 
 def name_cluster(inventory: str, limit: str | None) -> None:
     """Remember the inventory that this command works on, and the limit kept with it, for `up` in later messages."""
-    import shlex  # noqa: PLC0415 - start-up
-
     file = f"./{inventory}" if inventory.startswith("-") else inventory
     _given["up"] = shlex.join([file, *(["--limit", limit] if limit else [])])
 
@@ -41,15 +40,11 @@ def name_cluster(inventory: str, limit: str | None) -> None:
 def completed(line: str) -> str:
     """Add the user's ``-C`` and ``-i`` to the commands that a message quotes, and to `up` its inventory."""
     if _given["folder"]:
-        import shlex  # noqa: PLC0415 - start-up
-
         line = _GIT.sub(lambda _: f"`git -C {shlex.quote(_given['folder'])} ", line)
     return _COMMAND.sub(_completed, line) if any(_given.values()) else line
 
 
 def _completed(found: re.Match[str]) -> str:
-    import shlex  # noqa: PLC0415 - start-up
-
     name, rest, folder, inventory = found["name"], found["rest"], _given["folder"], _given["inventory"]
     before = f"-C {shlex.quote(folder)} " if folder else ""
     named = re.search(r" (?:-i|--inventory)[ =]", rest)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     import click
 
+    from clusterddp.project import Project
+
     Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 _SEPARATOR = re.compile(r"(.*[,:&!]!?)?([^,:&!]*)")
@@ -38,21 +40,24 @@ def _completing(words: Callable[[click.Context], Iterable[str]], *, several: boo
     return complete
 
 
+def _project() -> Project:
+    from clusterddp.project import find  # noqa: PLC0415 - --help completes nothing
+
+    return find()
+
+
 def _hosts(context: click.Context) -> Iterable[str]:
-    from clusterddp.cli.inventory_choice import choose, read_chosen  # noqa: PLC0415 - start-up
-    from clusterddp.project import find  # noqa: PLC0415
+    from clusterddp.cli.inventory_choice import choose, read_chosen  # noqa: PLC0415 - reads YAML
 
     named = context.params.get("inventory")
-    chosen = choose(find(), Path(named) if named else None, None)
+    chosen = choose(_project(), Path(named) if named else None, None)
     hosts = read_chosen(replace(chosen, limit=None)).hosts
     groups = {group for host in hosts for group in host.groups}
     return [*(host.name for host in hosts), *sorted(groups), "all"]
 
 
 def _runs(_context: click.Context) -> Iterable[str]:
-    from clusterddp.project import find  # noqa: PLC0415 - start-up
-
-    newest = find().runs()[: -_MOST_RUNS - 1 : -1]
+    newest = _project().runs()[: -_MOST_RUNS - 1 : -1]
     names = [record.name for record in newest]
     words = [*names, *(record.run for record in newest)]
     return dict.fromkeys(word for word in words if word)
@@ -60,27 +65,25 @@ def _runs(_context: click.Context) -> Iterable[str]:
 
 def _ranks(context: click.Context) -> Iterable[str]:
     """Ranks of the run that is named before them, else of the newest."""
-    from clusterddp.project import find  # noqa: PLC0415 - start-up
-
     named = context.params.get("run")
-    worlds = [record.world_size for record in find().runs() if named in (None, record.run, record.name)]
+    worlds = [record.world_size for record in _project().runs() if named in (None, record.run, record.name)]
     return map(str, range(min((worlds or [0])[-1] or 0, _MOST_RANKS)))
 
 
 def _checks(_context: click.Context) -> Iterable[str]:
-    from clusterddp.checks.catalog import TABLE  # noqa: PLC0415 - start-up
+    from clusterddp.checks.catalog import TABLE  # noqa: PLC0415 - the whole catalogue of checks
 
     return [*dict.fromkeys(check.category for check in TABLE), *(check.name for check in TABLE)]
 
 
 def _signals(_context: click.Context) -> Iterable[str]:
-    from clusterddp.runs.signals import SIGNALS  # noqa: PLC0415 - start-up
+    from clusterddp.runs.signals import SIGNALS  # noqa: PLC0415 - --help completes nothing
 
     return [name.removeprefix("SIG") for name in SIGNALS]
 
 
 def _playbooks(_context: click.Context) -> Iterable[str]:
-    from clusterddp.provision.playbooks import NAMES  # noqa: PLC0415 - start-up
+    from clusterddp.provision.playbooks import NAMES  # noqa: PLC0415 - --help completes nothing
 
     return [*NAMES, *(str(path) for place in ("", "*/") for path in Path().glob(f"{place}*.y*ml"))]
 

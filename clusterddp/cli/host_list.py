@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from clusterddp import project_folder
 from clusterddp.cli.output import say
 from clusterddp.errors import InventoryError
+from clusterddp.inventory import difference, from_host_list, variables_of, was_edited
+from clusterddp.project import typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,8 +36,6 @@ def write(text: str, words: Iterable[str], project: Project) -> Path:
         InventoryError: it is no host list, or would replace what the user has edited; says what differs.
         UsageError: a word is no variable.
     """
-    from clusterddp.inventory import from_host_list, variables_of  # noqa: PLC0415 - start-up
-
     wanted = from_host_list(text, variables_of(words))
     remembered = project.named.inventory
     for name in NAMES:
@@ -58,9 +58,6 @@ def _keep_edited(path: Path, wanted: str) -> None:
     Raises:
         InventoryError: says what differs, and how to keep which.
     """
-    from clusterddp.inventory import difference  # noqa: PLC0415 - start-up
-    from clusterddp.project import typed  # noqa: PLC0415
-
     there = _edited(path)
     if not there:
         return
@@ -76,8 +73,6 @@ def _keep_edited(path: Path, wanted: str) -> None:
 
 def _edited(path: Path) -> str:
     """What stands in a file that the user has changed since it was written; empty if they have not."""
-    from clusterddp.inventory import was_edited  # noqa: PLC0415 - start-up
-
     try:
         there = project_folder.read(path).decode(errors="replace")
     except FileNotFoundError:

@@ -17,6 +17,8 @@ import click
 from clusterddp.cli.command_lines import name_inventory
 from clusterddp.cli.project_options import checked, place
 from clusterddp.errors import InventoryError, UsageError
+from clusterddp.inventory import built_in, load
+from clusterddp.project import of_others, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,8 +76,6 @@ def read_chosen(chosen: Choice) -> Inventory:
     Raises:
         InventoryError: the file is missing or wrong, or has no such hosts.
     """
-    from clusterddp.inventory import built_in, load  # noqa: PLC0415 - start-up
-
     with _said_by(chosen.path_by):
         loaded = load(chosen.path, chosen.writers) if chosen.path else built_in()
     with _said_by(chosen.limit_by):
@@ -96,8 +96,6 @@ def _remembered(project: Project, limit: str | None, limit_by: str) -> Choice:
 
 def _refuse_above(folder: Path) -> None:
     """Refuse what another user's mark in a folder above names; what cannot be read there names nothing."""
-    from clusterddp.project import of_others  # noqa: PLC0415 - start-up
-
     try:
         above = of_others(folder)
         named, own = above.named, above.options.get("inventory")
@@ -111,8 +109,6 @@ def _refuse_above(folder: Path) -> None:
 
 def _not_agreed(where: str, path: Path | None, limit: str | None) -> InventoryError:
     """The error of an inventory that is named without the user's consent, with the line that gives it."""
-    from clusterddp.project import typed  # noqa: PLC0415 - start-up
-
     if path is None or not os.path.exists(path):  # noqa: PTH110 - Path's raises where it may not look
         remedy = "`clusterddp up FILE` remembers another"
         return InventoryError("there is no such inventory file", where=f"{where}: {path}", remedy=remedy)

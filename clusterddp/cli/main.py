@@ -6,7 +6,9 @@ import contextlib
 import copy
 import importlib
 import os
+import platform
 import re
+import shutil
 import sys
 import threading
 import traceback
@@ -17,6 +19,7 @@ import click
 from clusterddp import __version__
 from clusterddp.cli import command_lines, interrupts, prompt, verbose
 from clusterddp.cli.output import have_plain_signs, say, takes_more
+from clusterddp.cli.project_options import place
 from clusterddp.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -28,6 +31,7 @@ from clusterddp.errors import (
     ScriptError,
     UsageError,
 )
+from clusterddp.text.folding import folded_names
 from clusterddp.text.nearest import nearest
 
 COMMANDS = {  # name → what the list of commands says of it, at most 45 letters: more would be cut there
@@ -166,7 +170,7 @@ def _folder_option() -> click.Option:
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Train with PyTorch on several GPU machines from one terminal, over plain SSH."""
-    from clusterddp.cli.pyproject import Defaults  # noqa: PLC0415 - start-up
+    from clusterddp.cli.pyproject import Defaults  # noqa: PLC0415 - --version and --help read no options
 
     context.default_map = {name: Defaults(name) for name in COMMANDS}
 
@@ -214,10 +218,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 def _say_versions() -> None:
     """What a report of a bug should hold, on stderr; no path and no name of a host."""
-    import platform  # noqa: PLC0415 - start-up
-    import shutil  # noqa: PLC0415
-
-    from clusterddp.crash import LIBRARIES, version  # noqa: PLC0415
+    from clusterddp.crash import LIBRARIES, version  # noqa: PLC0415 - only for reports of bugs
 
     say(f"python {platform.python_version()} on {platform.platform()}")
     say(", ".join(f"{name} {version(name)}" for name in LIBRARIES))
@@ -253,8 +254,6 @@ def _no_output() -> None:
 
 def _say_error(error: ClusterddpError) -> None:
     """One line for an error; what is the same on several hosts is said once, of all of them."""
-    from clusterddp.remote.shared.names.host_names import folded_names  # noqa: PLC0415 - start-up
-
     hosts: dict[str, list[str]] = {}
     for one in error.errors if isinstance(error, HostsError) else [error]:
         host = one.host if isinstance(one, HostError) else ""
@@ -272,7 +271,7 @@ def _in_thread(error: BaseException | None, words: list[str]) -> None:
 def _internal_error(error: Exception, words: list[str]) -> None:
     """Tell a bug of ours: one line that names its crash file; where there can be none, all that would stand in it."""
     try:
-        from clusterddp.crash import crash_text, summary, write_crash  # noqa: PLC0415 - start-up
+        from clusterddp.crash import crash_text, summary, write_crash  # noqa: PLC0415 - only for reports of bugs
         from clusterddp.project import typed  # noqa: PLC0415
 
         path = write_crash(error, argv=words)
@@ -339,8 +338,7 @@ def _source(error: click.BadParameter) -> str:
     if source is click.core.ParameterSource.ENVIRONMENT:
         return f"{parameter.envvar}: "
     if source is click.core.ParameterSource.DEFAULT_MAP:
-        from clusterddp.cli.project_options import place  # noqa: PLC0415 - start-up
-        from clusterddp.project import find  # noqa: PLC0415
+        from clusterddp.project import find  # noqa: PLC0415 - only to name a wrong setting of the project
 
         return f"{place(find(), parameter.name or '')}: "
     long = [name for name in parameter.opts if name.startswith("--")] or [parameter.human_readable_name]

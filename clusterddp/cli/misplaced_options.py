@@ -9,27 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli.output import say
+from clusterddp.cli.run_command import words_before_script
 from clusterddp.errors import InventoryError, UsageError
+from clusterddp.inventory import load
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from clusterddp.inventory import Inventory
     from clusterddp.project import Project
-
-_BEFORE = f"{__name__}.before"  # in a context's meta: the words before SCRIPT
-
-
-class RunCommand(click.Command):
-    """A command that keeps the words before SCRIPT: with a ``--`` there, all that follows is meant for the script."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Click's, which eats up the ``--``."""
-        words = list(args)
-        rest = super().parse_args(ctx, args)
-        behind = len(ctx.params.get("args") or ()) + (ctx.params.get("script") is not None)
-        ctx.meta[_BEFORE] = words[: len(words) - behind]
-        return rest
 
 
 def refuse_misplaced(script: str, args: Sequence[str], inventory: Inventory) -> None:
@@ -66,7 +54,7 @@ def refuse_unread(script: str, args: Sequence[str], project: Project, *, module:
     found = {} if _meant_for_script() else _own_options(args)
     if not found:
         return
-    from clusterddp.launch.script_options import is_of_project, unread_options  # noqa: PLC0415 - start-up
+    from clusterddp.launch.script_options import is_of_project, unread_options  # noqa: PLC0415 - only where a word is an option of ours
 
     if not is_of_project(script, project, module=module):
         return
@@ -79,8 +67,7 @@ def refuse_unread(script: str, args: Sequence[str], project: Project, *, module:
 
 def _meant_for_script() -> bool:
     """Whether a ``--`` stands before SCRIPT."""
-    before: list[str] = click.get_current_context().meta.get(_BEFORE, [])
-    return before[-1:] == ["--"]
+    return words_before_script()[-1:] == ["--"]
 
 
 def _own_options(args: Sequence[str]) -> dict[int, tuple[str, int]]:
@@ -104,11 +91,10 @@ def _own_options(args: Sequence[str]) -> dict[int, tuple[str, int]]:
 
 
 def _refusal(script: str, args: Sequence[str], ours: Collection[int], why: str) -> UsageError:
-    before: list[str] = click.get_current_context().meta.get(_BEFORE, [])
     own = [word for position, word in enumerate(args) if position in ours]
     rest = [word for position, word in enumerate(args) if position not in ours]
-    right = shlex.join(["clusterddp", "run", *before, *own, script, *rest])
-    scripts = shlex.join(["clusterddp", "run", *before, "--", script, *args])
+    right = shlex.join(["clusterddp", "run", *words_before_script(), *own, script, *rest])
+    scripts = shlex.join(["clusterddp", "run", *words_before_script(), "--", script, *args])
     return UsageError(
         f"{shlex.join(own)} stands after {script}, so it {why}",
         remedy=f"write `{right}`; or, if the script is to have it, `{scripts}`",
@@ -116,8 +102,6 @@ def _refusal(script: str, args: Sequence[str], ours: Collection[int], why: str) 
 
 
 def _is_inventory(name: str) -> bool:
-    from clusterddp.inventory import load  # noqa: PLC0415 - start-up
-
     try:
         return bool(name) and Path(name).is_file() and bool(load(name).hosts)
     except (InventoryError, OSError, ValueError):  # then it is the script's argument

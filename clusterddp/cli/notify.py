@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.cli.option_docs import is_url
 from clusterddp.cli.output import say
 from clusterddp.crash import hide
+from clusterddp.remote.shared.text.redaction import Redaction
+from clusterddp.runs.run_on_hosts import Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from clusterddp.remote.shared.run.run_record import RunRecord
-    from clusterddp.runs.run_on_hosts import Webhook
 
 PATIENCE = 20.0  # seconds for one command or request
 
 
 def webhook(target: str, silence: float) -> Webhook | None:
     """What the run's hosts are to tell, where the target is a URL; ``silence``: ``--silence``."""
-    from clusterddp.runs.run_on_hosts import Webhook  # noqa: PLC0415 - start-up
-
     _hide(target)
     return Webhook(url=target, silence=silence) if is_url(target) else None
 
@@ -51,7 +50,7 @@ class Notifier:
     def tell(self, event: str, text: str) -> None:
         """Tell one event; its names stand in docs/following.md."""
         if self._target:
-            from clusterddp.remote.shared.run.webhook_request import notice_of  # noqa: PLC0415 - start-up
+            from clusterddp.remote.shared.run.webhook_request import notice_of  # noqa: PLC0415 - HTTP, only for --notify
 
             told = notice_of(self._run, _struck(self.record), event, text, time.time_ns())
             thread = threading.Thread(target=self._send, args=(told,), name="notify", daemon=True)
@@ -68,7 +67,7 @@ class Notifier:
 
     def _send(self, told: Mapping[str, Any]) -> None:
         if is_url(self._target):
-            from clusterddp.remote.shared.run.webhook_request import post  # noqa: PLC0415 - start-up
+            from clusterddp.remote.shared.run.webhook_request import post  # noqa: PLC0415 - HTTP, only for --notify
 
             why, _ = post(self._target, told, PATIENCE)
         else:
@@ -81,7 +80,7 @@ class Notifier:
 def _hide(target: str) -> None:
     """Keep it out of logs: who knows the URL of a webhook can write there."""
     if is_url(target):
-        from clusterddp.remote.shared.run.webhook_request import secrets_of  # noqa: PLC0415 - start-up
+        from clusterddp.remote.shared.run.webhook_request import secrets_of  # noqa: PLC0415 - HTTP, only for --notify
 
         hide(secrets_of(target))
     else:
@@ -90,8 +89,6 @@ def _hide(target: str) -> None:
 
 def _struck(record: RunRecord) -> RunRecord:
     """A run's record whose name and script hold no secret value."""
-    from clusterddp.remote.shared.text.redaction import Redaction  # noqa: PLC0415 - start-up
-
     redaction = Redaction(os.environ.get(name, "") for name in record.secrets)
     return record._replace(name=redaction.value(record.name), script=redaction.value(record.script))
 

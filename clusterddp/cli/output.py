@@ -14,17 +14,15 @@ from typing import IO, TYPE_CHECKING
 from clusterddp.cli.command_lines import completed
 from clusterddp.text.folding import cut_in_the_middle, folded_names
 from clusterddp.text.printable import one_line
+from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from clusterddp.api.cluster import Cluster, Proof
-    from clusterddp.logs import Event, Renderer, Selection
-    from clusterddp.runs.run import Run
-    from clusterddp.runs.verdict_lines import Verdict
+    from clusterddp.logs import Event, Renderer
 
 OURS = "clusterddp: "  # begins every stderr line of ours
-MOST_UNFOLDED = 8  # ranks that a terminal shows one by one, if nothing else is said
 _WIPE = "\r\x1b[K"
 
 _PLAIN = {"✓": "+", "✗": "x", "–": "-", "…": "...", "→": "->", "×": "x", "·": "-", "°": " deg", "±": "+-"}
@@ -48,8 +46,6 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 def say_warm(cluster: Cluster) -> None:
     """Which hosts have a process that waits for a next run, and how large it is."""
-    from clusterddp.text.units import human_size  # noqa: PLC0415 - start-up
-
     found = cluster.warm_servers()
     if found:
         most = human_size(max(found.values()))
@@ -87,43 +83,6 @@ def writer(renderer: Renderer) -> Iterator[Callable[[list[Event]], None]]:
     hide()
 
 
-def selection_for(renderer: Renderer, shown: tuple[int, ...] | None, *, agents: bool = False) -> Selection:
-    """What an attached ``run`` shows: everything from the start, as it comes.
-
-    Args:
-        renderer: What draws it.
-        shown: Only these ranks; None for all.
-        agents: All of the agents' lines too, also those that follow an end of the workers.
-    """
-    from clusterddp.logs import Selection  # noqa: PLC0415 - start-up
-
-    return Selection(
-        follow=True,
-        ranks=shown,
-        agent=agents or None,
-        teardown=agents,
-        partials=renderer.partials,
-        timed=renderer.timed,
-    )
-
-
-def fold_if_wanted(renderer: Renderer, run: Run, shown: tuple[int, ...] | None, wanted: bool | None) -> None:  # noqa: FBT001
-    """Let a renderer show equal lines of several ranks as one: as the user said, else on a terminal with many ranks.
-
-    Args:
-        renderer: What draws the run's lines.
-        run: The run.
-        shown: Only these ranks; None for all.
-        wanted: ``--fold`` or ``--no-fold``; None: neither was given.
-    """
-    from clusterddp.logs import Fold  # noqa: PLC0415 - start-up
-
-    world = run.record.world_size or 0
-    ranks = world if shown is None else len({rank for rank in shown if rank < world})
-    if wanted or (wanted is None and ranks > MOST_UNFOLDED and sys.stdout.isatty()):
-        renderer.fold(Fold())
-
-
 def report(run: str, proofs: list[Proof]) -> int:
     """Say each host's proof; 0 if every host is proved empty, else 1."""
     for proof in proofs:
@@ -132,19 +91,6 @@ def report(run: str, proofs: list[Proof]) -> int:
         else:
             say(f"{run}: {proof.host}: {proof.summary}")
     return 0 if all(proof.proved_empty for proof in proofs) else 1
-
-
-def say_reasons(run: Run, verdict: Verdict) -> None:
-    """What stands before a verdict: notices, the first failure's own last lines, what helps."""
-    from clusterddp.runs.failure_lines import last_words  # noqa: PLC0415 - start-up
-
-    for line in verdict.notices:
-        say(line)
-    for failure in verdict.failures[:1]:
-        for line in last_words(run, failure):
-            say(line)
-    if verdict.remedy:
-        say(f"remedy: {verdict.remedy}")
 
 
 class StandingLine:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import sys
+import termios
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.cli.output import STANDING
@@ -21,16 +23,11 @@ def asking() -> Callable[[str], str] | None:
 def abandon() -> None:
     """Let the terminal echo again: the command ends, and a thread may still wait for an answer."""
     if _echoing:
-        import termios  # noqa: PLC0415 - start-up
-
         termios.tcsetattr(0, termios.TCSANOW, _echoing.pop())
 
 
 def _ask(prompt: str) -> str:
     """The answer; empty where the user ends the input (Ctrl-D)."""
-    import getpass  # noqa: PLC0415 - start-up
-    import termios  # noqa: PLC0415
-
     _echoing.append(termios.tcgetattr(0))
     try:
         with STANDING.nothing_shown():

@@ -43,7 +43,7 @@ class Defaults(Mapping[str, str]):
 
     def _values(self) -> dict[str, str]:
         if self._found is None:
-            from clusterddp.project import find  # noqa: PLC0415 - start-up
+            from clusterddp.project import find  # noqa: PLC0415 - --help asks for no value
 
             names = OF_COMMANDS | ({"limit"} if self._command == "up" else set())
             self._found = {}
@@ -77,7 +77,7 @@ def _nproc(text: str, project: Project) -> int | None:
 
 
 def _gpus(text: str, project: Project) -> tuple[str, ...] | None:
-    from clusterddp.facts.gpu_assignment import GpuPolicy  # noqa: PLC0415 - start-up
+    from clusterddp.facts.gpu_assignment import GpuPolicy  # noqa: PLC0415 - few projects name GPUs
 
     where = place(project, "gpus")
     try:

@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp import project_folder
+from clusterddp.api.cluster import Cluster
 from clusterddp.cli.command_lines import name_cluster
 from clusterddp.cli.inventory_choice import choose, read_chosen
 from clusterddp.cli.output import say
 from clusterddp.cli.project_options import checked, place
 from clusterddp.cli.prompt import asking
 from clusterddp.cli.pyproject import with_defaults
+from clusterddp.inventory.local_python import find_python, unused_venv, with_python
+from clusterddp.project import find, typed
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
-    from clusterddp.api.cluster import Cluster
     from clusterddp.cli.inventory_choice import Choice
     from clusterddp.inventory import Inventory
     from clusterddp.project import Project
@@ -41,9 +43,6 @@ def open_cluster(
         InventoryError: the file is missing or wrong, or the user has not agreed to it.
         UsageError: the Python that is named for the built-in nodes is none, or the user has not agreed to it.
     """
-    from clusterddp.api.cluster import Cluster  # noqa: PLC0415 - paramiko and yaml only when a command needs them
-    from clusterddp.project import find, typed  # noqa: PLC0415
-
     project = find()
     project_folder.clear_unfinished(project.folder)
     if line := project.settle():
@@ -69,9 +68,6 @@ def open_cluster(
 
 def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventory, str, str]:
     """The built-in nodes with the Python of this machine that they train with; how it is said; what else is to say."""
-    from clusterddp.inventory.local_python import find_python, unused_venv, with_python  # noqa: PLC0415 - start-up
-    from clusterddp.project import typed  # noqa: PLC0415
-
     named = checked(project).get("python")
     found = find_python(project.root, (named, place(project, "python")) if named else None, os.environ)
     said = f", {typed(Path(found.path))} ({found.by})"
@@ -80,8 +76,6 @@ def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventor
 
 def _describe(inventory: Inventory, chosen: Choice) -> str:
     """How many hosts, where from; a limit that was not typed just now is named with who said it."""
-    from clusterddp.project import typed  # noqa: PLC0415 - start-up
-
     count = len(inventory.nodes) + len(inventory.spares)
     limit = f", limit {chosen.limit} ({chosen.limit_by})" if chosen.limit_by else ""
     if chosen.path is None:

@@ -65,7 +65,7 @@ SAID_BY = {
     "cli/fix.py": {"doctor"},
     "provision/": {"up", "doctor"},
     "cli/run_tables.py": {"status"},
-    **{f"cli/commands/{name}.py": {name} for name in COMMANDS},
+    **{f"cli/{folder}/{name}.py": {name} for name in COMMANDS for folder in ("commands", "actions")},
 }
 # Options of other programs, in texts that speak of those: a torchrun started by hand, a container, cp, click itself.
 FOREIGN = {

@@ -1,25 +1,13 @@
-"""``clusterddp discover``: machines on one network segment find rank 0, and tell a shell or a command where it is."""
+"""The options of ``clusterddp discover``; cli/actions/discover.py holds what it does."""
 
 from __future__ import annotations
 
-import json
-import os
-import shlex
-import shutil
-import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any
 
 import click
 
 from clusterddp.cli.click_options import DURATION, Number
-from clusterddp.cli.output import say
-from clusterddp.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-KEY_VARIABLE = "CLUSTERDDP_DISCOVER_KEY"
 
 
 @click.command("discover", context_settings={"allow_interspersed_args": False})
@@ -32,79 +20,8 @@ KEY_VARIABLE = "CLUSTERDDP_DISCOVER_KEY"
 @click.option("--key-file", type=click.Path(path_type=Path), metavar="FILE", help="A key that all the machines share.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of NAME=VALUE lines.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
-def command(
-    *,
-    identity: str,
-    rank: int,
-    world_size: int,
-    port: int | None,
-    interface: str | None,
-    timeout: float,
-    key_file: Path | None,
-    as_json: bool,
-    words: tuple[str, ...],
-) -> int:
+def command(**given: Any) -> int:
     """Find rank 0 by UDP multicast; print where it is, or run COMMAND with that in its environment."""
-    from clusterddp.discover import DiscoverOptions, discover, torchrun_env  # noqa: PLC0415 - start-up
+    from clusterddp.cli.actions.discover import act  # noqa: PLC0415 - --help and Tab need the options alone
 
-    program = _program(words, as_json=as_json)
-    options = DiscoverOptions(
-        id=identity,
-        rank=rank,
-        world_size=world_size,
-        timeout=timeout,
-        interface=interface,
-        port=port,
-        key=_key(key_file),
-    )
-    signal.signal(signal.SIGTERM, _as_ctrl_c)  # a pod's first process would ignore it
-    found = discover(options, say)
-    values = {"MASTER_ADDR": found.master_addr, "MASTER_PORT": str(found.master_port), "LOCAL_ADDR": found.local_addr}
-    if program:
-        _become(program, words, {**values, **torchrun_env(options, found)})
-    if as_json:
-        told = {"id": identity, "rank": rank, "world_size": world_size, "master_addr": found.master_addr}
-        click.echo(json.dumps({**told, "master_port": found.master_port, "local_addr": found.local_addr}))
-    else:
-        click.echo("\n".join(f"{name}={shlex.quote(value)}" for name, value in values.items()))
-    return 0
-
-
-def _as_ctrl_c(number: int, _: object) -> NoReturn:
-    raise KeyboardInterrupt(number)
-
-
-def _program(words: tuple[str, ...], *, as_json: bool) -> str | None:
-    """COMMAND's file, looked for before anybody waits for it."""
-    if not words:
-        return None
-    if as_json:
-        raise UsageError("--json prints and COMMAND runs", remedy="give one of them")
-    program = shutil.which(words[0])
-    if program is None:
-        raise UsageError(f"{words[0]}: no such command on this PATH", remedy="give its path")
-    return program
-
-
-def _key(file: Path | None) -> bytes | None:
-    """From the file, else from the environment; never from the command line, which all on the machine can read."""
-    if file is None:
-        return os.environb.get(KEY_VARIABLE.encode()) or None
-    try:
-        key = file.read_bytes().strip()
-    except OSError as error:
-        raise UsageError(f"--key-file {file}: {error.strerror}", remedy="give a file that holds the key") from None
-    if not key:
-        raise UsageError(f"--key-file {file}: it is empty", remedy="`openssl rand -hex 32` makes a key")
-    return key
-
-
-def _become(program: str, words: tuple[str, ...], values: Mapping[str, str]) -> NoReturn:
-    env = {**os.environ, **values}
-    env.pop(KEY_VARIABLE, None)
-    for name in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a new program would go on doing so
-        signal.signal(name, signal.SIG_DFL)
-    try:
-        os.execve(program, words, env)
-    except OSError as error:
-        raise UsageError(f"{program}: {error.strerror}", remedy="give a program") from None
+    return act(**given)

@@ -1,60 +1,22 @@
-"""``clusterddp forward``: ports of hosts on this machine, for TensorBoard, Jupyter and the like."""
+"""The options of ``clusterddp forward``; cli/actions/forward.py holds what it does."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import signal
-import sys
-import threading
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from clusterddp.cli import completion, interrupts
-from clusterddp.cli.choose_host import entry_of, host_of_rank
+from clusterddp.cli import completion
 from clusterddp.cli.click_options import Checked, inventory_option
-from clusterddp.cli.output import put, say
 from clusterddp.shell.forward import forward_spec
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from clusterddp.api.cluster import Cluster
-    from clusterddp.shell.forward import ForwardSpec
 
 
 @click.command("forward")
 @inventory_option
 @click.option("--run", metavar="RUN", shell_complete=completion.runs, help="Whose ranks are meant.")
 @click.argument("ports", nargs=-1, required=True, type=Checked(forward_spec), metavar="[RANK|HOST:]PORT…")
-def command(inventory: Path | None, ports: tuple[str, ...], run: str | None) -> int:
+def command(**given: Any) -> int:
     """Bring ports of hosts to this machine until Ctrl-C: of HOST, of the host of RANK, else of the first node."""
-    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
-    from clusterddp.shell.forward import Forward  # noqa: PLC0415
+    from clusterddp.cli.actions.forward import act  # noqa: PLC0415 - --help and Tab need the options alone
 
-    with open_cluster(inventory, None) as cluster, contextlib.ExitStack() as opened:
-        interrupts.heed(signal.SIGTERM)
-        for spec in map(forward_spec, ports):
-            host = _host_of(cluster, spec, run)
-            forward = Forward(functools.partial(cluster.host, host), spec.port, say)
-            opened.callback(forward.close)
-            put(f"http://127.0.0.1:{forward.local_port} is {host}:{spec.port}")
-        sys.stdout.flush()
-        say("Ctrl-C ends it")
-        with contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
-    return 0
-
-
-def _host_of(cluster: Cluster, spec: ForwardSpec, run: str | None) -> str:
-    """The host that is meant, reached."""
-    from clusterddp.launch import answering  # noqa: PLC0415 - start-up
-
-    if spec.host:
-        name = entry_of(cluster, spec.host).name
-    elif spec.rank is not None:
-        name = host_of_rank(cluster, spec.rank, run)
-    else:
-        name = answering.nodes(cluster.inventory)[0].name
-    return cluster.host(name).name
+    return act(**given)

@@ -1,27 +1,14 @@
-"""``clusterddp logs``: a run's lines again, or still; from anywhere, nothing lost, nothing twice."""
+"""The options of ``clusterddp logs``; cli/actions/logs.py holds what it does."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from clusterddp.cli import completion
 from clusterddp.cli.click_options import MOMENT, RANKS, AttemptType, Number, cluster_options, watching_options
-from clusterddp.cli.interrupts import saying_that_it_goes_on
-from clusterddp.cli.output import fold_if_wanted, say, say_event, say_reasons, writer
-from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
-from clusterddp.text.folding import folded_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from clusterddp.logs import Event, Offsets, Renderer, Selection
-    from clusterddp.runs.run import Run
-    from clusterddp.runs.verdict_lines import Verdict
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -52,184 +39,8 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--after", type=FILE, metavar="FILE", help="Only what comes after the lines of FILE, by --json.")
 @click.option("--save", type=FOLDER, metavar="DIR", help="Write each worker's raw output to files in DIR instead.")
 @click.argument("run", required=False, shell_complete=completion.runs)
-def command(inventory: Path | None, limit: str | None, run: str | None, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Show the lines of a run: the live one, else the last; or RUN, by id, prefix or name."""
-    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
-    from clusterddp.logs import renderer_for  # noqa: PLC0415
+    from clusterddp.cli.actions.logs import act  # noqa: PLC0415 - --help and Tab need the options alone
 
-    whole = given["show_all"] or given["rank"] is not None
-    renderer = renderer_for(sys.stdout.buffer, as_json=given["as_json"], timestamps=given["timestamps"], whole=whole)
-    selection = _selection(given, renderer)
-    with open_cluster(inventory, limit) as cluster:
-        found = cluster.find(run)
-        if not selection.follow:
-            return _show(found, selection, renderer, given)
-        with saying_that_it_goes_on(found):
-            return _show(begun(found), selection, renderer, given)
-
-
-def _show(found: Run, selection: Selection, renderer: Renderer, given: dict[str, Any]) -> int:
-    """Show or save what the options choose of a run's lines; the command's code."""
-    from clusterddp.logs import places_after, read_lines  # noqa: PLC0415 - start-up
-
-    rank, world = given["rank"], found.record.world_size or 0
-    if rank and min(rank) >= world:
-        raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{world - 1}")
-    parts = chosen(found, given["attempt"], follow=selection.follow)
-    if given["host"]:
-        names = set(found.hosts_like(given["host"], "--host"))
-        selection = replace(selection, hosts=on_hosts(parts, given["host"], names))
-    reading = Reading(parts, selection, given["silence"])
-    if given["save"]:
-        return reading.save(given["save"])
-    places = places_after(read_lines(given["after"], found.id)) if given["after"] else {}
-    fold_if_wanted(renderer, found, rank, given["fold"])
-    with writer(renderer) as write:
-        reading.read(write, places, renderer.wait)
-    return reading.code()
-
-
-def begun(run: Run) -> Run:
-    """The run once there is something to follow; until then a line says what it waits for."""
-    from clusterddp.cli.progress import Progress  # noqa: PLC0415 - start-up
-
-    with Progress() as progress:
-        return run.begun(progress.show)
-
-
-def _selection(given: dict[str, Any], renderer: Renderer) -> Selection:
-    """The options as a value.
-
-    Raises:
-        UsageError: two of them contradict each other.
-    """
-    from clusterddp.logs import Selection  # noqa: PLC0415 - start-up
-
-    lines = [name for name in ("since", "until", "grep", "tail", "after") if given[name] is not None]
-    lines += [name for name, word in (("json", "as_json"), ("timestamps", "timestamps")) if given[word]]
-    if given["save"] and lines:
-        raise UsageError(f"--save writes whole files: --{lines[0]} cannot choose lines of them", remedy="leave it out")
-    return Selection(
-        ranks=given["rank"],
-        agent=given["show_agents"] or None,
-        teardown=given["show_agents"] or given["as_json"] or bool(given["save"]),
-        stream=given["stream"],
-        follow=given["follow"],
-        since_ns=given["since"],
-        until_ns=given["until"],
-        grep=given["grep"],
-        tail=given["tail"],
-        timed=renderer.timed and not given["save"],
-        partials=renderer.partials or bool(given["save"]),
-        ordered=not given["save"],
-    )
-
-
-class Reading:
-    """The attempts of a run, read one after the other; the last one followed, if that is wanted."""
-
-    def __init__(self, parts: list[Run], selection: Selection, silence: float) -> None:
-        self.run = parts[-1]
-        self.selection, self.silence = selection, silence
-        self.parts = parts
-        self.verdict: Verdict | None = None
-        self.given_up: set[str] = set()  # hosts whose lines are missing
-        if not selection.follow:  # hosts that do not answer were named already
-            self.given_up = {host for part in parts for host in part.selected(selection) if not part.spools[host]}
-            self.parts = [_without(part, self.given_up) for part in parts]
-            if self.given_up:
-                say(f"lines are missing: {folded_names(sorted(self.given_up))}")
-
-    def read(
-        self,
-        on_events: Callable[[list[Event]], None],
-        places: Offsets,
-        wait: Callable[[], float | None] = lambda: None,
-    ) -> None:
-        """Pass the events of every line from ``places`` on to ``on_events``, in batches; ``wait`` is a Follower's."""
-        from clusterddp.logs import StreamBroken  # noqa: PLC0415
-        from clusterddp.runs.follow import Follower  # noqa: PLC0415 - start-up
-        from clusterddp.runs.watch import RunWatch  # noqa: PLC0415
-
-        def take(events: list[Event]) -> None:
-            self.given_up |= {event.host for event in events if isinstance(event, StreamBroken) and event.retry is None}
-            on_events(events)
-
-        *before, last = self.parts
-        for part in before:
-            Follower(part, self._selection_of(part, places, follow=False), take, say_event, wait).follow()
-        selection = self._selection_of(last, places, follow=self.selection.follow)
-        if not selection.follow:
-            Follower(last, selection, take, say_event, wait).follow()
-            return
-        with RunWatch(last, say_event, silence=self.silence) as watch:
-
-            def take_and_watch(events: list[Event]) -> None:
-                take(events)
-                watch.saw(events)
-
-            self.verdict = Follower(last, selection, take_and_watch, say_event, wait).follow()
-
-    def _selection_of(self, part: Run, places: Offsets, *, follow: bool) -> Selection:
-        return replace(self.selection, follow=follow, start=places.get(part.attempt, {}))
-
-    def save(self, folder: Path) -> int:
-        """Write all of it to files, say how much, and give the command's code."""
-        from clusterddp.logs import Saver, StreamBroken  # noqa: PLC0415 - start-up
-
-        saver = Saver(folder, self.run.id)
-
-        def write(events: list[Event]) -> None:
-            saver.save(events)
-            for event in events:
-                if isinstance(event, StreamBroken):
-                    say(event.notice)
-
-        try:
-            self.read(write, saver.offsets())
-        finally:
-            say(f"run {self.run.id}: {saver.summary()}")
-        return self.code()
-
-    def code(self) -> int:
-        """The exit code: while following the run's own, with its verdict said; else whether all could be read."""
-        if not self.selection.follow:
-            return EXIT_FAILED if self.given_up else 0
-        if self.verdict is None:
-            return EXIT_NOT_THE_SCRIPT
-        say_reasons(self.run, self.verdict)
-        say(f"run {self.run.id}: {self.verdict.line}")
-        return self.verdict.exit_code
-
-
-def _without(part: Run, hosts: set[str]) -> Run:
-    return replace(part, spools={name: spool for name, spool in part.spools.items() if name not in hosts})
-
-
-def chosen(run: Run, attempt: int | str, *, follow: bool) -> list[Run]:
-    """The attempts of a run to be read, one after the other.
-
-    Raises:
-        RunError: there is no such attempt, or it has ended and cannot be followed.
-    """
-    if attempt == "last":
-        return [run]
-    if attempt == "all":
-        return [run.of_attempt(number) for number in sorted(run.attempts)]
-    found = run.of_attempt(int(attempt))
-    if follow and found.attempt != run.attempt:
-        raise RunError(f"attempt {attempt} of run {run.id} has ended", remedy="leave --follow out, or --attempt")
-    return [found]
-
-
-def on_hosts(parts: list[Run], pattern: str, names: set[str]) -> tuple[str, ...]:
-    """Those of the hosts named that a run has a part on.
-
-    Raises:
-        RunError: there is none.
-    """
-    known = list(dict.fromkeys(name for part in parts for name in part.spools))
-    found = tuple(name for name in known if name in names)
-    if not found:
-        raise RunError(f"run {parts[0].id} has no part on {pattern}", remedy=f"its hosts: {folded_names(known)}")
-    return found
+    return act(**given)

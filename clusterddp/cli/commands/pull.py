@@ -1,30 +1,13 @@
-"""``clusterddp pull``: checkpoints and outputs of the hosts brought here."""
+"""The options of ``clusterddp pull``; cli/actions/pull.py holds what it does."""
 
 from __future__ import annotations
 
-import posixpath
-import shlex
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from clusterddp.cli import completion
 from clusterddp.cli.click_options import RANKS, cluster_options
-from clusterddp.cli.output import put, say
-from clusterddp.cli.progress import Progress
-from clusterddp.errors import UsageError
-from clusterddp.remote.shared.text.counted import counted
-from clusterddp.text.folding import few, folded_names
-from clusterddp.text.paths import shown
-from clusterddp.text.units import human_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from clusterddp.sync.transfer.collect import Pulled
-
-_NAMED = 5
 
 
 @click.command("pull")
@@ -40,67 +23,8 @@ _NAMED = 5
 @click.option("--host", metavar="PATTERN", shell_complete=completion.hosts, help="Only from hosts that match this.")
 @click.option("--overwrite", is_flag=True, help="Replace files here that differ.")
 @click.argument("words", nargs=-1, metavar="[RUN|PATH] [DEST]", shell_complete=completion.runs)
-def command(
-    inventory: Path | None,
-    limit: str | None,
-    *,
-    run: str | None,
-    rank: tuple[int, ...] | None,
-    host: str | None,
-    overwrite: bool,
-    words: tuple[str, ...],
-) -> int:
+def command(**given: Any) -> int:
     """Bring here what lies at PATH on the hosts, or what RUN has written; by default the live run, else the last."""
-    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
-    from clusterddp.sync.project_files import new_data  # noqa: PLC0415
+    from clusterddp.cli.actions.pull import act  # noqa: PLC0415 - --help and Tab need the options alone
 
-    most = 1 if run else 2
-    if len(words) > most:
-        raise UsageError(f"{words[most]}: one word too many", remedy="write [RUN|PATH] [DEST], or --run RUN [DEST]")
-    what, dest = (None, *words, None)[:2] if run else (*words, None, None)[:2]
-    with open_cluster(inventory, limit) as cluster, Progress() as progress:
-        cluster.progress = progress.show
-        done = cluster.pull(what, dest, run=run, rank=rank, host=host, overwrite=overwrite)
-        advice = _advice(new_data(cluster.project, done.folder, done.paths))
-    for line in (*advice, *_notices(done)):
-        say(line)
-    count = f"{counted(done.files, 'file')}, {human_size(done.bytes)}"
-    same = f"; {done.same} here already" if done.same else ""
-    put(f"{done.folder}: {count} from {folded_names(done.hosts)}{same}")
-    return 0 if done.whole else 1
-
-
-def _advice(paths: Sequence[str]) -> Iterator[str]:
-    """How data that is part of the project now is kept out of the next sync."""
-    if not paths:
-        return
-    common = paths[0] if len(paths) == 1 else posixpath.commonpath(paths)
-    rules = [common] if common else dict.fromkeys(path.partition("/")[0] for path in paths)
-    words = " ".join(shlex.quote("/" + shown(rule)) for rule in rules)
-    yield (
-        f"{_paths(paths)}: part of the project from now on; to keep that out of the next sync, add to its .gitignore:"
-        f" {words}"
-    )
-
-
-def _notices(done: Pulled) -> Iterator[str]:
-    """What a user should know, a line each."""
-    for error in done.errors:
-        yield str(error)
-    reasons: dict[str, list[str]] = {}
-    for host, path, why in done.skipped:
-        reasons.setdefault(why, []).append(f"{host}:{shown(path)}")
-    for why, paths in reasons.items():
-        yield f"left out, {why}: {few(paths, _NAMED)}"
-    if done.others:
-        yield f"run {', '.join(done.others)} wrote in the same folder: its files are among these"
-    if done.differing:
-        yield f"not the same on all hosts, each in a folder of its host's name: {_paths(done.differing)}"
-    if done.kept:
-        yield f"here is something else by that name, which stays: {_paths(done.kept)}; --overwrite replaces it"
-    if done.changing:
-        yield f"changed each time it was read: {_paths(done.changing)}; pull again"
-
-
-def _paths(paths: Iterable[str]) -> str:
-    return few([shown(path) for path in paths], _NAMED)
+    return act(**given)

@@ -1,23 +1,13 @@
-"""``clusterddp push``: data and weights on every host, beside the project's code."""
+"""The options of ``clusterddp push``; cli/actions/push.py holds what it does."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from clusterddp.cli.click_options import SIZE, cluster_options
-from clusterddp.cli.output import put
-from clusterddp.cli.progress import Progress
 from clusterddp.cli.run_options import run_option
-from clusterddp.remote.shared.text.counted import counted
-from clusterddp.text.folding import folded_names
-from clusterddp.text.units import human_size
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from clusterddp.sync.deliver import Delivered
 
 
 @click.command("push")
@@ -26,20 +16,8 @@ if TYPE_CHECKING:
 @click.option("--rate", type=SIZE, metavar="SIZE", help="Send at most so much a second, to all hosts together (100MB).")
 @run_option("spread")
 @click.argument("paths", nargs=-1, required=True, metavar="SRC... [DEST]", type=click.Path())
-def command(
-    inventory: Path | None, limit: str | None, *, overwrite: bool, rate: int | None, spread: str, paths: tuple[str, ...]
-) -> int:
+def command(**given: Any) -> int:
     """Bring files to DEST on every host, below the workdir; each content goes over once, and nothing is deleted."""
-    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.cli.actions.push import act  # noqa: PLC0415 - --help and Tab need the options alone
 
-    sources, dest = (paths[:-1], paths[-1]) if len(paths) > 1 else (paths, None)
-    with open_cluster(inventory, limit) as cluster, Progress() as progress:
-        cluster.progress = progress.show
-        done = cluster.push(*sources, to=dest, overwrite=overwrite, rate=rate, spread=spread)
-    groups: dict[tuple[str, int, int], list[Delivered]] = {}
-    for host in done:
-        groups.setdefault((host.folder, host.files, host.sent_bytes), []).append(host)
-    for (folder, files, size), hosts in groups.items():
-        told = f"{counted(files, 'file')} put there, {human_size(size)} sent" if files else "all is there"
-        put(f"{folded_names([host.name for host in hosts])}: {folder}: {told}")
-    return 0
+    return act(**given)

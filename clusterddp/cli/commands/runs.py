@@ -1,25 +1,13 @@
-"""``clusterddp runs``: the runs that the hosts know of."""
+"""The options of ``clusterddp runs``; cli/actions/runs.py holds what it does."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from clusterddp.cli.click_options import Number, cluster_options
 from clusterddp.cli.completion import runs
-from clusterddp.cli.output import say
-from clusterddp.errors import UsageError
-from clusterddp.remote.shared.text.counted import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from clusterddp.api.cluster import Cluster
-    from clusterddp.runs.run_view import RunView
 
 STATES = ("queued", "starting", "running", "succeeded", "failed", "stopped", "lost", "unknown")
 
@@ -40,82 +28,8 @@ STATES = ("queued", "starting", "running", "succeeded", "failed", "stopped", "lo
     help="Show what differs between two runs, by id, prefix or name.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One list of objects; with --diff one object.")
-def command(
-    inventory: Path | None,
-    limit: str | None,
-    *,
-    everything: bool,
-    last: int | None,
-    states: tuple[str, ...],
-    name: str | None,
-    diff: tuple[str, str] | None,
-    as_json: bool,
-) -> int:
+def command(**given: Any) -> int:
     """List runs, the newest last; by default this project's."""
-    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
-    from clusterddp.runs.node_answers import Wanted  # noqa: PLC0415
+    from clusterddp.cli.actions.runs import act  # noqa: PLC0415 - --help and Tab need the options alone
 
-    if diff and (everything or last or states or name):
-        raise UsageError("--diff compares two runs", remedy="leave out --all, --last, --state and --name")
-    with open_cluster(inventory, limit) as cluster:
-        if diff:
-            _compare(cluster, *diff, as_json=as_json)
-            return 0
-        mine = Wanted(project=cluster.project.known_id or "", brief=True)
-        own = cluster.list_runs() if everything else cluster.list_runs(mine)
-        own = own if everything else [view for view in own if cluster.owner.shares_project(view)]
-        found = chosen(own, states=states, name=name, last=last)
-        if as_json:
-            click.echo(json.dumps([view.to_json(hosts=False) for view in found], indent=1))
-        elif found:
-            from clusterddp.cli.run_tables import folders_line, print_runs  # noqa: PLC0415
-
-            print_runs(found, everything=everything)
-            if folder := folders_line(found):
-                say(folder)
-        else:
-            known = own if own or everything else cluster.list_runs()
-            say(nothing(own, known, everything=everything))
-    return 0
-
-
-def _compare(cluster: Cluster, a: str, b: str, *, as_json: bool) -> None:
-    """Print what tells two runs apart."""
-    found, files = cluster.diff(a, b)
-    if as_json:
-        code = None if files is None else [asdict(one) for one in files]
-        told = [{"what": one.what, "a": one.a, "b": one.b} for one in found]
-        click.echo(json.dumps({"a": a, "b": b, "differences": told, "files": code}, indent=1))
-        return
-    from clusterddp.cli.diff_tables import print_diff  # noqa: PLC0415 - start-up
-
-    if not found:
-        say(f"{a} and {b} differ in nothing that was written down")
-    print_diff(a, b, found, files or ())
-    if files is None and any(one.subject == "code" for one in found):
-        say("which files differ cannot be told: the code of one of them is not kept in this project")
-
-
-def chosen(
-    found: Sequence[RunView], *, states: Sequence[str] = (), name: str | None = None, last: int | None = None
-) -> list[RunView]:
-    """The runs in one of the states, if any is given, and of that name; the newest ``last`` of them."""
-    kept = [view for view in found if name is None or view.record.name == name]
-    kept = [view for view in kept if not states or view.state() in states]
-    return kept[-last:] if last else kept
-
-
-def nothing(own: Sequence[RunView], known: Sequence[RunView], *, everything: bool) -> str:
-    """Why no run is shown, and what would be.
-
-    Args:
-        own: The runs that the options chose from.
-        known: All runs on these hosts.
-        everything: ``--all`` was given.
-    """
-    if own:
-        whose = "" if everything else " of this project"
-        return f"no run{whose} matches; {counted(len(own), 'run')} without --state and --name"
-    if known:
-        return f"no run of this project on these hosts; --all shows {counted(len(known), 'run')} of others"
-    return "no run on these hosts"
+    return act(**given)

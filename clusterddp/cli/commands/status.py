@@ -1,25 +1,13 @@
-"""``clusterddp status``: one run, host by host."""
+"""The options of ``clusterddp status``; cli/actions/status.py holds what it does."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import sys
-import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from clusterddp.cli import completion, verbose
+from clusterddp.cli import completion
 from clusterddp.cli.click_options import cluster_options
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from clusterddp.api.cluster import Cluster
-    from clusterddp.runs.run_view import RunView
-
-_EVERY = 2.0  # seconds
 
 
 @click.command("status")
@@ -28,50 +16,8 @@ _EVERY = 2.0  # seconds
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until the run has ended.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.argument("run", required=False, shell_complete=completion.runs)
-def command(inventory: Path | None, limit: str | None, run: str | None, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Show a run: the live one, else the last; or RUN, by id, prefix or name."""
-    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.cli.actions.status import act  # noqa: PLC0415 - --help and Tab need the options alone
 
-    with open_cluster(inventory, limit) as cluster:
-        view = cluster.find_view(run)
-        if not given["watch"]:
-            _show(cluster, view, stacks=given["stacks"], as_json=given["as_json"])
-            return 0
-        with contextlib.suppress(KeyboardInterrupt):  # only the looking ends
-            _watch(cluster, view, stacks=given["stacks"], as_json=given["as_json"])
-    return 0
-
-
-def _show(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool, indent: int | None = 1) -> None:
-    found = cluster.attach(view).stacks() if stacks and view.live else []
-    if as_json:
-        more = {"stacks": [stack.to_json() for stack in found]} if stacks else {}
-        click.echo(json.dumps({**view.to_json(), **more}, indent=indent))
-        return
-    from clusterddp.cli.run_tables import print_stacks, print_status  # noqa: PLC0415 - start-up
-
-    print_status(view)
-    if verbose.is_on():
-        from clusterddp.cli.output import say_warm  # noqa: PLC0415 - start-up
-
-        say_warm(cluster)
-    if stacks:
-        print_stacks(found)
-
-
-def _watch(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool) -> None:
-    """Show a run again and again: in place on a terminal, elsewhere when it has changed, as JSON an object a line."""
-    seen: object = None
-    while True:
-        now = (view.state(), view.attempt, len(view.nodes))
-        if sys.stdout.isatty() and not as_json:
-            click.echo("\x1b[H\x1b[2J", nl=False)
-            seen = None
-        if now != seen or as_json:
-            _show(cluster, view, stacks=stacks, as_json=as_json, indent=None)
-            sys.stdout.flush()
-        seen = now
-        if not view.live:
-            return
-        time.sleep(_EVERY)
-        view = cluster.find_view(view.run)
+    return act(**given)

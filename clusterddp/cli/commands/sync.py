@@ -1,27 +1,13 @@
-"""``clusterddp sync``: the project's code on every host, and what that changed, or would."""
+"""The options of ``clusterddp sync``; cli/actions/sync.py holds what it does."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from clusterddp.cli.click_options import SIZE, cluster_options
-from clusterddp.cli.output import put, say
-from clusterddp.cli.progress import Progress
 from clusterddp.cli.run_options import run_option, run_options
-from clusterddp.remote.shared.text.counted import counted
-from clusterddp.text.folding import folded_names
-from clusterddp.text.paths import shown
-from clusterddp.text.units import human_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from clusterddp.sync.result import Changes, HostSync
-
-_MOST = 20  # lines of files
 
 
 @click.command("sync")
@@ -30,48 +16,8 @@ _MOST = 20  # lines of files
 @run_option("sync_limit")
 @click.option("--rate", type=SIZE, metavar="SIZE", help="Send at most so much a second, to all hosts together (100MB).")
 @run_options("spread", "take")
-def command(
-    inventory: Path | None,
-    limit: str | None,
-    *,
-    dry_run: bool,
-    sync_limit: int | None,
-    rate: int | None,
-    spread: str,
-    take: str | None,
-) -> int:
+def command(**given: Any) -> int:
     """Bring the project's code to every host, as `run` does, and say what changed there."""
-    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.cli.actions.sync import act  # noqa: PLC0415 - --help and Tab need the options alone
 
-    with open_cluster(inventory, limit) as cluster, Progress() as progress:
-        cluster.progress = progress.show
-        result = cluster.sync(dry=dry_run, limit=sync_limit, rate=rate, spread=spread, take=take)
-    groups: dict[Changes, list[HostSync]] = {}
-    for host in result.hosts:
-        groups.setdefault(host.changes, []).append(host)
-    for hosts in groups.values():
-        put(f"{folded_names([host.name for host in hosts])}: {_summary(hosts[0], dry=dry_run)}")
-        lines = list(_lines(hosts[0].changes))
-        lines += [f"  ! {shown(path)}" for path in hosts[0].conflicts]
-        for line in lines[:_MOST]:
-            put(line)
-        if lines[_MOST:]:
-            put(f"  … and {len(lines) - _MOST} more")
-    if not dry_run:
-        say(f"code {result.digest[:12]} is on {counted(len(result.hosts), 'host')}")
-    return 0
-
-
-def _summary(host: HostSync, *, dry: bool) -> str:
-    changes = host.changes
-    if not changes:
-        return "nothing to change"
-    counts = {"new": len(changes.new), "changed": len(changes.changed), "removed": len(changes.gone)}
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f"{'would be ' if dry else ''}{told}; {human_size(host.sent_bytes)} {'to send' if dry else 'in these files'}"
-
-
-def _lines(changes: Changes) -> Iterator[str]:
-    for sign, paths in (("+", changes.new), ("~", changes.changed), ("-", changes.gone)):
-        for path in paths:
-            yield f"  {sign} {shown(path)}"
+    return act(**given)

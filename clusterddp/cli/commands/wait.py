@@ -1,65 +1,20 @@
-"""``clusterddp wait``: until runs have ended."""
+"""The options of ``clusterddp wait``; cli/actions/wait.py holds what it does."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from clusterddp.cli import completion
 from clusterddp.cli.click_options import cluster_options
-from clusterddp.cli.interrupts import saying_that_it_goes_on
-from clusterddp.cli.output import say
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from clusterddp.api.cluster import Cluster
-    from clusterddp.runs.run import Run
 
 
 @click.command("wait")
 @cluster_options
 @click.argument("runs", nargs=-1, metavar="[RUN…]", shell_complete=completion.runs)
-def command(inventory: Path | None, limit: str | None, runs: tuple[str, ...]) -> int:
+def command(**given: Any) -> int:
     """Wait for the only live run (or the last), or for the runs named; the highest of their codes."""
-    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.cli.actions.wait import act  # noqa: PLC0415 - --help and Tab need the options alone
 
-    with open_cluster(inventory, limit) as cluster:
-        cluster.notify = notify = _Once().say
-        found = [run for reference in runs for run in _runs_of(cluster, reference)]
-        found = found or [cluster.find()]
-        return max(_end_of(run, notify) for run in found)
-
-
-class _Once:
-    """Says a line once, however often hosts are asked."""
-
-    def __init__(self) -> None:
-        self._said: set[str] = set()
-
-    def say(self, line: str) -> None:
-        """The line, if it is new."""
-        if line not in self._said:
-            self._said.add(line)
-            say(line)
-
-
-def _runs_of(cluster: Cluster, reference: str) -> list[Run]:
-    from clusterddp.cli.arrays import runs_meant  # noqa: PLC0415 - start-up
-    from clusterddp.runs.wait import find_soon  # noqa: PLC0415
-
-    found = find_soon(cluster, reference)
-    return [cluster.attach(found)] if found else runs_meant(cluster, reference, reading=True)
-
-
-def _end_of(run: Run, notify: Callable[[str], None]) -> int:
-    from clusterddp.runs.wait import wait_for  # noqa: PLC0415 - start-up
-
-    with saying_that_it_goes_on(run):
-        verdict = wait_for(run, notify)
-    for notice in verdict.preface:
-        say(f"run {run.id}: {notice}")
-    say(f"run {run.id}: {verdict.line}")
-    return verdict.exit_code
+    return act(**given)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp import logs
-from clusterddp.cli import session
+from clusterddp.cli import run_lines
+from clusterddp.cli.actions import logs
 from clusterddp.cli.main import main
 from clusterddp.logs import Fold
 from clusterddp.remote.shared.wire.frames import Frame
@@ -63,13 +63,13 @@ class Clock:
 
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     cluster = SimpleNamespace(find=lambda _: Run())
-    monkeypatch.setattr(session, "open_cluster", lambda *_: contextlib.nullcontext(cluster))
+    monkeypatch.setattr(logs, "open_cluster", lambda *_: contextlib.nullcontext(cluster))
     clock = Clock()
 
     def jump(_seconds: float) -> None:
         clock.now += 1
 
-    monkeypatch.setattr(logs, "Fold", lambda: Fold(clock))
+    monkeypatch.setattr(run_lines, "Fold", lambda: Fold(clock))
     monkeypatch.setattr("clusterddp.runs.follow.time.sleep", jump)
     with pytest.raises(SystemExit) as ended:
         main(["logs", *words])

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.cli.commands.run import command
-from clusterddp.cli.misplaced_options import RunCommand, refuse_misplaced, refuse_unread
+from clusterddp.cli.misplaced_options import refuse_misplaced, refuse_unread
+from clusterddp.cli.run_command import RunCommand
 from clusterddp.errors import UsageError
 from clusterddp.inventory import load
 from clusterddp.project import find

@@ -13,7 +13,8 @@ import pytest
 
 from clusterddp.checks.model import CheckResult
 from clusterddp.cli.doctor_tables import print_doctor
-from clusterddp.cli.output import fold_if_wanted, have_plain_signs, say
+from clusterddp.cli.output import have_plain_signs, say
+from clusterddp.cli.run_lines import fold_if_wanted
 from clusterddp.logs import Fold, TextRenderer
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.cli.commands.runs import chosen, nothing
+from clusterddp.cli.actions.runs import chosen, nothing
 from clusterddp.cli.run_tables import folders_line, print_runs, print_status, recovered_lines
 from clusterddp.runs.run_view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told

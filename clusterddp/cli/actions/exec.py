@@ -1,0 +1,152 @@
+"""``clusterddp exec``: a command on every host at once, its lines labelled as they come, or equal outputs folded."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.cli import interrupts
+from clusterddp.cli.output import STANDING, say, writer
+from clusterddp.cli.session import open_cluster
+from clusterddp.errors import UsageError
+from clusterddp.logs import BOLD, RESET, StreamBroken, coloured, renderer_for
+from clusterddp.logs.clean import clean
+from clusterddp.logs.json_lines import OutputRenderer
+from clusterddp.shell import Command
+from clusterddp.shell.execution import CommandOutput
+from clusterddp.text.folding import few, folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from clusterddp.logs import Event, Renderer
+    from clusterddp.shell import Executed, Execution
+
+_OF_A_SHELL = re.compile(r"[\s|&;<>$`]")
+_INDENT = b"  "  # of the lines of an output below its header
+
+
+def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
+    """Do it with these options and return the exit code."""
+    if given["gather"] and given["as_json"]:
+        raise UsageError("--gather with --json: each line of JSON names its host already", remedy="leave one out")
+    _refuse_line(given["argv"])
+    wanted = Command(argv=given["argv"], shell=given["shell"], bare=given["bare"], timeout=given["timeout"])
+    source = None if sys.stdin.isatty() else sys.stdin.buffer
+    show = gathered if given["gather"] else as_json if given["as_json"] else live
+    with open_cluster(inventory, limit, starts=True) as cluster:
+        interrupts.heed(signal.SIGTERM)
+        with cluster.execution(wanted, given=source, sync=given["sync"]) as execution:
+            return show(execution)
+
+
+def _refuse_line(argv: tuple[str, ...]) -> None:
+    """Refuse a whole command line in one word, which would be looked for as a program of that name.
+
+    Raises:
+        UsageError: says how a shell is given it.
+    """
+    if len(argv) != 1 or not _OF_A_SHELL.search(argv[0]) or re.fullmatch(r"/[^|&;<>$`]*", argv[0]):
+        return
+    right = shlex.join(["clusterddp", "exec", "--shell", argv[0]])
+    raise UsageError(f"{argv[0]!r} is one word, so it would be a program's name", remedy=f"write `{right}`")
+
+
+def live(execution: Execution) -> int:
+    """Show lines as they come."""
+    return _told(execution, _drawn(execution, renderer_for(sys.stdout.buffer)))
+
+
+def as_json(execution: Execution) -> int:
+    """Show a JSON object a line, and at the end one for each host."""
+    code = _drawn(execution, OutputRenderer())
+    for name in execution.hosts:
+        end = execution.results[name]
+        told = {"host": name, "exit_code": end.code, "error": end.error, "cwd": end.cwd, "left": list(end.left)}
+        sys.stdout.write(json.dumps(told) + "\n")
+    return _told(execution, code)
+
+
+def gathered(execution: Execution) -> int:
+    """Show equal outputs once: the largest group first, then as the inventory has the hosts."""
+    output = CommandOutput()
+    code = _followed(execution, output.take)
+    groups: dict[bytes, list[str]] = {}
+    for end in output.of(execution):
+        groups.setdefault(end.output, []).append(end.host)
+    stream = sys.stdout.buffer
+    bold, reset = (BOLD, RESET) if coloured(stream) else (b"", b"")
+    STANDING.wipe()
+    for raw, hosts in sorted(groups.items(), key=lambda group: -len(group[1])):
+        text = clean(raw.removesuffix(b"\n"))
+        head = bold + f"{folded_names(hosts)} ({len(hosts)}):".encode() + reset
+        if raw:
+            stream.write(head + _below_head(text) + (reset if b"\x1b" in text else b"") + b"\n")
+    return _told(execution, code)
+
+
+def _below_head(text: bytes) -> bytes:
+    """An output behind its header: one line beside it, several below and indented, so that none of them can be one."""
+    if b"\n" not in text:
+        return b" " + text
+    return b"\n" + b"\n".join([_INDENT + line if line else line for line in text.split(b"\n")])
+
+
+def _drawn(execution: Execution, renderer: Renderer) -> int | None:
+    """Show the output as it comes; a lost host is told at the end, with all others. As ``_followed`` otherwise."""
+    with writer(renderer) as write:
+        return _followed(
+            execution, lambda events: write([event for event in events if not isinstance(event, StreamBroken)])
+        )
+
+
+def _followed(execution: Execution, take: Callable[[list[Event]], None]) -> int | None:
+    """Take all output; Ctrl-C ends the command everywhere first. The exit code of an interrupted one, else None."""
+    try:
+        for events in execution.events():
+            take(events)
+    except KeyboardInterrupt as interrupt:
+        for events in execution.stop():
+            take(events)
+        return interrupts.exit_code(interrupt)
+    return None
+
+
+def _told(execution: Execution, interrupted: int | None) -> int:
+    """Say on stderr how it ended where that is not plain; the command's exit code."""
+    sys.stdout.flush()
+    ends = [execution.results[name] for name in execution.hosts]
+    at_home = [end.host for end in ends if end.home]
+    if at_home:
+        remedy = "--sync brings the project's code"
+        say(f"{folded_names(at_home)}: no workdir there yet, it ran in the home folder; {remedy}")
+    errors = [(end.host, end.error.removeprefix(f"{end.host}: ")) for end in ends if end.error]
+    for error in dict.fromkeys(error for _, error in errors):
+        say(f"{folded_names([host for host, other in errors if other == error])}: {error}")
+    for end in ends:
+        if end.left:
+            say(f"{end.host}: left running: {few(end.left, 5)}")
+    if interrupted is not None:
+        _say_proof(ends)
+        return interrupted
+    if len({end.code for end in ends}) > 1:
+        say(f"exit codes: {'; '.join(_by_code(ends))}")
+    return max(end.code for end in ends)
+
+
+def _say_proof(ends: Sequence[Executed]) -> None:
+    proved = [end.host for end in ends if not end.left and not end.error]
+    if proved:
+        say(f"ended; nothing of it is left on {folded_names(proved)}")
+
+
+def _by_code(ends: Iterable[Executed]) -> list[str]:
+    codes: dict[int, list[str]] = {}
+    for end in ends:
+        codes.setdefault(end.code, []).append(end.host)
+    return [f"{code} on {folded_names(hosts)}" for code, hosts in sorted(codes.items(), reverse=True)]

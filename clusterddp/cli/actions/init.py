@@ -1,0 +1,67 @@
+"""``clusterddp init``: a commented inventory from what is there: names, ssh_config, a host file of another launcher."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from clusterddp.cli.output import say
+from clusterddp.errors import InventoryError, UsageError
+from clusterddp.inventory.origins import hosts_of, hosts_of_list, inventory_text
+from clusterddp.inventory.ssh_config import is_ssh_config, left_out
+
+_SSH_CONFIG = Path("~/.ssh/config")
+_SYSTEM_SSH_CONFIG = Path("/etc/ssh/ssh_config")
+_OF_SLURM = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
+
+
+def act(origin: str | None, output: str) -> int:
+    """Do it with these options and return the exit code."""
+    path = Path(output)
+    if output != "-" and path.exists():
+        raise UsageError(f"{output} is there already", remedy="name another: --output FILE")
+    hosts, where = _hosts(origin)
+    try:
+        text = inventory_text(hosts, origin=where, name=output if output != "-" else "inventory.yaml")
+    except InventoryError as error:
+        raise InventoryError(error.message, where=where, remedy=error.remedy) from None
+    if output == "-":
+        sys.stdout.write(text)
+        return 0
+    path.write_text(text, encoding="utf-8")
+    say(f"wrote {output} from {where}; look at it, then `clusterddp up {shlex.quote(output)}`")
+    return 0
+
+
+def _hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
+    """The hosts, and where they come from.
+
+    Raises:
+        InventoryError: there are none, or something names no host.
+    """
+    if origin is None:
+        name = next((name for name in _OF_SLURM if os.environ.get(name)), "")
+        if name:
+            return hosts_of(os.environ[name]), name
+        if not _SSH_CONFIG.expanduser().is_file():
+            remedy = "give host names, a host file, or an ssh_config: `clusterddp init gpu01,gpu02`"
+            raise InventoryError("there is no ~/.ssh/config to take hosts from", remedy=remedy)
+        origin = str(_SSH_CONFIG)
+    path = Path(origin).expanduser()
+    if not path.is_file():
+        if "/" in origin:
+            raise InventoryError("there is no such file", where=origin, remedy="give a file, or hosts as a,b,c")
+        return hosts_of_list(origin), "a host list"
+    try:
+        text = path.read_text(encoding="utf-8")
+        in_effect = path.resolve() in {_SSH_CONFIG.expanduser().resolve(), _SYSTEM_SSH_CONFIG.resolve()}
+        hosts = hosts_of(text, in_effect=in_effect)
+    except UnicodeDecodeError:
+        raise InventoryError("is no text", where=origin, remedy="give a host file") from None
+    except InventoryError as error:
+        raise InventoryError(error.message, where=origin, remedy=error.remedy) from None
+    if lost := [] if in_effect or not is_ssh_config(text) else left_out(text):
+        say(f"{origin}: {', '.join(lost)} not kept; write what the hosts need into ansible_ssh_common_args")
+    return hosts, origin

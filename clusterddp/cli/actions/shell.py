@@ -1,0 +1,45 @@
+"""``clusterddp shell``: the login shell of one host, in the environment and folder that a worker has there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.cli.choose_host import entry_of
+from clusterddp.cli.session import open_cluster
+from clusterddp.environments import install
+from clusterddp.errors import RunError, UsageError
+from clusterddp.launch.answering import workdirs
+from clusterddp.shell import Command
+from clusterddp.shell.terminal import run_shell
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterddp.api.cluster import Cluster
+
+
+def act(inventory: Path | None, host: str, run: str | None, *, bare: bool) -> int:
+    """Do it with these options and return the exit code."""
+    if run and bare:
+        raise UsageError("--bare with --run: the one is the login's environment, the other the run's")
+    with open_cluster(inventory, None, starts=True) as cluster:
+        entry = entry_of(cluster, host)
+        spool = _spool(cluster, run, entry.name) if run else ""
+        where = workdirs([entry], cluster.project)[entry.name]
+        opened = cluster.host(entry.name)
+        if entry.environment and not bare and not run:
+            install.ensure([opened], cluster.project, cluster.notify, cluster.progress)
+        asked = Command(shell="", bare=bare).args(opened.entry, where, cluster.project.subfolder)
+        return run_shell(opened, {**asked, "spool": spool})
+
+
+def _spool(cluster: Cluster, reference: str, host: str) -> str:
+    """The folder of a run on a host.
+
+    Raises:
+        RunError: it has none there.
+    """
+    found = cluster.find(reference)
+    if not found.spools.get(host):
+        raise RunError(f"run {found.id} has no part on {host}", remedy=f"its hosts are {', '.join(found.spools)}")
+    return found.spools[host]

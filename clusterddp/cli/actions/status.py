@@ -1,0 +1,68 @@
+"""``clusterddp status``: one run, host by host."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clusterddp.cli import verbose
+from clusterddp.cli.output import say_warm
+from clusterddp.cli.session import open_cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterddp.api.cluster import Cluster
+    from clusterddp.runs.run_view import RunView
+
+_EVERY = 2.0  # seconds
+
+
+def act(inventory: Path | None, limit: str | None, run: str | None, **given: Any) -> int:
+    """Do it with these options and return the exit code."""
+    with open_cluster(inventory, limit) as cluster:
+        view = cluster.find_view(run)
+        if not given["watch"]:
+            _show(cluster, view, stacks=given["stacks"], as_json=given["as_json"])
+            return 0
+        with contextlib.suppress(KeyboardInterrupt):  # only the looking ends
+            _watch(cluster, view, stacks=given["stacks"], as_json=given["as_json"])
+    return 0
+
+
+def _show(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool, indent: int | None = 1) -> None:
+    found = cluster.attach(view).stacks() if stacks and view.live else []
+    if as_json:
+        more = {"stacks": [stack.to_json() for stack in found]} if stacks else {}
+        click.echo(json.dumps({**view.to_json(), **more}, indent=indent))
+        return
+    from clusterddp.cli.run_tables import print_stacks, print_status  # noqa: PLC0415 - --json needs no rich
+
+    print_status(view)
+    if verbose.is_on():
+        say_warm(cluster)
+    if stacks:
+        print_stacks(found)
+
+
+def _watch(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool) -> None:
+    """Show a run again and again: in place on a terminal, elsewhere when it has changed, as JSON an object a line."""
+    seen: object = None
+    while True:
+        now = (view.state(), view.attempt, len(view.nodes))
+        if sys.stdout.isatty() and not as_json:
+            click.echo("\x1b[H\x1b[2J", nl=False)
+            seen = None
+        if now != seen or as_json:
+            _show(cluster, view, stacks=stacks, as_json=as_json, indent=None)
+            sys.stdout.flush()
+        seen = now
+        if not view.live:
+            return
+        time.sleep(_EVERY)
+        view = cluster.find_view(view.run)

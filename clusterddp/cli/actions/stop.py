@@ -1,0 +1,39 @@
+"""``clusterddp stop``: end runs, and prove that nothing of them is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.cli.arrays import runs_meant
+from clusterddp.cli.output import report
+from clusterddp.cli.session import open_cluster
+from clusterddp.errors import RunError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterddp.api.cluster import Cluster, Run
+
+
+def act(inventory: Path | None, limit: str | None, runs: tuple[str, ...], *, everything: bool, grace: float) -> int:
+    """Do it with these options and return the exit code."""
+    with open_cluster(inventory, limit) as cluster:
+        return max([_stop(run, grace) for run in _chosen(cluster, runs, everything=everything)])
+
+
+def _stop(run: Run, grace: float) -> int:
+    proofs = run.stop(grace=grace)
+    code = report(run.id, proofs)
+    run.stopped(proofs)
+    return code
+
+
+def _chosen(cluster: Cluster, references: tuple[str, ...], *, everything: bool) -> list[Run]:
+    if references:
+        return [run for reference in references for run in runs_meant(cluster, reference, reading=False)]
+    if not everything:
+        return [cluster.find(reading=False)]
+    live = [view for view in cluster.list_runs() if view.live and cluster.owner.shares_project(view)]
+    if not live:
+        raise RunError("no run of this project is live on these hosts")
+    return [cluster.attach(view) for view in live]

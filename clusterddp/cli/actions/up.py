@@ -1,0 +1,221 @@
+"""``clusterddp up``: make the cluster ready, show it, remember it for this project."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from clusterddp.cli import host_list
+from clusterddp.cli.output import say, say_warm
+from clusterddp.cli.session import open_cluster
+from clusterddp.cli.up_tables import print_keys, print_up
+from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
+from clusterddp.inventory import ForeignInventory, ansible_cfg_notices, load
+from clusterddp.launch import option_values
+from clusterddp.project import find, typed
+from clusterddp.provision.ansible import config_notice, playbook_argv, run_at_terminal, source_of
+from clusterddp.provision.inventory import converted
+from clusterddp.provision.playbooks import find_playbook
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.text.folding import folded_names
+from clusterddp.text.units import human_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clusterddp.api.cluster import Cluster
+    from clusterddp.project import Project
+
+_OF_FILES = {".cfg", ".toml", ".txt", ".md", ".py", ".sh"}
+
+
+def act(
+    inventory: str,
+    limit: str | None,
+    *,
+    accept_new_host_keys: bool,
+    python: str | None,
+    variables: tuple[str, ...],
+    skip: str | None,
+    spread: str,
+    warm: str | None,
+    playbooks: tuple[str, ...],
+    arguments: tuple[str, ...],
+) -> int:
+    """Do it with these options and return the exit code."""
+    if arguments and not playbooks:
+        raise UsageError(f"{arguments[0]}: one inventory is needed; what stands behind -- is for --playbook")
+    project = find()
+    left_out = option_values.checks(skip or ())
+    given = (*variables, *([f"clusterddp_python={python}"] if python else []))
+    with contextlib.ExitStack() as opened:
+        path = opened.enter_context(_inventory(inventory, given, project))
+        if playbooks:
+            with open_cluster(path, limit, accept=accept_new_host_keys) as cluster:
+                _ask_for_keys(cluster)  # else Ansible's ssh asks, once for each host
+            _run_playbooks(playbooks, cluster, arguments)
+        cluster = opened.enter_context(open_cluster(path, limit, accept=accept_new_host_keys, quiet=bool(playbooks)))
+        for notice in ansible_cfg_notices():
+            say(notice)
+        project.remember_try(path)
+        _say_whom_it_trusts(cluster)
+        _trust(cluster)
+        reports = cluster.up(skip=left_out, spread=spread)
+        if reports:
+            print_up(reports)
+        _say_what_is_there(cluster)
+        if warm is not None:
+            _warm(cluster, warm)
+        kept = host_list.settled(path, project)
+        project.remember(kept, limit, cluster.inventory.writers)
+    nodes = [report for report in reports if report.ranks]
+    ranks = sum(report.nproc for report in nodes)
+    spares = f", {len(reports) - len(nodes)} spare" if len(nodes) < len(reports) else ""
+    but = f" but for what --skip {','.join(left_out)} leaves out" if left_out else ""
+    where = "" if kept == Path(inventory) else f" in {typed(kept)}"
+    what = f": {counted(len(nodes), 'node')}, {counted(ranks, 'rank')}{spares}" if reports else ""
+    say(f"ready{but}{what}; remembered {inventory}{where}")
+    return 0
+
+
+def _say_whom_it_trusts(cluster: Cluster) -> None:
+    """Say who else may write the inventory: it can run programs here, and the user has just agreed to that."""
+    writers = cluster.inventory.writers
+    if writers and writers.others:
+        say(f"{cluster.inventory.path} can be written by {writers.others}, who can run programs as you by it")
+
+
+def _warm(cluster: Cluster, stays: str) -> None:
+    """Have a warm server started on each host, and say where."""
+    begun, waits = cluster.warm(stays), human_duration(option_values.limit(stays))
+    if begun:
+        say(f"{folded_names(begun)}: a warm server imports torch, and waits {waits} for a run")
+    if len(begun) < len(cluster.inventory.nodes):
+        left = [entry.name for entry in cluster.inventory.nodes if entry.name not in begun]
+        say(f"{folded_names(left)}: no warm server; it wants clusterddp_fork_server")
+
+
+def _say_what_is_there(cluster: Cluster) -> None:
+    """Live runs of this project, processes that runs have left, with the command that ends them; warm servers."""
+    found = cluster.list_runs()
+    for view in found:
+        if view.live and cluster.owner.shares_project(view):
+            say(f"run {view.run} of this project is {view.state()}; `clusterddp stop {view.run}` ends it")
+    theirs = {view.run for view in found if not cluster.owner.owns(view)}
+    for left in cluster.orphans():
+        count = len(left.processes)
+        what = f"{left.host}: {counted(count, 'process', 'processes')} of run {left.run} without a supervisor"
+        pids = ", ".join(str(pid) for pid, _ in left.processes)
+        if left.run not in theirs:
+            say(f"{what}; {f'`clusterddp stop {left.run}` ends them' if left.known else f'kill them by hand: {pids}'}")
+    say_warm(cluster)
+
+
+@contextlib.contextmanager
+def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Iterator[Path]:
+    """The inventory's file; that of a host list is written first, and stays for the user to edit if `up` fails.
+
+    Raises:
+        InventoryError: there is no such file, and it is no host list.
+        UsageError: variables are given beside a file, or are none.
+    """
+    path = Path(text)
+    if text and path.exists():
+        if variables:
+            remedy = f"write them into {text}, below vars"
+            raise UsageError(f"-e and --python go into the inventory of a host list; {text} is a file", remedy=remedy)
+        yield _readable(path, project)
+        return
+    # The second ones are countries too, of hosts that have more than one dot in their names.
+    a_file = path.suffix in {".yaml", ".yml", ".json", ".ini"} or (path.suffix in _OF_FILES and text.count(".") == 1)
+    if a_file or "/" in text:
+        raise InventoryError("there is no such inventory", where=text, remedy="give a file, or hosts as a,b,c")
+    path = host_list.write(text, variables, project)
+    try:
+        yield path
+    except ClusterddpError:
+        shown = shlex.quote(typed(path))
+        say(f"the hosts stand in {shown}: edit it where that helps, then `clusterddp up {shown}`")
+        raise
+
+
+def _readable(path: Path, project: Project) -> Path:
+    """The inventory itself; of one that only Ansible reads, what it is as YAML.
+
+    Raises:
+        InventoryError: it is none, or Ansible is not installed.
+    """
+    try:
+        load(path)
+    except ForeignInventory:
+        # Ansible runs what is executable in a folder, so a project's own is never meant.
+        if (path.is_dir() and path.resolve() in {project.root, *project.root.parents}) or _cannot_run(path):
+            raise
+        if notice := config_notice(path):
+            say(notice)
+        made = converted(path, project)
+        say(f"{path} is read by ansible-inventory; what it says stands in {typed(made)}")
+        return made
+    except InventoryError:
+        pass  # told where it is read, with whatever else there is to say
+    return path
+
+
+def _cannot_run(path: Path) -> bool:
+    """Whether it is a script that is not executable, which Ansible would take for something else."""
+    if path.is_dir() or os.access(path, os.X_OK):
+        return False
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
+def _trust(cluster: Cluster) -> None:
+    """Ask once about all unknown host keys; off a terminal they are an error.
+
+    Raises:
+        HostsError, HostError: hosts cannot be reached, or their keys are not trusted.
+    """
+    if _ask_for_keys(cluster):
+        cluster.reached()
+
+
+def _ask_for_keys(cluster: Cluster) -> list[ClusterddpError]:
+    """As ``_trust``, but hosts that cannot be reached for another reason are only returned."""
+    errors = [outcome.error for outcome in cluster.connect(writes=True) if outcome.error]
+    unknown = [error for error in errors if isinstance(error, HostKeyError) and error.known_hosts_line]
+    if unknown:
+        print_keys(unknown)
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            for error in errors:
+                if error not in unknown:
+                    say(str(error))
+            message = f"unknown host keys: {folded_names([error.host for error in unknown])}"
+            raise ClusterddpError(message, remedy="compare the fingerprints, then add --accept-new-host-keys")
+        if click.confirm("clusterddp: are these the keys of your hosts?", err=True):
+            cluster.trust(unknown)
+    return errors
+
+
+def _run_playbooks(names: tuple[str, ...], cluster: Cluster, arguments: tuple[str, ...]) -> None:
+    """Run playbooks on the cluster's hosts, one after the other.
+
+    Raises:
+        UsageError: a name is no playbook.
+        ClusterddpError: Ansible is not installed, or a playbook fails.
+    """
+    inventory = cluster.inventory
+    hosts = [host.name for host in inventory.hosts] if inventory.pattern else []
+    source = source_of(inventory)
+    if notice := config_notice(source):
+        say(notice)
+    for path in [find_playbook(name) for name in names]:
+        code = run_at_terminal(playbook_argv(path, source, inventory, arguments, hosts=hosts), source)
+        if code:
+            remedy = "what it says stands above; once that is mended, the same command runs it again"
+            raise ClusterddpError(f"{path.name} failed: ansible-playbook ended with {code}", remedy=remedy)

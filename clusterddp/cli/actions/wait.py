@@ -1,0 +1,54 @@
+"""``clusterddp wait``: until runs have ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.cli.arrays import runs_meant
+from clusterddp.cli.interrupts import saying_that_it_goes_on
+from clusterddp.cli.output import say
+from clusterddp.cli.session import open_cluster
+from clusterddp.runs.wait import find_soon, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from clusterddp.api.cluster import Cluster
+    from clusterddp.runs.run import Run
+
+
+def act(inventory: Path | None, limit: str | None, runs: tuple[str, ...]) -> int:
+    """Do it with these options and return the exit code."""
+    with open_cluster(inventory, limit) as cluster:
+        cluster.notify = notify = _Once().say
+        found = [run for reference in runs for run in _runs_of(cluster, reference)]
+        found = found or [cluster.find()]
+        return max(_end_of(run, notify) for run in found)
+
+
+class _Once:
+    """Says a line once, however often hosts are asked."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def say(self, line: str) -> None:
+        """The line, if it is new."""
+        if line not in self._said:
+            self._said.add(line)
+            say(line)
+
+
+def _runs_of(cluster: Cluster, reference: str) -> list[Run]:
+    found = find_soon(cluster, reference)
+    return [cluster.attach(found)] if found else runs_meant(cluster, reference, reading=True)
+
+
+def _end_of(run: Run, notify: Callable[[str], None]) -> int:
+    with saying_that_it_goes_on(run):
+        verdict = wait_for(run, notify)
+    for notice in verdict.preface:
+        say(f"run {run.id}: {notice}")
+    say(f"run {run.id}: {verdict.line}")
+    return verdict.exit_code
