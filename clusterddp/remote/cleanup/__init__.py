@@ -1,1 +1,1 @@
-"""Removing files from a host: old spools by retention, everything of clusterddp by `down`."""
+"""Remove files from a host: old spools by retention, everything of clusterddp by `down`."""

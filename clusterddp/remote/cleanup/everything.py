@@ -1,8 +1,8 @@
-"""remove_everything: nothing of ours stays in this account on a host; for ``down --everything``.
+"""The operation ``remove_everything``, for ``down --everything``: removes all of clusterddp in this account on a host.
 
-What is removed was shown to the user: workdirs by path and random word, state folders by the names that we make in
-them. A folder is emptied through its open descriptor, so nothing that is put in its place meanwhile, and no link in it,
-leads the removal elsewhere. What belongs to another user, or is mounted there, stays and is named.
+Only what was shown to the user is removed: workdirs by path and random id, state folders by the names that we make in
+them. A folder is emptied through its open descriptor, so nothing put in its place meanwhile, and no link in it,
+redirects the removal. What belongs to another user, or is mounted there, stays and is listed.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from ..workdir.other_workdirs import SUPERVISOR_EXIT_LIMIT
 from .holdings import live, state_folders, workdirs
 from .retention import remove_empty
 
-# All that we make in a state folder, the helper that runs this last; with temporary files of the same names.
+# All that we make in a state folder; last the helper, which runs this. Temporary files of these names go too.
 NAMES = (
     "runs", "rundirs", "pushed", "pulled", "data", "warm", "preload", "facts", "environments", "slurm",
     "trash", "pruned", "pruned-slurm", "host-id", "workdirs", "helper",
@@ -32,10 +32,8 @@ _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def remove_everything(request: Request) -> Dict[str, Any]:
     """Operation: remove the workdirs that were shown, and the state folders.
 
-    Args:
-        request: args ``workdir``, the project's, empty for none; ``shown``, ``[path, id]`` of each workdir.
-
-    Returns ``{removed, bytes, left}``: the folders removed, what they took, and ``[path, why]`` of what stays.
+    Arguments: ``workdir``, the project's, empty for none; ``shown``, ``[path, id]`` of each workdir. Returns
+    ``{removed, bytes, left}``: the folders removed, their bytes, and ``[path, why]`` of what stays.
 
     Raises:
         Refused: a run is live here.
@@ -49,10 +47,10 @@ def remove_everything(request: Request) -> Dict[str, Any]:
     removal = Removal()
     for root in roots:
         removal.workdir(state, root, request.args["shown"])
-    kept = {"workdirs"} if removal.left else set()  # the next time these are found again by it
+    kept = {"workdirs"} if removal.left else set()  # its files let the next `down` find the workdirs again
     for one in states:
         removal.state(one, [name for name in NAMES if name not in kept])
-    usual = os.path.join(home_folder(), "clusterddp")  # where workdirs are made, but for clusterddp_workdir
+    usual = os.path.join(home_folder(), "clusterddp")  # where workdirs are made unless clusterddp_workdir is set
     if not os.path.islink(usual):
         remove_empty(usual)
     return {"removed": removal.removed, "bytes": removal.bytes, "left": removal.left}
@@ -61,7 +59,7 @@ def remove_everything(request: Request) -> Dict[str, Any]:
 def _refuse_live(states: List[str], roots: List[bytes]) -> None:
     deadline = time.monotonic() + SUPERVISOR_EXIT_LIMIT
     found = live(states, roots)
-    while found and time.monotonic() < deadline:  # one that has just been stopped goes within moments
+    while found and time.monotonic() < deadline:  # a run that was just stopped ends within moments
         time.sleep(0.1)
         found = live(states, roots)
     if found:
@@ -69,18 +67,12 @@ def _refuse_live(states: List[str], roots: List[bytes]) -> None:
 
 
 class Removal:
-    """What has been removed, and what has not.
-
-    Attributes:
-        removed: Folders of which nothing is left.
-        bytes: What all that was removed took on disk.
-        left: ``[path, why]`` of what stays.
-    """
+    """Removes workdirs and state folders, and records what was removed and what stays."""
 
     def __init__(self) -> None:
-        self.removed: List[str] = []
-        self.bytes = 0
-        self.left: List[List[str]] = []
+        self.removed: List[str] = []  # folders of which nothing is left
+        self.bytes = 0  # disk space of all that was removed
+        self.left: List[List[str]] = []  # [path, why] of what stays
 
     def workdir(self, state: str, root: bytes, shown: List[List[str]]) -> None:
         """Remove a workdir, if it is one of ``shown``. Its ``.clusterddp-live``, which identifies it, goes last."""
@@ -97,7 +89,7 @@ class Removal:
         self._in_folder(os.fsdecode(root), path, remove, alone=False)
 
     def state(self, path: str, names: List[str]) -> None:
-        """Remove what we make in a state folder, and the folder where nothing else is in it."""
+        """Remove what we make in a state folder, and the folder itself if nothing else is in it."""
 
         def remove(folder: int) -> None:
             if os.fstat(folder).st_uid != os.getuid():
@@ -132,7 +124,7 @@ class Removal:
             self._empty(here, path, _mount(here), last)
 
     def _empty(self, folder: int, path: str, mount: str, last: Sequence[str] = ()) -> None:
-        """Remove all in an open folder; ``last``: names that stay as long as anything else does."""
+        """Remove everything in an open folder; names in ``last`` stay as long as anything else does."""
         before = len(self.left)
         names = os.listdir(folder)
         for name in names:
@@ -143,7 +135,7 @@ class Removal:
                 self._remove(folder, name, os.path.join(path, name), mount)
 
     def _remove(self, above: int, name: str, path: str, mount: str) -> None:
-        """Remove one entry of an open folder, whatever it is; never what a link leads to."""
+        """Remove one entry of an open folder, whatever it is; never the target of a link."""
         before = len(self.left)
         try:
             info = os.stat(name, dir_fd=above, follow_symlinks=False)
@@ -178,7 +170,7 @@ class Removal:
         return True
 
     def _remove_root(self, folder: int, path: str) -> None:
-        """Remove the folder itself where it is empty; else say what else is in it, unless that was said."""
+        """Remove the folder itself if it is empty; else report what else is in it, unless that was reported."""
         if any(other.startswith(path + "/") for other, _ in self.left):
             return
         above, _ = open_folder(os.path.dirname(path), alone=False)
@@ -198,7 +190,7 @@ class Removal:
 
 @contextlib.contextmanager
 def _readable(folder: int) -> Iterator[int]:
-    """A descriptor that lists an open folder: what was opened to look up names alone cannot."""
+    """A descriptor that can list an open folder: an O_PATH descriptor cannot."""
     here = os.open(".", _READ, dir_fd=folder)
     try:
         yield here
@@ -207,7 +199,7 @@ def _readable(folder: int) -> Iterator[int]:
 
 
 def _word(folder: int) -> Optional[str]:
-    """The random word of an open workdir, from the folder that a sync of this user has made in it."""
+    """The random id of an open workdir, from the folder that a sync of this user made in it."""
     place = os.open(PLACE, _READ, dir_fd=folder)
     try:
         if os.fstat(place).st_uid != os.getuid():
@@ -222,12 +214,12 @@ def _word(folder: int) -> Optional[str]:
 
 
 def _mount(folder: int) -> str:
-    """Which mount an open folder is on: a bind mount has the number of the same device."""
+    """The id of the mount that an open folder is on: a bind mount can have the same device number."""
     with open("/proc/self/fdinfo/%d" % folder, encoding="ascii") as stream:
         return next((line for line in stream if line.startswith("mnt_id:")), "")
 
 
 def _temporaries(folder: int) -> List[str]:
-    """Temporary files of what we write in a state folder itself."""
+    """The temporary files of what we write in a state folder."""
     ours = tuple("%s." % name for name in NAMES)
     return [name for name in os.listdir(folder) if name.endswith(".tmp") and name.lstrip(".").startswith(ours)]

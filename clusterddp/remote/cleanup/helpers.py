@@ -1,6 +1,6 @@
-"""Helpers' zipapps in the state folder that are not used any more: whose, and when they are removed.
+"""Remove helpers' zipapps in the state folder that are not used any more.
 
-Runs are not among their users: each has the file by a name of its own in its spool, and it lasts as long as that.
+Runs do not use them: each has a name of its own for the file in its spool, and the file lasts as long as that.
 """
 
 import os
@@ -10,18 +10,14 @@ from typing import Iterator, Set
 
 from ..system import procfs
 
-UNUSED = 600.0  # seconds since a helper's last start, in which one may be about to open it
+UNUSED = 600.0  # seconds since a helper's last start within which a process may be about to open it
 
 
 def remove_unused_helpers(state: str, *, own: bool, unused: float = UNUSED) -> int:
-    """Remove helpers of other versions that no process uses, with ``own`` this one too; returns how many.
+    """Remove helpers of other versions that were last started over ``unused`` seconds ago; returns how many.
 
-    A job that a workload manager has not started yet may want any of them: all stay then.
-
-    Args:
-        state: The state folder.
-        own: Whether this process's goes too.
-        unused: Seconds since the last start of one that is removed.
+    With ``own`` this process's version is removed too, whenever it was started. A helper that any other process has
+    open stays. All stay while a Slurm job on record has not ended: it may need any of them when it starts.
     """
     folder, count = os.path.join(state, "helper"), 0
     if any(unended_jobs(state)):
@@ -35,13 +31,13 @@ def remove_unused_helpers(state: str, *, own: bool, unused: float = UNUSED) -> i
             if (ours or time.time() - os.stat(path).st_mtime > unused) and not _users(path):
                 os.unlink(path)
                 count += 1
-        except FileNotFoundError:  # another `down` was faster
+        except FileNotFoundError:  # another `down` has just removed it
             continue
     return count
 
 
 def unended_jobs(state: str) -> Iterator[str]:
-    """The runs whose Slurm job has not ended as far as its script says."""
+    """The runs whose Slurm job has not ended, by the files of its script."""
     jobs = os.path.join(state, "slurm")
     for name in os.listdir(jobs) if os.path.isdir(jobs) else ():
         if os.path.isdir(os.path.join(jobs, name)) and not os.path.exists(os.path.join(jobs, name, "end.json")):
@@ -49,7 +45,7 @@ def unended_jobs(state: str) -> Iterator[str]:
 
 
 def _users(path: str) -> Set[int]:
-    """The pids that have a helper's file open, as each helper has its own; this process and its parent left out."""
+    """The pids that have a helper's file open, as each running helper has; without this process and its parent."""
     own = {os.getpid(), os.getppid()}
     return {
         pid for pid, process in procfs.snapshot().items() if pid not in own and procfs.has_open(process.folder, path)

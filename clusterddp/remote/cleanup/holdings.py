@@ -1,6 +1,6 @@
-"""holdings: all of ours that this account has on a host, for ``down`` to say what stays and what would be lost.
+"""The operation ``holdings``: all that clusterddp has in this account on a host, so that ``down`` can show it.
 
-Ours are the state folders, and the workdirs that are on record there and hold the folder that a sync makes in them.
+That is the state folders, and the workdirs that are on record there and hold the folder that a sync makes in them.
 """
 
 import os
@@ -20,7 +20,7 @@ from ..workdir.workdir import folders_beside, workdir_path
 from .helpers import unended_jobs
 from .retention import disk_usage
 
-_NAMED = 3  # files of a workdir that are named: the largest
+_NAMED = 3  # how many of a workdir's largest files are listed
 
 
 class Live(NamedTuple):
@@ -32,12 +32,12 @@ class Live(NamedTuple):
 
 
 def holdings(request: Request) -> Dict[str, Any]:
-    """Operation: ``{states, runs, live, workdirs, pushed}``; args: ``workdir``, the project's, empty for none.
+    """Operation: the state folders, runs, workdirs and pushed files of this account.
 
-    Returns ``states``, ``{path, size}`` of each state folder; ``runs``, how many are on record; ``live``,
-    ``{run, label, operator}``; ``workdirs``, of each ``{path, id, bytes, own, own_bytes, largest, live}``, where
-    ``own`` counts the files that no sync has put there as they are now; ``pushed``, ``{path, size}`` of each folder
-    outside them, with the number of files.
+    The argument ``workdir`` is the project's, empty for none. Returns ``{states, runs, live, workdirs, pushed}``:
+    ``{path, size}`` of each state folder; how many runs are on record; ``{run, label, operator}`` of live runs;
+    ``{path, id, bytes, own, own_bytes, largest, live}`` of each workdir, where ``own`` counts the files that are not as
+    a sync wrote them; ``{path, size}`` of each folder outside them with pushed files, where ``size`` is their number.
     """
     state, project = request.args["state"], request.args["workdir"]
     states = state_folders(state)
@@ -52,26 +52,26 @@ def holdings(request: Request) -> Dict[str, Any]:
 
 
 def state_folders(state: str) -> List[str]:
-    """The state folder, and those of other settings: this user's own folders, never a project's ``.clusterddp``."""
+    """The state folder, and those of other settings that belong to this user; never a project's ``.clusterddp``."""
     usual = os.path.join(home_folder(), ".clusterddp")
     found = dict.fromkeys((state, os.path.realpath(usual), "/var/tmp/clusterddp-%d" % os.getuid()))  # noqa: S108 - proved
     return [path for path in found if _is_ours(path) and not os.path.lexists(os.path.join(path, "project.json"))]
 
 
 def workdirs(states: List[str], state: str, project: str = "") -> List[bytes]:
-    """The workdirs on record, the project's, and the folders beside them; each proved to be a sync's."""
+    """The workdirs on record, the project's, and the folders beside them; each checked to have been made by a sync."""
     found: Set[bytes] = set()
     for path in _recorded(states, project):
         try:
             root = workdir_path(path, state)
-        except Refused:  # a home, a state folder, or a file by now
+        except Refused:  # it is a home, a state folder, or a file by now
             continue
         found.update((root, *folders_beside(root)))
     return sorted(root for root in found if _is_ours(root) and _is_ours(os.path.join(root, PLACE)))
 
 
 def live(states: List[str], roots: List[bytes]) -> List[Live]:
-    """The runs of anyone on this account that are live here, or in a workdir here on another host."""
+    """The runs of anyone on this account that are live on this host, or on another host in a workdir that is here."""
     found: Dict[str, Live] = {}
     for state in states:
         for spool in all_spools(state):
@@ -135,7 +135,7 @@ def _measured(state: str, root: bytes) -> Dict[str, Any]:
 
 
 def _files(root: bytes) -> Iterator[Tuple[str, os.stat_result]]:
-    """The files of a workdir by their path in it, without our own."""
+    """The files of a workdir by their path in it, without those of ``.clusterddp-live``."""
     for base, folders, names in os.walk(root):
         if base == root and PLACE in folders:
             folders.remove(PLACE)
@@ -148,9 +148,9 @@ def _files(root: bytes) -> Iterator[Tuple[str, os.stat_result]]:
 
 
 def _pushed(states: List[str], roots: List[bytes]) -> List[Dict[str, Any]]:
-    """The folders outside workdirs that hold files which a push has put there: ``path``, ``size``: how many."""
+    """The folders outside workdirs that hold pushed files: ``{path, size}``, where ``size`` is how many."""
     found: Dict[str, int] = {}
-    known = [*roots, *map(os.fsencode, states)]  # wheels of environments are pushed too
+    known = [*roots, *map(os.fsencode, states)]  # wheels of environments are pushed into state folders
     for state in states:
         folder = os.path.join(state, "pushed")
         for name in os.listdir(folder) if os.path.isdir(folder) else ():

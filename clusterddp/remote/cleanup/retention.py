@@ -1,7 +1,7 @@
 """Retention: old spools are removed by age and by size, at the start of a run and by ``down``.
 
-Never a live run's, nor one that something of it may still hang on: the spool is how a stop would find it. Only those
-of the hosts that this connection stands for; others may share the folder.
+Spools of a live run stay, and those whose processes may still exist: a stop finds these by the spool. Only spools of
+the hosts that this connection represents are removed; other hosts may share the folder.
 """
 
 import os
@@ -16,14 +16,14 @@ from ..system.bootstrap import Refused, private_folder
 from .helpers import remove_unused_helpers
 
 KEPT_DAYS = 30
-KEPT_BYTES = 20 * 10**9  # a host
+KEPT_BYTES = 20 * 10**9  # for each host
 INTERVAL = 3600.0  # seconds between two prunes at the start of runs
-PATIENCE = 2.0  # seconds that a start spends on it
-TRASH = "trash"  # in the state folder: spools are moved there before they are removed, so none is ever seen in halves
+PATIENCE = 2.0  # seconds that a run's start spends on it
+TRASH = "trash"  # in the state folder: spools are moved there before removal, so none is ever seen half removed
 
 
 class Removed(NamedTuple):
-    """What was removed."""
+    """How many spools were removed, and their bytes."""
 
     spools: int
     bytes: int
@@ -32,18 +32,18 @@ class Removed(NamedTuple):
 def prune_at_start(state: str, hosts: Container[str]) -> None:
     """Prune at most once an hour, for two seconds at most; errors are ignored, since the run can start without it.
 
-    Helpers that nobody has used for as long as runs are kept go too: each version of clusterddp leaves one.
+    Helpers that nobody has used for as long as runs are kept are removed too: each version of clusterddp leaves one.
     """
     try:
         if take_turn(os.path.join(state, "pruned")):
             prune(state, hosts, time.monotonic() + PATIENCE)
             remove_unused_helpers(state, own=False, unused=KEPT_DAYS * 86400)
-    except (OSError, ValueError, Refused):  # a full disk, another's folder: the next start, or `down`, tries again
+    except (OSError, ValueError, Refused):  # a full disk, another user's folder: the next start or `down` tries again
         pass
 
 
 def take_turn(stamp: str) -> bool:
-    """Whether the last turn was more than an hour ago, by a file's time, which is now then."""
+    """Whether the last turn, which the file's time records, was more than an hour ago; if so the turn is taken now."""
     if os.path.exists(stamp) and abs(time.time() - os.stat(stamp).st_mtime) < INTERVAL:
         return False
     os.close(os.open(stamp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -52,7 +52,7 @@ def take_turn(stamp: str) -> bool:
 
 
 def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> Removed:
-    """Remove what ended more than 30 days ago, then the oldest beyond 20 GB."""
+    """Remove spools that ended more than 30 days ago, then the oldest ones beyond 20 GB."""
     shutil.rmtree(os.path.join(state, TRASH), ignore_errors=True)
     spools = [spool for spool in all_spools(state) if spool.host in hosts]
     live = live_runs(state)
@@ -70,12 +70,12 @@ def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> 
 
 
 def live_runs(state: str) -> Set[str]:
-    """The runs that have a live supervisor on any host that shares this folder."""
+    """The runs that have a live supervisor on any host that shares this state folder."""
     return {spool.run for spool in all_spools(state) if spool.alive()}
 
 
 def ended_at(spool: Spool) -> float:
-    """When the node ended, as far as is known: else when its folder was last changed."""
+    """When the node ended (seconds since the epoch), or when its folder was last changed if that is not known."""
     record = spool.exit_record()
     return (record.ended / 1e9 if record else 0.0) or os.stat(spool.folder).st_mtime
 
@@ -97,7 +97,7 @@ def remove_spool(state: str, spool: Spool) -> None:
     aside = os.path.join(trash, os.urandom(8).hex())
     try:
         os.rename(spool.folder, aside)
-    except FileNotFoundError:  # another connection prunes too
+    except FileNotFoundError:  # another connection has just removed it
         return
     shutil.rmtree(aside, ignore_errors=True)
     attempt = os.path.dirname(spool.folder)
@@ -105,7 +105,7 @@ def remove_spool(state: str, spool: Spool) -> None:
 
 
 def remove_empty(*folders: str) -> None:
-    """Remove those of the folders that hold nothing."""
+    """Remove those of the folders that are empty."""
     for folder in folders:
         try:
             os.rmdir(folder)
@@ -114,9 +114,9 @@ def remove_empty(*folders: str) -> None:
 
 
 def disk_usage(folder: str) -> int:
-    """The bytes of disk that removing a folder frees: holes take nothing, nor does a file with a name elsewhere."""
+    """The bytes that removing a folder frees: holes take no space, and files with further names elsewhere free none."""
     total = 0
-    shared: Dict[Tuple[int, int], int] = {}  # names in the folder of files that have several
+    shared: Dict[Tuple[int, int], int] = {}  # how many names in the folder a file has, for files with several names
     for base, _, names in os.walk(folder):
         for name in names:
             try:

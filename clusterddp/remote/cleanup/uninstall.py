@@ -1,7 +1,7 @@
-"""clean: what ``down`` removes on a host, and what it leaves and names.
+"""The operations of ``down``: ``clean`` removes old files of ours on a host, ``forget`` one run's.
 
-Helpers of other versions that no process uses, old spools (cleanup/retention.py); when purging all ended runs of the
-project, and what is only a cache. Never a live run's files, never a workdir.
+That is helpers of other versions that no process uses, and old spools (cleanup/retention.py); when purging also all
+ended runs of the project, and caches. Never a live run's files, never a workdir.
 """
 
 import os
@@ -22,11 +22,13 @@ CACHES = ("facts",)
 
 
 def clean(request: Request) -> Dict[str, Any]:
-    """Operation: remove old spools and helpers, with ``purge`` all ended runs; args ``hosts``, ``project``, ``purge``.
+    """Operation: remove old spools and helpers, with ``purge`` all ended runs.
 
-    Returns ``{spools, bytes, run_dirs, helpers, kept, workdirs, gone}``: how many of each were removed; ``kept``, the
-    ended runs of the project that still have processes here; ``workdirs``, ``[path, days since the last sync]`` of
-    those that no run here speaks of; ``gone``, whether nothing else of ours is left on the host.
+    Arguments ``hosts``, ``project``, ``purge``. Returns
+    ``{spools, bytes, run_dirs, helpers, warm, kept, workdirs, gone}``: how many spools, bytes, run dirs and helpers
+    were removed; ``warm``, whether a warm server was ended; ``kept``, the ended runs of the project that still have
+    processes here; ``workdirs``, ``[path, days since the last sync]`` of those that no run on record uses; ``gone``,
+    whether nothing else of ours is left on the host.
     """
     args = request.args
     state, hosts, project = args["state"], set(args["hosts"]), args["project"]
@@ -95,14 +97,14 @@ def unclaimed_workdirs(state: str) -> List[List[Any]]:
 
 
 def remove_leftovers(state: str) -> bool:
-    """Remove caches, sync records and empty folders once no run is left; whether the state folder is gone."""
+    """Remove caches, sync records and empty folders once no run is left; whether the state folder could be removed."""
     for name in (*CACHES, "warm", "preload"):
         shutil.rmtree(os.path.join(state, name), ignore_errors=True)
     workdirs = os.path.join(state, "workdirs")
     for name in os.listdir(workdirs) if os.path.isdir(workdirs) else ():
         path = os.path.join(workdirs, name)
         root = folder_of(path)
-        if root is None or not os.path.isdir(on_disk(root)):  # there is nothing more to know
+        if root is None or not os.path.isdir(on_disk(root)):  # the workdir it describes is gone
             os.unlink(path)
     for name in ("pruned", "host-id"):
         if os.path.exists(os.path.join(state, name)):

@@ -1,1 +1,1 @@
-"""Chunks of files as they reach a host, from the operator and from other hosts."""
+"""Receive chunks of files on a host, from the operator and from other hosts."""

@@ -1,7 +1,7 @@
-"""The contents that a folder is to get, put together beside it from what lies there and what comes, then moved there.
+"""Assemble the contents for a folder from files already in it and chunks received, beside it, then move them into it.
 
-Used by sync (update.py) and by push (push_operations.py). The folder of parts stays where a transfer breaks off, and
-the next one goes on from it (shared/wire/partial_files.py).
+Used by sync (update.py) and by push (push_operations.py). The folder of parts stays where a transfer is interrupted,
+and the next one continues from it (shared/wire/partial_files.py).
 """
 
 import os
@@ -15,17 +15,15 @@ from ..shared.workdir.manifest import FILE, Disk, Entry, Stats
 from ..system.bootstrap import Refused
 from ..system.clock import folder_time
 
-PARTS = b"parts"  # the folder's name where it lies among what is ours
-_SPARE = "copy"  # in the folder of parts: a content or link that is about to be renamed to its place
+PARTS = b"parts"  # the folder's name inside a folder of ours
+_SPARE = "copy"  # in the folder of parts: a content or link that is about to be moved into place
 AGAIN = "sync again"
 
 
 class Assembly:
-    """Contents put together in ``folder``, which is made if it is not there.
+    """Contents being assembled in ``folder``, which is made if it is missing, on the filesystem that they will move to.
 
-    Args:
-        folder: On the filesystem that the contents go to.
-        lists: The digests of the chunks of each content that has several.
+    ``lists`` are the chunk digests of each content that has several.
 
     Raises:
         Refused: the folder is another user's.
@@ -47,7 +45,7 @@ class Assembly:
         self._parts = Parts(self._folder)
 
     def close(self) -> None:
-        """Leave what is there for the next one; nothing is left after a whole transfer."""
+        """Keep the parts of an interrupted transfer for the next one; after a complete one the folder is removed."""
         os.close(self._folder)
         try:
             os.rmdir(self._name, dir_fd=self._above)
@@ -56,7 +54,7 @@ class Assembly:
         os.close(self._above)
 
     def want(self, entries: Iterable[Entry]) -> None:
-        """Have the contents of these files put together.
+        """Request the contents of these files.
 
         Raises:
             Refused: the chunks of one were not sent with the manifest.
@@ -69,16 +67,16 @@ class Assembly:
         self._parts.remove_old(folder_time(self._folder))
 
     def take_from(self, disk: Disk) -> None:
-        """Take the chunks that lie in files under the folder already."""
+        """Copy the chunks that files in the folder have already."""
         for path, (_, digests) in disk.seen.items():
             if any(digest in self._parts.lacking for digest in digests):
                 self._take_from_file(disk.full(path), digests)
 
     def receive(self, incoming: ChunkStream, hold: Callable[[], None], plan: Iterable[Entry] = ()) -> None:
-        """Take the chunks that come, of files of ``plan``.
+        """Store the chunks that arrive, of files of ``plan``.
 
         Raises:
-            Refused: there is no room for them, or they came damaged.
+            Refused: there is no disk space for them, or they arrived damaged.
         """
         self._check_room()
         chunks = (chunk for entry in plan if entry.kind == FILE for chunk in self._chunks(entry))
@@ -92,15 +90,14 @@ class Assembly:
             raise Refused("what was sent came damaged: %s" % error, AGAIN) from error
 
     def whole(self, content: str) -> bool:
-        """Whether a wanted content is complete."""
+        """Whether a requested content is complete."""
         return self._parts.whole(content)
 
     def move(self, entry: Entry, target: bytes, folder: Optional[int] = None) -> Optional[Stats]:
-        """Give a file its place, over whatever has that name; the stats that it has if nobody writes to it.
+        """Move a file into place, replacing whatever has that name; returns its stats if it is as written, else None.
 
-        Where ``folder`` is given, the target's name is looked for there.
-
-        Their ctime is 0: it is the rename's, and whoever looks at the file next finds it.
+        With ``folder`` the target's name is relative to that. The stats' ctime is 0: the rename sets it, and the next
+        check of the file learns it.
         """
         name = entry.content
         self._uses[name] -= 1
@@ -115,7 +112,7 @@ class Assembly:
         return [size, modified, 0, inode] if size == entry.size else None
 
     def move_link(self, leads: bytes, target: bytes, folder: Optional[int] = None) -> None:
-        """Make a link and give it its place, over whatever has that name."""
+        """Make a link and move it into place, replacing whatever has that name."""
         self._remove_spare()
         os.symlink(leads, _SPARE, dir_fd=self._folder)
         os.rename(_SPARE, target, src_dir_fd=self._folder, dst_dir_fd=folder)
@@ -133,7 +130,7 @@ class Assembly:
     def _take_from_file(self, path: bytes, digests: List[str]) -> None:
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:  # gone meanwhile, or not ours to read: it is sent
+        except OSError:  # removed meanwhile, or not readable: then it is sent
             return
         with os.fdopen(handle, "rb") as stream:
             for number, digest in enumerate(digests):
@@ -151,7 +148,7 @@ class Assembly:
     def _remove_spare(self) -> None:
         try:
             os.unlink(_SPARE, dir_fd=self._folder)
-        except FileNotFoundError:  # no transfer broke off there
+        except FileNotFoundError:  # no transfer was interrupted there
             pass
 
     def _copy(self, name: str) -> str:

@@ -1,11 +1,11 @@
-"""What brings the chunks of an operation: the operator alone, or other hosts too."""
+"""Where an operation's chunks come from: the operator alone, or other hosts too."""
 
 from ..helper.request import Request
 from ..shared.wire.chunk_stream import ChunkStream, Incoming
 
 
 def chunk_stream(request: Request) -> ChunkStream:
-    """The operator's stream, with other hosts' beside it where the operation's args say ``spread``."""
+    """The operator's stream, combined with other hosts' where the operation's argument ``spread`` is set."""
     if not request.args.get("spread"):
         return Incoming(request.read)
     from .host_to_host import (

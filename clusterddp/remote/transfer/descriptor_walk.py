@@ -1,7 +1,7 @@
-"""Folders below a workdir, each opened in the one above: a change is made where it was looked at, and nowhere else.
+"""Open folders below a workdir one inside the other, so that a change is made in the folder that was checked.
 
-Others may write in a workdir, or in some folders of it. Whoever puts a link in the place of a folder there gets a
-refusal, and no file of this user's that the link leads to is touched.
+Other users may write in a workdir, or in some folders of it. If one of them replaces a folder by a link, the change is
+refused, and no file of this user's that the link leads to is touched.
 """
 
 import errno
@@ -17,7 +17,7 @@ _FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Inside:
-    """The folders below ``root``; the last one used stays open."""
+    """Changes in the folders below ``root``; the last folder used stays open."""
 
     def __init__(self, root: bytes) -> None:
         self._root = root
@@ -27,7 +27,7 @@ class Inside:
         """A descriptor of the folder above a path of the manifest, and the path's last name.
 
         Raises:
-            Refused: no folder is there any more, but a link or something else.
+            Refused: the folder has been replaced by a link or something else.
         """
         folder, _, name = path.rpartition("/")
         if self._open is None or self._open[0] != folder:
@@ -36,7 +36,7 @@ class Inside:
         return self._open[1], on_disk(name)
 
     def forget(self) -> None:
-        """Look again the next time: folders have come or gone."""
+        """Open the folder again the next time, since folders were made or removed."""
         if self._open is not None:
             os.close(self._open[1])
             self._open = None
@@ -70,7 +70,7 @@ class Inside:
         os.mkdir(name, dir_fd=folder)
 
     def exists(self, path: str) -> bool:
-        """Whether anything has that name, a link that leads nowhere too."""
+        """Whether anything has that name, including a dangling link."""
         try:
             folder, name = self.at(path)
             os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -79,7 +79,7 @@ class Inside:
         return True
 
     def keep_as(self, path: str, kept: str) -> None:
-        """Give a file a second name in its folder; what can have none, as a folder, is renamed."""
+        """Give a file a second name in its folder; what cannot have one, such as a folder, is renamed."""
         folder, name = self.at(path)
         other = on_disk(kept.rpartition("/")[2])
         try:
@@ -89,12 +89,12 @@ class Inside:
             self.forget()
 
     def rename(self, path: str, to: str) -> None:
-        """Give a file another name in its folder, over whatever has that."""
+        """Rename a file within its folder, replacing whatever has the new name."""
         folder, name = self.at(path)
         os.rename(name, on_disk(to.rpartition("/")[2]), src_dir_fd=folder, dst_dir_fd=folder)
 
     def set_executable(self, path: str, *, executable: bool) -> None:
-        """Let those execute a file who can read it, or nobody.
+        """Make a file executable for those who can read it, or for nobody.
 
         Raises:
             Refused: it is no file any more.
@@ -114,7 +114,7 @@ class Inside:
             os.close(handle)
 
     def remove_bytecode(self, path: str) -> None:
-        """Remove the bytecode of a module, and the folder of it where that is empty then."""
+        """Remove the bytecode of a module, and its folder if that is then empty."""
         folder, name = self.at(path)
         stem = os.fsdecode(name)[:-2]
         try:
@@ -135,7 +135,7 @@ class Inside:
 
 
 def reach(path: bytes) -> int:
-    """Open a folder by the links of this user and root alone, and make what is missing; its descriptor (O_PATH).
+    """Open a folder, following only links of this user and root, and make what is missing; its descriptor (O_PATH).
 
     Raises:
         Refused: another user's link is on the way. OSError: a folder cannot be made.
@@ -164,7 +164,7 @@ def real_folder(path: bytes, links: int = 40) -> bytes:
 
 
 def _dangling(folder: int, name: bytes, path: bytes) -> Optional[bytes]:
-    """Where a link in a folder leads, to what is not there yet; None where there is none.
+    """The target of a dangling link in a folder; None where there is no link.
 
     Raises:
         Refused: it is another user's.
@@ -200,7 +200,7 @@ def _nearest(path: bytes) -> Tuple[int, List[bytes]]:
 
 
 def reach_below(folder: int, path: str) -> int:
-    """Open a folder below an open one, and make what is missing; no link is followed. Its descriptor.
+    """Open a folder below an open one, making what is missing and following no link; its descriptor.
 
     Raises:
         OSError: something else than a folder is on the way, or it cannot be made.
@@ -214,7 +214,7 @@ def _made(handle: int, names: List[bytes]) -> int:
         try:
             try:
                 os.mkdir(name, dir_fd=above)
-            except FileExistsError:  # what it is shows when it is opened
+            except FileExistsError:  # opening it shows whether it is a folder
                 pass
             handle = os.open(name, os.O_PATH | _FLAGS, dir_fd=above)
         finally:
@@ -223,7 +223,7 @@ def _made(handle: int, names: List[bytes]) -> int:
 
 
 def path_of(handle: int) -> bytes:
-    """A path of an open folder that leads to that folder, whatever is put in its place."""
+    """A path that leads to an open folder, whatever is put in its place meanwhile."""
     return b"/proc/self/fd/%d" % handle
 
 
@@ -234,5 +234,5 @@ def _not_followed(error: OSError) -> Exception:
 
 
 def changed(root: bytes, path: str) -> Refused:
-    """Somebody has put something else at a path while it was synced."""
+    """The refusal for a path that was replaced while it was synced."""
     return Refused("%s was replaced during the sync" % os.path.join(as_text(root), path), "sync again")

@@ -1,17 +1,17 @@
-"""Chunks that come from the operator and, where it says so, from other hosts, to which this one passes on its own.
+"""Receive chunks from the operator and, on its orders, from other hosts; and send this host's chunks to other hosts.
 
-The operator numbers pieces of the transfer, a unit each: ranges in the list of all its chunks, which every host has
-from the manifest. It sends a unit itself, or says which host has it; it hears of each when it is written. So it knows
-who holds what, and what is ordered here is little: no host asks another of its own accord.
+The operator numbers units of the transfer: ranges in the list of all its chunks, which every host has from the
+manifest. It sends a unit itself, or orders to fetch it from a host that has it, and it is notified of each unit when it
+is written. So it knows which host has what, and this side stays simple: no host asks another on its own.
 
-Data frames of the operation, besides its head; their bodies carry the bundles that ``unit`` announces:
+Data frames of the operation, after its head; their bodies carry the bundles that ``unit`` announces:
 
-    here {boot, addresses, ssh_address, live}   to the operator: all is ready for chunks
-    unit, bytes                                 a unit follows, a bundle of so many bytes
-    join {name, address, ports, rate, …}        be one of those that pass on; answered by port {port, why}
-    get, ranges, name, address, port            take a unit from another host
-    have; failed, source, reached, why          to the operator: a unit is written; a host did not give it
-    end                                         no host needs anything more
+    here {boot, addresses, ssh_address, live}     to the operator: all is ready for chunks
+    unit, bytes                                   a unit follows, a bundle of so many bytes
+    join {name, address, ports, rate, …}          exchange chunks with other hosts; answered by port {port, why}
+    get, ranges, name, address, port              fetch a unit from another host
+    have; failed, source, reached, why            to the operator: a unit is written; a host did not give it
+    end                                           no host needs anything more
 """
 
 import os
@@ -30,14 +30,14 @@ from ..spool.layout import all_spools
 from ..system import procfs
 from ..system.bootstrap import Refused
 
-TICK = 0.5  # seconds without news after which the caller may look after its lock
-_WAITING = 2  # units fetched and not written yet
+TICK = 0.5  # seconds after which the caller gets to renew its lock, even without news
+_WAITING = 2  # most units that are fetched and not written yet
 
 Bundle = List[Tuple[str, bytes]]
 
 
 class _Fetched(NamedTuple):
-    """A unit from another host, or why it gave none."""
+    """A unit fetched from another host, or why that failed."""
 
     unit: int
     source: str
@@ -47,7 +47,7 @@ class _Fetched(NamedTuple):
 
 
 class HostToHostChunks:
-    """The chunks of one operation."""
+    """The chunks of one operation, from the operator and other hosts."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -61,11 +61,14 @@ class HostToHostChunks:
         os.set_blocking(self._wake, False)
 
     def content(self, size: int) -> bytes:
-        """As of ``ChunkStream``."""
+        """The next ``size`` bytes from the operator, as of ``ChunkStream``."""
         return self._head.content(size)
 
     def bundles(self, parts: Parts, chunks: Iterable[Chunk]) -> Iterator[Bundle]:
-        """As of ``ChunkStream``; what other hosts sent is proved as well. It passes on what it has until the end."""
+        """The bundles as of ``ChunkStream``; other hosts' are verified as well.
+
+        Until the end, other hosts can fetch from here.
+        """
         self._parts, self._chunks = parts, list(dict.fromkeys(chunks))
         self._request.send(b"", here=_about(self._request.args["state"]))
         try:
@@ -88,7 +91,7 @@ class HostToHostChunks:
                 self._peers.close()
 
     def _taken(self) -> Iterator[Bundle]:
-        """What other hosts have sent."""
+        """The bundles that were fetched from other hosts; failures are reported to the operator."""
         while True:
             try:
                 fetched = self._fetched.get_nowait()
@@ -102,7 +105,7 @@ class HostToHostChunks:
                 self._request.send(b"", have=fetched.unit)
 
     def _obeyed(self, frame: Frame) -> Iterator[Bundle]:
-        """Do what the operator says in one frame; the unit that is complete by it."""
+        """Carry out the operator's frame; yields the unit that it completes."""
         header = frame.header
         if "join" in header:
             self._request.send(b"", port=self._join(header["join"]))
@@ -125,7 +128,7 @@ class HostToHostChunks:
             self._request.send(b"", have=self._unit)
 
     def _join(self, args: Dict[str, Any]) -> Dict[str, Any]:
-        """Let other hosts take from here, and us from them: the port, or why not."""
+        """Let other hosts fetch from here, and this host from them; returns the port, or why not."""
         try:
             from .peers import TransferPeers  # a Python without ssl gets all from the operator
 
@@ -137,7 +140,7 @@ class HostToHostChunks:
         return {"port": self._peers.port, "why": ""}
 
     def _fetch(self, order: Dict[str, Any]) -> None:
-        """Take a unit from another host; in a thread of its own."""
+        """Fetch a unit from another host; runs in a thread of its own."""
         unit, source = int(order["get"]), str(order["name"])
         came, why, reached = [], "", True  # type: Tuple[Bundle, str, bool]
         try:
@@ -152,10 +155,10 @@ class HostToHostChunks:
             pass
 
     def _meant(self, ranges: Any) -> List[Chunk]:
-        """The chunks of ranges, each ``[first, behind the last]``, from whoever.
+        """The chunks of ranges (``[first, after the last]`` each), checked, as operator or host sent them.
 
         Raises:
-            ValueError: they are none.
+            ValueError: they are not ranges of chunks.
         """
         found: List[Chunk] = []
         try:
@@ -166,12 +169,12 @@ class HostToHostChunks:
             else:
                 if found:
                     return found
-        except TypeError:  # no pairs of numbers: the error below says so
+        except TypeError:  # they are not pairs of numbers: the error below says so
             pass
         raise ValueError("no ranges of chunks: %.80r" % (ranges,))
 
     def _stored(self, ranges: Any) -> Tuple[List[Chunk], Any]:
-        """Chunks that lie here, and what reads one by its digest; raises ValueError where one does not."""
+        """The chunks of ranges, and a function that reads one by its digest; ValueError where this host lacks one."""
         found, parts = self._meant(ranges), self._parts
         if parts is None or not all(parts.holds(chunk.digest) for chunk in found):
             raise ValueError("not all of them lie here")
@@ -179,7 +182,7 @@ class HostToHostChunks:
 
 
 def _about(state: str) -> Dict[str, Any]:
-    """What the operator has to know to let this host take part."""
+    """What the operator has to know before this host can exchange chunks."""
     try:
         addresses = interfaces.addresses()
     except OSError:

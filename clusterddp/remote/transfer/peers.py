@@ -1,8 +1,8 @@
-"""Chunks passed from host to host within one transfer: TLS, both ends proved, at most four uploads at once.
+"""Exchange chunks between hosts within one transfer: TLS, both ends authenticated, at most four uploads at once.
 
-Each host has a key and a certificate that the operator made for this transfer alone; who has none gets no word in. A
-request is a line, the ranges of chunks that are wanted; the answer is one bundle (shared/wire/chunk_stream.py), or the
-end of the connection. Whoever receives proves each chunk by the operator's digest. Keys are never on a disk.
+Each host has a key and a certificate that the operator made for this transfer alone; without them nothing is answered.
+A request is one line with the ranges of the wanted chunks; the answer is one bundle (shared/wire/chunk_stream.py), or
+the end of the connection. The receiver verifies each chunk by the operator's digest. Keys are never written to disk.
 """
 
 import contextlib
@@ -23,27 +23,26 @@ from ..system.ports import bind_ports
 from ..system.unproven_connections import Strangers, end_connection
 
 CONNECT = 3.0  # seconds to connect
-STALL = 8.0  # seconds without a byte after which the other end is given up
-LONGEST = 60.0  # seconds for a unit, besides what a rate costs
+STALL = 8.0  # seconds without a byte after which a connection is given up
+LONGEST = 60.0  # seconds for a unit, plus the time that a rate limit adds
 UPLOADS = 4  # at once, to all
 UPLOADS_EACH = 2  # at once, to one host
-STRANGERS = 64  # connections that are not proved yet; the oldest gives way
-CONNECTIONS_EACH = 8  # that one host may hold open
+STRANGERS = 64  # connections that have not authenticated yet; the oldest is closed
+CONNECTIONS_EACH = 8  # connections that one host may hold open
 MOST_LINE = 1 << 16  # bytes of a request
 _PIECE = 1 << 18
 _NICE = 15
-_LOW_PRIORITY = 0x20  # class of service CS1: what may wait
+_LOW_PRIORITY = 0x20  # class of service CS1: low-priority data
 
 Stored = Callable[[Any], Tuple[List[Chunk], Callable[[str], bytes]]]
 
 
 class TransferPeers:
-    """This host among those that pass on; it listens from now on.
+    """This host's exchange with the other hosts of a transfer; it listens as soon as it is made.
 
-    Args:
-        own: ``name``, ``certificate``, ``key``, ``authority`` (PEM), ``address`` and ``ports`` to listen on (no ports:
-            only to take), ``rate`` (bytes a second of all uploads, or null).
-        stored: The chunks of some ranges, and what reads one by its digest; ValueError where they are not here.
+    ``own`` is ``name``, ``certificate``, ``key``, ``authority`` (PEM), ``address`` and ``ports`` to listen on (no
+    ports: only fetch), ``rate`` (bytes a second of all uploads, or null). ``stored`` returns the chunks of some ranges
+    and a function that reads one by its digest; ValueError where they are not here.
 
     Raises:
         Refused: no port is free.
@@ -74,7 +73,7 @@ class TransferPeers:
             threading.Thread(target=self._accept, args=(self._listeners[0],), daemon=True).start()
 
     def close(self) -> None:
-        """End all connections, and listen no more."""
+        """End all connections, and stop listening."""
         with self._lock:
             self._closed = True
             for connection in (*self._listeners, *self._open):
@@ -84,11 +83,11 @@ class TransferPeers:
             connection.close()
 
     def fetch(self, name: str, place: Tuple[str, int], ranges: Any, wanted: List[Chunk]) -> List[Tuple[str, bytes]]:
-        """A unit from another host, proved to be what is wanted.
+        """Fetch a unit from another host, verified to be what is wanted.
 
         Raises:
             ConnectionError: it cannot be reached.
-            OSError: it is not ``name``, has left, or was too slow.
+            OSError: it is not ``name``, has closed the connection, or was too slow.
             ValueError: it sent something else.
         """
         until = time.monotonic() + LONGEST + self._pace.seconds(2 * UPLOADS * sum(chunk.size for chunk in wanted))
@@ -123,7 +122,7 @@ class TransferPeers:
             plain.settimeout(STALL)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = self._client.wrap_socket(plain, server_hostname=name)
-        except socket.timeout as error:  # large packets vanish on the way
+        except socket.timeout as error:  # large packets are lost on the way
             plain.close()
             raise ConnectionError("no answer to the handshake") from error
         except BaseException:
@@ -137,7 +136,7 @@ class TransferPeers:
         while not self._closed:
             try:
                 plain, _ = listener.accept()
-            except OSError:  # the caller left in the queue; or we are closed
+            except OSError:  # the caller has closed the connection already, or we are closed
                 time.sleep(0.01)
                 continue
             plain.settimeout(STALL)
@@ -154,26 +153,26 @@ class TransferPeers:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: ssl.SSLSocket) -> None:
-        """One connection from its handshake to its end."""
+        """Serve one connection from its handshake to its end."""
         try:
             connection.do_handshake()
-            _step_back()  # not before: on a busy host the other end would take us for out of reach
+            _step_back()  # not before the handshake: on a busy host the other end would consider us unreachable
             self._strangers.discard(connection)
             with self._counted(_name_of(connection)) as uploads:
                 while True:
-                    connection.settimeout(None)  # it asks when it is told to
+                    connection.settimeout(None)  # its operator decides when it asks
                     chunks, read = self._stored(_request(connection))
                     with uploads, self._uploads:
                         self._send(connection, chunks, read)
         except (OSError, ValueError, EOFError):
-            pass  # whoever asked knows
+            pass  # the other end sees it
         finally:
             self._strangers.discard(connection)
             self._drop(connection)
 
     @contextlib.contextmanager
     def _counted(self, name: str) -> Iterator[threading.BoundedSemaphore]:
-        """Count a host's connection; what limits its uploads."""
+        """Count a host's connection; yields the semaphore that limits its uploads."""
         with self._lock:
             self._connections[name] += 1
             uploads = self._uploads_each.setdefault(name, threading.BoundedSemaphore(UPLOADS_EACH))
@@ -209,7 +208,7 @@ class TransferPeers:
 
 
 def _context(own: Dict[str, Any], side: Any) -> ssl.SSLContext:
-    """TLS that shows our certificate and takes none but the operator's."""
+    """A TLS context that shows our certificate and accepts only those that the operator signed."""
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
@@ -217,13 +216,13 @@ def _context(own: Dict[str, Any], side: Any) -> ssl.SSLContext:
     with _as_file(own["certificate"]) as certificate, _as_file(own["key"]) as key:
         context.load_cert_chain(certificate, key)
     if side == ssl.PROTOCOL_TLS_SERVER and hasattr(context, "num_tickets"):
-        context.num_tickets = 0  # nobody resumes
+        context.num_tickets = 0  # sessions are never resumed
     return context
 
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A path at which a text can be read once: the ssl module takes keys from files alone, and none shall be left."""
+    """A path at which a text can be read once: the ssl module reads keys only from files, and none shall remain."""
     source, sink = os.pipe()
     try:
         os.write(sink, text.encode())  # a few kB: a pipe holds them
@@ -234,16 +233,16 @@ def _as_file(text: str) -> Iterator[str]:
 
 
 def _name_of(connection: ssl.SSLSocket) -> str:
-    """The name in the other end's certificate, proved by then."""
+    """The name in the other end's certificate, which is verified by then."""
     names: Any = (connection.getpeercert() or {}).get("subjectAltName", ())
     return next((str(value) for kind, value in names if kind == "DNS"), "")
 
 
 def _request(connection: ssl.SSLSocket) -> Any:
-    """The ranges that are asked for.
+    """The ranges that the other end requests.
 
     Raises:
-        EOFError: the other end has left; ValueError: it sent no request.
+        EOFError: it has closed the connection; ValueError: it sent no request.
     """
     line = b""
     while not line.endswith(b"\n"):
@@ -264,6 +263,6 @@ def _read(connection: ssl.SSLSocket, until: float) -> bytes:
 
 
 def _step_back() -> None:
-    """Let this thread wait for the CPU behind all others."""
-    with contextlib.suppress(OSError):  # it is only slower for others
+    """Give this thread a lower CPU priority than all others."""
+    with contextlib.suppress(OSError):  # then it only slows others down
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -1,7 +1,8 @@
-"""Paths below a workdir that go from one host of a run to another: what is there, as chunks, and taking it over.
+"""Copy paths below a workdir from one host of a run to another: read what is there, as chunks, and put it in place.
 
-A path's parent is each host's own, through whatever link leads to it. A path that is a link to something beside it, as
-``last -> epoch_3``, goes with what it leads to; any other link is followed. What stood there keeps a numbered name.
+A path's parent is each host's own folder, whatever links lead to it. A path that is a link to something beside it, such
+as ``last -> epoch_3``, is copied together with its target; any other link is followed. What was there before keeps a
+numbered name.
 """
 
 import errno
@@ -22,8 +23,8 @@ from ..system.code_finder import open_folder
 from .chunk_files import Assembly
 from .descriptor_walk import path_of, reach, reach_below
 
-_OURS = ".clusterddp"  # begins names of ours
-_WORK = b".clusterddp-carry"  # beside the path, while it comes
+_OURS = ".clusterddp"  # the beginning of all names of ours
+_WORK = b".clusterddp-carry"  # the folder beside the path while it is received
 
 
 class Carried(NamedTuple):
@@ -34,12 +35,12 @@ class Carried(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The same for the same names and contents."""
+        """A digest that is the same for the same names and contents."""
         return manifest.digest(self.entries)
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """The bytes of its files."""
         return sum(entry.size for entry in self.entries)
 
     def chunks(self) -> List[Chunk]:
@@ -53,7 +54,7 @@ class Carried(NamedTuple):
 
 
 def parent_of(workdir: str, path: str) -> bytes:
-    """The real folder that a path lies in on this host.
+    """The real folder that holds a path on this host.
 
     Raises:
         OSError: another user's link is on the way there.
@@ -68,7 +69,7 @@ def parent_of(workdir: str, path: str) -> bytes:
 
 
 def carried_at(workdir: str, path: str) -> Optional[Carried]:
-    """What lies at a path below the workdir, read now; None where there is nothing.
+    """What is at a path below the workdir now; None where there is nothing.
 
     Raises:
         OSError: it cannot be read.
@@ -96,7 +97,7 @@ def carried_at(workdir: str, path: str) -> Optional[Carried]:
 
 
 def _entries(disk: Disk, path: str) -> Iterator[Entry]:
-    """The files and links at and below a path; no link is followed, nothing else is taken."""
+    """The files and links at and below a path; links are not followed, and nothing else is included."""
     full = disk.full(path)
     if os.path.isdir(full) and not os.path.islink(full.rstrip(b"/")):
         for name in sorted(os.listdir(full)):
@@ -112,10 +113,10 @@ def _entries(disk: Disk, path: str) -> Iterator[Entry]:
 
 
 def bundles(workdir: str, path: str, carried: Carried) -> Iterator[bytes]:
-    """Its chunks as bundles, as they are now: who takes them sees by the digests what changed.
+    """The chunks as bundles, with their present content: the receiver sees by the digests which changed.
 
     Raises:
-        OSError: a file is gone.
+        OSError: a file is missing.
     """
     parent, places = parent_of(workdir, path), {}  # type: bytes, Dict[str, Tuple[str, int]]
     for entry in carried.entries:
@@ -136,15 +137,15 @@ def bundles(workdir: str, path: str, carried: Carried) -> Iterator[bytes]:
 
 
 def encoded(carried: Optional[Carried]) -> Tuple[bytes, bytes]:
-    """What ``decoded`` reads: the manifest, and the lists of chunks."""
+    """Encode it for ``decoded``: the manifest, and the lists of chunks."""
     return (manifest.encode(carried.entries), json.dumps(carried.lists).encode()) if carried else (b"", b"")
 
 
 def decoded(path: str, entries: bytes, lists: bytes) -> Optional[Carried]:
-    """What another host has at a path.
+    """Decode what another host has at a path; None for nothing.
 
     Raises:
-        ValueError: it is none, or there is more in it than the path, and what a link there leads to.
+        ValueError: it is damaged, or holds more than the path and the target of a link there.
     """
     if not entries:
         return None
@@ -159,7 +160,7 @@ def decoded(path: str, entries: bytes, lists: bytes) -> Optional[Carried]:
 
 
 def _units(path: str, carried: Carried) -> List[str]:
-    """The names beside the path's parent that are replaced as a whole: what a link leads to before the link."""
+    """Names to replace whole: the path, after its target if it is a link."""
     name = posixpath.basename(path)
     link = next((one for one in carried.entries if one.path == name and one.kind == LINK), None)
     return [posixpath.normpath(link.content), name] if link else [name]
@@ -168,18 +169,13 @@ def _units(path: str, carried: Carried) -> List[str]:
 def take(
     workdir: str, path: str, carried: Carried, incoming: Incoming, hold: Callable[[], None], umask: int = 0o022
 ) -> None:
-    """Put what comes together beside the path, then let it take its place.
+    """Assemble what arrives beside the path, then put it in the path's place.
 
-    Args:
-        workdir: This host's.
-        path: Below it.
-        carried: What it is to be.
-        incoming: Its chunks.
-        hold: Called before each change; raises where it is to end.
-        umask: The user's; ours may be another.
+    ``hold`` is called before each change, and raises where the copy is to end. ``umask`` is the user's, which may
+    differ from this process's.
 
     Raises:
-        Refused: there is no room, it came damaged, or not whole.
+        Refused: there is no disk space, or it arrived damaged or incomplete.
         OSError: it cannot be written.
     """
     parent = reach(os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path))))
@@ -190,7 +186,7 @@ def take(
 
 
 def _take(parent: int, path: str, carried: Carried, incoming: Incoming, hold: Callable[[], None], umask: int) -> None:
-    """As ``take``; all of it is in a folder of ours alone, which nobody can replace while it is open."""
+    """As ``take``, in a folder that only we can write to and that nobody can replace while it is open."""
     work, place = -1, os.path.join(path_of(parent), _WORK)
     shutil.rmtree(place, ignore_errors=True)  # follows no link
     os.mkdir(_WORK, 0o700, dir_fd=parent)
@@ -216,7 +212,7 @@ def _take(parent: int, path: str, carried: Carried, incoming: Incoming, hold: Ca
 
 
 def _receive(parts: Assembly, carried: Carried, incoming: Incoming, hold: Callable[[], None], new: bytes) -> None:
-    """Take the chunks that come, and make the files and links of them below the folder ``new``."""
+    """Receive the chunks, and make the files and links from them below the folder ``new``."""
     files = [entry for entry in carried.entries if entry.kind == FILE]
     parts.want(files)
     parts.receive(incoming, hold)
@@ -229,7 +225,7 @@ def _receive(parts: Assembly, carried: Carried, incoming: Incoming, hold: Callab
 
 
 def _open_up(folder: bytes, umask: int) -> None:
-    """Give folders and files the rights that the user's programs would have given them."""
+    """Give folders and files the modes that the user's programs would have given them."""
     for path, _, names in os.walk(folder):
         os.chmod(path, 0o777 & ~umask)
         for name in (os.path.join(path, name) for name in names):
@@ -239,7 +235,7 @@ def _open_up(folder: bytes, umask: int) -> None:
 
 
 def _replace(new: bytes, parent: int, path: str) -> None:
-    """Give what came its place below an open folder; what stands there keeps a numbered name."""
+    """Move what was received into place below an open folder; what is there keeps a numbered name."""
     folder, name = posixpath.split(path)
     above = reach_below(parent, folder)
     try:

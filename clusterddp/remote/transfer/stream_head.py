@@ -1,4 +1,4 @@
-"""What comes before the chunks of a sync or a push: the manifest, whole or as a difference, and the lists of chunks."""
+"""The head of a sync or push, before its chunks: the manifest, whole or as a difference, and the lists of chunks."""
 
 from typing import Any, Dict, List, Tuple
 
@@ -14,10 +14,10 @@ AGAIN = "sync again"
 
 
 def read_head(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[bytes, Dict[str, List[str]]]:
-    """A manifest as it was sent (or two, one behind the other), and the chunks of each content that has several.
+    """Read a manifest as it was sent (or two, one after the other), and the chunks of each content that has several.
 
     Raises:
-        Refused: they came damaged.
+        Refused: they arrived damaged.
     """
     try:
         head = incoming.content(args["manifest"] + args["lists"])
@@ -31,7 +31,7 @@ def manifest_of(told: bytes, digest: str, base: bytes = b"") -> bytes:
     """The manifest of ``digest`` from what was sent: its difference from ``base``.
 
     Raises:
-        Refused: it came damaged.
+        Refused: it arrived damaged.
     """
     try:
         data = applied(base, told)
@@ -43,7 +43,7 @@ def manifest_of(told: bytes, digest: str, base: bytes = b"") -> bytes:
 
 
 def plan_of(data: bytes) -> List[Entry]:
-    """The entries of a manifest, every one checked.
+    """The entries of a manifest, each checked.
 
     Raises:
         Refused: a path would lead out of the folder.
@@ -55,10 +55,10 @@ def plan_of(data: bytes) -> List[Entry]:
 
 
 def read_plan(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[List[Entry], Dict[str, List[str]]]:
-    """The entries of a manifest that was sent whole, and the chunks of each content that has several.
+    """Read the entries of a manifest that was sent whole, and the chunks of each content that has several.
 
     Raises:
-        Refused: they came damaged, or a path would lead out of the folder.
+        Refused: they arrived damaged, or a path would lead out of the folder.
     """
     told, lists = read_head(incoming, args)
     return plan_of(manifest_of(told, args["digest"])), lists

@@ -60,11 +60,9 @@ def decide(
 ) -> DataDecision:
     """Decide for each path of the project's data whether it is written, stays as it is on the host, or is a conflict.
 
-    Args:
-        before: What a sync last wrote, by path.
-        project: What the project has now.
-        now: Returns what the host has at a path, None for nothing.
-        take: PROJECT or HOST, whose version wins where all three differ; empty: those paths are conflicts.
+    ``before`` is what a sync last wrote, by path; ``project`` what the project has now; ``now`` returns what the host
+    has at a path, None for nothing. Where all three differ the version of ``take`` wins (PROJECT or HOST); without
+    ``take`` the path is a conflict.
     """
     decision = DataDecision([], [], [])
     for entry in project:
@@ -90,9 +88,8 @@ def _same(one: Optional[Entry], other: Optional[Entry]) -> bool:
 class DataRecord:
     """The record of what syncs have written into a workdir as data.
 
-    Attributes:
-        digest: Of the manifest of the project's data at the last sync; empty if there was no data or no sync.
-        manifest: The bytes of that manifest.
+    ``manifest`` is that of the project's data at the last sync, ``digest`` its digest; both are empty if there was no
+    data or no sync.
     """
 
     def __init__(self, state: str, root: bytes) -> None:
@@ -207,16 +204,13 @@ class DataPlan(NamedTuple):
 def data_state(request: Request) -> Dict[str, Any]:
     """Report what a sync would do with the project's data; nothing is changed.
 
-    The operator sends the manifest of the project's data, as a difference from that of ``data_base``.
+    The operator sends the manifest of the project's data, as a difference from that of ``data_base``. Arguments as for
+    ``workdir_state``, the bytes of ``manifest`` and of ``lists``, ``data_base`` (the digest of the data at the last
+    sync here, or empty), ``take`` (whose version wins where all three differ).
 
-    Args:
-        request: args as for ``workdir_state``, the bytes of ``manifest`` and of ``lists``, ``data_base`` (the digest of
-            the data at the last sync here, or empty), ``take`` (whose version wins where all three differ).
-
-    Returns:
-        ``{put, new, conflicts, chunks}``: the paths at which the project's version would be written; those of them
-        where the host has nothing; the paths on which the user has to decide; the digests of chunks that are here
-        already. Or ``{missing}`` if another sync came in between.
+    Returns ``{put, new, conflicts, chunks}``: the paths at which the project's version would be written; those of them
+    where the host has nothing; the paths on which the user has to decide; the digests of chunks that are here already.
+    Or ``{missing}`` if another sync came in between.
     """
     args = request.args
     told, _ = read_head(chunk_stream(request), args)
@@ -233,15 +227,11 @@ def data_state(request: Request) -> Dict[str, Any]:
 
 
 def plan_data(args: Dict[str, Any], code: SyncRecord, told: bytes) -> Optional[DataPlan]:
-    """Decide what a sync does with the project's data.
+    """Decide what a sync does with the project's data; None if another sync has changed the workdir's data meanwhile.
 
-    Args:
-        args: Of ``sync_apply``: ``state``, ``data``, ``data_base``, ``take``.
-        code: The record of the workdir's code: what was written as code may be data by now.
-        told: What was sent: the data's manifest, as a difference from that of ``data_base``.
-
-    Returns:
-        None if the workdir's data is not that of ``data_base``: another sync came in between.
+    ``args`` are those of ``sync_apply``: ``state``, ``data``, ``data_base``, ``take``. ``code`` is the record of the
+    workdir's code: what was written as code may be data by now. ``told`` is what was sent: the data's manifest, as a
+    difference from that of ``data_base``.
     """
     record, digest, base = DataRecord(args["state"], code.root), str(args["data"]), args.get("data_base") or ""
     if record.digest == digest:

@@ -1,7 +1,8 @@
-"""Which runs are live in a workdir, on any host that shares it: a marker for each, in the folder itself.
+"""Which runs are live in a workdir, on any host that shares it, by one marker file for each in the folder itself.
 
-A marker's name says all (folder_lock.py); it is empty, so that a full disk keeps nobody from writing it. Its beat is
-made by a process of its own (heartbeat.py). A marker that is not proved dead counts as live (lock_owner.py).
+A marker's name contains everything (folder_lock.py); the file is empty, so that a full disk does not prevent it. A
+separate process renews its heartbeat (heartbeat.py). A marker counts as live unless its owner is proved dead
+(lock_owner.py).
 """
 
 import os
@@ -12,19 +13,19 @@ from .folder_lock import PLACE
 from .heartbeat import remove
 from .lock_owner import LockOwner, last_beat, owner_of
 
-OLD = 600.0  # seconds without a beat after which another host's run is over: its host is off, or cut from the folder
+OLD = 600.0  # seconds without a heartbeat after which another host's run counts as ended
 MARK = b"run."
 
 
 class LiveRun(NamedTuple):
-    """A run that is live in a folder, and the host that says so."""
+    """A run that is live in a folder, and the host that its marker names."""
 
     run: str
     host: str
 
 
 def live_runs(state: str, root: bytes) -> List[LiveRun]:
-    """The runs that are live in the workdir ``root``; the markers of dead ones are removed."""
+    """The runs that are live in the workdir ``root``; markers of dead runs are removed."""
     place, found = os.path.join(root, PLACE), []
     marks = sorted(name for name in _names(place) if name.startswith(MARK))
     here = owner_of(state, os.getpid()) if marks else None
@@ -41,7 +42,7 @@ def live_runs(state: str, root: bytes) -> List[LiveRun]:
             now = now or _time(place)
             lives = beat is not None and (now is None or now - beat <= OLD)
         if lives and _is_over(state, parts[2], parts[3]):
-            continue  # its supervisor waits for the others' ends, and removes the marker then
+            continue  # its supervisor waits for the other nodes to end, and then the marker is removed
         if lives:
             found.append(LiveRun(run=parts[2], host=parts[3]))
         else:
@@ -50,8 +51,8 @@ def live_runs(state: str, root: bytes) -> List[LiveRun]:
 
 
 def _is_over(state: str, run: str, host: str) -> bool:
-    """Whether a supervisor that lives has ended its host's part in a run, by the spools in our state."""
-    from ..spool.layout import all_spools  # it weighs more than all of a sync that finds nothing to do
+    """Whether a live supervisor has already ended its host's part in a run, by the spools in our state folder."""
+    from ..spool.layout import all_spools  # its import takes longer than a whole sync that finds nothing to do
 
     spools = [spool for spool in all_spools(state, run) if spool.host == host and spool.alive()]
     return bool(spools) and not any(spool.at_work() for spool in spools)
@@ -60,7 +61,7 @@ def _is_over(state: str, run: str, host: str) -> bool:
 def _time(place: bytes) -> Optional[float]:
     try:
         return folder_time(place)
-    except OSError:  # read-only here: what cannot be judged counts as live
+    except OSError:  # read-only here: without a time to compare with, the marker counts as live
         return None
 
 

@@ -35,11 +35,8 @@ def workdirs_beside(request: Request) -> List[Dict[str, Any]]:
 def remove_workdirs(request: Request) -> Dict[str, Any]:
     """Remove those of ``paths`` that are beside ``workdir`` and in which no run is live.
 
-    Args:
-        request: args ``workdir``, ``paths``, ``stopped`` (runs whose supervisors are about to exit: they are waited
-            for).
-
-    Returns ``{removed: [path], bytes, kept: [[path, why]]}``.
+    ``stopped`` are runs whose supervisors are about to exit: they are waited for. Returns
+    ``{removed: [path], bytes, kept: [[path, why]]}``.
     """
     args = request.args
     primary, state = workdir_path(args["workdir"], args["state"]), args["state"]

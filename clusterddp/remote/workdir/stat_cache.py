@@ -1,8 +1,8 @@
-"""What a host remembers of a synced folder: what its files were when they were proved to be those of a manifest.
+"""A host's stat cache of a synced folder: its files' stats at the time when their contents were those of a manifest.
 
-A file of the state folder: a line of JSON, then paths, stats and the manifest, each as one block of bytes, so that a
-folder which nobody changed is proved without parsing any of them. It is good for one boot: a power cut can undo what
-stats promise.
+It is a file of the state folder: a line of JSON, then paths, stats and the manifest, each as one block of bytes, so
+that a folder which nobody changed is checked without parsing any of them. It is valid for one boot: a power loss can
+undo writes that the stats show as done.
 """
 
 import os
@@ -21,7 +21,7 @@ from ..system.bootstrap import private_folder, write_private
 _FORMAT = 2
 _END = ".files"
 _STATS = struct.Struct("<QqqQ")  # size, mtime and ctime in ns, inode
-_MOST = 1 << 22  # contents of several chunks, chunks of one
+_MOST = 1 << 22  # contents of several chunks, and chunks of one content
 
 packed = _STATS.pack  # raises struct.error for times beyond the year 2262
 
@@ -29,8 +29,8 @@ packed = _STATS.pack  # raises struct.error for times beyond the year 2262
 class StatCache(NamedTuple):
     """Line by line of the manifest of ``digest``: the paths, as on disk, and the packed stats.
 
-    An empty stat belongs to what has to be looked at again. ``at``: what changed less than RACY before may have changed
-    once more since. ``lists``: the chunks of each content that has several.
+    An empty stat means that the file has to be read again. ``at``: files changed less than RACY before that may have
+    changed once more since. ``lists``: the chunks of each content that has several.
     """
 
     digest: str
@@ -41,7 +41,7 @@ class StatCache(NamedTuple):
     manifest: bytes
 
     def hashes(self) -> Hashes:
-        """The chunks of each file by its path."""
+        """The chunk digests of each file by its path."""
         found: Hashes = {}
         for values, stats in zip(values_of(self.manifest), self.stats):  # noqa: B905 - Python 3.8
             entry = checked_entry(values)
@@ -51,7 +51,7 @@ class StatCache(NamedTuple):
 
 
 class KnownFiles(NamedTuple):
-    """What is known of the files of a manifest that a folder is to hold; as of ``StatCache``."""
+    """What is known of the files of a manifest that a folder is to hold; the fields are as of ``StatCache``."""
 
     manifest: bytes
     paths: List[bytes]
@@ -65,10 +65,12 @@ class KnownFiles(NamedTuple):
 
     @classmethod
     def remembered(cls, memory: Optional[StatCache], manifest: bytes, pieces: Sequence[Piece] = ()) -> "KnownFiles":
-        """What a memory, of whatever manifest, tells of the files of this one; ``pieces``: how they differ, if known.
+        """What a stat cache, of whichever manifest, says of the files of this manifest.
+
+        ``pieces``: how both differ, if known.
 
         Raises:
-            BadManifest: this is none.
+            BadManifest: the manifest is damaged.
         """
         if memory is None:
             return cls.seen(manifest, [checked_entry(values) for values in values_of(manifest)], {}, 0)
@@ -80,14 +82,14 @@ class KnownFiles(NamedTuple):
 
     @classmethod
     def seen(cls, manifest: bytes, entries: Sequence[Entry], seen: Hashes, at: int) -> "KnownFiles":
-        """What a look at the folder, begun at ``at``, tells of the files of a manifest, which are its ``entries``."""
+        """What reading the folder, begun at ``at``, showed of the files of a manifest, which are its ``entries``."""
         stats = [_as_seen(entry, seen.get(entry.path)) for entry in entries]
         lists = {content_of(digests): digests for _, digests in seen.values() if len(digests) > 1}
         return cls(manifest, [on_disk(entry.path) for entry in entries], stats, at, lists)
 
 
 def _as_seen(entry: Entry, seen: Optional[Tuple[Stats, List[str]]]) -> bytes:
-    # The mode is not among the stats: whether a file can be run is looked at anew.
+    # The mode is not among the stats: whether a file is executable is checked each time.
     if seen is None or content_of(seen[1]) != entry.content:
         return b""
     try:
@@ -97,22 +99,22 @@ def _as_seen(entry: Entry, seen: Optional[Tuple[Stats, List[str]]]) -> bytes:
 
 
 def path_of(line: bytes) -> bytes:
-    """The path of a manifest's line, as on disk.
+    """The path in a manifest's line, as on disk.
 
     Raises:
-        BadManifest: it is none.
+        BadManifest: the line is damaged.
     """
     (values,) = values_of(line + b"\n")
     return on_disk(checked_entry(values).path)
 
 
 def unpacked(stats: bytes) -> Stats:
-    """The stats as ``manifest.stats_of`` gives them."""
+    """Packed stats as ``manifest.stats_of`` returns them."""
     return list(_STATS.unpack(stats))
 
 
 def read_memory(state: str, root: bytes) -> Optional[StatCache]:
-    """What this host remembers of a folder since it was booted; None where it is nothing, or damaged."""
+    """The stat cache of a folder, if it is of this boot; None where there is none, or it is damaged."""
     try:
         with open(memory_path(state, root), "rb") as stream:
             fields = Fields(parse_json(stream.readline()), most=_MOST)
@@ -141,22 +143,22 @@ def read_memory(state: str, root: bytes) -> Optional[StatCache]:
 
 
 def _check(digest: str, at: int, body: bytes) -> int:
-    """What tells a damaged file; nobody else can write it."""
+    """A checksum that detects a damaged file; no other user can write it."""
     return zlib.crc32(body, zlib.crc32(b"%s %d" % (digest.encode(errors="replace"), at)))
 
 
 def lists_of(state: str, root: bytes) -> Dict[str, List[str]]:
-    """The chunks of each content of several that lay in a folder when it was proved last."""
+    """The chunks of each content of several chunks that a folder held when it was last checked."""
     try:
         with open(memory_path(state, root), "rb") as stream:
             found = Fields(parse_json(stream.readline()), most=_MOST).raw("lists")
         return {str(content): [str(one) for one in digests] for content, digests in found.items()}
-    except (OSError, ValueError, TypeError, RecursionError):  # damaged: all is read again
+    except (OSError, ValueError, TypeError, RecursionError):  # missing or damaged: all files are read again
         return {}
 
 
 def write_memory(state: str, root: bytes, memory: StatCache) -> None:
-    """Remember a folder."""
+    """Write the stat cache of a folder."""
     nothing = bytes(_STATS.size)
     paths = b"".join(path + b"\0" for path in memory.paths)
     stats = b"".join(one or nothing for one in memory.stats)
@@ -178,15 +180,15 @@ def write_memory(state: str, root: bytes, memory: StatCache) -> None:
 
 
 def forget(state: str, root: bytes) -> None:
-    """Remember nothing of a folder."""
+    """Remove the stat cache of a folder."""
     try:
         os.unlink(memory_path(state, root))
-    except FileNotFoundError:  # it is gone already, as wanted
+    except FileNotFoundError:  # it was removed already
         pass
 
 
 def folder_of(path: str) -> Optional[str]:
-    """The folder that a file of memories is about; None where it is none."""
+    """The folder that a stat cache's file describes; None where the file is no stat cache."""
     try:
         if not path.endswith(_END):
             return None
@@ -198,7 +200,7 @@ def folder_of(path: str) -> Optional[str]:
 
 
 def memory_path(state: str, root: bytes) -> str:
-    """Where this host remembers a folder."""
+    """The path of a folder's stat cache."""
     return os.path.join(state, "workdirs", digest_of(root)[:24]) + _END
 
 

@@ -1,8 +1,8 @@
-"""workdir_state and sync_apply: a project in its workdir. Its code is the same on every host, proved.
+"""The operations ``workdir_state`` and ``sync_apply``: bring a project into its workdir, and prove its code.
 
-A record tells what earlier syncs put there. Only that is replaced or deleted, and only while nobody changed it. While a
-run is live in the workdir, on any host that shares it, a sync that would change files there is refused. Which of the
-project's data is put is judged by data.py.
+A record lists what earlier syncs wrote there. Only that is replaced or deleted, and only where nobody changed it. While
+a run is live in the workdir, on any host that shares it, a sync that would change files there is refused. data.py
+decides which of the project's data is written.
 """
 
 import os
@@ -35,28 +35,26 @@ if TYPE_CHECKING:
 
 
 def workdir_state(request: Request) -> Dict[str, Any]:
-    """Whether a workdir holds the code of ``digest``, proved; else what it holds.
+    """Operation: whether a workdir holds the code of ``digest``, proved; else what it holds.
 
-    Args:
-        request: args ``workdir``, ``digest`` (empty: only look at the workdir), ``folders``
-            (to be there for a worker's cwd), ``made`` (whether the workdir is made if it is not there), ``name`` (of
-            the folder beside the workdir that is meant), ``links`` (of the workdir to data on this host), ``known``
-            (digests of manifests that the operator has), ``prove`` (whether other code is to be looked at file by
-            file too), ``data`` (the digest of the project's data, empty for none; null: it is left alone).
+    Arguments: ``workdir``, ``digest`` (empty: only inspect the workdir), ``folders`` (to be made for a worker's cwd),
+    ``made`` (whether a missing workdir is made), ``name`` (of a folder beside the workdir to use instead), ``links``
+    (from the workdir to data on this host), ``known`` (digests of manifests that the operator has), ``prove`` (whether
+    other code is checked file by file too), ``data`` (the digest of the project's data, empty for none; null: it is
+    left alone).
 
-    Returns:
-        ``{ready, digest, workdir, notice, links, shared, live, data}``, and where it is not ready ``base``, ``have``,
-        ``gone`` and ``chunks``. ``digest`` is the code there now, empty where no sync put it as it is, or that was
-        not proved; ``links`` are lines for the user; ``data`` is as of ``_data_there``. ``shared`` names the folder
-        where other hosts may see it too, else null. ``base`` is the manifest that says what is there, one of
-        ``known``, but for the entries ``have`` and the paths ``gone``; empty: ``have`` is all. ``chunks``: digests of
-        what is there besides of large files, and of a sync that was cut.
+    Returns ``{ready, digest, workdir, notice, links, shared, live, data}``, and where it is not ready ``base``,
+    ``have``, ``gone`` and ``chunks``. ``digest`` is the code there now, empty where it is not as a sync wrote it, or
+    that was not proved; ``links`` are lines for the user; ``data`` is as of ``_data_there``. ``shared`` names the
+    folder where other hosts may see it too, else null. ``base`` is the manifest, one of ``known``, that describes what
+    is there except for the entries ``have`` and the missing paths ``gone``; empty: ``have`` is all. ``chunks`` are
+    digests of what is there besides: of large files, and of an interrupted sync.
 
     Raises:
         Refused: the folder may not be a workdir, or another sync holds it for long.
     """
     args = request.args
-    # It is there from the question on, so that the answer tells which hosts share it.
+    # The folder is made already by this operation, so that the answer shows which hosts share it.
     with LockedWorkdir(args, made=bool(args["digest"] and args.get("made"))) as lock:
         folder = folder_of(args, lock.root)
         there = _there(args, folder.record, lock.check)
@@ -75,12 +73,11 @@ def workdir_state(request: Request) -> Dict[str, Any]:
 
 
 def _data_there(args: Dict[str, Any], root: bytes) -> Dict[str, Any]:
-    """What of a project's data is in its workdir.
+    """What a workdir holds of a project's data: ``{settled, digest, empty, standing, news}``.
 
-    Returns:
-        ``{settled, digest, empty, standing, news}``: whether the project's data has not changed since the last sync;
-        the digest of what it was then; whether the workdir holds nothing, so that all can be put; the versions of the
-        host's own that stand, and of them the paths that no answer has named before.
+    ``settled``: the project's data has not changed since the last sync; ``digest``: that of the data then; ``empty``:
+    the workdir holds nothing, so that all can be written; ``standing``: the host's own versions that stay, and ``news``
+    the paths of those that no answer has named before.
     """
     wanted = args.get("data")
     if wanted is None or (not wanted and not os.path.lexists(os.path.join(root, PLACE, DATA_RECORD))):
@@ -95,7 +92,7 @@ def _data_there(args: Dict[str, Any], root: bytes) -> Dict[str, Any]:
 
 
 class _There(NamedTuple):
-    """What a folder holds; as in the answer of ``workdir_state``."""
+    """What a folder holds; the fields are as in the answer of ``workdir_state``."""
 
     digest: str
     base: str
@@ -107,7 +104,7 @@ class _There(NamedTuple):
 def _there(args: Dict[str, Any], record: SyncRecord, hold: Callable[[], None]) -> _There:
     known = args.get("known") or ()
     if record.whole and record.digest in known and args["digest"] != record.digest and not args.get("prove"):
-        # What was changed there shows when it is proved in the end.
+        # Files changed there are found by the proof at the end.
         return _There("", record.digest, [], [], _digests(lists_of(args["state"], record.root).values()))
     proof = record.look(hold) if record.whole else None
     if proof is not None and not proof.differs and args["digest"] in ("", record.digest):
@@ -121,7 +118,7 @@ def _there(args: Dict[str, Any], record: SyncRecord, hold: Callable[[], None]) -
 
 
 def _as_told(record: SyncRecord, proof: VerifiedFiles) -> _There:
-    """What is there as it differs from the record's manifest."""
+    """What the folder holds, as a difference from the record's manifest."""
     lines = lines_of(record.manifest(record.digest)) if proof.differs else []
     put = {number: checked_entry(manifest.values_of(lines[number])[0]) for number in proof.differs}
     have = [entry for entry in proof.differs.values() if entry]
@@ -138,21 +135,18 @@ def _digests(lists: Iterable[List[str]]) -> Set[str]:
 
 
 def sync_apply(request: Request) -> Dict[str, Any]:
-    """Bring a workdir to the manifest sent, then look at every file of it and prove the digest.
+    """Operation: bring a workdir to the manifest sent, then check every file of it and prove the digest.
 
-    The operator's data (shared/wire/chunk_stream.py): the manifest, as it differs from that of ``base``, the lists of
-    chunks, then the chunks this host lacks.
+    The operator's data (shared/wire/chunk_stream.py) is the manifest, as a difference from that of ``base``, the lists
+    of chunks, then the chunks that this host lacks. Arguments as for ``workdir_state``, the bytes of ``manifest`` and
+    of ``lists``, ``base`` (the digest of a manifest that was sent here before, or empty), ``edited`` (whether more has
+    to be repaired than the manifests' difference), ``reuse`` (whether chunks are not sent because they are here);
+    ``data``, ``data_base`` and ``take`` as for ``data_state``, ``data_size`` (the bytes of its manifest at the end of
+    ``manifest``).
 
-    Args:
-        request: args as for ``workdir_state``, the bytes of ``manifest`` and of ``lists``, ``base`` (the digest of a
-            manifest that was sent here before, or empty), ``edited`` (whether more has to be mended than what tells
-            the manifests apart), ``reuse`` (whether chunks are not sent since they lie here); ``data``, ``data_base``
-            and ``take`` as for ``data_state``, ``data_size`` (the bytes of its manifest at the end of ``manifest``).
-
-    Returns:
-        ``{workdir, digest, sent, removed, kept: [[path, kept as]], notice, links, standing, news}``; or ``{missing}``
-        when the host changed since it was asked, and lacks contents that were not sent: it is to be asked again. With
-        ``conflicts`` too where the user has to decide first.
+    Returns ``{workdir, digest, sent, removed, kept: [[path, kept as]], notice, links, standing, news}``; or
+    ``{missing}`` where the host has changed since its answer and lacks contents that were not sent: then ask it again.
+    With ``conflicts`` too where the user has to decide first.
 
     Raises:
         Refused: a path leads out of the workdir, the disk is full, the digest differs, …
@@ -175,7 +169,7 @@ def sync_apply(request: Request) -> Dict[str, Any]:
 
 
 def _data_plan(args: Dict[str, Any], root: bytes, told: bytes) -> "Optional[DataPlan]":
-    """What is to be done with the project's data; None where another sync came in between."""
+    """What to do with the project's data; None where another sync came in between."""
     from .data import plan_data
 
     return plan_data(args, SyncRecord(args["state"], root), told)
@@ -192,7 +186,7 @@ class _Sent(NamedTuple):
 
 
 def _sent(args: Dict[str, Any], root: bytes, told: bytes, lists: Dict[str, List[str]]) -> Optional[_Sent]:
-    """What was sent; None where ``base`` is not here any more: another sync came in between."""
+    """Decode what was sent; None where ``base`` is not here any more, since another sync came in between."""
     digest, base = args["digest"], args.get("base") or ""
     if not base:
         return _Sent(manifest_of(told, digest), told, "", b"", lists)
@@ -201,7 +195,7 @@ def _sent(args: Dict[str, Any], root: bytes, told: bytes, lists: Dict[str, List[
     if digest_of(earlier) == base:
         return _Sent(manifest_of(told, digest, earlier), told, base, earlier, lists)
     there = record.manifest(digest)
-    if digest_of(there) == digest:  # a host that shares the folder has brought it there
+    if digest_of(there) == digest:  # a host that shares the folder has written it there
         return _Sent(there, b"=0,%d\n" % there.count(b"\n"), digest, there, lists)
     return None
 
@@ -226,13 +220,13 @@ def _apply(
         placing.place()
     finally:
         parts.close()
-    # What was read, known or written since the beginning, and has not changed since, is not read once more.
+    # Files read, known or written since the beginning, and not changed since, are not read once more.
     looked = time.time_ns()
     known = then(began, looked)
     proof = prove(target, known.lines, known.paths, known.stats, known.at, lock.check)
     wrong = [as_text(known.paths[number]) for number in proof.differs]
     if wrong and partly and not placing.planned.issuperset(wrong):
-        return {"missing": wrong[:20]}  # it was changed here before, or just now
+        return {"missing": wrong[:20]}  # they were changed on this host, before or during the sync
     if wrong:
         remedy = "sync again; is another program writing there?"
         raise Refused("%s on this host is not what was synced" % wrong[0], remedy)
@@ -251,7 +245,7 @@ def _apply(
     }
 
 
-_Placing = Tuple[WorkdirUpdate, Callable[[int, int], KnownFiles]]  # from when it began and when all was in place
+_Placing = Tuple[WorkdirUpdate, Callable[[int, int], KnownFiles]]  # called with the times of begin and completion
 
 
 def _all(
@@ -261,7 +255,7 @@ def _all(
     data: "Optional[DataPlan]",
     lock: FolderLock,
 ) -> _Placing:
-    """The change of a folder that is looked at file by file, and what will be known of its files then."""
+    """The update of a folder whose files are all inspected, and what will be known of the files after it."""
     plan = manifest.decode(sent.manifest)
     _check_together([on_disk(entry.path) for entry in plan], data, record)
     every, put = _with_data(plan, record.entries, data)
@@ -275,17 +269,17 @@ def _all(
 
 
 def _with_data(code: List[Entry], put: List[Entry], data: "Optional[DataPlan]") -> Tuple[List[Entry], List[Entry]]:
-    """What is to be placed with the data that is, and what syncs have put at these paths, or is obsolete there."""
+    """The entries to place, data included, and those that syncs wrote earlier at these paths or that are obsolete."""
     if data is None:
         return code, put
-    now = {entry.path for entry in data.project}  # what was code once, and is data by now, is not obsolete
+    now = {entry.path for entry in data.project}  # a file that was code and is data by now is not obsolete
     paths = [entry.path for entry in (*code, *data.decision.put)]
     earlier = [data.before[path] for path in paths if path in data.before]
     return [*code, *data.decision.put], [*(entry for entry in put if entry.path not in now), *earlier]
 
 
 def _check_together(code: List[bytes], data: "Optional[DataPlan]", record: SyncRecord) -> None:
-    """Refuse files of code and data that cannot lie in one folder."""
+    """Refuse files of code and data that cannot be in one folder together."""
     paths = [*code, *(on_disk(entry.path) for entry in (data.project if data else ()))]
     manifest.check_together(paths)
     refuse_folded(record.root, paths)
@@ -294,7 +288,10 @@ def _check_together(code: List[bytes], data: "Optional[DataPlan]", record: SyncR
 def _changed(
     args: Dict[str, Any], record: SyncRecord, sent: _Sent, data: "Optional[DataPlan]", lock: FolderLock
 ) -> _Placing:
-    """As ``_all``, but only where the manifests differ: of the rest is proved in the end that it is as it was put."""
+    """The update where only the manifests' difference is inspected.
+
+    The final proof checks that the rest is unchanged.
+    """
     memory, lines = record.memory, lines_of(sent.earlier)
     pieces = pieces_of(sent.told, len(lines))
     fresh = [checked_entry(manifest.values_of(one)[0]) for one in pieces if isinstance(one, bytes)]
@@ -319,17 +316,14 @@ def _changed(
 
 
 def _entries(code: bytes, data: "Optional[DataPlan]") -> Iterable[Entry]:
-    """All entries of a transfer, once somebody asks for them."""
+    """All entries of a transfer, decoded only when they are iterated."""
     for values in manifest.values_of(code):
         yield checked_entry(values)
     yield from data.project if data else ()
 
 
 def _finish(args: Dict[str, Any], folder: Folder) -> List[str]:
-    """Make what a ready workdir needs besides its code: links to data, the worker's cwd.
-
-    Returns: lines for the user on links to data.
-    """
+    """Make what a ready workdir needs besides its code: links to data, the worker's cwd; returns lines for the user."""
     lines = make_links(folder.path, args.get("links") or {})
     for one in args.get("folders") or []:
         os.close(reach(os.path.join(folder.path, on_disk(manifest.checked_path(one)))))

@@ -1,9 +1,9 @@
 """The sync record of a workdir: which files syncs have written there, for all hosts that share the folder.
 
-It lies in the workdir's own dotted folder (folder_lock.py): ``synced.json`` says by digest which manifests' files are
-ours, ``manifest.<digest>`` is each of them, in the bytes that were sent. So a manifest is written once, before any
-change, and what the record calls whole is proved by its digest. Of an interrupted sync both the old and the new one are
-named.
+It is in the workdir's ``.clusterddp-live`` folder (folder_lock.py): ``synced.json`` lists the digests of the manifests
+whose files syncs wrote, and ``manifest.<digest>`` holds the bytes of each as it was sent. So a manifest is written
+once, before any change, and its digest proves it undamaged. After an interrupted sync both the old and the new one
+are listed.
 """
 
 import os
@@ -21,16 +21,15 @@ from .stat_cache import KnownFiles, StatCache, read_memory, write_memory
 from .verify import VerifiedFiles, prove
 
 RECORD, MANIFEST = b"synced.json", b"manifest."
-DATA_RECORD = b"data.json"  # of data.py, which not every sync imports
+DATA_RECORD = b"data.json"  # data.py's record; here because not every sync imports data.py
 _FORMAT = 2
-_MOST = 1 << 22  # entries; a sync has 20,000 files at most unless more are asked for
+_MOST = 1 << 22  # entries; a sync has at most 20,000 files unless the user allows more
 
 
 class SyncRecord:
-    """What syncs have written into one folder.
+    """The record of what syncs have written into one folder.
 
-    Attributes:
-        digest: Of the code there, as it was proved; empty if a sync was interrupted, or none has been there.
+    ``digest`` is that of the code there, as it was proved; empty if a sync was interrupted, or there was none.
     """
 
     def __init__(self, state: str, root: bytes) -> None:
@@ -47,7 +46,7 @@ class SyncRecord:
         return os.path.join(self.root, PLACE, name)
 
     def _take(self, data: Dict[str, Any]) -> None:
-        """Take the record as it was written; one that is damaged says nothing, and what is there is the host's own."""
+        """Load the stored record; a damaged one counts as empty, so the files there count as the host's own."""
         try:
             fields = Fields(data, most=_MOST)
             manifests = _digests(fields)
@@ -60,12 +59,12 @@ class SyncRecord:
 
     @property
     def whole(self) -> bool:
-        """Whether one manifest lists all that syncs have written, as no sync was interrupted."""
+        """Whether one manifest lists all that syncs have written, since no sync was interrupted."""
         return self._manifests == [self.digest]
 
     @property
     def memory(self) -> Optional[StatCache]:
-        """What this host remembers of the folder's files; None for nothing."""
+        """This host's stat cache of the folder; None without one."""
         if not self._remembered:
             self._memory, self._remembered = read_memory(self._state, self.root), True
         return self._memory
@@ -84,7 +83,7 @@ class SyncRecord:
         return self._entries
 
     def manifest(self, digest: str) -> bytes:
-        """The bytes of a manifest that was sent here; empty where it is not there, or damaged."""
+        """The bytes of a manifest that was sent here; empty where it is missing or damaged."""
         try:
             with open(self._path(MANIFEST + on_disk(digest)), "rb", opener=without_waiting) as stream:
                 data = stream.read()
@@ -129,7 +128,7 @@ class SyncRecord:
         return [entry for entry in map(disk.entry, paths) if entry]
 
     def begin(self, digest: str, data: bytes) -> None:
-        """Record, before any change, that the files of one more manifest are ours from now on."""
+        """Record, before any change, that the files of one more manifest are written by us from now on."""
         path = self._path(MANIFEST + on_disk(digest))
         if not os.path.exists(path):
             write_private(os.fsdecode(path), data, durable=False)
@@ -138,7 +137,7 @@ class SyncRecord:
         self.save(durable=False)  # fsync is slow; after a power loss more files are kept aside, and none is lost
 
     def complete(self, digest: str, known: "KnownFiles", proof: VerifiedFiles, looked: int) -> None:
-        """Record that the folder is proved to hold the manifest of ``digest``, and nothing of another one."""
+        """Record that the folder was proved to hold the manifest of ``digest``, and nothing of another one."""
         handle = os.open(self._path(MANIFEST + on_disk(digest)), os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(handle)

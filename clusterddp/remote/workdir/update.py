@@ -1,8 +1,8 @@
-"""Making a workdir's files those of a manifest; an interruption at any moment leaves each file old or new.
+"""Change a workdir's files to those of a manifest; an interruption at any moment leaves each file either old or new.
 
-Contents are first put together in a folder inside the workdir (chunk_files.py); only when all are whole is anything
-renamed over or deleted. What nobody here put, or somebody changed, is never lost: it is kept aside under
-``<name>.clusterddp-kept-<n>`` where the manifest needs its place, and stays where it is otherwise.
+Contents are first assembled in a folder inside the workdir (chunk_files.py); only when all are complete is anything
+replaced or deleted. A file that no sync wrote, or that was changed since, is never lost: where the manifest needs its
+path it is kept as ``<name>.clusterddp-kept-<n>``, and otherwise it stays where it is.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from ..system.bootstrap import Refused
 from ..transfer.descriptor_walk import Inside
 
 T = TypeVar("T")
-KEPT = b".clusterddp-kept-"  # and a number: the end of the name of a file that was kept aside
+KEPT = b".clusterddp-kept-"  # followed by a number: the end of the name of a file that was kept
 MOST_KEPT = 3  # versions of a file
 
 if TYPE_CHECKING:
@@ -24,27 +24,25 @@ if TYPE_CHECKING:
 
 
 class Record(Protocol):
-    """What was put into a folder before."""
+    """The record of what was written into a folder before (SyncRecord, PushRecord)."""
 
     root: bytes
 
     @property
     def entries(self) -> List[Entry]:
-        """The files and links."""
+        """The files and links that were written."""
 
     def disk(self) -> Disk:
-        """The folder as it is."""
+        """The folder's current state."""
 
 
 class WorkdirUpdate:
-    """The change of one folder to a manifest: ``check``, ``stage``, ``place``, in this order.
+    """The update of one folder to a manifest: call ``check``, ``stage``, ``place``, in this order.
 
-    Args:
-        record: The folder's; what stands in it there and is not in the plan is removed.
-        plan: The manifest; with ``put`` only what is new in it.
-        hold: Called before each change and while contents come; raises where the folder's lock was lost.
-        put: What of the record's entries is to be looked at, where the others stay as they are; None: all.
-        disk: The folder as it is; else as the record tells.
+    Entries of ``record`` that are not in ``plan`` are removed. ``plan`` is the manifest, or with ``put`` only its new
+    entries; then of the record's entries only those in ``put`` are inspected, and the others stay. ``hold`` is called
+    before each change and while contents arrive; it raises where the folder's lock was lost. ``disk`` is the folder's
+    current state, by default the record's.
     """
 
     def __init__(
@@ -58,7 +56,7 @@ class WorkdirUpdate:
         self.sent = 0
         self.removed = 0
         self.kept: List[List[str]] = []
-        self.placed: Hashes = {}  # what was put in place just as it was proved when it came
+        self.placed: Hashes = {}  # files put in place exactly as they were verified on arrival
         self._hold = hold
         self._record = record
         self._plan = {entry.path: entry for entry in plan}
@@ -70,14 +68,14 @@ class WorkdirUpdate:
         self._todo = [entry for entry in plan if self._now[entry.path] != entry]
         self._obsolete = [path for path in self._put if path not in self._plan and self._now[path]]
         self._staged: Set[str] = set()
-        self._made: Set[str] = set()  # folders that are new: nothing of anybody's is in them
-        self._stands = ""  # a folder that is there, with all above it
+        self._made: Set[str] = set()  # folders that are new, so that nothing of anybody's can be in them
+        self._stands = ""  # a folder that exists, with all its parents
         self._parts: "Assembly"
         self._inside = Inside(record.root)
 
     @property
     def planned(self) -> Set[str]:
-        """The paths of the plan."""
+        """The paths in the plan."""
         return set(self._plan)
 
     @property
@@ -86,11 +84,11 @@ class WorkdirUpdate:
         return bool(self._todo) or any(self._is_ours(path) for path in self._obsolete)
 
     def lacking(self) -> List[Entry]:
-        """The files whose content does not stand at their path."""
+        """The files to place whose content is not already at their path."""
         return [entry for entry in self._todo if self._needs_content(entry)]
 
     def strangers(self) -> List[Tuple[str, Entry]]:
-        """Paths where something else stands than is planned, which nobody here has put as it is; and that."""
+        """(path, entry there) where the folder has something else than is planned, not as a sync or push wrote it."""
         found = [(entry.path, self._now[entry.path], entry) for entry in self._todo]
         return [
             (path, now)
@@ -99,7 +97,7 @@ class WorkdirUpdate:
         ]
 
     def check(self) -> None:
-        """Refuse, before any change, a manifest that would write through a link of the host.
+        """Refuse, before any change, a manifest that would write through a link of the host's.
 
         Raises:
             Refused: names the link.
@@ -113,9 +111,9 @@ class WorkdirUpdate:
                 )
 
     def stage(self, parts: "Assembly", incoming: "ChunkStream", every: Optional[Iterable[Entry]] = None) -> List[str]:
-        """Have the contents that are needed put together; returns the paths whose content was not sent.
+        """Assemble the contents that are needed; returns the paths whose content was not sent.
 
-        ``every``: all entries of the transfer, where ``plan`` is a part.
+        ``every``: all entries of the transfer, where ``plan`` is a part of it.
         """
         needed = self.lacking()
         self._parts = parts
@@ -127,7 +125,10 @@ class WorkdirUpdate:
         return missing
 
     def place(self) -> None:
-        """Delete obsolete files, move new ones into place, keep aside the host's own that are in the way."""
+        """Delete obsolete files and move new ones into place.
+
+        The host's own files in the way are kept under another name.
+        """
         for path in sorted(self._obsolete, key=on_disk, reverse=True):
             self._hold()
             self._naming(path, self._remove, path)
@@ -137,7 +138,7 @@ class WorkdirUpdate:
         self._inside.forget()
 
     def _place(self, entry: Entry) -> None:
-        """Give one file or link its place, or its mode."""
+        """Put one file or link in place, or only set its mode."""
         self._make_parents(entry.path)
         if entry.kind == LINK or entry.path in self._staged:
             self._put_in_place(entry)
@@ -145,7 +146,7 @@ class WorkdirUpdate:
             self._inside.set_executable(entry.path, executable=entry.executable)
 
     def _naming(self, path: str, change: Callable[[T], None], what: T) -> None:
-        """Have a change's errors name the whole path: the kernel knows a name in an open folder."""
+        """Make a change, and add the whole path to its errors: the kernel names only a file in an open folder."""
         try:
             change(what)
         except OSError as error:
@@ -153,8 +154,8 @@ class WorkdirUpdate:
             raise
 
     def _look_at(self, paths: Iterable[str]) -> Iterator[Tuple[str, Optional[Entry]]]:
-        """What stands at each path."""
-        empty: Dict[str, bool] = {}  # folders that are not there
+        """The entry now at each path."""
+        empty: Dict[str, bool] = {}  # folder → whether it is missing
         for path in paths:
             folder = path.rpartition("/")[0]
             if folder not in empty:
@@ -166,19 +167,22 @@ class WorkdirUpdate:
         return entry.kind == FILE and not (now and now.kind == FILE and now.content == entry.content)
 
     def _is_ours(self, path: str) -> bool:
-        """Whether what stands at ``path`` was put by a sync and has the content it was put with."""
+        """Whether the entry at ``path`` is one that a sync wrote, with the content it wrote."""
         now = self._now.get(path)
         return now is not None and any(
             (now.kind, now.content) == (put.kind, put.content) for put in self._put.get(path, [])
         )
 
     def _look_again(self, path: str) -> Optional[Entry]:
-        """What stands at ``path`` at this moment: the contents took their time to come, and people edit files."""
+        """The entry at ``path`` right now: contents take time to arrive, and people edit files meanwhile."""
         self._now[path] = Disk(self._record.root).entry(path)
         return self._now[path]
 
     def _remove(self, path: str) -> None:
-        """Delete one file an earlier sync put; a version changed on the host stays, and is no longer ours."""
+        """Delete a file that an earlier sync wrote.
+
+        A version changed on the host stays, and no longer counts as a sync's.
+        """
         now = self._look_again(path)
         if now and self._is_ours(path):
             self._inside.unlink(path)
@@ -189,11 +193,11 @@ class WorkdirUpdate:
             self.kept.append([path, path])
 
     def _prune(self, path: str) -> None:
-        """Remove the folders above ``path`` that are empty now."""
+        """Remove the folders above ``path`` that have become empty."""
         for folder in reversed(parents(path)):
             try:
                 self._inside.rmdir(folder)
-            except OSError:  # not empty: something of the host's own is left in it
+            except OSError:  # not empty: it holds files of the host's own
                 return
 
     def _make_parents(self, path: str) -> None:
@@ -234,16 +238,19 @@ class WorkdirUpdate:
             self._keep_aside(path)
 
     def _keep_aside(self, path: str) -> None:
-        """Give the host's own version another name; the old name stays too where it can, until it is renamed over."""
+        """Keep the host's own version under another name.
+
+        Where possible as a hard link, until the old name is replaced.
+        """
         kept = _kept(path, self._kept_number(path))
         if not self._inside.exists(kept):
             self._inside.keep_as(path, kept)
         if path not in self._plan and self._inside.exists(path):
-            self._inside.unlink(path)  # it is in the way of a folder
+            self._inside.unlink(path)  # a folder is to be made at this path
         self.kept.append([path, kept])
 
     def _kept_number(self, path: str) -> int:
-        """The number of a free name for a kept version, or of the one that holds this version already.
+        """The number of a free name for a kept version, or of the name that holds this version already.
 
         Only the latest are kept, or a job that rewrites a file of the project would fill the disk.
         """
@@ -253,12 +260,12 @@ class WorkdirUpdate:
                 return number
         if any(os.path.isdir(self.disk.full(_kept(path, number))) for number in range(1, MOST_KEPT + 1)):
             return next(n for n in itertools.count(MOST_KEPT + 1) if not self._inside.exists(_kept(path, n)))
-        for number in range(1, MOST_KEPT):  # the oldest goes
+        for number in range(1, MOST_KEPT):  # the oldest is replaced
             self._inside.rename(_kept(path, number + 1), _kept(path, number))
         return MOST_KEPT
 
     def _same(self, path: str, kept: bytes) -> bool:
-        """Whether this very version was kept before: a job that rewrites a synced file must not pile up copies."""
+        """Whether exactly this version was kept before: a job that rewrites a synced file must not pile up copies."""
         now = self._now.get(path)
         other = Disk(os.path.dirname(kept)).entry(as_text(os.path.basename(kept)))
         return bool(now and other and now.kind == FILE and (now.kind, now.content) == (other.kind, other.content))

@@ -38,16 +38,12 @@ def prove(
     known_at: int,
     hold: Callable[[], None] = lambda: None,
 ) -> VerifiedFiles:
-    """Check each file of a manifest in the folder ``root``.
+    """Check each file of a manifest in the folder ``root``; if that is missing, every file differs.
 
-    Args:
-        root: The folder; if it is missing, every file differs.
-        lines: Returns the manifest's lines, each a file or link; called only if a file has to be read.
-        paths: Of each line, as on disk.
-        known: Their packed stats when they were known to be as the line says; empty where that is not known. A ctime of
-            0 matches any.
-        known_at: When that was known, in ns; files changed shortly before are read again.
-        hold: Called from time to time; raises if the folder's lock was lost.
+    ``lines`` returns the manifest's lines, each a file or link; it is called only if a file has to be read. ``paths``
+    are those of the lines, as on disk. ``known`` are the files' packed stats when they were as the lines say, empty
+    where that is not known; a ctime of 0 matches any. ``known_at`` is when that was known, in ns; files changed shortly
+    before are read again. ``hold`` is called from time to time and raises if the folder's lock was lost.
     """
     try:
         handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""A workdir: its path, its lock, and whether live runs forbid a change of the code in it."""
+"""A workdir: its path, its lock, and whether live runs forbid changing the code in it."""
 
 import errno
 import os
@@ -14,26 +14,26 @@ from .sync_record import SyncRecord
 
 
 class Folder(NamedTuple):
-    """Where code goes: the record of that workdir, and the runs that are live in it."""
+    """A workdir to sync to: its record, and the runs that are live in it."""
 
     record: SyncRecord
     live: List[LiveRun]
 
     @property
     def path(self) -> bytes:
-        """The workdir."""
+        """The workdir's path."""
         return self.record.root
 
     @property
     def runs(self) -> str:
-        """The ids of the live runs, each once."""
+        """The ids of the live runs, each once, as text."""
         return ", ".join(sorted({one.run for one in self.live}))
 
     def refuse_live(self) -> None:
-        """Refuse a change of the project's files there.
+        """Refuse a change of the project's files in the workdir.
 
         Raises:
-            Refused: a run is live in the workdir; its files must not change under it.
+            Refused: a run is live there; its files must not change under it.
         """
         if self.live:
             message = "run %s is live in %s with other code or data" % (self.runs, as_text(self.path))
@@ -42,7 +42,7 @@ class Folder(NamedTuple):
 
     @property
     def notice(self) -> str:
-        """One line for the user; empty where no run is live."""
+        """One line for the user about live runs in the workdir; empty without any."""
         if not self.live:
             return ""
         return "run %s is live in %s too: both write there; --workdir fresh gives a run a folder of its own" % (
@@ -52,17 +52,18 @@ class Folder(NamedTuple):
 
 
 def folder_of(args: Dict[str, Any], root: bytes) -> Folder:
-    """The workdir at ``root``."""
+    """The workdir at ``root``, with its record and live runs."""
     return Folder(SyncRecord(args["state"], root), live_runs(args["state"], root))
 
 
 class LockedWorkdir:
-    """A workdir's lock, at its real path, held by ``with``; ``made``: a folder that is not there is made.
+    """Context manager that holds a workdir's lock at its real path; with ``made`` a missing folder is made.
 
-    What is only looked at (no ``digest``) is not locked where no sync has been: nothing is left there.
+    A workdir that is only inspected (no ``digest``) is not locked where no sync has been, so that nothing is left
+    there.
 
     Raises:
-        Refused: another sync holds it for long; or the block raised an OSError, which that tells.
+        Refused: another sync holds it for long; or the block raised an OSError, which the refusal describes.
     """
 
     def __init__(self, args: Dict[str, Any], *, made: bool) -> None:
@@ -97,7 +98,10 @@ class LockedWorkdir:
 
 
 def file_of(error: OSError) -> Optional[bytes]:
-    """The path that an error is about; None where it names none, or one that is ours and tells a user nothing."""
+    """The path that an error is about.
+
+    None where it names none, or one of our own files, which means nothing to a user.
+    """
     for name in (error.filename2, error.filename):
         path = os.fsencode(name) if isinstance(name, (str, bytes)) else b""
         if path.startswith(b"/") and b"/.clusterddp-" not in path:
@@ -138,7 +142,7 @@ def workdir_path(workdir: str, state: str, name: str = "") -> bytes:
 
 
 def folders_beside(primary: bytes) -> List[bytes]:
-    """The folders of ``--workdir NAME`` beside a workdir that are there, in order."""
+    """The existing folders of ``--workdir NAME`` beside a workdir, sorted."""
     parent, name = os.path.split(primary)
     try:
         names = os.listdir(parent)
@@ -149,7 +153,7 @@ def folders_beside(primary: bytes) -> List[bytes]:
 
 
 def shared_as(root: bytes) -> Optional[str]:
-    """A name for a folder, the same on all hosts that share it; None where nothing says that they might."""
+    """A name for a folder that is the same on all hosts that share it; None where nothing suggests that any do."""
     known = folder_id(root)
     there = root
     while not os.path.isdir(there):
