@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.slurm.job_record import SlurmJob
     from clusterddp.sync.project_files import Tree
 
-MOST = 4 << 20  # bytes of a script that Slurm takes where its configuration says nothing else
-SMALL = 1 << 20  # bytes of packed code that any script holds
-ROOM = 0.7  # of a script, for the project's code: base64, our own code and the job's description are the rest
+MOST = 4 << 20  # bytes; the largest script that Slurm accepts by default
+SMALL = 1 << 20  # bytes of packed code that fit in any script
+ROOM = 0.7  # the project's code's share of a script; the rest is for base64, our own code and the job's description
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,16 +92,10 @@ def carried_code(
     *,
     dry: bool,
 ) -> CarriedCode:
-    """The project's code for a script, or for the login host to send, and where nodes put it.
+    """Pack the project's code into a script, or prepare it for the login host to send.
 
-    Args:
-        login: The login host.
-        project: Whose code.
-        tree: The code; with ``--no-sync`` what each node has is taken.
-        options: The run's.
-        name: Of a folder beside the workdir, in place of it.
-        progress: Takes how far a large one has come to the login host.
-        dry: Nothing is packed.
+    With ``--no-sync`` the nodes use the code they have. ``name`` is that of a folder beside the workdir, to use instead
+    of it; ``progress`` is called while a large code is sent to the login host; with ``dry`` nothing is packed.
     """
     entry = login.host.entry
     workdir = entry.workdir or project.workdir

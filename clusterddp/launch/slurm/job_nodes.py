@@ -33,13 +33,7 @@ AGAIN = 15.0  # seconds after which a node that did not answer is asked again
 
 
 class JobNodes:
-    """The nodes of one job.
-
-    Args:
-        cluster: Who asks.
-        login: The login host.
-        job: The job, as Slurm tells of it.
-    """
+    """The nodes of one job, connected to through the login host."""
 
     def __init__(self, cluster: Connected, login: LoginHost, job: QueuedJob) -> None:
         self._cluster, self._login, self._job = cluster, login, job

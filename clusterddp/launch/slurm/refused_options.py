@@ -1,4 +1,4 @@
-"""The options and inventory variables that are refused where Slurm chooses the machines. Pure."""
+"""Refuses options and inventory variables that make no sense if Slurm chooses the machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.options import RunOptions
 
 _UNCHECKED = "leave it out; `clusterddp doctor --launcher slurm` looks at nodes in a short job"
-# Options of a run that mean nothing there: why, and what helps.
+# Option of a run → why it is refused, and the remedy.
 REFUSED = {
     "gpus": ("Slurm gives a job its GPUs", "set clusterddp_gpus to their number a node"),
     "share_gpus": (
@@ -23,26 +23,17 @@ REFUSED = {
     "no_doctor": ("no node is checked before Slurm has chosen it", _UNCHECKED),
     "skip": ("no node is checked before Slurm has chosen it", _UNCHECKED),
 }
-# Variables that hold for all nodes of a job, by their fields: they are read of the first node that is named ...
+# Fields of inventory variables that are the same for all nodes of a job. These are read from the first named node,
 OF_THE_NODES = (
     "setup", "python", "nproc", "gpus", "environment", "env", "secrets", "interface", "ports", "fork_server", "preload",
     "slurm",
 )  # fmt: skip
-# ... and of the login host, whose folders the nodes share.
+# and these from the login host, whose folders the nodes share.
 OF_THE_LOGIN = ("workdir", "links", "state")
 
 
 def refuse_ignored(options: RunOptions, inventory: Inventory, named: Sequence[HostEntry]) -> None:
-    """Refuse what a Slurm job would ignore.
-
-    Args:
-        options: The run's.
-        inventory: The hosts.
-        named: The compute nodes that it names.
-
-    Raises:
-        UsageError: Names the option or variable, and what helps.
-    """
+    """Raise ``UsageError`` for an option or variable that a Slurm job would ignore; ``named`` are its compute nodes."""
     for name, (why, remedy) in REFUSED.items():
         if getattr(options, name):
             raise UsageError(f"--{name.replace('_', '-')}: {why}", remedy=remedy)
@@ -50,7 +41,7 @@ def refuse_ignored(options: RunOptions, inventory: Inventory, named: Sequence[Ho
         spare = inventory.spares[0].name
         raise UsageError(f"{spare}: a job of Slurm's has no spares", remedy="ask for more nodes: --nnodes MIN:MAX")
     holding = [*named, *inventory.logins]
-    first = holding[0] if holding else None  # Slurm here, and nodes of which nothing is said
+    first = holding[0] if holding else None  # None: this machine submits, and the inventory names no nodes
     if first is None:
         return
     if isinstance(first.gpus, tuple):

@@ -1,6 +1,6 @@
-"""Where files of runs under Slurm are, for ``pull``: the login host, where the nodes share its folders, else each node.
+"""Finds the files of runs under Slurm for ``pull``: on the login host if nodes share its folders, else on each node.
 
-A node is reached by a step of the run's own job while that runs, and later by a short job that holds it.
+A node is reached by a step of the run's own job while that runs, and later by a short job that holds the node.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from clusterddp.project import Project
     from clusterddp.runs.run_view import RunView
 
-MINUTES = 60  # of a job that holds a node, where so many are given
+MINUTES = 60  # time limit of a job that holds a node, or less if the partition allows less
 NAME = "clusterddp-pull"
-# It ends when no helper has been on its node for a quarter of an hour: nobody is left to cancel it.
+# The job ends when no helper has run on its node for a quarter of an hour: then nobody is left to cancel it.
 HOLD = """\
 n=0
 while [ $n -lt 90 ]; do
@@ -57,13 +57,13 @@ class Asking(Connected, Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileQuery:
-    """What is meant: a path, or what is new since a run's start.
+    """Which files to pull: a path, or what is new since a run's start.
 
     Attributes:
         path: The path; empty for a run's files.
-        view: The run; where a path is meant the one whose nodes are asked, if any is needed.
-        pattern: Of the nodes that are meant, if one is given.
-        names: The nodes that are meant, if it is said by their ranks.
+        view: The run; if ``path`` is given, the run whose nodes are asked, if any.
+        pattern: Selects nodes, if given.
+        names: The selected nodes, if they were chosen by rank.
     """
 
     path: str
@@ -73,7 +73,7 @@ class FileQuery:
 
     @property
     def run(self) -> str:
-        """The run whose files are meant; empty for a path."""
+        """The run whose files are wanted; empty for a path."""
         return self.view.run if self.view and not self.path else ""
 
 
@@ -84,12 +84,9 @@ def is_apart(cluster: Asking) -> bool:
 
 @contextlib.contextmanager
 def origins(cluster: Asking, place: FileQuery) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
-    """Where the files are while the block runs, and the errors of nodes that cannot be reached.
+    """Where the files are, usable while the block runs, and the errors of nodes that cannot be reached.
 
-    Raises:
-        UsageError: no node is meant.
-        RunError: nobody knows the run's nodes any more.
-        HostError: the login host, or Slurm, does not answer.
+    Raises ``UsageError`` if no node is selected, ``RunError`` if the run's nodes are no longer known.
     """
     login = LoginHost(cluster.connections.open(login_entry(cluster.inventory)))
     nodes = (*place.view.earlier, *place.view.nodes) if place.view else ()
@@ -116,12 +113,7 @@ def origins(cluster: Asking, place: FileQuery) -> Iterator[tuple[list[Origin], l
 
 
 def _meant(cluster: Asking, place: FileQuery, names: Sequence[str], others: Iterable[str]) -> list[str]:
-    """The nodes that are meant: of the last attempt, unless a pattern says others.
-
-    Raises:
-        UsageError: none is.
-        RunError: there are none that anybody knows.
-    """
+    """The selected nodes: those of the last attempt, unless a pattern selects others."""
     known = list(dict.fromkeys([*names, *others]))
     if not known:
         what = f"of run {place.view.run}" if place.view else "of any run"
@@ -146,7 +138,7 @@ def _job(login: LoginHost, view: RunView | None) -> QueuedJob | None:
 def _reached(
     cluster: Asking, login: LoginHost, job: QueuedJob | None, names: Sequence[str]
 ) -> Iterator[list[Outcome[Host]]]:
-    """A helper on each node while the block runs, or why there is none: in the run's job, else in one of its own."""
+    """Keep a helper on each node while the block runs, in the run's job or one of its own; or why there is none."""
     live = job.nodes if job and job.state == "RUNNING" else ()
     jobs = {name: Held(job=job.job if job else "") for name in names if name in live}
     absent = [name for name in names if name not in live]

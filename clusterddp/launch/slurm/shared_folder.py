@@ -1,7 +1,7 @@
-"""Check that the login host and Slurm's nodes see each other's files: the launcher needs both directions.
+"""Checks that the login host and Slurm's nodes see each other's files: the launcher needs both directions.
 
 Nodes may see what the login host writes but keep what they write to themselves (a home that is an overlay of an image).
-Each side leaves a mark and looks for the other's.
+Each side leaves a marker and looks for the other's.
 """
 
 from __future__ import annotations
@@ -36,12 +36,9 @@ PATIENCE = 10.0  # seconds for the short job of `up` to begin
 
 
 def unshared(login: Host, nodes: Sequence[Host], folders: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """What is wrong with a run's folders, by node and path; what could not be looked at is left out.
+    """What is wrong with a run's folders (paths by the name of their purpose), by node and path.
 
-    Args:
-        login: The login host.
-        nodes: Nodes of a job.
-        folders: Paths by a name for their purpose.
+    Folders that could not be checked are left out.
     """
     nodes = [node for node in nodes if node.name != login.name]  # a login host may be a node too
     outcomes = shared_folders([login, *nodes], {host.name: folders for host in (login, *nodes)})
@@ -50,7 +47,7 @@ def unshared(login: Host, nodes: Sequence[Host], folders: Mapping[str, str]) -> 
     found: dict[str, dict[str, str]] = {}
     for node in nodes:
         there = told.get(node.name, {})
-        for name in [one for one in folders if one in here and one in there]:  # both have left their mark
+        for name in [one for one in folders if one in here and one in there]:  # both could leave their marker
             reads, returns = login.name in there[name], node.name in here[name]
             if not (reads and returns):
                 words = ONE_WAY if reads else OTHER_WAY if returns else NEITHER
@@ -75,11 +72,10 @@ def unshared_by_run(cluster: Site, login: LoginHost, run: RunOnHosts) -> str:
 
 
 def refuse_unshared(site: Site, login: LoginHost) -> None:
-    """For `up`: ask a node of a short job, unless the inventory says how it is, or the queue is long.
+    """For `up`: check the state folder on a node of a short job, unless the inventory says whether it is shared.
 
-    Raises:
-        PlanError: the folder for the state of runs is not shared; says what to set.
-        UsageError: Slurm refuses such a job.
+    If the queue is long, only a notice is given. Raises ``PlanError``, which says what to set, if it is not shared,
+    ``UsageError`` if Slurm refuses such a job.
     """
     if "shared" in settings_of(site.inventory).slurm:
         return
@@ -101,7 +97,7 @@ def refuse_unshared(site: Site, login: LoginHost) -> None:
 
 
 def job_words(request: JobRequest) -> list[str]:
-    """What is asked of Slurm for a job that only holds nodes, as options of sbatch."""
+    """The options of sbatch for a job that only holds nodes."""
     least, most = request.nodes
     words = [f"--{name}={value}" if value else f"--{name}" for name, value in request.options.items()]
     words += [f"--nodelist={request.nodelist}"] if request.nodelist else []

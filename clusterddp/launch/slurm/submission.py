@@ -49,10 +49,10 @@ class Submission:
 
     Attributes:
         job: What its nodes start.
-        script: What Slurm is given.
+        script: The job's script.
         runs: The ids of an array's runs, by index.
-        code: The project's, where the login host is to send it to the job's nodes.
-        hidden: Variables that look like secrets by their names: they travel as the secrets do, for Slurm keeps scripts.
+        code: The project's code, if the login host has to send it to the job's nodes.
+        hidden: Variables whose names look like secrets: they travel as secrets do, since Slurm keeps scripts.
     """
 
     job: SlurmJob
@@ -139,7 +139,7 @@ def _submission(
 def _script(
     job: SlurmJob, request: JobRequest, login: LoginHost, python: str | None, carried: CarriedCode | None
 ) -> str:
-    """The job's script, which runs our code by ``python``, else the login host's, or any where no folder is shared."""
+    """The job's script; our code is run by ``python``, else the login host's, or any if no folder is shared."""
     if carried is None:
         path = f"{login.state}/helper/{bundle().digest}.pyz"
         return script(job, request, code=path, python=python or str(login.host.hello["executable"]))
@@ -149,7 +149,7 @@ def _script(
 def _synced(
     login: LoginHost, site: Site, project: Project, tree: Tree, options: RunOptions, name: str, *, dry: bool
 ) -> tuple[str, str]:
-    """The folder that the login host and the nodes share, with the project's code, and that code's digest."""
+    """Put the project's code into the folder that login host and nodes share: that folder, and the code's digest."""
     site.progress("looking at the code there" if options.no_sync else "syncing")
     told = (site.notify, site.progress)
     there = code_of([login.host], project, tree, options, name, *told, dry=dry)
@@ -198,19 +198,19 @@ def _record(run: str, project: Project, inventory: Inventory, options: RunOption
 
 
 def without_hidden(given: Mapping[str, str], secrets: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Variables for workers as (what a script may show, what it may not); those of ``secrets`` are in neither."""
+    """Split variables for workers into those a script may contain and those it may not; ``secrets`` are in neither."""
     hidden = {name: value for name, value in given.items() if is_secret(name, value)}
     shown = {name: value for name, value in given.items() if name not in hidden and name not in secrets}
     return shown, {name: value for name, value in hidden.items() if name not in secrets}
 
 
 def settings_of(inventory: Inventory) -> HostEntry:
-    """The host whose variables hold for all nodes of a job: the first one named, else the login host."""
+    """The host whose variables apply to all nodes of a job: the first one named, else the login host."""
     return next(iter(_named(inventory)), None) or login_entry(inventory)
 
 
 def _named(inventory: Inventory) -> list[HostEntry]:
-    """The nodes that the inventory names; the built-in one, and one of this machine, name none."""
+    """The nodes that the inventory names; the built-in one, and one of only this machine, name none."""
     return [entry for entry in inventory.nodes if inventory.path and entry.connection != "local"]
 
 
@@ -241,7 +241,7 @@ def slurm_request(inventory: Inventory, options: RunOptions) -> JobRequest:
 
 
 def _options(entry: HostEntry, options: RunOptions) -> dict[str, str]:
-    """Sbatch's options by the inventory's ``clusterddp_slurm_*``, and by what a run of any kind may ask for."""
+    """The options of sbatch from the inventory's ``clusterddp_slurm_*`` and the run's own options."""
     known = {name: one for name, one in entry.slurm.items() if name in SLURM_OPTIONS}
     given: dict[str, Any] = {name.replace("_", "-"): one for name, one in known.items()}
     if isinstance(entry.gpus, int) and entry.gpus:

@@ -23,9 +23,9 @@ class Invitation:
     """A run as one of its hosts describes it to hosts that join.
 
     Attributes:
-        plan: That host's own.
-        ready: The store's port, and where each node's run control listens.
-        key: Of run control.
+        plan: The plan of the host that answers.
+        ready: The store's port, and each node's run control address.
+        key: The key of run control.
         secrets: Values by name.
     """
 
@@ -36,19 +36,14 @@ class Invitation:
 
 
 def invitation(guide: Host, spool: str) -> Invitation:
-    """Ask a host of the run, whose ``spool`` is there.
-
-    Raises:
-        HelperError: its answer is damaged.
-        HostError: it does not answer, or the run has ended there.
-    """
+    """Ask a host of the run, whose ``spool`` is there, for what a joining host needs."""
     answer = guide.call("invite", {"spool": spool})
     with reading_answer(guide.name):
         return read_invitation(answer)
 
 
 def read_invitation(answer: Any) -> Invitation:
-    """An invitation from its JSON object; raises ValueError, whatever it is."""
+    """Decode an invitation; ``ValueError`` if it is damaged."""
     fields = Fields(answer, most=_MOST_SECRETS)
     return Invitation(
         plan=read_plan(fields.raw("plan")),

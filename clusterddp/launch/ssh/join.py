@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.spool_records import Ready
 
 
-TURN_LIMIT = 60.0  # seconds in which other hosts that join must have done so
-_OF_THE_GATE = ("gpus", "share_gpus", "skip", "no_doctor")  # options of the run that hold for who joins
+TURN_LIMIT = 60.0  # seconds to wait while other hosts join
+_OF_THE_GATE = ("gpus", "share_gpus", "skip", "no_doctor")  # options of the run that apply to joining hosts too
 LOOK = 0.5  # seconds between two tries
 
 
@@ -72,29 +72,19 @@ def join(
     *,
     skip: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Let ``hosts`` join the run that ``guide`` has in ``spool``; each one's own spool, by host name.
+    """Let ``hosts`` join the run that ``guide``, a host of it, has in ``spool``; their own spools, by host name.
 
-    While other hosts join, these wait for their turn.
-
-    Args:
-        guide: A host of the run.
-        spool: The run's there.
-        hosts: Those that join.
-        project: Whose code it runs.
-        notify: Takes warnings of the checks.
-        skip: Checks that refuse nobody, besides those that the run was started with.
-
-    Raises:
-        PlanError: the run is of a fixed size, or full; or others have been joining for a minute; or a check refuses.
-        SyncError: the project's code is not the run's any more.
-        HostError: a host could not start.
+    While other hosts join, these wait for their turn. ``skip`` adds checks whose failure refuses no host to those that
+    the run was started with. Raises ``PlanError`` if the run has a fixed size, is full, others have been joining for a
+    minute, or a check refuses; ``SyncError`` if the project's code is no longer the run's; ``HostError`` if a host
+    could not start.
     """
     deadline = time.monotonic() + TURN_LIMIT
     spools: dict[str, str] = {}
     told: set[str] = set()
 
     def tell(line: str) -> None:
-        if line not in told:  # by the try before
+        if line not in told:  # an earlier try may have shown it
             told.add(line)
             notify(line)
 
@@ -152,11 +142,7 @@ def _join(
 def _admitted(
     guide: Host, hosts: Sequence[Host], record: RunRecord, notify: Callable[[str], None], skip: Sequence[str]
 ) -> tuple[dict[str, Facts], dict[str, tuple[str, ...] | None], dict[str, tuple[str, str]]]:
-    """The gate of `run`, with the options that the run was started with: facts, GPUs, and network by host.
-
-    Raises:
-        HostsError, PlanError: hosts cannot train, or not together with the guide.
-    """
+    """Check the joining hosts as `run` does, with the run's options: facts, GPUs and network, by host."""
     asked = {name: value for name, value in (record.options or {}).items() if name in _OF_THE_GATE}
     options = RunOptions(script="", nproc_per_node=record.nproc, **asked)
     options = replace(options, skip=(*options.skip, *skip))

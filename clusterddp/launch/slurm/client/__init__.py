@@ -1,1 +1,1 @@
-"""Slurm as an operator needs it: its answers read, a run written as a job's script, its login host asked."""
+"""Talks to Slurm on its login host: decodes its answers, writes a run as a job's script, submits it."""

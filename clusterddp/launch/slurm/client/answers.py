@@ -1,6 +1,6 @@
-"""Slurm's answers as values: ``squeue -h -o``, ``sacct --parsable2``, ``scontrol show -o``, errors. Pure, total.
+"""Decodes Slurm's answers: ``squeue -h -o``, ``sacct --parsable2``, ``scontrol show -o``, error messages.
 
-What cannot be read is a ValueError, or where one line of many is damaged, left out.
+An answer that cannot be decoded is a ValueError; of many lines, a damaged one is left out.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from clusterddp.text.printable import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The reason stands last: it is the only one that may hold anything.
+# The reason is last because it is the only field that may contain any character.
 QUEUE_FORMAT = "%i|%T|%S|%N|%u|%r"
 ACCOUNTING_FORMAT = "JobID,State,ExitCode,NodeList,User"
 _STATE = re.compile(r"[A-Z][A-Z_]*")
 _WORD = re.compile(r"(?:^|\s)([A-Za-z][\w/:.*-]*)=")
-_LONGEST = 300  # characters of what Slurm says that are shown
+_LONGEST = 300  # characters of Slurm's texts that are shown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueuedJob:
-    """A job as Slurm tells it now.
+    """A job as Slurm reports it now.
 
     Attributes:
         job: Its number, with an array's index.
-        state: Slurm's word.
-        reason: Why it waits, in Slurm's word; empty for none.
-        start: When it began, or is expected to, as Slurm writes it; empty where it does not know.
+        state: Slurm's name of it.
+        reason: Slurm's name of why it waits; empty for none.
+        start: When it began, or is expected to, as Slurm writes it; empty if Slurm does not know.
         nodes: The nodes that it has.
-        user: Whose it is.
-        by: Who cancelled it, by uid, where that is told.
+        user: Its owner.
+        by: The uid of the user who cancelled it, if Slurm reports it.
     """
 
     job: str
@@ -48,7 +48,7 @@ class QueuedJob:
 
 
 def read_queue(text: str) -> list[QueuedJob]:
-    """The jobs in what ``squeue --noheader --format QUEUE_FORMAT`` prints."""
+    """The jobs in the output of ``squeue --noheader --format QUEUE_FORMAT``."""
     found = []
     for line in text.splitlines():
         parts = line.strip().split("|", 5)
@@ -64,7 +64,7 @@ def read_queue(text: str) -> list[QueuedJob]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Partition:
-    """A partition's nodes in one state."""
+    """The nodes of a partition that are in one state."""
 
     name: str
     up: bool
@@ -73,7 +73,7 @@ class Partition:
 
 
 def read_partitions(text: str) -> list[Partition]:
-    """What ``sinfo --noheader --format=%P|%a|%D|%t`` prints."""
+    """The partitions in the output of ``sinfo --noheader --format=%P|%a|%D|%t``."""
     found = []
     for line in text.splitlines():
         parts = line.strip().split("|")
@@ -84,7 +84,7 @@ def read_partitions(text: str) -> list[Partition]:
 
 
 def read_accounting(text: str) -> list[QueuedJob]:
-    """The jobs in what ``sacct --noheader --parsable2 --allocations --format ACCOUNTING_FORMAT`` prints."""
+    """The jobs in the output of ``sacct --noheader --parsable2 --allocations --format ACCOUNTING_FORMAT``."""
     found = []
     for line in text.splitlines():
         parts = line.strip().split("|")
@@ -95,7 +95,7 @@ def read_accounting(text: str) -> list[QueuedJob]:
 
 
 def read_config(text: str) -> dict[str, str]:
-    """What ``scontrol show config`` prints: ``Name = value``, a line each; the first of a name counts.
+    """The settings in the output of ``scontrol show config``: ``Name = value`` lines; the first of a name counts.
 
     Newer versions print ``Prolog[0] = …``, a line for each of several.
     """
@@ -109,18 +109,18 @@ def read_config(text: str) -> dict[str, str]:
 
 
 def read_table(text: str, names: Sequence[str]) -> list[dict[str, str]]:
-    """What ``sacctmgr --noheader --parsable2`` prints of these fields; a line with others is left out."""
+    """The rows in the output of ``sacctmgr --noheader --parsable2`` for these fields; a malformed line is left out."""
     lines = [line.split("|") for line in text.splitlines()]
     return [dict(zip(names, map(one_line, line), strict=True)) for line in lines if len(line) == len(names)]
 
 
 def read_all_shown(text: str) -> list[dict[str, str]]:
-    """``read_shown`` of every line."""
+    """Call ``read_shown`` on every line."""
     return [found for line in text.splitlines() if (found := read_shown(line))]
 
 
 def read_shown(text: str) -> dict[str, str]:
-    """The fields of the first line of ``scontrol show … -o``; of a value with spaces all of them."""
+    """The fields in the first line of ``scontrol show … -o``; values may contain spaces."""
     line = text.strip().split("\n", 1)[0]
     places = [(match.group(1), match.start(), match.end()) for match in _WORD.finditer(line)]
     ends = [*(start for _, start, _ in places[1:]), len(line)]
@@ -131,7 +131,7 @@ def read_shown(text: str) -> dict[str, str]:
 
 
 def last_error(text: str) -> str:
-    """What a command of Slurm's that failed says: its own reason, without who says it."""
+    """The reason in the error output of a Slurm command, without the program's name."""
     lines = [one_line(line.strip()) for line in text.splitlines() if line.strip()]
     said = [
         re.sub(r"^\w+: (?:error|fatal): ", "", line) for line in lines if ": error: " in line or ": fatal: " in line
@@ -146,5 +146,5 @@ def _given(value: str) -> str:
 def _nodes(text: str) -> tuple[str, ...]:
     try:
         return expand_nodelist(text)
-    except ValueError:  # none yet: empty, (null), None assigned
+    except ValueError:  # no nodes yet: empty, (null), None assigned
         return ()

@@ -1,6 +1,6 @@
-"""A run as the script of a job: what ``sbatch`` takes, readable, and as good submitted by hand. Pure.
+"""Writes a run as the script of a job for ``sbatch``, readable, and as good when submitted by hand.
 
-Values of secrets never stand in it: Slurm keeps scripts.
+It never contains the values of secrets, since Slurm keeps scripts.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from clusterddp.remote.shared.slurm.job_record import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-NOTICE = 120  # seconds before the time limit, or a preemption, at which the job is told
+NOTICE = 120  # seconds before the time limit, or a preemption, at which the job gets a signal
 END = "END OF JOB"
-PACKED = "# PACKED"  # the line before what nodes unpack
-# What the script itself needs: a line of the inventory that changes it would break every run.
+PACKED = "# PACKED"  # the line before the archive that nodes unpack
+# Options that the script itself needs: a line of the inventory that changed one would break every run.
 OWNED = ("export", "chdir", "ntasks-per-node", "nodes", "open-mode", "output", "comment", "signal", "job-name", "array")
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?:[= ].*)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobRequest:
-    """What is asked of Slurm.
+    """What a run asks of Slurm.
 
     Attributes:
-        nodes: How many, at least and at most.
-        nodelist: Which, where the inventory names them.
+        nodes: The least and the largest number of nodes.
+        nodelist: The nodes, if the inventory names them.
         options: sbatch's long options by name, without ``--``; an empty value for one that takes none.
-        lines: Further options, as they are.
-        inside: The number of a job that is there already, and has the nodes; else empty.
+        lines: Further options, unchanged.
+        inside: The number of an existing job that has the nodes; else empty.
         array: The indices of an array of runs; else empty.
-        runs: Their ids, by index.
+        runs: The ids of those runs, by index.
     """
 
     nodes: tuple[int, int]
@@ -62,15 +62,14 @@ class JobRequest:
 
 
 def slurm_time(seconds: float) -> str:
-    """A time limit for ``--time``, which counts in minutes: no less than so many seconds."""
+    """A time limit for ``--time``, in minutes, rounded up."""
     return str(max(1, math.ceil(seconds / 60)))
 
 
 def extra_line(line: str) -> str:
     """A line of ``clusterddp_slurm_lines`` as an option of sbatch.
 
-    Raises:
-        UsageError: it is none, or one that a run sets itself.
+    Raises ``UsageError`` if it is no option, or one that a run sets itself.
     """
     option = line.strip().removeprefix("#SBATCH").strip()
     found = _OPTION.fullmatch(option)
@@ -82,14 +81,14 @@ def extra_line(line: str) -> str:
 
 
 def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", packed: str = "") -> str:
-    """The whole script.
+    """The whole script of a job.
 
     Args:
         job: What its nodes start.
         request: What Slurm is asked for.
-        python: What runs our code there: 3.8 or newer.
-        code: The path of that, which all nodes see; where they are ``apart`` they unpack it.
-        packed: What nodes that are ``apart`` unpack, in base64; empty where it is left out.
+        python: The Python (3.8 or newer) that runs our code there.
+        code: The path of our code, which all nodes see; unused for a job whose nodes unpack it (``apart``).
+        packed: The archive, in base64, for nodes that share no folder; empty if it is left out.
     """
     plan, record = job.plan, job.plan.record
     folder = f"{job.state}/slurm/{plan.run}"
@@ -137,7 +136,7 @@ def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", p
 
 
 def _folder(run: str, folder: str, request: JobRequest) -> str:
-    """The line that says where a run's folder is; in an array each has its own."""
+    """The line that sets a run's folder; in an array each run has its own."""
     if not request.array:
         return f"folder={shlex.quote(folder)}"
     ids = " ".join(f"[{index}]={one}" for index, one in request.runs.items())
@@ -145,12 +144,12 @@ def _folder(run: str, folder: str, request: JobRequest) -> str:
 
 
 def _take(run: str, request: JobRequest) -> str:
-    """What takes the job's JSON: in an array it is each run's own."""
+    """The command that writes the job's JSON; in an array it inserts each run's id."""
     return f'sed "s/{index_of(run)}/$SLURM_ARRAY_TASK_ID/g; s/{run}/$run/g"' if request.array else "cat"
 
 
 def _step(plan: NodePlan, request: JobRequest) -> str:
-    """What srun is told of the nodes that sbatch was not: the step has all of a job of its own."""
+    """The options of srun about nodes, for a job that was not submitted with them."""
     if not request.inside:
         return "--ntasks-per-node=1 " if plan.elastic else ""
     nodes = request.nodes[1]
@@ -247,17 +246,17 @@ gpus=$(scontrol show job -d -o "$SLURM_JOB_ID" | grep -o 'JOB_GRES=[^ ]*' | tr '
     awk -F: '$1 == "gpu" {n += $NF} END {if (n) print n}')
 
 """
-_ASKING = ("--gpus", "--gres", "--tres")  # beginnings of options that say which GPUs a job has
+_ASKING = ("--gpus", "--gres", "--tres")  # prefixes of options that set a job's GPUs
 
 
 def _is_whole(request: JobRequest) -> bool:
-    """Whether the job has whole nodes, and nothing says how many GPUs of each."""
+    """Whether the job has whole nodes, and no option sets their number of GPUs."""
     asked = [*(f"--{name}" for name in request.options), *request.lines]
     return "--exclusive" in request.lines and not any(one.startswith(_ASKING) for one in asked)
 
 
 def _options(job: SlurmJob, request: JobRequest) -> list[str]:
-    """The options of sbatch, each as it stands behind ``--``."""
+    """The options of sbatch, without ``--``."""
     least, most = request.nodes
     plan = job.plan
     name = (plan.record.name or plan.run).removesuffix(f".{index_of(plan.run)}")
@@ -267,7 +266,7 @@ def _options(job: SlurmJob, request: JobRequest) -> list[str]:
         f"comment={COMMENT}{plan.run}",
         f"nodes={least}" if least == most else f"nodes={least}-{most}",
         *([f"nodelist={request.nodelist}"] if request.nodelist else []),
-        *([] if plan.elastic else ["ntasks-per-node=1"]),  # of a range Slurm would give it no more than the least
+        *([] if plan.elastic else ["ntasks-per-node=1"]),  # of a range, Slurm would give the least
     ]
     asked = [f"{name}={_word(value)}" if value else name for name, value in request.options.items()]
     fixed = [
@@ -283,13 +282,13 @@ def _options(job: SlurmJob, request: JobRequest) -> list[str]:
 
 
 def _notice(time: str) -> list[str]:
-    """The option for a notice before the end; none for a job so short that it would come with the start."""
+    """The option for a signal before the end; none for a job so short that the signal would come at its start."""
     short = time.isdigit() and int(time) * 60 <= 2 * NOTICE
     return [] if short else [f"signal=B:USR1@{NOTICE}"]
 
 
 def _readable(job: Mapping[str, Any]) -> str:
-    """JSON with a line for each field, and the plan's fields one step in."""
+    """JSON with a line for each field, and the plan's fields indented."""
 
     def lines(data: Mapping[str, Any], indent: str) -> str:
         fields = [f"{indent}{json.dumps(name)}: {value(one, name, indent)}" for name, one in sorted(data.items())]
@@ -303,17 +302,17 @@ def _readable(job: Mapping[str, Any]) -> str:
 
 
 def _word(value: str) -> str:
-    """A value in a line of ``#SBATCH``, where quotes and blanks count as in a shell."""
+    """A value for a line of ``#SBATCH``, quoted if a shell would need it."""
     return shlex.quote(value) if re.search(r"[^\w@%+=:,./\[\]&|*!-]", value) else value
 
 
 def _comment(text: str) -> str:
-    """A text in a comment of a shell: one line."""
+    """A text as one line, for a comment in a shell script."""
     return " ".join(text.split())[:200]
 
 
 def compact(job: SlurmJob) -> dict[str, Any]:
-    """A job's JSON object without what has its default."""
+    """A job's JSON object without fields that have their default."""
     data = written(job)
     plan = _without_defaults(written(job.plan), NodePlan)
     plan["record"] = _without_defaults(written(job.plan.record), RunRecord)
@@ -330,11 +329,7 @@ def _same(value: object, default: object) -> bool:
 
 
 def nodelist(names: Sequence[str]) -> str:
-    """Nodes by name, for ``--nodelist``.
-
-    Raises:
-        UsageError: one cannot be a name of Slurm's.
-    """
+    """Nodes by name, for ``--nodelist``; ``UsageError`` if one cannot be a node's name in Slurm."""
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
             raise UsageError(f"{name!r} is no name of a node of Slurm's", remedy="name hosts as `sinfo -N` does")

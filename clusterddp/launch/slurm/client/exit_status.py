@@ -1,4 +1,4 @@
-"""Derive how a run ended from its job's exit status, if neither its nodes nor its script could report it. Pure."""
+"""Derives how a run ended from its job's exit status, if neither its nodes nor its script could report it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,9 @@ NO_OUTPUT = "0:53"  # its node could not open the file for its output
 
 
 def by_exit_status(said: VerdictRecord, one: SubmittedRun, job: QueuedJob, login: str, status: str) -> VerdictRecord:
-    """The verdict on a run whose job has ended and whose nodes tell nothing.
+    """The verdict on a run whose job has ended and whose nodes report nothing.
 
-    Args:
-        said: It by Slurm's state alone.
-        one: The run.
-        job: Its job.
-        login: The login host.
-        status: ``CODE:SIGNAL``.
+    ``said`` is the verdict by Slurm's state alone, ``login`` the login host's name, ``status`` is ``CODE:SIGNAL``.
     """
     nodes = ", ".join(job.nodes) or "its nodes"
     if status == f"{NOT_OURS}:0":

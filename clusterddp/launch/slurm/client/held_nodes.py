@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.slurm.client.answers import QueuedJob
     from clusterddp.launch.slurm.client.login_host import LoginHost
 
-LOOK = 0.5  # seconds between looks at the queue
+LOOK = 0.5  # seconds between queries of the queue
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,16 +52,10 @@ def held_nodes(
     script: str,
     patience: float,
 ) -> Iterator[list[Held]]:
-    """Keep jobs while the block runs, one for each set of sbatch options in ``asked``.
+    """Keep jobs while the block runs, one for each set of sbatch options in ``asked``; then cancel them.
 
-    Args:
-        login: Where they are submitted.
-        asked: Each job's options.
-        connections: What was opened to their nodes is closed in the end.
-        progress: Takes why one waits.
-        name: Of all of them.
-        script: What they do.
-        patience: Seconds for all to begin.
+    All get the same ``name`` and run ``script``. ``patience`` is the seconds for all to begin; ``progress`` is called
+    with why one waits. Connections to their nodes are closed in the end.
     """
     common = ("--export=NONE", "--chdir=/", "--output=/dev/null", f"--job-name={name}", f"--wrap={script}")
     given: list[Held] = []

@@ -1,4 +1,4 @@
-"""The host from which jobs are submitted: a login host over SSH, or this machine; what it is asked.
+"""The host from which jobs are submitted (a login host over SSH, or this machine), and the requests to it.
 
 All of Slurm's commands run there, below our helper, and no compute node is connected to.
 """
@@ -31,33 +31,29 @@ if TYPE_CHECKING:
     from clusterddp.inventory import Inventory
     from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 
-STATE = "~/.clusterddp"  # also on a network file system: all nodes of a job have to see it
-HERE = "localhost"  # the name of this machine where it is the login host
-SUBMIT_TIMEOUT = 210.0  # seconds: three commands, where the first gets no answer
-SENDING = 3600.0  # seconds for code that is no part of the script
+STATE = "~/.clusterddp"  # may be on a network file system, since all nodes of a job must see it
+HERE = "localhost"  # the name of this machine as the login host
+SUBMIT_TIMEOUT = 210.0  # seconds; enough for three commands if the first gets no answer
+SENDING = 3600.0  # seconds to send code that is not in the script
 COLLECTING = 60.0  # seconds to fetch a run's files
 TIMEOUT = 90.0  # seconds for a command of Slurm's; its own are 60
 
 
 def login_entry(inventory: Inventory) -> HostEntry:
-    """The inventory's login host, else this machine.
-
-    Raises:
-        InventoryError: there are several.
-    """
+    """The inventory's login host, else this machine; ``InventoryError`` if there are several."""
     found = inventory.logins
     if len(found) > 1:
         names = " and ".join(entry.name for entry in found[:2])
         raise InventoryError(
             f"{names} both have clusterddp_role: login", remedy="leave it to one, or choose by --limit"
         )
-    own = None if inventory.path else next((entry.python for entry in inventory.hosts), None)  # that runs us
+    own = None if inventory.path else next((entry.python for entry in inventory.hosts), None)  # our own
     entry = found[0] if found else HostEntry(name=HERE, address=HERE, connection="local", role="login", python=own)
     return replace(entry, state=entry.state or STATE)
 
 
 def step_words(job: str, node: str) -> list[str]:
-    """The command on the login host that reaches a node of a job that runs, as one more step of it."""
+    """The command on the login host that reaches a node of a running job, as one more step of the job."""
     return [
         "srun", f"--jobid={job}", "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--quiet",
         "--unbuffered", "--mpi=none", "--cpu-bind=none", "--export=PATH,HOME,USER,LOGNAME", "--chdir=/",
@@ -65,17 +61,16 @@ def step_words(job: str, node: str) -> list[str]:
 
 
 class LoginHost:
-    """The open login host."""
+    """The open connection to the login host."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.state = str(host.hello["state"])
 
     def command(self, *argv: str) -> tuple[int, str, str]:
-        """One of Slurm's commands: its exit status, and what it printed on stdout and at the end on stderr.
+        """Run one of Slurm's commands: its exit status, stdout, and the end of its stderr.
 
-        Raises:
-            HelperError: it did not end in time, or is not there.
+        Raises ``HelperError`` if it did not end in time, or does not exist.
         """
         answer = self.host.call("slurm_command", {"argv": list(argv)}, timeout=TIMEOUT)
         return self._ended(answer, argv[0])
@@ -91,14 +86,11 @@ class LoginHost:
         runs: Mapping[int, str] = {},
         code: Iterable[bytes] = (),
     ) -> str:
-        """Submit a run's script, or start it ``inside`` a job that is there; Slurm's number of the job.
+        """Submit a run's script, or start it ``inside`` an existing job, and return Slurm's number of the job.
 
-        ``runs``: the ids of an array's runs, by index; ``run`` is the array's then. ``code``: what is kept there until
-        the job's nodes are sent it (``broadcast``).
-
-        Raises:
-            UsageError: Slurm refuses it; says why.
-            HelperError: Slurm does not answer.
+        ``runs``: the ids of an array's runs, by index; ``run`` is the array's then. ``code``: kept on the login host
+        until the job's nodes are sent it (``broadcast``). Raises ``UsageError`` with Slurm's reason if Slurm refuses
+        it, ``HelperError`` if Slurm does not answer.
         """
         import json  # noqa: PLC0415 - start-up
 
@@ -117,11 +109,7 @@ class LoginHost:
         return number
 
     def jobs(self, numbers: Iterable[str]) -> dict[str, QueuedJob]:
-        """What Slurm knows of these jobs, by number; one that it has forgotten is missing.
-
-        Raises:
-            HelperError: the controller does not answer.
-        """
+        """Slurm's report on these jobs, by number; one that Slurm has forgotten is missing."""
         wanted = set(numbers)
         if not wanted:
             return {}
@@ -132,16 +120,12 @@ class LoginHost:
         found = {job.job: job for job in read_queue(out) if job.job in wanted}
         if left := sorted(wanted - found.keys()):
             options = ["--noheader", "--parsable2", "--allocations", f"--format={ACCOUNTING_FORMAT}"]
-            _, out, _ = self.command("sacct", *options, f"--jobs={','.join(left)}")  # it fails without accounting
+            _, out, _ = self.command("sacct", *options, f"--jobs={','.join(left)}")  # fails if Slurm has no accounting
             found |= {job.job: job for job in read_accounting(out) if job.job in left}
         return found
 
     def number_for_steps(self, number: str) -> str:
-        """The number of a job that runs as ``srun`` takes it: one of an array has one of its own besides ``7_1``.
-
-        Raises:
-            HelperError: Slurm does not tell.
-        """
+        """The number of a running job as ``srun`` takes it: a job of an array has one besides ``7_1``."""
         if "_" not in number:
             return number
         known: str | None = self.host.memory.get(("own number", number))
@@ -154,7 +138,7 @@ class LoginHost:
         return known
 
     def exit_status(self, number: str) -> str:
-        """How a job's script ended, as Slurm writes it: ``CODE:SIGNAL``; empty where it has forgotten it."""
+        """How a job's script ended, as Slurm writes it: ``CODE:SIGNAL``; empty if Slurm has forgotten it."""
         status, out, _ = self.command("scontrol", "show", "job", "-o", number)
         if not status:
             return read_shown(out).get("ExitCode", "")
@@ -164,34 +148,30 @@ class LoginHost:
         return out.strip()
 
     def runs(self, prefix: str) -> list[SubmittedRun]:
-        """The runs that were submitted there and whose ids begin so."""
+        """The runs submitted there whose ids begin with this prefix."""
         answer = self.host.call("slurm_runs", {"run": prefix})
         with reading_answer(self.host.name):
             return [read_submitted(one) for one in answer]
 
     def order_stop(self, run: str, reason: str, grace: float) -> int:
-        """Order a run to end; how many of its nodes have a spool."""
+        """Order a run to end; the number of its nodes that have a spool."""
         answer = self.host.call("slurm_stop", {"run": run, "reason": reason, "grace": grace})
         with reading_answer(self.host.name):
             return int(answer["spools"])
 
     def collect(self, run: str, job: str, nodes: Sequence[str]) -> dict[str, str]:
-        """Fetch a run's files from the nodes of its job, which share no folder; why a node gave none, by its name."""
+        """Fetch a run's files from nodes that share no folder; for each node that failed, why."""
         wanted = {"run": run, "job": job, "nodes": list(nodes)}
         answer = self.host.call("slurm_collect", wanted, timeout=COLLECTING)
         with reading_answer(self.host.name):
             return {str(name): str(why) for name, why in answer.items()}
 
     def broadcast(self, run: str, job: str, start: str) -> None:
-        """Send the code of a run that is kept there to all nodes of its job, which has begun as ``start``; once.
-
-        Raises:
-            HelperError: that fails; says why.
-        """
+        """Send a run's code, kept on the login host, once to all nodes of its job, which has begun as ``start``."""
         self.host.call("slurm_broadcast", {"run": run, "job": job, "start": start}, timeout=SENDING)
 
     def keep_end(self, run: str, verdict: VerdictRecord | None) -> None:
-        """Keep how a run ended, by Slurm's word where its job said nothing; its secrets go in any case."""
+        """Record how a run ended, by Slurm's report if its job reported nothing, and delete its secrets."""
         self.host.call("slurm_ended", {"run": run, "verdict": written(verdict) if verdict else None})
 
     def _ended(self, answer: Any, program: str) -> tuple[int, str, str]:
@@ -202,7 +182,7 @@ class LoginHost:
         return status, out, err
 
 
-_REFUSALS = (  # a part of what Slurm says → the remedy
+_REFUSALS = (  # part of Slurm's message → the remedy
     ("Invalid partition", "`sinfo` lists the partitions; set clusterddp_slurm_partition to one of them"),
     ("not permitted to use this partition", "set clusterddp_slurm_partition to one that is open to you"),
     ("Invalid account", "set clusterddp_slurm_account to one of yours (`sacctmgr show associations user=$USER`)"),
@@ -221,6 +201,6 @@ _REFUSALS = (  # a part of what Slurm says → the remedy
 
 
 def refusal(said: str) -> UsageError:
-    """Why Slurm takes no job, in its own words, and what helps."""
+    """The error for a job that Slurm refuses, with Slurm's own reason and the remedy if it is known."""
     remedy = next((remedy for part, remedy in _REFUSALS if part.lower() in said.lower()), "")
     return UsageError(f"Slurm refuses the job: {said.removeprefix('Batch job submission failed: ')}", remedy=remedy)

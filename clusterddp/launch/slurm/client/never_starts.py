@@ -24,22 +24,22 @@ NEVER = frozenset((
     "ReservationInvalid",
 ))  # fmt: skip
 _OF_ONE_JOB = re.compile(r"(?:Assoc|QOS)Max\w+Per(?:Job(?:Limit)?|Node)|QOSMin[A-Z]\w*")
-_NOT_PERMITTED = re.compile(r"permitted[ _]to[ _]use[ _]this[ _]partition")  # 24.11: of a group or a QOS, in words
+_NOT_PERMITTED = re.compile(r"permitted[ _]to[ _]use[ _]this[ _]partition")  # Slurm 24.11, about a group or QOS
 _TOGETHER = re.compile(r"(Assoc|QOS)Grp(\w+?)(RunMinutes|Minutes)?(?:Limit)?")
 _OF_ONE_USER = re.compile(r"(?:QOS)?Max(\w+?)(RunMins)?Per(User|Account)(?:Limit)?")
 _TRES = {"cpu": "cpu", "node": "node", "mem": "mem", "memory": "mem", "gres": "gres/", "billing": "billing"}
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
-_DEEPEST = 8  # accounts above each other
+_DEEPEST = 8  # levels of accounts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shared:
-    """A limit for several jobs together, as a reason names it.
+    """A limit for several jobs together, named by a reason.
 
     Attributes:
         of_qos: Whether it is a QOS's; else an association's.
         field: sacctmgr's name of it.
-        tres: What is counted: how the names of those resources begin; empty for jobs.
+        tres: The prefix of the names of the counted resources; empty if jobs are counted.
     """
 
     of_qos: bool
@@ -78,7 +78,7 @@ def _shared(counted: str, jobs: str, resources: str, *, of_qos: bool) -> Shared 
 
 
 def read_tres(text: str) -> dict[str, int]:
-    """Resources as Slurm writes them, ``cpu=2,mem=8000M,gres/gpu=2``, by name; memory in bytes."""
+    """Resources as Slurm writes them (``cpu=2,mem=8000M,gres/gpu=2``) by name, memory in bytes."""
     found = {}
     for part in text.split(","):
         match = re.fullmatch(r"([a-z][\w/:.-]*)=([0-9]{1,18})(?:\.[0-9]{1,9})?([KMGTP]?)", part.strip())
@@ -88,18 +88,15 @@ def read_tres(text: str) -> dict[str, int]:
 
 
 def minutes(text: str) -> int | None:
-    """A time limit as Slurm writes it, ``1-02:30:00`` or ``02:30:00``; None for one without end, or unreadable."""
+    """A time limit as Slurm writes it (``1-02:30:00``, ``02:30:00``) in minutes; None if unlimited or unreadable."""
     match = re.fullmatch(r"(?:([0-9]{1,6})-)?([0-9]{1,6}):([0-9]{2}):[0-9]{2}", text)
     return (int(match[1] or 0) * 24 + int(match[2])) * 60 + int(match[3]) if match else None
 
 
 def beyond(limit: Shared, row: Mapping[str, str], job: Mapping[str, str]) -> str:
-    """Return in a few words what a job alone asks for beyond a limit; empty if it does not.
+    """Describe what a job alone asks for beyond a limit; empty if it does not.
 
-    Args:
-        limit: The limit.
-        row: Whose it is, by sacctmgr's fields.
-        job: The job, by the fields of ``scontrol show job -o``.
+    ``row`` is the association or QOS, by sacctmgr's fields; ``job`` has the fields of ``scontrol show job -o``.
     """
     value = row.get(limit.field, "")
     if not limit.tres:
@@ -136,7 +133,7 @@ def why_never(login: LoginHost, job: QueuedJob) -> str:
 
 
 def _accounts(login: LoginHost, job: Mapping[str, str], field: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """A field of the job's associations: its user's, its account's, those above; where Slurm tells of them."""
+    """Yield a field of the job's associations, if Slurm shows them: its user's, its account's, those above."""
     _, out, _ = login.command("scontrol", "show", "config")
     cluster, user = read_config(out).get("ClusterName", ""), job.get("UserId", "").partition("(")[0]
     account, names = job.get("Account", ""), ("User", "ParentName", field)
@@ -152,7 +149,7 @@ def _accounts(login: LoginHost, job: Mapping[str, str], field: str) -> Iterator[
 
 
 def _qos(login: LoginHost, job: Mapping[str, str], field: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """A field of the job's QOS, and of its partition's."""
+    """Yield a field of the job's QOS, and of its partition's."""
     _, out, _ = login.command("scontrol", "show", "partition", "-o", job.get("Partition", ""))
     chosen = {job.get("QOS", ""), read_shown(out).get("QoS", "")} - {"", "(null)", "N/A"}
     names = ("Name", field)

@@ -1,4 +1,4 @@
-"""What Slurm's job states mean for a run: one table. Pure. A state that is not in it is ``unknown``."""
+"""A table of what Slurm's job states mean for a run. A state that is not in it is ``unknown``."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, EXIT_TIME_LIMIT
 
-MANAGER = "Slurm"  # as our lines name it
-OUT_OF_MEMORY = 137  # as of a process that the kernel's OOM killer ended
+MANAGER = "Slurm"  # its name in messages
+OUT_OF_MEMORY = 137  # the exit code of a process that the kernel's OOM killer ended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StateMeaning:
-    """What one state means.
+    """What one of Slurm's states means.
 
     Attributes:
-        state: The run's, in the words of docs/status.md.
-        exit_code: Of a run that has ended so, where its nodes say nothing.
-        outside: Slurm, or somebody by it, has ended the job: whatever its nodes saw of that is no reason of theirs.
-        words: The same for people, and what helps; empty where Slurm's word says it all.
+        state: The run's state (docs/status.md).
+        exit_code: Of a run that ended so, if its nodes report nothing.
+        outside: Slurm, or a user through it, ended the job: what its nodes saw of that is no cause.
+        words: An explanation for people, with a remedy; empty if Slurm's name of the state suffices.
     """
 
     state: str
@@ -53,7 +53,7 @@ STATES = {
     "STAGE_OUT": _RUNNING,
     "RESIZING": _RUNNING,
     "COMPLETING": _RUNNING,
-    "COMPLETED": UNKNOWN,  # so it is called too when a node was powered off
+    "COMPLETED": UNKNOWN,  # also the state after a node was powered off
     "FAILED": _FAILED,
     "LAUNCH_FAILED": _FAILED,
     "RECONFIG_FAIL": _FAILED,
@@ -71,5 +71,5 @@ STATES = {
 
 
 def meaning(state: str) -> StateMeaning:
-    """What a state of Slurm's means; it may have words behind it, as ``CANCELLED by 1000``."""
+    """The meaning of one of Slurm's states, which may be followed by other text (``CANCELLED by 1000``)."""
     return STATES.get(state.split(" ", 1)[0].rstrip("+"), UNKNOWN)

@@ -1,4 +1,4 @@
-"""Ask Slurm on a login host for what the doctor's checks judge."""
+"""Asks Slurm on a login host for what the doctor's checks judge."""
 
 from __future__ import annotations
 
@@ -16,14 +16,10 @@ _ACCOUNT = ("Account", "Partition", "QOS", "MaxTRES", "GrpTRES", "MaxJobs", "Grp
 
 
 def survey(login: LoginHost, asked: Mapping[str, str]) -> SlurmSeen:
-    """Ask Slurm.
+    """Ask Slurm for its configuration, partition, nodes and the user's associations.
 
-    Args:
-        login: The login host.
-        asked: What a job would ask for, as in ``SlurmSeen``.
-
-    Raises:
-        HelperError: there is no Slurm on that host, or it does not end in time.
+    ``asked`` is what a job would ask for, as in ``SlurmSeen``. Raises ``HelperError`` if that host has no Slurm, or a
+    command does not end in time.
     """
     status, out, err = login.command("scontrol", "show", "config")
     if status:
@@ -43,7 +39,7 @@ def survey(login: LoginHost, asked: Mapping[str, str]) -> SlurmSeen:
 
 
 def _partition(login: LoginHost, name: str) -> Mapping[str, str]:
-    """The partition of a name, or the default one; empty where it is not there."""
+    """The partition of that name, or the default one; empty if it does not exist."""
     _, out, _ = login.command("scontrol", "show", "partition", "-o")
     known = read_all_shown(out)
     return next(
