@@ -25,6 +25,7 @@ from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.probe.dial_hosts import probe
 from clusterddp.remote.shared.run.node_env import GRACE
+from clusterddp.remote.shared.verdict.node_report import to_json
 from clusterddp.runs.node_answers import nodes_of
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def status(hosts: Hosts, run: str | None = None, **variables: Any) -> dict[str, 
 def runs(connection: Connection, **variables: Any) -> list[dict[str, Any]]:
     """Every node of every run that the host knows under this name, as its spools tell it."""
     with host(connection, **variables) as opened:
-        return nodes_of(opened, "", _log.warning)
+        return [to_json(one) for one in nodes_of(opened, "", _log.warning)]
 
 
 def stop(hosts: Hosts, run: str, *, grace: float = GRACE, **variables: Any) -> list[Proof]:

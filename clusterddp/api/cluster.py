@@ -14,7 +14,7 @@ they import themselves: looking at a run waits neither for the doctor nor for wh
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.api.leftovers import LeftOnHosts
 from clusterddp.errors import RunError, UnreachableError, UsageError
@@ -35,7 +35,7 @@ from clusterddp.runs.node_answers import ALL, BRIEF, Wanted
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run
 from clusterddp.runs.run_on_hosts import current_spools
-from clusterddp.runs.run_view import Nodes, RunView, run_views
+from clusterddp.runs.run_view import Reports, RunView, run_views
 from clusterddp.text.units import shown
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
@@ -273,9 +273,9 @@ class Cluster(LeftOnHosts):
         """Every run the reachable hosts know of, or those ``wanted``, oldest first; without processes and evidence."""
         replaced = local_cache.replaced(self.project, wanted.reference)  # were off at its start, and are not in it
         hosts = [one.name for one in self._reached if one.name not in replaced] if replaced else None
-        nodes, silent = self.gather("", hosts, wanted)
+        reports, silent = self.gather("", hosts, wanted)
         begun = local_cache.begun(self.project) if silent else ()
-        return run_views(nodes, silent, local_cache.kept(self.project), begun)
+        return run_views(reports, silent, local_cache.kept(self.project), begun)
 
     def diff(self, a: str, b: str) -> tuple[list[Difference], tuple[FileDiff, ...] | None]:
         """What tells two runs (ids or names) apart; file by file too where their code is kept in this project."""
@@ -335,7 +335,7 @@ class Cluster(LeftOnHosts):
         *,
         quiet: bool = False,
         patience: float | None = None,
-    ) -> tuple[Nodes, list[str]]:
+    ) -> tuple[Reports, list[str]]:
         """Every node of every run on the hosts that answer, and the names of those that do not.
 
         Args:
@@ -359,7 +359,7 @@ class Cluster(LeftOnHosts):
 
     def _runs(
         self, run: str, entries: Sequence[HostEntry], wanted: Wanted, patience: float | None = None
-    ) -> list[Outcome[list[dict[str, Any]]]]:
+    ) -> list[Outcome[Reports]]:
         """What each host knows of a run, or of all, by every launcher."""
         launchers = launcher.launchers(self)
         return [outcome for one in launchers for outcome in one.describe(self, run, entries, wanted, patience)]

@@ -60,5 +60,5 @@ class Progress:
             if view.state() != "starting":
                 self.show(f"{counted(len(view.nodes), 'node is starting its', 'nodes are starting their')} workers")
                 return
-            joined = next((node["joined"] for node in view.nodes if node.get("joined") is not None), 0)
+            joined = next((node.joined for node in view.nodes if node.joined is not None), 0)
             self.show(f"rendezvous {min(joined, len(view.nodes))}/{counted(len(view.nodes), 'node')}")

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from clusterddp.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.run_on_hosts import RunOnHosts, Site, Webhook
+    from clusterddp.runs.run_view import Reports
 
 LIMIT = 15  # minutes of the job, or fewer if the partition allows fewer; a benchmark is done by then
 PATIENCE = 120.0  # seconds to wait for the job to begin
@@ -71,9 +72,7 @@ class BorrowedNodes:
         """The launcher of the doctor's own small jobs there."""
         return base.of_record(record)
 
-    def runs(
-        self, entries: Iterable[HostEntry], run: str = "", wanted: Wanted = BRIEF
-    ) -> list[Outcome[list[dict[str, Any]]]]:
+    def runs(self, entries: Iterable[HostEntry], run: str = "", wanted: Wanted = BRIEF) -> list[Outcome[Reports]]:
         """Each node's report on one run, or on all."""
         return each(list(entries), lambda entry: nodes_of(self.host(entry.name), run, self.notify, wanted))
 
@@ -85,7 +84,7 @@ class BorrowedNodes:
         *,
         quiet: bool = False,  # noqa: ARG002 - of Site
         patience: float | None = None,  # noqa: ARG002 - steps of a job take seconds to begin
-    ) -> tuple[list[dict[str, Any]], list[str]]:
+    ) -> tuple[Reports, list[str]]:
         """A run's nodes as they report themselves, and the names of those that do not answer."""
         asked = [entry for entry in self.inventory.nodes if hosts is None or entry.name in hosts]
         outcomes = self.runs(asked, run, wanted)
@@ -99,7 +98,7 @@ class BorrowedNodes:
 
 def examine(
     cluster: Site,
-    told_runs: Callable[[Sequence[HostEntry]], list[Outcome[list[dict[str, Any]]]]],
+    told_runs: Callable[[Sequence[HostEntry]], list[Outcome[Reports]]],
     *,
     launcher: str | None = None,
     nnodes: int | None = None,

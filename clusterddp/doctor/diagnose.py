@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
     from clusterddp.runs.run_on_hosts import Site
+    from clusterddp.runs.run_view import Reports
 
 
 def _with_environments(cluster: Site, outcomes: list[Outcome[Host]]) -> list[Outcome[Host]]:
@@ -55,7 +56,7 @@ def _telling_crashes(cluster: Site) -> Callable[[Exception, str], None]:
 
 def diagnose(
     cluster: Site,
-    told_runs: Callable[[Sequence[HostEntry]], list[Outcome[list[dict[str, Any]]]]],
+    told_runs: Callable[[Sequence[HostEntry]], list[Outcome[Reports]]],
     *,
     only: Iterable[str] = (),
     skip: Iterable[str] = (),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from clusterddp.errors import UsageError
 from clusterddp.inventory.launchers import DEFAULT_LAUNCHER, LAUNCHERS
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.options import RunOptions
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.run import Run
+    from clusterddp.runs.run_view import Reports
 
 
 class Launcher(RunLauncher, Protocol):
@@ -63,7 +64,7 @@ class Launcher(RunLauncher, Protocol):
         entries: Sequence[HostEntry],
         wanted: Wanted = ALL,
         patience: float | None = None,
-    ) -> list[Outcome[list[dict[str, Any]]]]:
+    ) -> list[Outcome[Reports]]:
         """Return a run's nodes, or with an empty ``run`` those of all runs, as reported by or on behalf of each host.
 
         ``patience``: seconds of silence after which a host's outcome is an error, if each host reports for itself.

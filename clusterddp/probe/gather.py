@@ -19,7 +19,7 @@ from clusterddp.facts import candidates, loopback, lost_not_dropped, matrix, nea
 from clusterddp.hosts.fanout import each
 from clusterddp.probe.dial_hosts import facts_of_host, shared_folders, try_all
 from clusterddp.project import WORKDIRS
-from clusterddp.runs.run_view import run_views
+from clusterddp.runs.run_view import Reports, run_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -203,9 +203,7 @@ def survey_network(
     )
 
 
-def with_runs(
-    evidence: Evidence, told: Iterable[Outcome[list[dict[str, Any]]]], left: Iterable[Outcome[list[Orphans]]]
-) -> Evidence:
+def with_runs(evidence: Evidence, told: Iterable[Outcome[Reports]], left: Iterable[Outcome[list[Orphans]]]) -> Evidence:
     """Add the hosts' runs and leftover processes to the evidence; a host that did not report them is unknown there."""
     told, left = list(told), list(left)
     both: list[Outcome[Any]] = [*told, *left]
@@ -231,7 +229,7 @@ def runs_seen(views: Iterable[RunView], orphans: Iterable[Orphans]) -> tuple[Run
             run=view.run,
             name=view.name,
             operator=view.record.operator or "",
-            hosts=tuple(str(node["host"]) for node in view.nodes),
+            hosts=tuple(node.host for node in view.nodes),
         )
         for view in views
         if view.live

@@ -111,7 +111,7 @@ class Ending:
             view = self._view(None)  # another host's verdict may take precedence, or the run may be live there
         if view and view.live:
             return
-        answered = [node["host"] for node in view.nodes if node["host"] in silent] if view else []
+        answered = [node.host for node in view.nodes if node.host in silent] if view else []
         self._drop([host for host in answered if self._owes(host) >= SILENT])  # a new connection brought the answer
         silent = [host for host in silent if host not in answered]
         if view and view.settled and view.kept:

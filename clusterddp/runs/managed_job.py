@@ -1,33 +1,27 @@
-"""The state of the workload manager's job that a run is in. Pure."""
+"""The workload manager's job that a run is in: its state, and what is reported of it beside the run's nodes. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobStatus:
-    """A job of a workload manager.
+    """A job of a workload manager."""
 
-    Attributes:
-        number: The manager's id of the job.
-        word: The manager's name for the job's state.
-        state: The same in the terms of docs/status.md; for an ended job, the run's end if its nodes report nothing.
-        over: Whether the job has ended.
-        attempt: The run's attempt that the job is in, or waits to begin.
-        reason: Why it waits, in the manager's own term.
-        start: When it began or is expected to; empty if unknown.
-        own: Whether it was submitted for the run, and is to end with it.
-    """
-
-    number: str
-    word: str
-    state: str
-    over: bool
-    attempt: int = 1
-    reason: str = ""
-    start: str = ""
-    own: bool = True
+    number: str  # the manager's id of it
+    word: str  # the manager's name for its state
+    state: str  # the same in the terms of docs/status.md; for an ended job, the run's end if its nodes report nothing
+    over: bool  # it has ended
+    attempt: int = 1  # of the run: the one that the job is in, or waits to begin
+    reason: str = ""  # why it waits, in the manager's own term
+    start: str = ""  # when it began or is expected to; empty if unknown
+    own: bool = True  # it was submitted for the run, and is to end with it
 
     @property
     def waits(self) -> str:
@@ -36,3 +30,13 @@ class JobStatus:
             return ""
         expected = f", expected to start {self.start.replace('T', ' ')}" if self.start else ""
         return f"job {self.number} is queued" + (f" ({self.reason}{expected})" if self.reason else expected)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobReport:
+    """What the workload manager says of a run, beside the reports of its nodes."""
+
+    run: str
+    record: RunRecord
+    job: JobStatus
+    verdict: VerdictRecord | None = None  # where it knows the run's end

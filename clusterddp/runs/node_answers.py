@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import HelperError
 from clusterddp.hosts.answers import MEMORY, ORDINARY, Limit
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterddp.hosts.client import Host
+    from clusterddp.remote.shared.verdict.node_report import NodeReport
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +40,7 @@ _OF_MANY, _MOST_OF_MANY = Limit(memory=4 * MEMORY), 4 * MOST_KEPT
 
 def nodes_of(
     host: Host, run: str, notify: Callable[[str], None], wanted: Wanted = ALL, *, shared: bool = False
-) -> list[dict[str, Any]]:
+) -> list[NodeReport]:
     """Return the nodes of the runs whose ids start with ``run``; damaged ones are left out, with a line to ``notify``.
 
     With ``shared``, the host also reports nodes of other hosts whose files it sees; otherwise only its own.

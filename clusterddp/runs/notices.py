@@ -2,81 +2,83 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from clusterddp.remote.shared.run.event_schema import Event
+    from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 
 _PARTS = {"lost": "ended without a record", "succeeded": "ended well", "failed": "failed", "stopped": "was stopped"}
 _NEXT = "attempt "  # begins what an exit record says where another attempt followed
 
 
-def following_notices(nodes: Sequence[Mapping[str, Any]], *, live: bool) -> list[str]:
+def following_notices(nodes: Sequence[NodeReport], *, live: bool) -> list[str]:
     """Return why no other attempt follows or, with ``live``, that no majority of hosts can decide on one."""
-    known = [node["peers"] for node in nodes if node.get("peers")]
-    if live and known and not any(peers.get("lead") for peers in known):
+    known = [node.peers for node in nodes if node.peers]
+    if live and known and not any(peers.lead for peers in known):
         return ["no majority of its hosts reach each other: they wait for it, or for an operator"]
-    finals = {str(node["exit"]["final"]) for node in nodes if node["exit"] and node["exit"].get("final")}
+    finals = {node.exit.final for node in nodes if node.exit and node.exit.final}
     return [] if live else [f"not started again: {final}" for final in sorted(finals) if not final.startswith(_NEXT)]
 
 
-def copy_notices(run: str, kept: VerdictRecord, nodes: Iterable[Mapping[str, Any]], silent: Sequence[str]) -> list[str]:
+def copy_notices(run: str, kept: VerdictRecord, nodes: Iterable[NodeReport], silent: Sequence[str]) -> list[str]:
     """Return what is known now beyond the kept verdict; it changes neither state nor exit code.
 
     ``nodes`` are those whose hosts answer; ``silent``, the run's hosts that do not.
     """
-    back = [node for node in nodes if node["host"] in kept.missing]
+    back = [node for node in nodes if node.host in kept.missing]
     told = []
     for node in back:
-        part = _PARTS.get(node["state"])
-        unproved = f"is {node['state']}, and nothing proves that its processes ended: `clusterddp stop {run}` ends them"
-        told.append(f"{node['host']} answers again: its part {part or unproved}")
+        part = _PARTS.get(node.state)
+        unproved = f"is {node.state}, and nothing proves that its processes ended: `clusterddp stop {run}` ends them"
+        told.append(f"{node.host} answers again: its part {part or unproved}")
     unheard = [name for name in kept.missing if name in silent]
     if unheard and not kept.by_majority:
         told.append(f"so says {kept.writer}, which had not heard {folded_names(unheard)}")
     return told
 
 
-def output_notices(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def output_notices(nodes: Iterable[NodeReport]) -> Iterator[str]:
     """Return what is missing from the nodes' output because of a full disk or the log limit."""
     for node in nodes:
         yield from _of_output(node)
 
 
-def preload_notices(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+def preload_notices(nodes: Iterable[NodeReport]) -> list[str]:
     """Return which packages of clusterddp_preload were skipped, and why; hosts with the same reason share a line."""
     hosts: dict[str, list[str]] = {}
     for node in nodes:
-        for reason in dict.fromkeys(e["reason"] for e in node.get("events", ()) if e["event"] == "not_preloaded"):
-            hosts.setdefault(reason, []).append(node["host"])
+        for reason in dict.fromkeys(e["reason"] for e in node.events if e["event"] == "not_preloaded"):
+            hosts.setdefault(reason, []).append(node.host)
     return [f"{folded_names(names)}: clusterddp_preload leaves out {reason}" for reason, names in hosts.items()]
 
 
-def carried_notices(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def carried_notices(nodes: Iterable[NodeReport]) -> Iterator[str]:
     """Return the outcome of replicating clusterddp_carry paths to nodes that were new to an attempt."""
     for node in nodes:
-        for event in node.get("events", ()):
+        for event in node.events:
             if event["event"] == "carried":
-                yield f"{node['host']}: {event['reason']}"
+                yield f"{node.host}: {event['reason']}"
 
 
-def _of_output(node: Mapping[str, Any]) -> Iterator[str]:
-    events: dict[str, list[Mapping[str, Any]]] = {}
-    for event in node.get("events", ()):
+def _of_output(node: NodeReport) -> Iterator[str]:
+    events: dict[str, list[Event]] = {}
+    for event in node.events:
         events.setdefault(event["event"], []).append(event)
     lost = sum(event["bytes"] for event in events.get("output_lost", ()))
     if lost:
-        yield f"{node['host']}: {counted(lost, 'byte')} of output were lost: disk full"
+        yield f"{node.host}: {counted(lost, 'byte')} of output were lost: disk full"
     elif "disk_full" in events:
-        yield f"{node['host']}: its disk was full, so output may be missing"
+        yield f"{node.host}: its disk was full, so output may be missing"
     for event in events.get("log_dropped", ())[-1:]:
         gone = counted(event["bytes"], "byte")
-        yield f"{node['host']}: the oldest {gone} of output are gone: --log-limit {event['limit']}"
+        yield f"{node.host}: the oldest {gone} of output are gone: --log-limit {event['limit']}"
     for event in events.get("log_limit_failed", ()):
         limit = f"--log-limit {event['limit']}"
-        yield f"{node['host']}: {limit} cannot be kept on its file system ({event['error']}); its output grows on"
+        yield f"{node.host}: {limit} cannot be kept on its file system ({event['error']}); its output grows on"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from clusterddp.project import Project
+    from clusterddp.remote.shared.verdict.node_report import NodeReport
 
 TOLD = "preload-hint"  # in the project's folder: the names that were told last
 _LONGEST = 4096  # characters of that
@@ -32,9 +33,9 @@ class SlowImports:
         return f"{spent}: clusterddp_preload: [{names}] would save that"
 
 
-def slow_imports(nodes: Iterable[Mapping[str, Any]]) -> SlowImports | None:
+def slow_imports(nodes: Iterable[NodeReport]) -> SlowImports | None:
     """Return what rank 0's last start recorded about slow imports; None if nothing."""
-    events = [event for node in nodes for event in node.get("events", ()) if event["event"] == "slow_imports"]
+    events = [event for node in nodes for event in node.events if event["event"] == "slow_imports"]
     if not events:
         return None
     last = max(events, key=lambda event: event["time"])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from clusterddp.remote.shared.verdict.judge import Failure
+    from clusterddp.remote.shared.verdict.node_report import NodeReport
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,13 +37,13 @@ class Round:
         return self.known >= self.ranks
 
 
-def rounds_of(nodes: Sequence[Mapping[str, Any]]) -> dict[int, Round]:
+def rounds_of(nodes: Sequence[NodeReport]) -> dict[int, Round]:
     """Return every round by its number, from the nodes of one attempt."""
     starts: dict[int, list[tuple[str, Mapping[str, Any], int]]] = {}
     for node in nodes:
         for event in _starts(node):
-            began_ns = int(event["time"]) - node["clock_offset_ns"]
-            starts.setdefault(_number(event), []).append((node["host"], event, began_ns))
+            began_ns = int(event["time"]) - node.clock_offset_ns
+            starts.setdefault(_number(event), []).append((node.host, event, began_ns))
     return {number: _round(number, told) for number, told in sorted(starts.items())}
 
 
@@ -60,9 +61,9 @@ def _round(number: int, told: Sequence[tuple[str, Mapping[str, Any], int]]) -> R
     )
 
 
-def why_it_began(nodes: Sequence[Mapping[str, Any]], number: int) -> list[str]:
+def why_it_began(nodes: Sequence[NodeReport], number: int) -> list[str]:
     """Return one or two lines on why a later round began: after which failure, and on which hosts if they changed."""
-    found, record = rounds_of(nodes), nodes[0]["record"]
+    found, record = rounds_of(nodes), nodes[0].record
     this, before = found[number], found.get(number - 1)
     failures = _failures(nodes)
     lines = []
@@ -84,9 +85,9 @@ def why_it_began(nodes: Sequence[Mapping[str, Any]], number: int) -> list[str]:
     return lines
 
 
-def _failures(nodes: Sequence[Mapping[str, Any]]) -> dict[int, Failure]:
+def _failures(nodes: Sequence[NodeReport]) -> dict[int, Failure]:
     """Return, for each round that was followed by another, the failure that ended it."""
-    numbers = {(node["host"], e["start"]): _number(e) for node in nodes for e in _starts(node)}
+    numbers = {(node.host, e["start"]): _number(e) for node in nodes for e in _starts(node)}
     found: dict[int, Failure] = {}
     for failure in sorted(recovered(nodes), key=lambda failure: (failure.kind, failure.time_ns)):
         found.setdefault(numbers[failure.host, failure.worker.start], failure)
@@ -99,8 +100,8 @@ def _told(failure: Failure) -> str:
     return f"rank {worker.rank} {verb} {worker.text}"
 
 
-def _starts(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    return (event for event in node.get("events", ()) if event["event"] == "worker_started")
+def _starts(node: NodeReport) -> Iterator[Mapping[str, Any]]:
+    return (event for event in node.events if event["event"] == "worker_started")
 
 
 def _number(event: Mapping[str, Any]) -> int:

@@ -17,6 +17,7 @@ from clusterddp.logs import LogLine, Merge, Selection, backoff, brief_backoff, l
 from clusterddp.logs.selection import selected_by
 from clusterddp.remote.shared.run.node_env import GRACE
 from clusterddp.remote.shared.verdict.judge import CTRL_C
+from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.runs import signals, stacks
 from clusterddp.runs.ending import Ending
 from clusterddp.runs.run_on_hosts import RunOnHosts
@@ -169,11 +170,11 @@ class Run(RunOnHosts):
         """Return the spool on a host, even if the host did not answer when the run was looked up."""
         if self.spools[host]:
             return self.spools[host]
-        nodes, silent = self.cluster.gather(self.id, {host})
-        found = [node["spool"] for node in nodes if node["attempt"] == self.attempt]
+        reports, silent = self.cluster.gather(self.id, {host})
+        found = [node.spool for node in reports if isinstance(node, NodeReport) and node.attempt == self.attempt]
         if not found:  # not known yet, and perhaps never: a caller that follows asks again
             raise UnreachableError(host, "no answer" if silent else f"no part of attempt {self.attempt} is there")
-        return str(found[0])
+        return found[0]
 
     def wait(self, timeout: float | str | None = None) -> Verdict:
         """Wait until the run has ended; return how it ended.

@@ -13,7 +13,7 @@ from clusterddp.errors import ClusterddpError, RunError
 from clusterddp.remote.shared.names.host_names import folded_names
 from clusterddp.runs import local_cache
 from clusterddp.runs.node_answers import ALL, Wanted
-from clusterddp.runs.run_view import RunView, run_views
+from clusterddp.runs.run_view import Reports, RunView, run_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -82,7 +82,7 @@ class Site(Protocol):
         *,
         quiet: bool = False,
         patience: float | None = None,
-    ) -> tuple[list[dict[str, Any]], list[str]]:
+    ) -> tuple[Reports, list[str]]:
         """Return the run's nodes as the hosts report them, and the hosts that gave no answer for ``patience`` seconds.
 
         ``quiet``: do not report those hosts to the user.
@@ -193,15 +193,15 @@ class RunOnHosts:
             HostError, HostsError: None of its hosts answers.
         """
         wanted, names = Wanted(brief=brief), hosts or self.hosts
-        nodes, silent = self.cluster.gather(self.id, names, wanted, quiet=quiet, patience=patience)
-        for view in run_views(nodes, silent, local_cache.kept(self.cluster.project, self.id)):
+        reports, silent = self.cluster.gather(self.id, names, wanted, quiet=quiet, patience=patience)
+        for view in run_views(reports, silent, local_cache.kept(self.cluster.project, self.id)):
             if view.run == self.id:
                 return view
         raise RunError(f"run {self.id} is on no host that answers")
 
     def detailed(self, brief: RunView) -> RunView:
         """Add processes and evidence to a brief view; hosts that did not answer for it are not asked again."""
-        hosts = {str(node["host"]) for node in (*brief.nodes, *brief.earlier, *brief.spares)}
+        hosts = {node.host for node in (*brief.nodes, *brief.earlier, *brief.spares)}
         if not hosts:
             return brief
         view = self.view(hosts)

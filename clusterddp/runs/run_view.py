@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.remote.shared.verdict.verdict_record import UNKNOWN, VerdictRecord, best
+from clusterddp.runs.managed_job import JobReport
 from clusterddp.runs.notices import carried_notices, copy_notices, following_notices, output_notices, preload_notices
 from clusterddp.runs.preload_hint import slow_imports
 from clusterddp.runs.verdict_lines import NO_PLACE, Verdict, judge, of_record, recovered, to_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from clusterddp.runs.managed_job import JobStatus
 
-Nodes = list[dict[str, Any]]
+Reports = Sequence[NodeReport | JobReport]
 ENDED = {"succeeded", "failed", "stopped", "lost"}
 _NEVER = 1 << 62
 
@@ -33,10 +36,10 @@ class RunView:
     """
 
     run: str
-    nodes: tuple[Mapping[str, Any], ...]
+    nodes: tuple[NodeReport, ...]
     silent: tuple[str, ...] = ()
-    earlier: tuple[Mapping[str, Any], ...] = ()
-    spares: tuple[Mapping[str, Any], ...] = ()
+    earlier: tuple[NodeReport, ...] = ()
+    spares: tuple[NodeReport, ...] = ()
     copies: tuple[VerdictRecord, ...] = ()
     about: RunRecord | None = None
     job: JobStatus | None = None
@@ -51,8 +54,7 @@ class RunView:
     @property
     def record(self) -> RunRecord:
         """What the run recorded about itself when it started."""
-        record: RunRecord = self.nodes[0]["record"] if self.nodes else self.about or RunRecord(hosts=())
-        return record
+        return self.nodes[0].record if self.nodes else self.about or RunRecord(hosts=())
 
     @property
     def kept(self) -> VerdictRecord | None:
@@ -76,7 +78,7 @@ class RunView:
 
     @property
     def _seen_attempt(self) -> int:
-        return max(int(self.nodes[0]["attempt"]) if self.nodes else 0, self.job.attempt if self.job else 0)
+        return max(self.nodes[0].attempt if self.nodes else 0, self.job.attempt if self.job else 0)
 
     @property
     def name(self) -> str:
@@ -93,7 +95,7 @@ class RunView:
         """Each attempt's folder on each of its hosts: attempt → host → spool, in order."""
         found: dict[int, dict[str, str]] = {}
         for node in (*self.earlier, *self.nodes):
-            found.setdefault(int(node["attempt"]), {})[node["host"]] = node["spool"]
+            found.setdefault(node.attempt, {})[node.host] = node.spool
         return found
 
     @property
@@ -110,10 +112,10 @@ class RunView:
         kept = self.kept
         if kept and (kept.stands or not self.nodes):
             return False
-        if any(node["state"] not in ENDED for node in self.nodes) or (self.job and not self.job.over):
+        if any(node.state not in ENDED for node in self.nodes) or (self.job and not self.job.over):
             return True
-        told = kept or any(node["state"] == "lost" for node in self.nodes)
-        return not self.watched and not told and any(node.get("concluding") for node in self.nodes)
+        told = kept or any(node.state == "lost" for node in self.nodes)
+        return not self.watched and not told and any(node.concluding for node in self.nodes)
 
     @property
     def settled(self) -> bool:
@@ -132,7 +134,7 @@ class RunView:
             return None
         if self.kept:
             return self.kept.ended
-        times = [node["exit"]["ended"] - node["clock_offset_ns"] for node in self.nodes if node["exit"]]
+        times = [node.exit.ended - node.clock_offset_ns for node in self.nodes if node.exit]
         return max(times, default=None)
 
     @property
@@ -172,7 +174,7 @@ class RunView:
         kept = self.kept
         if not self.watched or kept is None or len(self.nodes) <= len(kept.heard):
             return self
-        states = {node["state"] for node in self.nodes}
+        states = {node.state for node in self.nodes}
         if "lost" not in states or not states <= ENDED:
             return self
         own = self._judged()
@@ -192,9 +194,9 @@ class RunView:
         verdict = self.verdict()
         if verdict:
             return verdict.state
-        if self.job and (not self.nodes or int(self.nodes[0]["attempt"]) < self.job.attempt):
+        if self.job and (not self.nodes or self.nodes[0].attempt < self.job.attempt):
             return self.job.state
-        states = {node["state"] for node in self.nodes}
+        states = {node.state for node in self.nodes}
         if states <= ENDED:
             return "running"  # the nodes have not agreed on the verdict yet
         return next((state for state in ("running", "starting") if state in states), "queued")
@@ -247,7 +249,7 @@ class RunView:
 
     def _absent(self) -> list[str]:
         """Return the hosts of the plan that did not answer, or were not asked."""
-        answered = {node["host"] for node in self.nodes}
+        answered = {node.host for node in self.nodes}
         return [name for name in self.record.hosts if name not in answered]
 
     def _silent_json(self, name: str) -> dict[str, Any]:
@@ -255,14 +257,14 @@ class RunView:
         host: dict[str, Any] = {"name": name, "state": "unreachable", "ranks": [], "pids": [], "gpus": []}
         host["last_output"] = None
         for node in self.nodes:
-            word = ((node.get("peers") or {}).get("nodes") or {}).get(name)
-            if word and word["attempt"] == self.attempt:
-                return {**host, "told": {"by": node["host"], "state": word["state"], "seconds_ago": word["age"]}}
+            heard = node.peers.nodes.get(name) if node.peers else None
+            if heard and heard.attempt == self.attempt:
+                return {**host, "told": {"by": node.host, "state": heard.state, "seconds_ago": heard.age}}
         return host
 
 
 def run_views(
-    nodes: Iterable[Mapping[str, Any]],
+    reports: Iterable[NodeReport | JobReport],
     unreachable: Sequence[str] = (),
     kept: Mapping[str, tuple[RunRecord, VerdictRecord]] | None = None,
     begun: Iterable[RunRecord] = (),
@@ -270,14 +272,14 @@ def run_views(
     """Build a view of every run, oldest first.
 
     Args:
-        nodes: The nodes that hosts report.
+        reports: What hosts and the workload manager report.
         unreachable: Hosts of the inventory that did not answer.
         kept: The project's saved records and verdicts of runs, by run id.
         begun: The project's records of started runs; if none of a run's hosts answers, its end is unknown.
     """
-    by_run: dict[str, Nodes] = {}
-    for node in nodes:
-        by_run.setdefault(node["run"], []).append(dict(node))
+    by_run: dict[str, list[NodeReport | JobReport]] = {}
+    for report in reports:
+        by_run.setdefault(report.run, []).append(report)
     own = kept or {}
     found = [_view(run, mine, unreachable, own[run][1] if run in own else None) for run, mine in by_run.items()]
     for run, (record, copy) in own.items():
@@ -289,60 +291,60 @@ def run_views(
     return sorted(found, key=lambda view: view.record.started or _NEVER)
 
 
-def _view(run: str, mine: Nodes, unreachable: Sequence[str], shown: VerdictRecord | None) -> RunView:
+def _view(run: str, reports: Reports, unreachable: Sequence[str], shown: VerdictRecord | None) -> RunView:
     """Build the view of one run from its nodes, its job's state, and the project's copy of the verdict."""
-    jobs, mine = [one for one in mine if "job" in one], [one for one in mine if "job" not in one]
-    job = jobs[-1]["job"] if jobs else None
-    copies = (*(one["verdict"] for one in (*mine, *jobs) if one.get("verdict")), *((shown,) if shown else ()))
+    jobs = [one for one in reports if isinstance(one, JobReport)]
+    mine = [one for one in reports if isinstance(one, NodeReport)]
+    job = jobs[-1].job if jobs else None
+    told = [*(node.verdict for node in mine), *(one.verdict for one in jobs), shown]
+    copies = tuple(copy for copy in told if copy)
     if not mine:
-        return RunView(run=run, nodes=(), copies=copies, about=jobs[-1]["record"], job=job)
-    mine.sort(key=lambda node: (int(node["attempt"]), int(node["node_rank"])))
-    taking = [node for node in mine if not node.get("standby")] or mine
-    last = taking[-1]["attempt"]
-    latest = [node for node in taking if node["attempt"] == last]
-    taking_part = {node["host"] for node in latest}
+        return RunView(run=run, nodes=(), copies=copies, about=jobs[-1].record, job=job)
+    mine.sort(key=lambda node: (node.attempt, node.node_rank))
+    taking = [node for node in mine if not node.standby] or mine
+    last = taking[-1].attempt
+    latest = [node for node in taking if node.attempt == last]
+    taking_part = {node.host for node in latest}
     return RunView(
         run=run,
         nodes=tuple(latest),
-        silent=tuple(name for name in latest[0]["record"].hosts if name in unreachable),
+        silent=tuple(name for name in latest[0].record.hosts if name in unreachable),
         earlier=tuple(taking[: -len(latest)]),
-        spares=tuple(node for node in mine if node.get("standby") and node["host"] not in taking_part),
+        spares=tuple(node for node in mine if node.standby and node.host not in taking_part),
         copies=copies,
         job=job,
         shown=shown,
     )
 
 
-def _host_json(node: Mapping[str, Any]) -> dict[str, Any]:
-    events = node.get("events", ())
-    starts = [event for event in events if event["event"] == "worker_started"]
+def _host_json(node: NodeReport) -> dict[str, Any]:
+    starts = [event for event in node.events if event["event"] == "worker_started"]
     last = max((event["start"] for event in starts), default=0)
     ranks = sorted(event["rank"] for event in starts if event["start"] == last)
     return {
-        "name": node["host"],
-        "state": node["state"],
+        "name": node.host,
+        "state": node.state,
         "ranks": ranks,
-        "pids": node.get("pids", []),
-        "gpus": list(node["record"].gpus.get(node["host"], ())),
+        "pids": list(node.pids),
+        "gpus": list(node.record.gpus.get(node.host, ())),
         "last_output": _seconds(_last_output(node)),
     }
 
 
-def _last_output(node: Mapping[str, Any]) -> int | None:
-    told = node.get("last_output")
-    return None if told is None else int(told) - node["clock_offset_ns"]
+def _last_output(node: NodeReport) -> int | None:
+    return None if node.last_output is None else node.last_output - node.clock_offset_ns
 
 
-def _round(nodes: Sequence[Mapping[str, Any]]) -> int:
+def _round(nodes: Sequence[NodeReport]) -> int:
     """Return the latest round of the attempt as torchrun numbers it, or else the highest count of any host."""
-    events = [event for node in nodes for event in node.get("events", ()) if event["event"] == "worker_started"]
+    events = [event for node in nodes for event in node.events if event["event"] == "worker_started"]
     told = [event["round"] for event in events if event.get("round") is not None]
     return max(told or [event["start"] for event in events], default=0)
 
 
-def _world_size(nodes: Sequence[Mapping[str, Any]]) -> int | None:
+def _world_size(nodes: Sequence[NodeReport]) -> int | None:
     """Return the newest round's world size, which may differ from the first; None if its workers are not reported."""
-    events = [event for node in nodes for event in node.get("events", ()) if event["event"] == "worker_started"]
+    events = [event for node in nodes for event in node.events if event["event"] == "worker_started"]
     newest = max(events, key=lambda event: (event.get("round") or 0, event["start"]), default=None)
     return newest.get("world_size") if newest else None
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
+
+    from clusterddp.remote.shared.verdict.node_report import NodeReport
 
 HERE = "this machine"
 GOES_ON = 2.0  # seconds of the workers' work that are still drawn
@@ -35,20 +37,20 @@ class TimedSpan:
     ended: float
 
 
-def of_events(nodes: Iterable[Mapping[str, Any]]) -> list[TimedSpan]:
+def of_events(nodes: Iterable[NodeReport]) -> list[TimedSpan]:
     """Return the spans of a run's first start on each host from its nodes' events, in this machine's time."""
     found = []
     for node in nodes:
-        if node["attempt"] != 1:
+        if node.attempt != 1:
             continue
         times: dict[str, list[float]] = {}
-        for event in node["events"]:
+        for event in node.events:
             if not event.get("start"):  # of the first start of the workers, or of none
-                times.setdefault(event["event"], []).append((event["time"] - node["clock_offset_ns"]) / 1e9)
+                times.setdefault(event["event"], []).append((event["time"] - node.clock_offset_ns) / 1e9)
         agent, workers = times.get("agent_started", []), times.get("worker_started", [])
         server, left = times.get("fork_server_ready", []), times.get("worker_exited", [])
         begun, warm = times.get("supervisor_started", []), times.get("from_warm_server", [])
-        host = node["host"]
+        host = node.host
         if agent and workers:
             found.append(TimedSpan(host=host, name="agent: imports, rendezvous", began=agent[0], ended=min(workers)))
         if begun and server and not warm:

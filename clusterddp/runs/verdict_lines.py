@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT
 from clusterddp.remote.shared.names.host_names import folded_names, in_order
 from clusterddp.remote.shared.verdict import judge as shared
 from clusterddp.remote.shared.verdict.failures import ENDED, OWN, recovered_failures, worker_failures
-from clusterddp.remote.shared.verdict.node_report import end_of
+from clusterddp.remote.shared.verdict.node_end import end_of
 from clusterddp.remote.shared.verdict.verdict_record import UNKNOWN, made
 from clusterddp.runs import known_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from clusterddp.remote.shared.verdict.failures import FailedWorker
     from clusterddp.remote.shared.verdict.judge import Failure
-    from clusterddp.remote.shared.verdict.node_report import NodeEnd
+    from clusterddp.remote.shared.verdict.node_end import NodeEnd
+    from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
     from clusterddp.runs.preload_hint import SlowImports
 
@@ -52,7 +53,7 @@ class Verdict:
         return (*self.notices, *([f"remedy: {self.remedy}"] if self.remedy else []))
 
 
-def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = (), *, watched: bool = True) -> Verdict:
+def judge(nodes: Sequence[NodeReport], unreachable: Iterable[str] = (), *, watched: bool = True) -> Verdict:
     """Judge one attempt from all its nodes, if no host keeps a verdict.
 
     Args:
@@ -63,7 +64,7 @@ def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = (), *
     silent = in_order(unreachable)
     if not nodes:
         return _unknown(silent)
-    ends, record = [_end(node) for node in nodes], nodes[0]["record"]
+    ends, record = [_end(node) for node in nodes], nodes[0].record
     found = shared.judge(ends, silent, record.min_nodes, record.max_restarts)
     if found.by_loss and silent and not watched and not any(end.state == "lost" for end in ends):
         return _unknown(silent, found.failures)
@@ -82,7 +83,7 @@ def _unknown(silent: Sequence[str], failures: tuple[Failure, ...] = ()) -> Verdi
     return Verdict(state=UNKNOWN, exit_code=EXIT_NOT_THE_SCRIPT, line=line, failures=failures)
 
 
-def of_record(record: VerdictRecord, nodes: Sequence[Mapping[str, Any]] = ()) -> Verdict:
+def of_record(record: VerdictRecord, nodes: Sequence[NodeReport] = ()) -> Verdict:
     """Convert the verdict that a run's hosts have kept.
 
     Args:
@@ -91,7 +92,7 @@ def of_record(record: VerdictRecord, nodes: Sequence[Mapping[str, Any]] = ()) ->
     """
     said = list(record.said)
     for first in record.failures[:1]:
-        ends = [_end(node) for node in nodes if node["host"] == first.host and node["attempt"] == first.attempt]
+        ends = [_end(node) for node in nodes if node.host == first.host and node.attempt == first.attempt]
         said += [one.said for end in ends for one in end.failures if one.rank == first.worker.rank]
     return Verdict(
         state=record.state,
@@ -103,7 +104,7 @@ def of_record(record: VerdictRecord, nodes: Sequence[Mapping[str, Any]] = ()) ->
     )
 
 
-def to_record(verdict: Verdict, nodes: Sequence[Mapping[str, Any]], silent: Iterable[str]) -> VerdictRecord:
+def to_record(verdict: Verdict, nodes: Sequence[NodeReport], silent: Iterable[str]) -> VerdictRecord:
     """Convert a verdict judged here for the project; hosts' copies by equally many nodes take precedence."""
     ends = [_end(node) for node in nodes]
     judged = shared.Judgement(verdict.state, verdict.exit_code, verdict.line, verdict.failures, len(verdict.failures))
@@ -112,10 +113,9 @@ def to_record(verdict: Verdict, nodes: Sequence[Mapping[str, Any]], silent: Iter
     return made(judged._replace(notice=notice, said=tuple(said)), ends, tuple(silent), writer=WATCHER, place=NO_PLACE)
 
 
-def _end(node: Mapping[str, Any]) -> NodeEnd:
+def _end(node: NodeReport) -> NodeEnd:
     """Return a node's end as its host reports it, or else derived from the evidence it reports."""
-    end: NodeEnd = node.get("end") or end_of(node)
-    return end
+    return node.end or end_of(node.part)
 
 
 def remedy(*texts: str) -> str:
@@ -124,15 +124,15 @@ def remedy(*texts: str) -> str:
     return str(row) if row else ""
 
 
-def recovered(nodes: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> list[Failure]:
+def recovered(nodes: Sequence[NodeReport], earlier: Sequence[NodeReport] = ()) -> list[Failure]:
     """Return the failures made up for by torchrun's restarts or a new attempt, by time; no host is blamed for them."""
-    found = [failure for node in (*earlier, *nodes) for failure in _failures(node, recovered_failures(node))]
+    found = [failure for node in (*earlier, *nodes) for failure in _failures(node, recovered_failures(node.evidence))]
     for node in earlier:
-        found += _failures(node, [one for one in worker_failures(node) if one.kind != ENDED])
+        found += _failures(node, [one for one in worker_failures(node.evidence) if one.kind != ENDED])
     return sorted(found, key=lambda failure: failure.time_ns)
 
 
-def _failures(node: Mapping[str, Any], workers: Iterable[FailedWorker]) -> list[Failure]:
-    offset = node["clock_offset_ns"]
+def _failures(node: NodeReport, workers: Iterable[FailedWorker]) -> list[Failure]:
+    offset = node.clock_offset_ns
     mine = [worker._replace(time_ns=worker.time_ns - offset) for worker in workers]
-    return list(shared.with_host(end_of(node), mine, recovered=True))
+    return list(shared.with_host(end_of(node.part), mine, recovered=True))

@@ -39,9 +39,9 @@ def find_soon(site: Site, reference: str) -> RunView | None:
             answered = not silent
         except ClusterddpError:  # no host has answered; the further search reports it
             told, silent, answered = [], [], False
-        nodes = [node for node in told if node["run"] == reference]
-        if nodes:
-            (view,) = run_views(nodes, silent, {})
+        reports = [one for one in told if one.run == reference]
+        if reports:
+            (view,) = run_views(reports, silent, {})
             return view
         waited = time.monotonic() - began
         if answered or waited < SILENT or waited >= SOON:  # below SILENT: all have refused at once

@@ -139,8 +139,8 @@ class RunWatch:
             self._wake.wait(LOOK)
         for node in view.nodes if view else ():
             for kind, (field, what) in _ON_RECORD.items():
-                for text in dict.fromkeys(each[field] for each in node["events"] if each["event"] == kind):
-                    _log.debug("%s: %s: %s", node["host"], what, text)
+                for text in dict.fromkeys(each[field] for each in node.events if each["event"] == kind):
+                    _log.debug("%s: %s: %s", node.host, what, text)
 
     def _tell_silence(self) -> None:
         """Report that no rank prints. The hosts are asked, because the lines shown here may be a part of all output."""

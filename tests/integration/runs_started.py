@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterddp.hosts.client import Host
+    from clusterddp.remote.shared.verdict.node_report import NodeReport
 
 PORTS = (29300, 29399)
 
@@ -116,7 +117,7 @@ class Started:
         proof: dict[str, Any] = self.host.call("stop", order, timeout=60)
         return proof
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> NodeReport:
         (told,) = nodes_of(self.host, self.run, lambda _line: None)
         return told
 

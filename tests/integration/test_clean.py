@@ -81,12 +81,12 @@ def test_a_run_whose_plan_is_damaged_is_said_and_keeps_the_others_from_nothing(h
     plan = Path(damaged.spool.path("plan.json"))
     plan.write_bytes(plan.read_bytes()[:100])
     said: list[str] = []
-    assert [node["run"] for node in nodes_of(host, "", said.append)] == [whole.run]
+    assert [node.run for node in nodes_of(host, "", said.append)] == [whole.run]
     (line,) = said
     assert line.startswith(f"here: run {damaged.run} cannot be shown: {plan} is damaged: ")
     assert nodes_of(host, damaged.run, said.append) == []
     with running(host, tmp_path, WAITS) as beside:
-        assert nodes_of(host, beside.run, said.append)[0]["state"] in ("starting", "running")
+        assert nodes_of(host, beside.run, said.append)[0].state in ("starting", "running")
     assert len(said) == 2
     ours = {whole.run, damaged.run, beside.run}
     assert not [left for left in host.call("orphans", {"hosts": ["here"]}) if left["run"] in ours]

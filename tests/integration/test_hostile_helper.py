@@ -192,7 +192,7 @@ def test_a_host_tells_of_its_own_nodes_alone(host: str) -> None:
     answer = encode({"id": 1, "kind": "end"}, json.dumps([node]).encode())
     with hostile(answer) as opened:
         if host == "bad":
-            assert nodes_of(opened, "abc", lambda _: None)[0]["state"] == "running"
+            assert nodes_of(opened, "abc", lambda _: None)[0].state == "running"
             return
         with pytest.raises(HelperError, match=r"bad: what it tells of runs .* on gpu01"):
             nodes_of(opened, "abc", lambda _: None)

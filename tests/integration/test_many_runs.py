@@ -10,7 +10,7 @@ import pytest
 
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.verdict.judge import judge
-from clusterddp.remote.shared.verdict.node_report import end_of, fitted
+from clusterddp.remote.shared.verdict.node_end import end_of, fitted
 from clusterddp.remote.shared.verdict.status_reply import read_nodes
 from clusterddp.remote.shared.verdict.verdict_record import made
 from clusterddp.remote.spool.layout import Spool
@@ -43,7 +43,7 @@ def failed_run(state: Path, number: int, *, kept: bool) -> None:
     spool.event("agent_exited", exit_code=1)
     spool.write_exit("failed", 1, "the agent ended with 1", agent_exit=1, survivors=[])
     if kept:
-        end = fitted(end_of(status_operation.describe(spool, spool.plan())))
+        end = fitted(end_of(status_operation.describe(spool, spool.plan()).part))
         spool.write_verdict(made(judge([end]), [end], [], writer="h", place=0))
 
 

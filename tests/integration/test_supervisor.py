@@ -17,6 +17,7 @@ import pytest
 from clusterddp.errors import HelperError
 from clusterddp.hosts.client import Host
 from clusterddp.launch.prepare import new_run_id
+from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.spool.layout import Spool
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for
 from tests.integration.runs_started import (
@@ -120,7 +121,7 @@ class TestStart:
         assert alive(started.supervisor)
         assert alive(started.pids("agent")[0])
         with opened(folder / "state") as started.host:
-            assert started.status()["state"] == "starting"  # no worker has started: this agent has none
+            assert started.status().state == "starting"  # no worker has started: this agent has none
             started.stop()
 
     @pytest.mark.parametrize("store", [True, False])
@@ -208,7 +209,7 @@ class TestEnd:
                 "supervisor_started", "agent_started", "agent_exited", "ended",
             ]  # fmt: skip
             told = node.status()
-        assert (told["state"], told["exit"]) == (state, record)
+        assert (told.state, told.exit and written(told.exit)) == (state, record)
         assert not Path(node.spool.path("secrets.json")).exists()
         assert not Path(node.spool.path("control.key")).exists()
         paths = [path for path in Path(node.spool.folder).rglob("*") if path.is_file()]
@@ -258,7 +259,7 @@ class TestStop:
     def test_deaf_and_hidden_processes_are_ended_after_the_grace(self, host: Host, folder: Path) -> None:
         with running(host, folder, STUBBORN, {"TOKEN": "hush"}) as node:
             pids = node.pids("agent", "session", "bare", "orphan")
-            assert set(pids) <= set(node.status()["pids"])
+            assert set(pids) <= set(node.status().pids)
             proof = node.stop(grace=0.5)
             assert gone(*pids, node.supervisor)
         assert proof["proved_empty"]
@@ -294,7 +295,7 @@ class TestStop:
             theirs = other.pids("agent", "session", "bare", "orphan")
             assert one.stop()["proved_empty"]
             assert all(alive(pid) for pid in theirs)
-            assert other.status()["state"] == "starting"
+            assert other.status().state == "starting"
             assert other.spool.exit_record() is None
 
     def test_again_and_of_a_run_that_is_not_here(self, host: Host, folder: Path) -> None:
@@ -316,8 +317,8 @@ class TestLost:
             wait_for(lambda: gone(agent), "the agent's end")
             wait_for(lambda: not node.spool.alive(), "the lock")
             told = node.status()
-            assert (told["state"], told["exit"]) == ("lost", None)
-            assert set(rest) <= set(told["pids"])
+            assert (told.state, told.exit) == ("lost", None)
+            assert set(rest) <= set(told.pids)
             assert not Path(node.spool.path("secrets.json")).exists()
             proof = node.stop()
             assert proof["proved_empty"]
@@ -325,7 +326,7 @@ class TestLost:
             record = proof["nodes"][0]["exit"]
             assert (record["state"], record["exit_code"]) == ("lost", 125)
             assert record["reason"] == "its supervisor was killed"
-            assert node.status()["state"] == "lost"  # not by us
+            assert node.status().state == "lost"  # not by us
 
     def test_a_start_cut_short_breaks_no_listing(self, host: Host, folder: Path) -> None:
         run = new_run_id()
@@ -337,4 +338,4 @@ class TestLost:
         assert told["state"] == "starting"
         started = Started(host=host, run=run, spool=half)
         assert started.stop()["proved_empty"]
-        assert started.status()["state"] == "stopped"
+        assert started.status().state == "stopped"

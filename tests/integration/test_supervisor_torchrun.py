@@ -174,8 +174,8 @@ def test_a_killed_supervisor_is_lost_and_its_workers_are_gone(hosts: list[Host],
         workers = [event["pid"] for event in two.events("worker_started")]
         os.kill(two.supervisor, 9)
         wait_for(lambda: gone(two.event("agent_started")["pid"], *workers), "the end of all")
-        assert two.status()["state"] == "lost"
-        assert one.status()["state"] == "running"
+        assert two.status().state == "lost"
+        assert one.status().state == "running"
 
 
 def test_a_torch_that_cannot_be_taken_apart_gets_its_store_the_plain_way(folder: Path) -> None:

@@ -73,7 +73,7 @@ class TestEscapees:
             on_the_roll(node, *pids)
             kill_supervisor(node)
             wait_for(lambda: gone(agent), "the agent's end")  # the kernel's doing
-            assert set(rest) == set(node.status()["pids"])
+            assert set(rest) == set(node.status().pids)
             proof = node.stop()
             assert gone(*pids)
         (told,) = proof["nodes"]
@@ -90,7 +90,7 @@ class TestEscapees:
             Path(node.spool.path(roster.NAME)).unlink(missing_ok=True)
             found = {"session", "bare", "orphan", "writing_orphan", "standing_orphan"}
             wait_for(lambda: gone(pids["agent"]), "the agent's end")
-            assert {way for way, pid in pids.items() if pid in node.status()["pids"]} >= found - {"bare"}
+            assert {way for way, pid in pids.items() if pid in node.status().pids} >= found - {"bare"}
             assert node.stop()["proved_empty"]
             assert gone(*(pids[way] for way in found))
             for way in set(WAYS) - found:  # nothing is left to know these by
@@ -104,7 +104,7 @@ class TestEscapees:
             seen = procfs.read_process(pid)
             assert seen
             assert (seen.pid, seen.folder.startswith(f"/proc/{pid}/task/")) == (pid, True)
-            assert pid in node.status()["pids"]
+            assert pid in node.status().pids
             assert node.stop()["proved_empty"]
             assert procfs.read_process(pid) is None
 
@@ -113,7 +113,7 @@ class TestEscapees:
         need_torch()
         with running(host, folder, LOADER) as node:
             pids = node.pids("loader0", "loader1")
-            assert set(pids) <= set(node.status()["pids"])
+            assert set(pids) <= set(node.status().pids)
             kill_supervisor(node)
             assert node.stop()["proved_empty"]
             assert gone(*pids)
@@ -168,7 +168,7 @@ class TestStrangers:
             assert one.stop()["proved_empty"]
             assert gone(*mine)
             assert all(alive(pid) for pid in theirs[1:])
-            assert other.status()["state"] == "lost"
+            assert other.status().state == "lost"
             assert other.stop()["proved_empty"]
             assert gone(*theirs)
 
@@ -177,7 +177,7 @@ class TestStrangers:
             agent, foreign, below = node.pids("agent", "foreign", "below")
             try:
                 on_the_roll(node, agent)
-                assert not {foreign, below} & set(node.status()["pids"])
+                assert not {foreign, below} & set(node.status().pids)
                 (told,) = node.stop()["nodes"]
                 assert (told["survivors"], told["unknown"]) == ([], [])
                 assert gone(agent)

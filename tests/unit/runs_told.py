@@ -5,10 +5,16 @@ Times are seconds after the run's start by the operator's clock; a node's own cl
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.shared.run.run_record import read_run_record
+from clusterddp.remote.shared.schema.record import read_record
+from clusterddp.remote.shared.verdict.node_report import NodeReport
+
+if TYPE_CHECKING:
+    from clusterddp.remote.shared.verdict.failures import Evidence
+    from clusterddp.remote.shared.verdict.node_end import EndedPart
 
 SECOND = 10**9
 BEGAN = 1_800_000_000 * SECOND
@@ -42,25 +48,40 @@ class Told:
         self.host = f"gpu{rank:02}"
         self.offset = int(offset * SECOND)
         self.first_rank = rank * workers if first_rank is None else first_rank
-        self.node: dict[str, Any] = {
+        self.fields: dict[str, Any] = {
             "run": run,
             "attempt": 1,
             "host": self.host,
             "node_rank": rank,
+            "spool": f"/s/runs/{run}/1/{rank}-{self.host}",
             "state": "running",
             "exit": None,
             "events": [],
             "clock_offset_ns": self.offset,
             "clock_error_ns": int(error * SECOND),
-            "record": read_run_record({"hosts": [], **record}),
+            "record": {"hosts": [], **record},
             "pids": [],
             "errors": {},
             "stderr": {},
         }
         self.start(workers)
 
+    @property
+    def evidence(self) -> Evidence:
+        return self.node.evidence
+
+    @property
+    def part(self) -> EndedPart:
+        return self.node.part
+
+    @property
+    def node(self) -> NodeReport:
+        """As the operator reads it."""
+        return read_record(NodeReport, self.fields, "node")
+
     def event(self, name: str, seconds: float, **fields: Any) -> None:
-        self.node["events"].append({"event": name, "time": at(seconds) + self.offset, **fields})
+        event = {"event": name, "time": at(seconds) + self.offset, **fields}
+        self.fields["events"].append(json.loads(json.dumps(event)))
 
     def start(self, workers: int, number: int = 0, seconds: float = 0.0) -> None:
         for local in range(workers):
@@ -84,9 +105,9 @@ class Told:
         if raised:
             record = exception(raised, seconds=seconds if raised_at is None else raised_at)
             record["time_ns"] += self.offset
-            self.node["errors"][f"{key}.json"] = record
+            self.fields["errors"][f"{key}.json"] = record
         status = 128 + signal if signal else code or int(bool(raised))
-        self.node["stderr"][key] = stderr
+        self.fields["stderr"][key] = stderr
         ended = {"exit_code": status, "signal": signal, "rank": self.first_rank + local, **more}
         self.event("worker_exited", seconds, start=start, local_rank=local, **ended)
         return self
@@ -100,7 +121,7 @@ class Told:
             self.event("stopping", ordered, reason=reason)
         self.event("agent_exited", seconds, exit_code=agent)
         reason = reason or ("" if state == "succeeded" else f"the agent ended with {agent}")
-        self.node["exit"] = {
+        self.fields["exit"] = {
             "state": state,
             "exit_code": agent,
             "reason": reason,
@@ -109,8 +130,8 @@ class Told:
             "survivors": [],
             **more,
         }
-        self.node["state"] = state
-        self.node["stderr"]["agent"] = log
+        self.fields["state"] = state
+        self.fields["stderr"]["agent"] = log
         return self
 
     def failed(self, seconds: float, *, log: str = "", agent: int = 1) -> Told:
@@ -125,5 +146,5 @@ class Told:
         return self.ended("succeeded", seconds, agent=os.EX_OK)
 
     def lost(self, *, rebooted: bool = False) -> Told:
-        self.node.update(state="lost", rebooted=rebooted)
+        self.fields.update(state="lost", rebooted=rebooted)
         return self

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 KEYWORDS = ("ClusterKeywords", "DoctorKeywords", "ExecKeywords", "RunKeywords", "Words")
 KNOWN = {*dir(builtins), *dir(typing), *dir(collections.abc), "Path"}
-ALIASES = {"Nodes", "Self"}  # list[dict[str, Any]]; of typing since Python 3.11
+ALIASES = {"Reports", "Self"}  # of typing since Python 3.11
 
 
 def written_types(owner: Any) -> Iterator[str]:
@@ -77,7 +77,7 @@ def test_a_cluster_and_a_run_print_as_what_they_are_on_a_line(tmp_path: Path) ->
     assert repr(cluster) == f"<Cluster of 2 hosts from {inventory}, project {tmp_path}>"
     told = [Told(rank, run="5q92uwxd8z", name="night", hosts=["gpu00", "gpu01"], started=BEGAN) for rank in range(2)]
     for one in told:
-        one.node["spool"] = "/home/alice/.clusterddp/runs/5q92uwxd8z/1/0-gpu00"
+        one.fields["spool"] = "/home/alice/.clusterddp/runs/5q92uwxd8z/1/0-gpu00"
     (view,) = run_views([one.node for one in told])
     run = cluster.attach(view)
     assert repr(run) == "<Run 5q92uwxd8z (night), attempt 1 on gpu00, gpu01>"

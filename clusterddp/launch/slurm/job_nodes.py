@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HelperError, HostError, RunError
 from clusterddp.hosts.fanout import each, reading_answer
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.slurm.client.answers import QueuedJob
     from clusterddp.launch.slurm.client.login_host import LoginHost
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
+    from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.runs.run_on_hosts import RunOnHosts, Site
 
 _log = logging.getLogger("clusterddp")
@@ -75,12 +76,12 @@ class JobNodes:
         """Return the node that runs the job's script."""
         return self.open(self._job.nodes[0])
 
-    def told(self, one: SubmittedRun, wanted: Wanted) -> tuple[SubmittedRun, list[dict[str, Any]]]:
+    def told(self, one: SubmittedRun, wanted: Wanted) -> tuple[SubmittedRun, list[NodeReport]]:
         """Return the run as its nodes report it now; for nodes that do not answer, the login host's report stands."""
         asked = Wanted(project=wanted.project, brief=wanted.brief)
         entries = [replace(_NODE, name=name) for name in self._job.nodes]
         outcomes = each(entries, lambda entry: self._nodes(entry.name, one.run, asked))
-        nodes = [node for outcome in outcomes for node in outcome.value or () if node["run"] == one.run]
+        nodes = [node for outcome in outcomes for node in outcome.value or () if node.run == one.run]
         seen = next(iter(each(entries[:1], lambda _: self._script(one.run))), None)
         if seen is None or seen.value is None:
             return one, nodes
@@ -95,7 +96,7 @@ class JobNodes:
             awaiting=there.awaiting,
         ), nodes
 
-    def _nodes(self, name: str, run: str, asked: Wanted) -> list[dict[str, Any]]:
+    def _nodes(self, name: str, run: str, asked: Wanted) -> list[NodeReport]:
         return nodes_of(self.open(name), run, self._cluster.notify, asked)
 
     def _script(self, run: str) -> SubmittedRun:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import EXIT_INTERRUPTED, HelperError, PlanError, RunError, UnreachableError
 from clusterddp.hosts.fanout import Outcome, each
@@ -25,14 +25,14 @@ from clusterddp.remote.shared.verdict.judge import CTRL_C
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.runs import local_cache
 from clusterddp.runs.choose import array_names
-from clusterddp.runs.managed_job import JobStatus
+from clusterddp.runs.managed_job import JobReport, JobStatus
 from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof, Survivor
 from clusterddp.runs.run import Run
-from clusterddp.runs.run_view import RunView, run_views
+from clusterddp.runs.run_view import Reports, RunView, run_views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.slurm.submission import Submission
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
+    from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.runs.run_on_hosts import R, RunOnHosts, Site
 
 LOOK = 0.5  # seconds between looks at the queue
@@ -138,35 +139,35 @@ class Slurm:
         entries: Sequence[HostEntry],  # noqa: ARG002
         wanted: Wanted = ALL,
         patience: float | None = None,  # noqa: ARG002 - squeue may take its time
-    ) -> list[Outcome[list[dict[str, Any]]]]:
+    ) -> list[Outcome[Reports]]:
         """See ``Launcher``: the login host tells of all."""
         return each([login_entry(site.inventory)], lambda _: self._nodes(_login(site), site, run, wanted))
 
-    def _nodes(self, login: LoginHost, site: Site, run: str, wanted: Wanted) -> list[dict[str, Any]]:
+    def _nodes(self, login: LoginHost, site: Site, run: str, wanted: Wanted) -> list[NodeReport | JobReport]:
         submitted = [one for one in login.runs(run) if _is_wanted(one, wanted)]
         if not submitted:
             return []
         asked = Wanted(project=wanted.project, brief=wanted.brief)
         known = {one.run for one in submitted}
-        nodes = [node for node in nodes_of(login.host, run, site.notify, asked, shared=True) if node["run"] in known]
-        for node in nodes:
-            node["rebooted"] = False  # the login host cannot tell
-        parts = {one.run: [node for node in nodes if node["run"] == one.run] for one in submitted}
+        told = nodes_of(login.host, run, site.notify, asked, shared=True)
+        nodes = [node._replace(rebooted=False) for node in told if node.run in known]  # the login host cannot tell
+        parts = {one.run: [node for node in nodes if node.run == one.run] for one in submitted}
         jobs = login.jobs(one.job for one in submitted if one.job and not _is_settled(one))
         submitted = [self._by_its_nodes(login, site, one, jobs.get(one.job or ""), parts, wanted) for one in submitted]
-        nodes = [node for told in parts.values() for node in told]
         if any(one.end is None and one.job in jobs and meaning(jobs[one.job].state).over for one in submitted):
             submitted = [one for one in login.runs(run) if one.run in known]  # its script may have spoken meanwhile
+        reports: list[NodeReport | JobReport] = []
         for one in submitted:
-            job = jobs.get(one.job or "")
-            silent = job is not None and job.state in BY_CODE and not parts[one.run] and not one.end
+            mine, job = parts[one.run], jobs.get(one.job or "")
+            silent = job is not None and job.state in BY_CODE and not mine and not one.end
             code = login.exit_status(job.job) if silent and job else ""
-            told = _job_told(one, parts[one.run], job, login.host.name, code)
-            nodes.append(told)
-            said = told.get("verdict") if job else None
-            if (said and said is not one.end) or (told["job"].over and one.secrets):
+            report, they_count = _job_report(one, mine, job, login.host.name, code)
+            reports += [node if they_count else node._replace(verdict=None) for node in mine]
+            reports.append(report)
+            said = report.verdict if job else None
+            if (said and said is not one.end) or (report.job.over and one.secrets):
                 login.keep_end(one.run, said)  # Slurm forgets it, and has ended the script before its own last words
-        return nodes
+        return reports
 
     def _by_its_nodes(
         self,
@@ -174,7 +175,7 @@ class Slurm:
         site: Site,
         one: SubmittedRun,
         job: QueuedJob | None,
-        parts: dict[str, list[dict[str, Any]]],
+        parts: dict[str, list[NodeReport]],
         wanted: Wanted,
     ) -> SubmittedRun:
         """A run as its nodes tell it, where they share no folder and it runs; ``parts`` get what they tell."""
@@ -182,8 +183,8 @@ class Slurm:
         if there is None:
             return one
         seen, nodes = there.told(one, wanted)
-        known = {(node["attempt"], node["host"]) for node in nodes}
-        parts[one.run] = [n for n in parts[one.run] if (n["attempt"], n["host"]) not in known] + nodes
+        known = {(node.attempt, node.host) for node in nodes}
+        parts[one.run] = [node for node in parts[one.run] if (node.attempt, node.host) not in known] + nodes
         if seen is not one and seen.awaiting:
             there.send_code(one.run, seen.awaiting)
         if seen.parting:
@@ -245,7 +246,7 @@ class Slurm:
         if job and not job.over and job.own:
             login.command("scancel", job.number)
             word = "CANCELLED"
-        proofs = {str(node["host"]): _proof(node, word) for node in (*view.nodes, *view.earlier)}
+        proofs = {node.host: _proof(node, word) for node in (*view.nodes, *view.earlier)}
         if not proofs and job:
             return [Proof(host=f"job {job.number}")]
         return [proofs.get(name) or Proof(host=name, unknown=(f"Slurm says {word}",)) for name in hosts or proofs]
@@ -293,14 +294,14 @@ def _is_settled(one: SubmittedRun) -> bool:
     return one.end is not None and one.end.attempt >= one.attempt and not _by_manager([one.end])
 
 
-def _job_told(
-    one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: QueuedJob | None, login: str, code: str
-) -> dict[str, Any]:
-    """A run's job beside its nodes: its state, and its verdict where the nodes have none.
+def _job_report(
+    one: SubmittedRun, nodes: Sequence[NodeReport], job: QueuedJob | None, login: str, code: str
+) -> tuple[JobReport, bool]:
+    """A run's job beside its nodes: its state, and its verdict where they have none; whether the nodes' verdicts count.
 
     ``code``: its exit status in Slurm's words, where nothing else tells of its end.
     """
-    seen = max((int(node["attempt"]) for node in nodes), default=0)
+    seen = max((node.attempt for node in nodes), default=0)
     gone = "CANCELLED" if one.stopped and not one.starts else ""  # Slurm has forgotten it, and nothing begins
     means = meaning(job.state if job else gone)
     waits = means.state == "queued"
@@ -317,20 +318,16 @@ def _job_told(
         start=job.start if job and waits else "",
         own=not one.inside,
     )
-    told = {"run": one.run, "attempt": status.attempt, "host": login, "record": one.plan.record, "job": status}
-    copies = [node["verdict"] for node in nodes if node.get("verdict") and node["attempt"] == attempt]
+    report = JobReport(run=one.run, record=one.plan.record, job=status)
+    copies = [node.verdict for node in nodes if node.verdict and node.attempt == attempt]
     known = [*copies, *([end] if end else [])]
     may_go_on = (one.plan.relaunch > 0 or one.apart) and end is None  # where apart, its script has more to give
     if job and (_by_manager(known) or may_go_on) and not means.over:  # Slurm or the script says why in a moment
-        told["job"] = replace(status, over=False)
-        for node in nodes:
-            node["verdict"] = None
-    elif means.over and (not known or (job and means.outside and _by_manager(known))):
+        return replace(report, job=replace(status, over=False)), False
+    if means.over and (not known or (job and means.outside and _by_manager(known))):
         said = _by_slurm(one, status, means, nodes, job)
-        told["verdict"] = by_exit_status(said, one, job, login, code) if job and code else said
-    elif end:
-        told["verdict"] = end
-    return told
+        return replace(report, verdict=by_exit_status(said, one, job, login, code) if job and code else said), True
+    return replace(report, verdict=end), True
 
 
 def _by_manager(copies: Sequence[VerdictRecord]) -> bool:
@@ -339,7 +336,7 @@ def _by_manager(copies: Sequence[VerdictRecord]) -> bool:
 
 
 def _by_slurm(
-    one: SubmittedRun, status: JobStatus, means: StateMeaning, nodes: Sequence[Mapping[str, Any]], job: QueuedJob | None
+    one: SubmittedRun, status: JobStatus, means: StateMeaning, nodes: Sequence[NodeReport], job: QueuedJob | None
 ) -> VerdictRecord:
     """How a run ended whose nodes did not tell: by Slurm's word."""
     by = f" by {job.by}" if job and job.by else ""
@@ -350,7 +347,7 @@ def _by_slurm(
     if one.stopped and means.state == "stopped":
         line, code = f"stopped: {one.stopped}", EXIT_INTERRUPTED if one.stopped == CTRL_C else code
     state = "lost" if means.state == "unknown" else means.state
-    heard = (*dict.fromkeys(str(node["host"]) for node in nodes), "slurm")
+    heard = (*dict.fromkeys(node.host for node in nodes), "slurm")
     now = time.time_ns()
     attempt = status.attempt
     return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)
@@ -362,11 +359,11 @@ def _settled(cluster: Site, run: str, deadline: float, *, collected: bool) -> Ru
     ``collected``: its script too, so that what the nodes know is on the login host.
     """
     while True:
-        nodes, _ = cluster.gather(run)
-        view = next((view for view in run_views(nodes) if view.run == run), None)
+        reports, _ = cluster.gather(run)
+        view = next((view for view in run_views(reports) if view.run == run), None)
         if view is None:
             raise RunError(f"run {run} is on no host that answers")
-        waiting = any(node["state"] not in {"succeeded", "failed", "stopped", "lost"} for node in view.nodes)
+        waiting = any(node.state not in {"succeeded", "failed", "stopped", "lost"} for node in view.nodes)
         waiting = waiting or (collected and view.job is not None and not view.job.over)
         pending = view.job is not None and view.job.state == "queued"
         if (not waiting and (view.nodes or pending or not view.live)) or time.monotonic() > deadline:
@@ -374,12 +371,12 @@ def _settled(cluster: Site, run: str, deadline: float, *, collected: bool) -> Ru
         time.sleep(LOOK / 2)
 
 
-def _proof(node: Mapping[str, Any], word: str) -> Proof:
+def _proof(node: NodeReport, word: str) -> Proof:
     """A node's own proof: its supervisor's exit record."""
-    host, ended = str(node["host"]), node["exit"]
+    host, ended = node.host, node.exit
     if not ended:
         return Proof(host=host, unknown=(f"Slurm says {word}",))
-    started = sum(1 for event in node.get("events", ()) if event["event"] == "worker_started")
-    left = tuple(Survivor(p["pid"], p["command"], p["state"], p["user"]) for p in ended["survivors"])
-    unseen = tuple(f"process {pid} is hidden there" for pid in ended["unseen"])
-    return Proof(host=host, found=started + 1 + len(left), killed=int(ended["killed"]), survivors=left, unknown=unseen)
+    started = sum(1 for event in node.events if event["event"] == "worker_started")
+    left = tuple(Survivor(one.pid, one.command, one.state, one.user) for one in ended.survivors)
+    unseen = tuple(f"process {pid} is hidden there" for pid in ended.unseen)
+    return Proof(host=host, found=started + 1 + len(left), killed=ended.killed, survivors=left, unknown=unseen)

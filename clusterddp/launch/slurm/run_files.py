@@ -90,7 +90,7 @@ def origins(cluster: Asking, place: FileQuery) -> Iterator[tuple[list[Origin], l
     """
     login = LoginHost(cluster.connections.open(login_entry(cluster.inventory)))
     nodes = (*place.view.earlier, *place.view.nodes) if place.view else ()
-    workdirs = {name: path for node in nodes for name, path in node["record"].workdirs.items()}
+    workdirs = {name: path for node in nodes for name, path in node.record.workdirs.items()}
     usual = login.host.entry.workdir or cluster.project.workdir
 
     def origin(host: Host, workdir: str) -> Origin:

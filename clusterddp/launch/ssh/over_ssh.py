@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options import RunOptions
     from clusterddp.remote.shared.run.plan import NodePlan
+    from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.runs.run_on_hosts import R, Site, Webhook
+    from clusterddp.runs.run_view import Reports
 
 START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take most of it
 STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
@@ -90,11 +92,11 @@ class Ssh:
         entries: Sequence[HostEntry],
         wanted: Wanted = ALL,
         patience: float | None = None,
-    ) -> list[Outcome[list[dict[str, Any]]]]:
+    ) -> list[Outcome[Reports]]:
         """See ``Launcher``."""
         mine = [entry for entry in entries if entry.launcher == NAME]
 
-        def ask(entry: HostEntry) -> list[dict[str, Any]]:
+        def ask(entry: HostEntry) -> list[NodeReport]:
             return nodes_of(site.host(entry.name), run, site.notify, wanted)
 
         return each(mine, ask) if patience is None else site.connections.inquiry.each(mine, ask, patience)

@@ -44,7 +44,7 @@ from ..shared.schema.record import (
     written,
 )
 from ..shared.text.shortening import cut_in_the_middle
-from ..shared.verdict.node_report import NodeEnd
+from ..shared.verdict.node_end import NodeEnd
 from ..shared.wire.frames import parse_json
 
 MOST_NODES = 4096

@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, TypeVar
 
 from ..shared.run.event_schema import Event
 from ..shared.run.plan import PEERS, PLAN, SECRETS, SUPERVISOR, NodePlan, read_plan
@@ -368,7 +368,7 @@ def _names(folder: str) -> List[str]:
         return []
 
 
-def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: List[Event], *, alive: bool) -> str:
+def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: Sequence[Event], *, alive: bool) -> str:
     """The node's state, as docs/status.md names them; a dead supervisor without an exit record is ``lost``."""
     if exit_record and not (exit_record.pending and alive):
         return exit_record.state

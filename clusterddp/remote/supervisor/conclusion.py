@@ -14,7 +14,7 @@ from ..control.membership import TELL, Membership
 from ..control.messages import EndSaid, NodeState, VerdictPart, verdict_parts
 from ..shared.schema.record import parsed, written
 from ..shared.verdict.judge import judge
-from ..shared.verdict.node_report import NodeEnd, end_of, fitted
+from ..shared.verdict.node_end import EndedPart, NodeEnd, end_of, fitted
 from ..shared.verdict.verdict_record import VerdictRecord, made, read_verdict
 from ..system.clock import boot_clock
 from .file_work import FileWork
@@ -208,12 +208,5 @@ def _end(node: "Node") -> NodeEnd:
     """How this node's part ended."""
     spool, plan = node.spool, node.plan
     ended = spool.exit_record()
-    known = {
-        "host": plan.host,
-        "attempt": spool.attempt,
-        "state": ended.state if ended else "lost",
-        "exit": written(ended) if ended else None,
-        "clock_offset_ns": plan.clock_offset_ns,
-        "clock_error_ns": plan.clock_error_ns,
-    }
-    return fitted(end_of(dict(known, **evidence(spool)), place=node.place, workdir=plan.workdir))
+    part = EndedPart(plan.host, spool.attempt, ended, evidence(spool), plan.clock_offset_ns, plan.clock_error_ns)
+    return fitted(end_of(part, place=node.place, workdir=plan.workdir))

@@ -20,11 +20,12 @@ EVIL = "\x1b[2J\x1b]52;c;cm0=\x07\nclusterddp: run succeeded\r[red]x[/red]\x9b1A
 
 
 def told() -> None:
-    node = Told(0, run=f"r{EVIL}", name=EVIL, operator=EVIL, script=EVIL, argv=[EVIL], world_size=1, started=1)
+    node = Told(0, name=EVIL, operator=EVIL, script=EVIL, argv=[EVIL], world_size=1, started=1)
     node.died(5, code=1, raised=f"ValueError: {EVIL}")
     node.ended("failed", 6)
-    run_tables.print_status(run_views([node.node])[0])
-    run_tables.print_runs(run_views([node.node]))
+    views = run_views([node.node._replace(run=f"r{EVIL}")])
+    run_tables.print_status(views[0])
+    run_tables.print_runs(views)
 
 
 def doctored() -> None:

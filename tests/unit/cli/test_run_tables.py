@@ -154,7 +154,7 @@ def test_a_status_ends_with_what_helps_and_then_the_verdict(capsys: pytest.Captu
 def live_status(capsys: pytest.CaptureFixture[str], *, printed: float) -> list[str]:
     """The lines of a live run of one rank that has printed so many seconds ago."""
     told = Told(0, hosts=["gpu00"], world_size=1, started=BEGAN, operator="alice@desk", script="train.py", argv=[])
-    told.node["last_output"] = int((time.time() - printed) * SECOND)
+    told.fields["last_output"] = int((time.time() - printed) * SECOND)
     print_status(run_views([told.node])[0])
     return capsys.readouterr().out.splitlines()
 

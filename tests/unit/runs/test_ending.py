@@ -14,6 +14,7 @@ import pytest
 from clusterddp.logs import Merge, Position
 from clusterddp.logs import merge as merging
 from clusterddp.logs.merge import StreamEnded
+from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.runs import ending
@@ -59,7 +60,7 @@ class Followed:
         with self.looked:
             self.looks += 1
             self.looked.notify_all()
-        nodes = [node for node in self.told.nodes if hosts is None or node["host"] in hosts]
+        nodes = [node for node in self.told.nodes if hosts is None or node.host in hosts]
         return replace(self.told, nodes=tuple(nodes))
 
     def silence(self, host: str) -> float | None:
@@ -90,7 +91,8 @@ def view_of(told: list[Told], heard: tuple[str, ...] = (), **record: Any) -> Run
     if heard:
         missing = tuple(name for name in HOSTS if name not in heard)
         fields: dict[str, Any] = {"attempt": 1, "state": "failed", "exit_code": 125, "line": "lost", **record}
-        told[0].node["verdict"] = VerdictRecord(writer=heard[0], place=0, heard=heard, missing=missing, **fields)
+        copy = VerdictRecord(writer=heard[0], place=0, heard=heard, missing=missing, **fields)
+        told[0].fields["verdict"] = written(copy)
     silent = [name for name in HOSTS if name not in {one.host for one in told}]
     (view,) = run_views([one.node for one in told], silent)
     return view

@@ -174,9 +174,13 @@ def test_a_host_that_has_told_its_end_is_not_lost_for_a_moments_silence() -> Non
     assert (verdict.state, verdict.exit_code) == ("succeeded", 0)
 
 
+def second_attempt(**changed: Any) -> RunView:
+    view = succeeded(0)
+    return replace(view, nodes=(view.nodes[0]._replace(attempt=2, spool="/spool/2", **changed),))
+
+
 def test_the_next_attempt_is_shown_from_its_beginning() -> None:
-    second = succeeded(0)
-    second.nodes[0]["attempt"], second.nodes[0]["spool"] = 2, "/spool/2"  # type: ignore[index]
+    second = second_attempt()
     run = Scripted({"gpu00": [[line("a\n"), END]]}, [second])
 
     verdict, shown = followed(run, start={"gpu00": {"0.0.out": 7}}, tail=3, hosts=("gpu00",))
@@ -188,7 +192,7 @@ def test_the_next_attempt_is_shown_from_its_beginning() -> None:
 def test_another_attempt_is_shown_when_all_its_hosts_have_begun() -> None:
     told = [Told(rank, hosts=["gpu00", "gpu01"]) for rank in (0, 1)]
     for one in told:
-        one.node.update(attempt=2, spool=f"/spool/2/{one.host}")
+        one.fields.update(attempt=2, spool=f"/spool/2/{one.host}")
     ((begins,), (begun,)) = (run_views(one.node for one in nodes) for nodes in (told[:1], told))
     ended = run_views(one.succeeded(5).node for one in told)[0]
     streams: dict[str, list[Stream]] = {"gpu00": [[line("a\n"), END]], "gpu01": [[line("b\n"), END]]}
@@ -199,10 +203,7 @@ def test_another_attempt_is_shown_when_all_its_hosts_have_begun() -> None:
 
 
 def test_a_next_attempt_is_told_with_the_hosts_that_it_is_without() -> None:
-    second = succeeded(0)
-    second.nodes[0].update(  # type: ignore[attr-defined]
-        attempt=2, spool="/spool/2", record=RunRecord(hosts=("gpu00",), lost=("gpu01",))
-    )
+    second = second_attempt(record=RunRecord(hosts=("gpu00",), lost=("gpu01",)))
     told: list[tuple[str, str]] = []
     run: Any = Scripted({"gpu00": [[line("a\n"), END]]}, [second])
     Follower(run, Selection(follow=True), lambda _events: None, lambda *event: told.append(event)).follow()
@@ -213,8 +214,7 @@ def test_a_host_that_is_held_up_is_not_waited_for_when_the_others_are_in_the_nex
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ending, "LATE", 0.1)
-    second = succeeded(0)
-    second.nodes[0]["attempt"], second.nodes[0]["spool"] = 2, "/spool/2"  # type: ignore[index]
+    second = second_attempt()
     for_good = threading.Event()
     streams: dict[str, list[Stream]] = {"gpu00": [[line("a\n"), END]], "gpu01": [[for_good]]}
     try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.project import find
 from clusterddp.runs.notices import preload_notices
 from clusterddp.runs.preload_hint import TOLD, SlowImports, is_new, slow_imports
+from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def slow(time: int, seconds: float, *modules: str) -> dict[str, object]:
-    return {"event": "slow_imports", "time": time, "start": 0, "local_rank": 0, "seconds": seconds, "modules": modules}
+    of_worker = {"start": 0, "local_rank": 0}
+    return {"event": "slow_imports", "time": time, **of_worker, "seconds": seconds, "modules": [*modules]}
 
 
 def test_the_last_start_of_rank_0_is_told_without_what_comes_with_another_name() -> None:
-    nodes: list[dict[str, Any]] = [
-        {"host": "gpu00", "events": [slow(2, 2.41, "a.trainer", "a", "ab"), slow(1, 9.0, "old")]},
-        {"host": "gpu01", "events": []},
-    ]
+    told = Told(0), Told(1)
+    told[0].fields["events"] += [slow(2, 2.41, "a.trainer", "a", "ab"), slow(1, 9.0, "old")]
+    nodes = [one.node for one in told]
     found = slow_imports(nodes)
     assert found == SlowImports(modules=("a.trainer", "ab"), seconds=2.41)
     assert found
@@ -50,10 +51,11 @@ def test_where_nothing_can_be_kept_it_is_told_all_the_same(tmp_path: Path, monke
 
 
 def test_equal_reasons_of_several_hosts_are_one_line() -> None:
-    events = [{"event": "not_preloaded", "reason": "a: it prints"}] * 2
-    nodes = [{"host": f"gpu0{number}", "events": events} for number in range(3)]
-    nodes[2] = {"host": "gpu02", "events": [{"event": "not_preloaded", "reason": "b: no"}]}
-    assert preload_notices(nodes) == [
+    told = Told(0), Told(1), Told(2)
+    for one, reason in zip(told, ("a: it prints", "a: it prints", "b: no"), strict=True):
+        one.event("not_preloaded", 1, reason=reason)
+        one.event("not_preloaded", 2, reason=reason)
+    assert preload_notices([one.node for one in told]) == [
         "gpu00, gpu01: clusterddp_preload leaves out a: it prints",
         "gpu02: clusterddp_preload leaves out b: no",
     ]

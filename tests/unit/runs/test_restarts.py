@@ -14,7 +14,7 @@ from tests.unit.runs_told import Told
 def host(number: int, *, hosts: int = 2, max_restarts: int = 3, **more: Any) -> Told:
     names = [f"gpu{place:02}" for place in range(hosts)]
     one = Told(number, hosts=names, max_restarts=max_restarts, **more)
-    one.node["events"].clear()
+    one.fields["events"].clear()
     return one
 
 
@@ -88,7 +88,7 @@ def test_where_torchrun_numbers_no_rounds_a_hosts_own_count_stands_for_it() -> N
     for number in range(2):
         begins(*hosts, number=number, seconds=9 * number)
     for one in hosts:
-        for event in one.node["events"]:
+        for event in one.fields["events"]:
             event.update(round=None, world_size=None, group_world_size=None)
     found = rounds_of([one.node for one in hosts])
     assert {number: (one.ranks, one.nodes, one.complete) for number, one in found.items()} == {
@@ -117,7 +117,7 @@ def test_a_round_is_complete_when_all_its_workers_have_started() -> None:
 def test_a_good_end_says_how_often_the_workers_were_started_again(attempt: int, rounds: int, said: str) -> None:
     hosts = host(0), host(1)
     for one in hosts:
-        one.node["attempt"] = attempt
+        one.fields["attempt"] = attempt
     for number in range(rounds):
         begins(*hosts, number=number, seconds=9 * number)
     for one in hosts:

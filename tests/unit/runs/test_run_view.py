@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.run.spool_records import PeersRecord
+from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.judge import judge
-from clusterddp.remote.shared.verdict.node_report import end_of
+from clusterddp.remote.shared.verdict.node_end import end_of
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.remote.shared.verdict.verdict_record import made as made_record
 from clusterddp.runs.notices import following_notices
@@ -40,7 +42,7 @@ class TestViews:
         first[0].died(5, signal=9).failed(6)
         first[1].died(5.5, signal=15).failed(6)
         for told in second:
-            told.node["attempt"] = 2
+            told.fields["attempt"] = 2
             told.succeeded(20)
         view = one(*first, *second)
         assert view.state() == "succeeded"
@@ -63,12 +65,12 @@ class TestViews:
     def test_nodes_stand_in_their_order_and_runs_by_their_start(self) -> None:
         found = seen(*reversed(made("late", started=9)), *made("early", started=1))
         assert [view.run for view in found] == ["early", "late"]
-        assert [node["host"] for node in found[1].nodes] == ["gpu00", "gpu01"]
+        assert [node.host for node in found[1].nodes] == ["gpu00", "gpu01"]
 
     def test_only_the_last_attempt_counts(self) -> None:
         first, second = made("r1"), made("r1")
         for told in second:
-            told.node["attempt"] = 2
+            told.fields["attempt"] = 2
         view = one(*second, *first)
         assert (view.attempt, len(view.nodes)) == (2, 2)
 
@@ -84,9 +86,9 @@ class TestViews:
 class TestState:
     def test_it_starts_until_a_worker_runs(self) -> None:
         nodes = made("r1")
-        nodes[0].node["state"] = nodes[1].node["state"] = "starting"
+        nodes[0].fields["state"] = nodes[1].fields["state"] = "starting"
         assert one(*nodes).state() == "starting"
-        nodes[1].node["state"] = "running"
+        nodes[1].fields["state"] = "running"
         assert one(*nodes).state() == "running"
 
     def test_it_lives_while_one_node_does(self) -> None:
@@ -106,7 +108,7 @@ class TestStatusObject:
     def test_of_a_live_run(self) -> None:
         nodes = made("r1", name="base", script="train.py", argv=["--lr", "1"], gpus={"gpu00": ["A100"]})
         nodes[1].start(2, number=1, seconds=3.0)
-        nodes[1].node.update(pids=[7, 8], clock_offset_ns=SECOND, last_output=BEGAN + 8 * SECOND)
+        nodes[1].fields.update(pids=[7, 8], clock_offset_ns=SECOND, last_output=BEGAN + 8 * SECOND)
         last = BEGAN / SECOND + 7  # by the operator's clock
         value = one(*nodes).to_json()
         assert (value["run"], value["name"], value["state"], value["round"]) == ("r1", "base", "running", 1)
@@ -117,7 +119,7 @@ class TestStatusObject:
             "train.py",
             ["--lr", "1"],
         )
-        for event in nodes[1].node["events"][-2:]:  # gpu00 has left
+        for event in nodes[1].fields["events"][-2:]:  # gpu00 has left
             event["world_size"] = 2
         assert one(*nodes).to_json()["world_size"] == 2
         silent = {"last_output": None, "end": None}
@@ -156,12 +158,12 @@ class TestStatusObject:
 
 def kept(*told: Told, missing: tuple[str, ...] = (), place: int = 0) -> VerdictRecord:
     """The verdict on these nodes as one of them writes it."""
-    ends = [end_of(one.node, workdir="/home/u/x") for one in told]
+    ends = [end_of(one.part, workdir="/home/u/x") for one in told]
     return made_record(judge(ends, missing), ends, missing, writer=told[0].host, place=place)
 
 
 def holding(told: Told, copy: VerdictRecord) -> Told:
-    told.node["verdict"] = copy
+    told.fields["verdict"] = written(copy)
     return told
 
 
@@ -235,7 +237,7 @@ class TestKeptVerdict:
         own = kept(second.failed(9), missing=("gpu00",), place=1)
         other = kept(first.failed(9), missing=("gpu01",))
         nodes = [holding(first, other).node, holding(second, own).node]
-        shown = {"r1": (first.node["record"], own)}
+        shown = {"r1": (first.node.record, own)}
         assert [view.kept for view in run_views(nodes)] == [other]
         assert [view.kept for view in run_views(nodes, kept=shown)] == [own]
 
@@ -275,24 +277,24 @@ class TestKeptVerdict:
     def test_of_an_earlier_attempt_it_does_not_count(self) -> None:
         first, second = made("r1")
         early = kept(first.failed(9))
-        second.node["attempt"] = 2
+        second.fields["attempt"] = 2
         assert one(holding(first, early), second).state() == "running"
 
     def test_a_run_lives_until_its_nodes_agree(self) -> None:
         first, second = (told.succeeded(5) for told in made("r1"))
-        second.node["concluding"] = True
+        second.fields["concluding"] = True
         assert (one(first, second).live, one(first, second).state()) == (True, "running")
         assert not one(first.lost(), second).live  # they cannot
 
     def test_what_the_project_keeps_tells_when_no_host_does(self) -> None:
         first, second = (told.succeeded(5) for told in made("r1"))
-        own = {"r1": (first.node["record"], kept(first, second)), "r2": (RunRecord(hosts=("gpu09",)), kept(first))}
+        own = {"r1": (first.node.record, kept(first, second)), "r2": (RunRecord(hosts=("gpu09",)), kept(first))}
         (view,) = run_views([], ["gpu00", "gpu01"], own)
         assert (view.run, view.state(), view.live, view.name) == ("r1", "succeeded", False, "r1")
         json.dumps(view.to_json())
 
     def test_of_a_run_that_is_known_to_have_begun_nobody_knows_the_end_while_none_of_its_hosts_answers(self) -> None:
-        record = made("r1")[0].node["record"]._replace(run="r1")
+        record = made("r1")[0].node.record._replace(run="r1")
         (view,) = run_views([], ["gpu00", "gpu01"], {}, [record])
         assert (view.state(), view.live) == ("unknown", False)
         assert view.to_json()["verdict"] == "unknown: gpu00, gpu01 do not answer now"
@@ -337,8 +339,8 @@ class TestAttempts:
     def test_every_attempt_has_its_spools_and_the_last_one_is_the_runs(self) -> None:
         nodes = [*made("r1"), *made("r1"), Told(3, run="r1", hosts=["gpu03"])]
         for place, told in enumerate(nodes):
-            told.node["attempt"] = 1 + place // 2
-            told.node["spool"] = f"/s/r1/{1 + place // 2}/{told.host}"
+            told.fields["attempt"] = 1 + place // 2
+            told.fields["spool"] = f"/s/r1/{1 + place // 2}/{told.host}"
         view = one(*reversed(nodes))
         assert view.attempt == 3
         assert view.spools == {
@@ -350,11 +352,12 @@ class TestAttempts:
 
 
 def test_why_a_run_is_not_started_again_is_told() -> None:
-    record = {"final": "2 of 3 hosts are left", "state": "stopped"}
-    nodes: list[dict[str, Any]] = [{"exit": record}, {"exit": dict(record)}, {"exit": {"final": ""}}, {"exit": None}]
+    left = Told(0).ended("stopped", 5, final="2 of 3 hosts are left").node
+    nodes = [left, left._replace(host="gpu01"), Told(2).ended("stopped", 5, final="").node, Told(3).node]
     assert following_notices(nodes, live=False) == ["not started again: 2 of 3 hosts are left"]
-    assert following_notices([{"exit": {"final": "attempt 2"}}], live=False) == []
-    waiting = [{"exit": record, "peers": {"lead": None}}]
-    (notice,) = following_notices(waiting, live=True)
+    assert following_notices([Told().ended("stopped", 5, final="attempt 2").node], live=False) == []
+    waiting = left._replace(peers=PeersRecord(nodes={}))
+    (notice,) = following_notices([waiting], live=True)
     assert notice.startswith("no majority of its hosts reach each other")
-    assert following_notices([*waiting, {"exit": None, "peers": {"lead": "gpu01"}}], live=True) == []
+    led = Told(1).node._replace(peers=PeersRecord(nodes={}, lead="gpu01"))
+    assert following_notices([waiting, led], live=True) == []

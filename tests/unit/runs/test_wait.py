@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from clusterddp.errors import UnreachableError
+from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.runs import wait
 from clusterddp.runs.ending import SILENT
 from clusterddp.runs.node_answers import ALL, Wanted
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_view import RunView
 
 RUN = "abcdefghij"
-Answer = tuple[list[dict[str, Any]], list[str]]
+Answer = tuple[list[NodeReport], list[str]]
 NOBODY = UnreachableError("gpu00", "no answer within 1 s")
 
 
@@ -56,7 +57,7 @@ def find_soon(cluster: Cluster, reference: str) -> RunView | None:
     return wait.find_soon(cast("Site", cluster), reference)
 
 
-def told(run: str = RUN) -> list[dict[str, Any]]:
+def told(run: str = RUN) -> list[NodeReport]:
     return [Told(run=run, hosts=["gpu00", "gpu01"]).node]
 
 

@@ -3,17 +3,10 @@
 Unknown fields of a newer version are kept; all but ``hosts`` may be missing or null, as an older version wrote them.
 """
 
-from typing import Any, Mapping, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from ..schema.fields import Fields
-from ..schema.record import Reader, by_key, field, maybe, read_record, record
-
-T = TypeVar("T")
-
-
-def _nullable(read: Reader[T], *, default: T) -> T:
-    """Declare a field whose null value counts as missing."""
-    return field(lambda fields, name: read(fields, name) if fields.given(name) else default, default=default)
+from ..schema.record import by_key, field, maybe, nullable, read_record, record
 
 
 @record
@@ -21,12 +14,12 @@ class RunRecord(NamedTuple):
     """One run: what was started, by whom, where. It holds no value of a secret or of a variable that looks like one."""
 
     hosts: Tuple[str, ...] = field(Fields.texts)  # that take part, in the order of their ranks
-    run: str = _nullable(Fields.text, default="")
+    run: str = nullable(Fields.text, default="")
     name: Optional[str] = field(Fields.maybe_text, default=None)
     script: Optional[str] = field(Fields.maybe_text, default=None)
-    module: bool = _nullable(Fields.flag, default=False)
-    argv: Tuple[str, ...] = _nullable(Fields.texts, default=())  # the script's
-    code: str = _nullable(Fields.text, default="")  # digest of what was synced; empty: no sync has filled the folder
+    module: bool = nullable(Fields.flag, default=False)
+    argv: Tuple[str, ...] = nullable(Fields.texts, default=())  # the script's
+    code: str = nullable(Fields.text, default="")  # digest of what was synced; empty: no sync has filled the folder
     # digest of what was installed from a lock; None: the host's own interpreter
     environment: Optional[str] = field(Fields.maybe_text, default=None)
     git: Optional[Mapping[str, Any]] = field(maybe(Fields.raw), default=None)  # commit, dirty; None outside git
@@ -35,32 +28,32 @@ class RunRecord(NamedTuple):
     limit: Optional[str] = field(Fields.maybe_text, default=None)
     project: Optional[str] = field(Fields.maybe_text, default=None)  # id
     label: Optional[str] = field(Fields.maybe_text, default=None)  # the project's name
-    gpus: Mapping[str, Tuple[str, ...]] = _nullable(by_key(Fields.texts), default={})  # models by host
-    versions: Mapping[str, Optional[str]] = _nullable(by_key(Fields.maybe_text), default={})
-    subfolder: str = _nullable(Fields.text, default="")  # of the project, where the workers' folder is
-    env: Tuple[str, ...] = _nullable(Fields.texts, default=())  # names
+    gpus: Mapping[str, Tuple[str, ...]] = nullable(by_key(Fields.texts), default={})  # models by host
+    versions: Mapping[str, Optional[str]] = nullable(by_key(Fields.maybe_text), default={})
+    subfolder: str = nullable(Fields.text, default="")  # of the project, where the workers' folder is
+    env: Tuple[str, ...] = nullable(Fields.texts, default=())  # names
     # values of those that the user or the inventory has set
-    variables: Mapping[str, str] = _nullable(by_key(Fields.text), default={})
+    variables: Mapping[str, str] = nullable(by_key(Fields.text), default={})
     # of the command line, those not as by default
     options: Optional[Mapping[str, Any]] = field(maybe(Fields.raw), default=None)
-    secrets: Tuple[str, ...] = _nullable(Fields.texts, default=())  # names
-    max_restarts: int = _nullable(Fields.number, default=0)
-    relaunch: int = _nullable(Fields.number, default=0)
+    secrets: Tuple[str, ...] = nullable(Fields.texts, default=())  # names
+    max_restarts: int = nullable(Fields.number, default=0)
+    relaunch: int = nullable(Fields.number, default=0)
     nproc: Optional[int] = field(Fields.maybe_number, default=None)  # as asked for
     on_disconnect: Optional[str] = field(Fields.maybe_text, default=None)
     started: Optional[int] = field(Fields.maybe_number, default=None)  # ns, by the operator's clock
     world_size: Optional[int] = field(Fields.maybe_number, default=None)
     nnodes: Optional[int] = field(Fields.maybe_number, default=None)
     min_nodes: Optional[int] = field(Fields.maybe_number, default=None)
-    spares: Tuple[str, ...] = _nullable(Fields.texts, default=())
-    lost: Tuple[str, ...] = _nullable(Fields.texts, default=())  # hosts of earlier attempts
-    left_out: Tuple[str, ...] = _nullable(Fields.texts, default=())  # hosts that were not ready and may join
+    spares: Tuple[str, ...] = nullable(Fields.texts, default=())
+    lost: Tuple[str, ...] = nullable(Fields.texts, default=())  # hosts of earlier attempts
+    left_out: Tuple[str, ...] = nullable(Fields.texts, default=())  # hosts that were not ready and may join
     # hosts that were off at the start, and the spares that took their places
-    replaced: Mapping[str, str] = _nullable(by_key(Fields.text), default={})
+    replaced: Mapping[str, str] = nullable(by_key(Fields.text), default={})
     workdir: Optional[str] = field(Fields.maybe_text, default=None)  # the name given to the folder
-    workdirs: Mapping[str, str] = _nullable(by_key(Fields.text), default={})  # by host
+    workdirs: Mapping[str, str] = nullable(by_key(Fields.text), default={})  # by host
     # by host: data of the project of which it had its own version
-    own_data: Mapping[str, Tuple[str, ...]] = _nullable(by_key(Fields.texts), default={})
+    own_data: Mapping[str, Tuple[str, ...]] = nullable(by_key(Fields.texts), default={})
     launcher: Optional[str] = field(Fields.maybe_text, default=None)
     array: Optional[str] = field(Fields.maybe_text, default=None)  # an id that all runs of an array share
     more: Mapping[str, Any] = {}

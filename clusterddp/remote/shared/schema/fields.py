@@ -107,6 +107,10 @@ class Fields:
             raise self.wrong(name, value, "true or false")
         return value
 
+    def anything(self, name: str) -> Any:
+        """Return a value of any type, unchecked; None where there is none."""
+        return self._data.get(name)
+
     def raw(self, name: str) -> Dict[str, Any]:
         """Read a JSON object without checking its content."""
         value = self._data.get(name)

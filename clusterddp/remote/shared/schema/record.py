@@ -123,6 +123,11 @@ def maybe(read: Reader[T]) -> "Reader[Optional[T]]":
     return lambda fields, name: read(fields, name) if fields.given(name) else None
 
 
+def nullable(read: Reader[T], *, default: T) -> T:
+    """Declare a record's field that may be missing or null, and has its default then."""
+    return field(lambda fields, name: read(fields, name) if fields.given(name) else default, default=default)
+
+
 def parsed(data: bytes, read: Callable[[Any], T]) -> T:
     """The record in a file's bytes.
 

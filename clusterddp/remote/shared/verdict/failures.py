@@ -15,12 +15,14 @@ Times are the node's own clock (ns).
 
 import re
 import signal
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Type, TypeVar
 
+from ..run.event_schema import Event
 from ..schema.fields import Fields
-from ..schema.record import field, record
+from ..schema.record import Reader, field, record
 from ..text.shortening import cut_in_the_middle
 
+T = TypeVar("T")
 FAIL_FAST_REASON = "another host failed"
 LEASE = "the lease lapsed"  # the start of the stop reason of a run that lost contact with its operator
 STOPPED = "by another command"  # the reason of a stop that came as a signal
@@ -69,6 +71,16 @@ _FRAME = r'(?m)^\s*File "([^"<][^"]*)", line (\d+)'
 _INSTALLED = r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/"
 
 
+def _of_type(kind: Type[T]) -> "Reader[Optional[T]]":
+    """The reader of a field that counts as missing unless its value has exactly this type."""
+
+    def read(fields: Fields, name: str) -> Optional[T]:
+        value = fields.anything(name)
+        return value if type(value) is kind else None
+
+    return read
+
+
 @record
 class FailedWorker(NamedTuple):
     """One failed worker in one start of the workers."""
@@ -90,6 +102,25 @@ class FailedWorker(NamedTuple):
     collective: Optional[int] = field(Fields.maybe_number, default=None)
 
 
+@record
+class WorkerError(NamedTuple):
+    """A worker's recorded exception. Libraries of the script write it, so a field of another type counts as missing."""
+
+    exc_type: Optional[str] = field(_of_type(str), default=None)
+    exc_message: Optional[str] = field(_of_type(str), default=None)
+    file: Optional[str] = field(_of_type(str), default=None)
+    line: Optional[int] = field(_of_type(int), default=None)
+    time_ns: Optional[int] = field(_of_type(int), default=None)
+
+
+class Evidence(NamedTuple):
+    """What a node has on record of its workers."""
+
+    events: Sequence[Event] = ()
+    errors: Mapping[str, Optional[WorkerError]] = {}  # by START.LOCAL_RANK.json
+    stderr: Mapping[str, str] = {}  # the end of what they printed, by START.LOCAL_RANK; of the agent's output: agent
+
+
 class Cause(NamedTuple):
     """Why a node failed."""
 
@@ -98,25 +129,21 @@ class Cause(NamedTuple):
     text: str
 
 
-def worker_failures(node: Mapping[str, Any]) -> List[FailedWorker]:
-    """List the failed workers of a node's last start, by class, then by time.
-
-    Args:
-        node: ``events``, and for better texts ``errors`` and ``stderr`` where they are known.
-    """
+def worker_failures(node: Evidence) -> List[FailedWorker]:
+    """List the failed workers of a node's last start, by class, then by time."""
     last = _last_start(node)
     return sorted(_failures_of(node, last), key=lambda failure: (failure.kind, failure.time_ns))
 
 
-def recovered_failures(node: Mapping[str, Any]) -> List[FailedWorker]:
+def recovered_failures(node: Evidence) -> List[FailedWorker]:
     """List the failures of earlier starts, after which torchrun restarted the workers."""
     earlier = range(_last_start(node))
     return [failure for start in earlier for failure in _failures_of(node, start) if failure.kind != ENDED]
 
 
-def node_cause(node: Mapping[str, Any]) -> Optional[Cause]:
+def node_cause(node: Evidence) -> Optional[Cause]:
     """Return why a node failed; None if its agent is still running, if it succeeded, or if it was stopped."""
-    code = next((event["exit_code"] for event in node["events"] if event["event"] == "agent_exited"), 0)
+    code = next((event["exit_code"] for event in node.events if event["event"] == "agent_exited"), 0)
     if not code:
         return None
     found = worker_failures(node)
@@ -124,7 +151,7 @@ def node_cause(node: Mapping[str, Any]) -> Optional[Cause]:
     chosen = next(iter(fatal or [failure for failure in found if failure.kind != ENDED]), None)
     if chosen:
         return Cause(chosen.kind, chosen.curable, "rank %d: %s" % (chosen.rank, chosen.text))
-    if any(event["event"] == "stopping" for event in node["events"]):
+    if any(event["event"] == "stopping" for event in node.events):
         return None
     said = agent_said(node)
     if code > 128:
@@ -136,9 +163,9 @@ def node_cause(node: Mapping[str, Any]) -> Optional[Cause]:
     return Cause(LOST_PEER if peer else OWN, peer, text)
 
 
-def agent_said(node: Mapping[str, Any]) -> str:
+def agent_said(node: Evidence) -> str:
     """Return the end of the agent's own output."""
-    return str((node.get("stderr") or {}).get("agent") or "")
+    return node.stderr.get("agent", "")
 
 
 def is_lost_peer(text: str) -> bool:
@@ -146,12 +173,12 @@ def is_lost_peer(text: str) -> bool:
     return bool(re.search(_LOST_PEER, text)) and not re.search(_OWN_FAULT, text)
 
 
-def _last_start(node: Mapping[str, Any]) -> int:
-    return max((event["start"] for event in node["events"] if event["event"] == "worker_started"), default=0)
+def _last_start(node: Evidence) -> int:
+    return max((event["start"] for event in node.events if event["event"] == "worker_started"), default=0)
 
 
-def _failures_of(node: Mapping[str, Any], start: int) -> List[FailedWorker]:
-    events = node["events"]
+def _failures_of(node: Evidence, start: int) -> List[FailedWorker]:
+    events = node.events
     exits = [e for e in events if e["event"] == "worker_exited" and e["exit_code"] and e["start"] == start]
     stopping = min((event["time"] for event in events if event["event"] == "stopping"), default=_NEVER)
     first = min((event["time"] for event in exits), default=0)
@@ -163,26 +190,27 @@ def _failures_of(node: Mapping[str, Any], start: int) -> List[FailedWorker]:
     return found
 
 
-def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> FailedWorker:
+def _failure(node: Evidence, event: Event) -> FailedWorker:
     key = "%d.%d" % (event["start"], event["local_rank"])
-    error = (node.get("errors") or {}).get(key + ".json") or {}
-    stderr = (node.get("stderr") or {}).get(key) or ""
+    recorded = node.errors.get(key + ".json")
+    error = recorded or WorkerError()
+    stderr = node.stderr.get(key, "")
     cause, text, place = _describe(event, error, stderr)
-    evidence = text + "\n" + str(error.get("exc_message") or "")
+    evidence = text + "\n" + (error.exc_message or "")
     # For an abort (NCCL's watchdog, gloo's terminate) all of the worker's output counts.
-    peer = is_lost_peer(evidence + (stderr if event.get("signal") == signal.SIGABRT and not error else ""))
-    said = evidence if error.get("exc_type") else evidence + "\n" + stderr
+    peer = is_lost_peer(evidence + (stderr if event.get("signal") == signal.SIGABRT and not recorded else ""))
+    said = evidence if error.exc_type else evidence + "\n" + stderr
     timed_out = re.search(_WATCHDOG, said)
     return FailedWorker(
         kind=LOST_PEER if peer else OWN,
         cause=cause,
         curable=peer or (cause == SIGNAL and event["signal"] in SENT_FROM_OUTSIDE),
-        time_ns=int(error.get("time_ns") or event["time"]),
+        time_ns=error.time_ns or event["time"],
         start=event["start"],
         rank=event["rank"],
         local_rank=event["local_rank"],
         # A recorded exception is the cause; a signal that followed in the teardown is not.
-        exit_code=1 if error.get("exc_type") else event["exit_code"],
+        exit_code=1 if error.exc_type else event["exit_code"],
         signal=event.get("signal"),
         text=shortened(text, LONGEST, place),
         place=place,
@@ -191,7 +219,7 @@ def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> FailedWorker:
     )
 
 
-def _by_agent(events: Sequence[Dict[str, Any]], event: Mapping[str, Any], failure: FailedWorker, first: int) -> bool:
+def _by_agent(events: Sequence[Event], event: Event, failure: FailedWorker, first: int) -> bool:
     """Whether torchrun ended this worker, because of another worker or by dying itself."""
     if failure.cause == SIGNAL and failure.signal in SENT_FROM_OUTSIDE and _agent_had_ended(events, failure.time_ns):
         return True  # by our supervisor, before its shim noticed
@@ -205,20 +233,20 @@ def _by_agent(events: Sequence[Dict[str, Any]], event: Mapping[str, Any], failur
     return event["time"] - first >= AGENT_PATIENCE or any(-BEFORE < event["time"] - at < TOGETHER for at in died)
 
 
-def _agent_had_ended(events: Sequence[Dict[str, Any]], time_ns: int) -> bool:
+def _agent_had_ended(events: Sequence[Event], time_ns: int) -> bool:
     return any(event["event"] == "agent_exited" and event["time"] <= time_ns for event in events)
 
 
-def _describe(event: Mapping[str, Any], error: Mapping[str, Any], stderr: str) -> "tuple[str, str, str]":
+def _describe(event: Event, error: WorkerError, stderr: str) -> "tuple[str, str, str]":
     """Describe how a worker ended: its cause, one line of text, and the position in the user's code."""
     number = event.get("signal")
-    if error.get("exc_type"):
-        place = "%s:%s" % (str(error["file"]).rpartition("/")[2], error["line"]) if error.get("file") else ""
-        message = (str(error.get("exc_message") or "").splitlines() or [""])[0]
+    if error.exc_type:
+        place = "%s:%s" % (error.file.rpartition("/")[2], error.line) if error.file else ""
+        message = ((error.exc_message or "").splitlines() or [""])[0]
         own_place = " (%s, line %s)" % tuple(place.rsplit(":", 1)) if place else ""
         if own_place and message.endswith(own_place):  # a SyntaxError names its position itself
             message = message[: -len(own_place)]
-        text = "%s%s%s" % (error["exc_type"], ": " if message else "", message)
+        text = "%s%s%s" % (error.exc_type, ": " if message else "", message)
         return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in(place), place
     if number == signal.SIGKILL and event.get("oom_kills"):
         return OUT_OF_MEMORY, "killed by the kernel's out-of-memory killer (SIGKILL)", ""

@@ -11,7 +11,7 @@ from ..names.host_names import folded_names, in_order
 from ..schema.fields import Fields
 from ..schema.record import field, nested, record
 from .failures import ENDED, LEASE, LOST_PEER, OWN, TIME_LIMIT, FailedWorker, signal_name
-from .node_report import CONSEQUENCES, NodeEnd
+from .node_end import CONSEQUENCES, NodeEnd
 
 STOPPED, INTERRUPTED, TIMED_OUT, NOT_THE_SCRIPT = 143, 130, 124, 125  # exit codes
 CTRL_C = "Ctrl-C"  # the reason of a stop at the run's own terminal, which has its own exit code

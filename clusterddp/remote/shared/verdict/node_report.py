@@ -1,182 +1,91 @@
-"""How a node's part in an attempt ended, in one small record: what the verdict over all nodes is made from. Pure.
+"""What a host reports of one node of a run: the state, records and evidence in its spool, as one value. Pure.
 
-    end = end_of(node)             # from its plan's names, its state, exit record and evidence
-    small = fitted(end)            # at most MOST bytes, as it travels and is kept
+The host makes it (remote/supervisor/status_operation.py) and sends ``to_json`` of it; the operator reads it with
+``status_reply.read_nodes``. A field that has a default may be missing or null.
 
-Times are by the operator's clock (ns).
+Who a node is must be right. An event, a worker's error, a verdict or the state of the peers that is damaged counts as
+missing, like one that was torn on the host's own disk.
 """
 
-import json
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
-from ..run.spool_records import ENDINGS
+from ..run.event_schema import Event, maybe_event
+from ..run.log_frames import MOST_ATTEMPT, RUN
+from ..run.run_record import RunRecord
+from ..run.spool_records import ExitRecord, PeersRecord
 from ..schema.fields import DamagedError, Fields
-from ..schema.record import by_key, field, many, one_of, read_record, record, written
-from ..text.shortening import cut_in_the_middle
-from .failures import (
-    FAIL_FAST_REASON,
-    LONGEST,
-    WORKER_FAILED,
-    FailedWorker,
-    agent_said,
-    last_error_line,
-    shortened,
-    worker_failures,
-)
+from ..schema.record import MOST, Reader, by_key, checked, field, maybe, nested, nullable, record, written
+from .failures import Evidence, WorkerError
+from .node_end import EndedPart, NodeEnd
+from .verdict_record import VerdictRecord
 
-MOST = 2048  # bytes of an end that travels between hosts
-MOST_FAILURES = 16  # of a node's workers that are told one by one
-CONSEQUENCES = (
-    FAIL_FAST_REASON,
-)  # reasons to stop a node that are no cause: what failed first is looked for elsewhere
-_TEXTS = (1000, 300, 100, 30)  # characters that are tried for the texts, until all fits
+T = TypeVar("T")
+OFTEN_EMPTY = ("peers", "joined", "rebooted", "end", "errors", "stderr")  # are not sent where they say nothing
+
+
+def _up_to(most: int) -> Reader[int]:
+    return lambda fields, name: fields.number(name, most)
+
+
+def _unless_damaged(read: Callable[[Fields, str], T]) -> "Reader[Optional[T]]":
+    """The reader of a field that counts as null where it is damaged."""
+
+    def read_or_none(fields: Fields, name: str) -> Optional[T]:
+        try:
+            return read(fields, name) if fields.given(name) else None
+        except DamagedError:
+            return None
+
+    return read_or_none
+
+
+def _events(fields: Fields, name: str) -> Tuple[Event, ...]:
+    return tuple(event for event in map(maybe_event, fields.array(name)) if event is not None)
 
 
 @record
-class Finished(NamedTuple):
-    """A worker of the last start that ended with exit code 0, and not because it was told to end."""
+class NodeReport(NamedTuple):
+    """One node of one attempt of a run, as its host reports it. Times are ns by the host's clock."""
 
-    rank: int = field(Fields.number)
-    local_rank: int = field(Fields.number)
-    time_ns: int = field(Fields.integer)
+    run: str = field(checked(RUN.fullmatch, "a run's id"))
+    attempt: int = field(_up_to(MOST_ATTEMPT))
+    host: str = field(Fields.filename)
+    node_rank: int = field(_up_to(MOST))
+    spool: str = field(checked(lambda path: path.startswith("/") and path.isprintable(), "an absolute path"))
+    record: RunRecord = field(nested(RunRecord))
+    state: str = field(Fields.text)
+    events: Tuple[Event, ...] = field(_events)
+    clock_offset_ns: int = field(Fields.integer)  # of the host's clock from the operator's
+    pids: Tuple[int, ...] = field(Fields.numbers)  # of the run's processes there
+    clock_error_ns: int = nullable(Fields.number, default=0)
+    standby: bool = nullable(Fields.flag, default=False)  # a spare
+    exit: Optional[ExitRecord] = field(maybe(nested(ExitRecord)), default=None)
+    last_output: Optional[int] = field(Fields.maybe_number, default=None)  # when a worker printed last
+    verdict: Optional[VerdictRecord] = field(_unless_damaged(nested(VerdictRecord)), default=None)
+    concluding: bool = nullable(Fields.flag, default=False)  # it has ended, and agrees with the others on the verdict
+    rebooted: bool = nullable(Fields.flag, default=False)  # why it is lost
+    peers: Optional[PeersRecord] = field(_unless_damaged(nested(PeersRecord)), default=None)
+    joined: Optional[int] = field(Fields.maybe_number, default=None)  # agents that have come to its rendezvous store
+    end: Optional[NodeEnd] = field(maybe(nested(NodeEnd)), default=None)  # in a brief report, in place of evidence
+    errors: Mapping[str, Optional[WorkerError]] = nullable(by_key(maybe(nested(WorkerError))), default={})
+    stderr: Mapping[str, str] = nullable(by_key(Fields.text), default={})
 
+    @property
+    def evidence(self) -> Evidence:
+        """What it has on record of its workers."""
+        return Evidence(self.events, self.errors, self.stderr)
 
-@record
-class NodeEnd(NamedTuple):
-    """A node's end. ``state``: one of ENDINGS; ``lost``: its supervisor ended without a record."""
-
-    host: str = field(Fields.text)
-    attempt: int = field(Fields.number)
-    state: str = field(one_of(*ENDINGS))
-    place: int = field(Fields.number, default=0)
-    reason: str = field(Fields.text, default="")
-    ours: bool = field(Fields.flag, default=False)  # a stop that nobody ordered
-    agent_exit: Optional[int] = field(Fields.maybe_number, default=None)  # torchrun's exit code; None: it did not run
-    rebooted: bool = field(Fields.flag, default=False)  # why it is lost
-    ended: Optional[int] = field(Fields.maybe_integer, default=None)
-    # when it was told to end, unless because another failed
-    stopping: Optional[int] = field(Fields.maybe_integer, default=None)
-    error_ns: int = field(Fields.number, default=0)  # of its clock
-    start: int = field(Fields.number, default=0)  # of its workers, the last one
-    agent: str = field(Fields.text, default="")  # the line of the agent's output that says what went wrong
-    blames_worker: bool = field(Fields.flag, default=True)  # the agent says that a worker failed, or nothing
-    said: str = field(Fields.text, default="")  # the end of the agent's output, where a known message may stand
-    workdir: str = field(Fields.text, default="")
-    exits: Mapping[str, str] = field(by_key(Fields.text), default={})  # exit code → ranks of the last start, as "0-3,7"
-    finished: Tuple[Finished, ...] = field(many(Finished), default=())
-    # the first of them, by class, then by time
-    failures: Tuple[FailedWorker, ...] = field(many(FailedWorker), default=())
-    failed: int = field(Fields.number, default=0)  # how many there were
-
-
-def end_of(node: Mapping[str, Any], *, place: int = 0, workdir: str = "") -> NodeEnd:
-    """A node's end.
-
-    Args:
-        node: ``host``, ``attempt``, ``state``, ``exit`` (or None), ``clock_offset_ns``, ``clock_error_ns``, ``events``,
-            and where they are known ``errors``, ``stderr`` and ``rebooted``.
-        place: Its number in the run.
-        workdir: Where its workers worked.
-    """
-    offset = int(node["clock_offset_ns"])
-    ended: Mapping[str, Any] = node["exit"] or {}
-    events = node.get("events", ())
-    told = [e["time"] for e in events if e["event"] == "stopping" and e.get("reason") not in CONSEQUENCES]
-    last = max((event["start"] for event in events if event["event"] == "worker_started"), default=0)
-    exits = [event for event in events if event["event"] == "worker_exited" and event["start"] == last]
-    failures = [one._replace(time_ns=one.time_ns - offset) for one in worker_failures({"events": (), **node})]
-    said = agent_said(node)
-    well = [event for event in exits if not event["exit_code"] and not event.get("told")]  # not because it was told to
-    done = [Finished(event["rank"], event["local_rank"], event["time"] - offset) for event in well]
-    return NodeEnd(
-        host=node["host"],
-        place=place,
-        attempt=int(node["attempt"]),
-        state=ended["state"] if ended else "lost",
-        reason=str(ended.get("reason") or ""),
-        ours=bool(ended.get("ours")),
-        agent_exit=ended.get("agent_exit"),
-        rebooted=bool(node.get("rebooted")),
-        ended=int(ended["ended"]) - offset if ended else None,
-        stopping=min(told) - offset if told else None,
-        error_ns=int(node.get("clock_error_ns") or 0),
-        start=last,
-        agent=last_error_line(said),
-        blames_worker=not said or WORKER_FAILED in said,
-        said=said if ended.get("state") == "failed" else "",
-        workdir=workdir,
-        exits=_by_code(exits),
-        finished=tuple(done),
-        failures=tuple(failures),
-        failed=len(failures),
-    )
+    @property
+    def part(self) -> EndedPart:
+        """What its end is made from."""
+        clock = self.clock_offset_ns, self.clock_error_ns
+        return EndedPart(self.host, self.attempt, self.exit, self.evidence, *clock, rebooted=self.rebooted)
 
 
-def fitted(end: NodeEnd, most: int = MOST) -> NodeEnd:
-    """The end with its texts and lists cut until its JSON has at most ``most`` bytes."""
-    for number in (MOST_FAILURES, 8, 4, 1):
-        for length in _TEXTS:
-            small = _cut(end, number, length)
-            if _fits(small, most):
-                return small
-    # Ranks in thousands of pieces, a path of thousands of characters, a time that a script's library made up.
-    small = _cut(end, 1, 30)._replace(exits={}, workdir="", failures=())
-    return small if _fits(small, most) else NodeEnd(end.host[:255], end.attempt, end.state, end.place)
-
-
-def _cut(end: NodeEnd, number: int, length: int) -> NodeEnd:
-    """The first worker's evidence is worth most; what others say is mostly its echo."""
-    longest = LONGEST if number > 1 else min(LONGEST, length)
-    failures = [
-        one._replace(
-            text=shortened(_clean(one.text), min(length, 100) if place else longest, _clean(one.place)),
-            place=cut_in_the_middle(_clean(one.place), longest),
-            said="" if place else _clean(one.said)[-length:],
-        )
-        for place, one in enumerate(end.failures[:number])
-    ]
-    return end._replace(
-        reason=cut_in_the_middle(_clean(end.reason), longest),
-        agent=cut_in_the_middle(_clean(end.agent), longest),
-        said="" if failures else _clean(end.said)[-length:],
-        finished=end.finished[:number],
-        failures=tuple(failures),
-    )
-
-
-def _clean(text: str) -> str:
-    """Text that may travel: without NUL and lone surrogates."""
-    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
-
-
-def _fits(end: NodeEnd, most: int) -> bool:
-    """Whether an end is small enough, and is read as it was written."""
-    data = written(end)
-    try:
-        return len(json.dumps(data, separators=(",", ":"))) <= most and bool(read_end(data))
-    except DamagedError:
-        return False
-
-
-def _by_code(exits: Iterable[Mapping[str, Any]]) -> Dict[str, str]:
-    """Exit code → the ranks that ended with it."""
-    found: Dict[int, List[int]] = {}
-    for event in exits:
-        found.setdefault(event["exit_code"], []).append(event["rank"])
-    return {str(code): ranges(ranks) for code, ranks in sorted(found.items())}
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Whole numbers as text: ``0-3,7``."""
-    parts: List[Tuple[int, int]] = []
-    for number in sorted(set(numbers)):
-        if parts and parts[-1][1] == number - 1:
-            parts[-1] = (parts[-1][0], number)
-        else:
-            parts.append((number, number))
-    return ",".join("%d" % first if first == last else "%d-%d" % (first, last) for first, last in parts)
-
-
-def read_end(data: Any) -> NodeEnd:
-    """A node's end from its JSON object; raises DamagedError."""
-    return read_record(NodeEnd, data, "end")
+def to_json(report: NodeReport) -> Dict[str, Any]:
+    """A report as it is sent."""
+    found = written(report)
+    for name in OFTEN_EMPTY:
+        if found[name] is None or found[name] is False or found[name] == {}:
+            del found[name]
+    return found

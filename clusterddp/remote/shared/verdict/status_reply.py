@@ -2,29 +2,23 @@
 
 Who asks again, as `wait` does twice a second, says which long fields it has; what is the same is left out then.
 
-Who a node is must be right, or the whole answer counts for nothing. An event or a worker's error that is not what it
-must be is left out, as one that was torn on the host's own disk. Who tells it: remote/supervisor/status_operation.py.
+Who a node is must be right, or the whole answer counts for nothing. What a node's report is: node_report.py.
 """
 
 import json
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from ..run.event_schema import maybe_event
-from ..run.log_frames import MOST_ATTEMPT, RUN
-from ..run.run_record import RunRecord
-from ..run.spool_records import read_exit, read_peers
-from ..schema.fields import DamagedError, Fields
+from ..run.log_frames import RUN
+from ..schema.fields import Fields
 from ..schema.json_text import to_json
-from ..schema.record import record_in, written
-from .node_report import read_end
-from .verdict_record import VerdictRecord, read_verdict
+from ..schema.record import MOST, record_in
+from .node_report import NodeReport
 
 LONG = 256  # characters of JSON from which a field gets a digest and is left out while unchanged
-MOST = 1 << 20  # events of a node, characters of a text
 MOST_KEPT = 16 << 20  # characters of JSON kept per host: about the size of the largest answer
 
 
-def read_nodes(answer: Any, host: Optional[str], run: str) -> List[Dict[str, Any]]:
+def read_nodes(answer: Any, host: Optional[str], run: str) -> List[NodeReport]:
     """Check and return the nodes in a host's answer.
 
     Args:
@@ -35,8 +29,7 @@ def read_nodes(answer: Any, host: Optional[str], run: str) -> List[Dict[str, Any
     Raises:
         ValueError: it is no such answer.
     """
-    nodes = Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: _identity(fields, host, run))
-    return [dict(answer[number], **told) for number, told in enumerate(nodes)]
+    return list(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: _report(fields, host, run)))
 
 
 def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
@@ -122,61 +115,11 @@ class Answers:
 NONE = Answers({}, {}, {})
 
 
-def _identity(fields: Fields, host: Optional[str], run: str) -> Dict[str, Any]:
-    found = fields.check("run", RUN.fullmatch, "a run's id")
-    if fields.filename("host") != (host or fields.text("host")) or not found.startswith(run):
-        raise ValueError("it speaks of %s on %s" % (found, fields.text("host")))
-    fields.number("attempt", MOST_ATTEMPT)
-    fields.number("node_rank", MOST)
-    fields.check("spool", lambda path: path.startswith("/") and path.isprintable(), "an absolute path")
-    fields.text("state")
-    for name in ("standby", "rebooted", "concluding"):
-        if fields.given(name):
-            fields.flag(name)
-    fields.integer("clock_offset_ns")
-    for name in ("clock_error_ns", "last_output", "joined"):
-        fields.maybe_number(name)
-    fields.numbers("pids")
-    told: Dict[str, Any] = {
-        "record": record_in(fields.part("record"), RunRecord),
-        "exit": written(read_exit(fields.raw("exit"))) if fields.given("exit") else None,
-        "events": [event for event in map(maybe_event, fields.array("events")) if event is not None],
-        "peers": _peers(fields),
-        "verdict": _verdict(fields),
-        "end": read_end(fields.raw("end")) if fields.given("end") else None,
-    }
-    for name, read in (("errors", _error), ("stderr", _text)):
-        if fields.given(name):
-            told[name] = fields.mapping(name, read)
-    return told
-
-
-def _peers(fields: Fields) -> Optional[Dict[str, Any]]:
-    """Read what the node knows about the others, or None where that is damaged."""
-    try:
-        return written(read_peers(fields.raw("peers"))) if fields.given("peers") else None
-    except DamagedError:
-        return None
-
-
-def _verdict(fields: Fields) -> Optional[VerdictRecord]:
-    """Read the host's copy of the verdict, or None where that is damaged."""
-    try:
-        return read_verdict(fields.raw("verdict")) if fields.given("verdict") else None
-    except DamagedError:
-        return None
-
-
-def _error(fields: Fields, name: str) -> Optional[Dict[str, Any]]:
-    """Read a worker's exception; libraries of the script write it, so any field may have any type."""
-    if not fields.given(name):
-        return None
-    found: Mapping[str, Any] = fields.raw(name)
-    texts = {key: found.get(key) for key in ("exc_type", "exc_message", "file")}
-    numbers = {key: found.get(key) for key in ("line", "time_ns")}
-    known: Dict[str, Any] = {key: value if type(value) is str else None for key, value in texts.items()}
-    known.update({key: value if type(value) is int else None for key, value in numbers.items()})
-    return known
+def _report(fields: Fields, host: Optional[str], run: str) -> NodeReport:
+    report = record_in(fields, NodeReport)
+    if report.host != (host or report.host) or not report.run.startswith(run):
+        raise ValueError("it speaks of %s on %s" % (report.run, report.host))
+    return report
 
 
 def _text(fields: Fields, name: str) -> str:

@@ -12,7 +12,7 @@ from ..schema.fields import Fields
 from ..schema.record import by_key, field, many, one_of, read_record, record
 from ..text.shortening import cut_in_the_middle
 from .judge import Failure, Judgement
-from .node_report import NodeEnd
+from .node_end import NodeEnd
 
 MOST_FAILURES = 32  # that are kept one by one
 MOST_LINE = 1000  # characters

@@ -34,7 +34,7 @@ from clusterddp.remote.control.messages import (
 )
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import written
-from clusterddp.remote.shared.verdict.node_report import NodeEnd
+from clusterddp.remote.shared.verdict.node_end import NodeEnd
 from clusterddp.remote.shared.verdict.verdict_record import HostEnd, VerdictRecord
 
 HEX = "0123456789abcdef"

@@ -144,5 +144,7 @@ def test_the_evidence_for_a_verdict_holds_no_secret(writer: Writer, *, over: boo
     if over:
         drop_secrets(str(writer.folder))
     seen = evidence(Spool(str(writer.folder)))
-    assert seen["errors"]["0.1.json"]["exc_message"] == "********"
-    assert seen["stderr"] == {"0.0": "x ********\n", "agent": "child said ********\n"}
+    error = seen.errors["0.1.json"]
+    assert error
+    assert error.exc_message == "********"
+    assert seen.stderr == {"0.0": "x ********\n", "agent": "child said ********\n"}

@@ -64,14 +64,14 @@ CHILD_FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedErro
     ],
 )
 def test_a_failure_has_a_class_a_cause_and_a_hope(ended: Told, kind: int, cause: str, curable: bool) -> None:  # noqa: FBT001
-    (failure,) = worker_failures(ended.node)
+    (failure,) = worker_failures(ended.evidence)
     assert (failure.kind, failure.cause, failure.curable) == (kind, cause, curable)
 
 
 def test_who_was_killed_for_want_of_memory_and_who_was_not_is_said() -> None:
     known = (Told().died(5, signal=SIGKILL, oom_kills=kills) for kills in (1, 0))
     told = [*known, Told().died(5, signal=SIGKILL)]
-    assert [worker_failures(one.node)[0].text for one in told] == [
+    assert [worker_failures(one.evidence)[0].text for one in told] == [
         "killed by the kernel's out-of-memory killer (SIGKILL)",
         "killed by SIGKILL",
         "killed by SIGKILL, often the out-of-memory killer",
@@ -79,7 +79,7 @@ def test_who_was_killed_for_want_of_memory_and_who_was_not_is_said() -> None:
 
 
 def test_a_worker_whose_parent_was_killed_is_to_blame_and_its_peers_are_not() -> None:
-    node = Told(workers=2).died(5, raised=RESET).died(5.5, local=1, signal=SIGKILL, orphan=True).node
+    node = Told(workers=2).died(5, raised=RESET).died(5.5, local=1, signal=SIGKILL, orphan=True).evidence
     first, second = worker_failures(node)
     assert (first.rank, first.kind, first.curable) == (1, OWN, True)
     assert first.text == "its parent process (clusterddp's) was killed by SIGKILL"
@@ -94,7 +94,7 @@ def test_a_printed_traceback_gives_the_users_own_frame() -> None:
     raise ValueError
 ValueError: bad shape
 """
-    (failure,) = worker_failures(Told().died(5, code=9, stderr=said).node)
+    (failure,) = worker_failures(Told().died(5, code=9, stderr=said).evidence)
     assert (failure.text, failure.place) == ("exit code 9: ValueError: bad shape (train.py:12)", "train.py:12")
 
 
@@ -108,15 +108,15 @@ ValueError: bad shape
     ],
 )
 def test_a_crash_is_told_with_its_last_words(signal: int, stderr: str, text: str) -> None:
-    (failure,) = worker_failures(Told().died(5, signal=signal, stderr=stderr).node)
+    (failure,) = worker_failures(Told().died(5, signal=signal, stderr=stderr).evidence)
     assert failure.text.startswith(text)
 
 
 @pytest.mark.parametrize("length", [10, 280, 400, 9000])
 def test_of_a_long_message_the_middle_is_cut_never_its_end_nor_the_place(length: int) -> None:
     said = f"expected {'x' * length} on all ranks. GLHF!"
-    (raised,) = worker_failures(Told().died(5, raised=f"RuntimeError: {said}").node)
-    (printed,) = worker_failures(Told().died(5, code=7, stderr=f"RuntimeError: {said}\n").node)
+    (raised,) = worker_failures(Told().died(5, raised=f"RuntimeError: {said}").evidence)
+    (printed,) = worker_failures(Told().died(5, code=7, stderr=f"RuntimeError: {said}\n").evidence)
     whole = f"RuntimeError: {said} (train.py:81)"
     if len(whole) <= LONGEST:
         assert raised.text == whole
@@ -130,7 +130,7 @@ def test_of_a_long_message_the_middle_is_cut_never_its_end_nor_the_place(length:
 
 
 def test_a_peer_that_went_away_is_known_by_the_middle_of_a_long_message() -> None:
-    (failure,) = worker_failures(Told().died(5, raised=f"RuntimeError: {'x' * 200} recvBytes {'y' * 200}").node)
+    (failure,) = worker_failures(Told().died(5, raised=f"RuntimeError: {'x' * 200} recvBytes {'y' * 200}").evidence)
     assert ("recvBytes" in failure.text, failure.kind) == (False, LOST_PEER)
 
 
@@ -142,12 +142,12 @@ Current thread 0x00007f3a (most recent call first):
   File "/home/u/work/train.py", line 81 in step
   File "/home/u/work/train.py", line 90 in <module>
 """
-    (failure,) = worker_failures(Told().died(5, signal=SIGSEGV, stderr=said).node)
+    (failure,) = worker_failures(Told().died(5, signal=SIGSEGV, stderr=said).evidence)
     assert failure.text == "killed by SIGSEGV: Segmentation fault (train.py:81)"
 
 
 def test_class_comes_before_time() -> None:
-    node = Told(workers=2).died(5, raised=RESET).died(5.5, local=1, code=3).node
+    node = Told(workers=2).died(5, raised=RESET).died(5.5, local=1, code=3).evidence
     assert [failure.rank for failure in worker_failures(node)] == [1, 0]
 
 
@@ -156,59 +156,59 @@ class TestToldToEnd:
 
     @pytest.mark.parametrize("ended", [{"signal": SIGTERM}, {"code": 9}, {"raised": "SystemExit: told"}])
     def test_what_came_after_is_no_cause(self, ended: dict[str, Any]) -> None:
-        (failure,) = worker_failures(Told().died(5, told=[[SIGTERM, at(4.9)]], **ended).node)
+        (failure,) = worker_failures(Told().died(5, told=[[SIGTERM, at(4.9)]], **ended).evidence)
         assert failure.kind == ENDED
 
     def test_an_exception_before_it_is(self) -> None:
         (failure,) = worker_failures(
-            Told().died(5, raised="ValueError: x", raised_at=4.8, told=[[SIGTERM, at(4.9)]], signal=SIGTERM).node
+            Told().died(5, raised="ValueError: x", raised_at=4.8, told=[[SIGTERM, at(4.9)]], signal=SIGTERM).evidence
         )
         assert (failure.kind, failure.exit_code) == (OWN, 1)
 
     def test_another_signal_than_was_sent_is_somebody_elses(self) -> None:
-        (failure,) = worker_failures(Told().died(5, signal=SIGKILL, told=[[SIGTERM, at(4.9)]]).node)
+        (failure,) = worker_failures(Told().died(5, signal=SIGKILL, told=[[SIGTERM, at(4.9)]]).evidence)
         assert (failure.kind, failure.curable) == (OWN, True)
 
     def test_a_signal_from_outside_is_a_cause(self) -> None:
-        (failure,) = worker_failures(Told().died(5, signal=SIGTERM, told=[]).node)
+        (failure,) = worker_failures(Told().died(5, signal=SIGTERM, told=[]).evidence)
         assert (failure.kind, failure.curable) == (OWN, True)
 
     def test_the_end_of_an_agent_that_was_stopped_later_explains_nothing(self) -> None:
         told = Told().died(5, signal=SIGKILL, told=[]).stopped(5.4, "another host failed", ordered=5.3)
-        assert worker_failures(told.node)[0].kind == OWN
+        assert worker_failures(told.evidence)[0].kind == OWN
 
     def test_what_our_supervisor_ends_after_an_agents_death_was_ended_though_the_shim_had_not_heard(self) -> None:
         told = Told().died(5.01, signal=SIGTERM, told=[]).failed(5.0, agent=137)
-        assert worker_failures(told.node)[0].kind == ENDED
+        assert worker_failures(told.evidence)[0].kind == ENDED
 
     def test_a_worker_that_went_with_its_agent_was_ended(self) -> None:
         told = Told().died(5.01, signal=SIGKILL, told=[[SIGKILL, at(5)]]).failed(5.0, agent=137)
-        assert worker_failures(told.node)[0].kind == ENDED
+        assert worker_failures(told.evidence)[0].kind == ENDED
 
 
 def test_earlier_failures_are_told_apart_and_what_torchrun_ended_then_is_left_out() -> None:
     told = Told(workers=2).died(2, raised="ValueError: early").died(2.2, local=1, signal=SIGTERM)
     told.start(2, number=1, seconds=3)
     told.died(9, start=1, local=1, code=4)
-    assert [failure.text for failure in recovered_failures(told.node)] == ["ValueError: early (train.py:81)"]
-    assert [failure.text for failure in worker_failures(told.node)] == ["exit code 4"]
+    assert [failure.text for failure in recovered_failures(told.evidence)] == ["ValueError: early (train.py:81)"]
+    assert [failure.text for failure in worker_failures(told.evidence)] == ["exit code 4"]
 
 
 class TestNode:
     def test_one_that_lives_or_ended_well_has_no_cause(self) -> None:
-        assert node_cause(Told().died(5, code=1).node) is None
-        assert node_cause(Told().succeeded(5).node) is None
+        assert node_cause(Told().died(5, code=1).evidence) is None
+        assert node_cause(Told().succeeded(5).evidence) is None
 
     def test_one_ended_by_an_order_has_none(self) -> None:
-        assert node_cause(Told().died(5, signal=SIGTERM).stopped(6, "by a user", ordered=4).node) is None
+        assert node_cause(Told().died(5, signal=SIGTERM).stopped(6, "by a user", ordered=4).evidence) is None
 
     def test_what_failed_before_the_order_counts(self) -> None:
-        cause = node_cause(Told().died(3, raised="ValueError: x").stopped(6, "another host failed", ordered=4).node)
+        cause = node_cause(Told().died(3, raised="ValueError: x").stopped(6, "another host failed", ordered=4).evidence)
         assert cause == (OWN, False, "rank 0: ValueError: x (train.py:81)")
 
     def test_a_fault_that_would_come_again_outweighs_an_earlier_kill(self) -> None:
         told = Told(workers=2).died(5, signal=SIGKILL).died(5.1, local=1, raised="ValueError: x").failed(6)
-        cause = node_cause(told.node)
+        cause = node_cause(told.evidence)
         assert cause is not None
         assert not cause.curable
 
@@ -224,6 +224,6 @@ class TestNode:
         ],
     )
     def test_its_agents_end_is_judged_too(self, told: Told, kind: int, curable: bool) -> None:  # noqa: FBT001
-        cause = node_cause(told.node)
+        cause = node_cause(told.evidence)
         assert cause is not None
         assert (cause.kind, cause.curable) == (kind, curable)

@@ -12,19 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.remote.shared.run.run_record import read_run_record
+from clusterddp.remote.shared.verdict.failures import WorkerError
+from clusterddp.remote.shared.verdict.node_report import to_json
 from clusterddp.remote.shared.verdict.status_reply import LONG, NONE, changes, read_nodes
 from clusterddp.runs.run_view import run_views
 from tests.unit.json_values import VALUES
-from tests.unit.runs_told import Told
+from tests.unit.runs_told import Told, at
 
 
 def node() -> dict[str, Any]:
     told = Told(0, run="abcdefghjk")
     told.died(5, code=1, raised="ValueError: no").ended("failed", 6)
     return {
-        **told.node,
+        **told.fields,
         "record": {"hosts": ["gpu00", "gpu01"], "world_size": 2, "name": "x", "started": 5, "argv": []},
-        "spool": "/s/runs/abcdefghjk/1/0-gpu00",
         "last_output": None,
         "peers": None,
         "verdict": None,
@@ -40,9 +41,14 @@ def judged(answer: Any) -> None:
 def test_what_a_host_rightly_tells_is_taken_as_it_is() -> None:
     told = node()
     (read,) = read_nodes([told], "gpu00", "abc")
-    same = {"record": read_run_record(told["record"]), "errors": read["errors"]}
-    assert read == {**told, **same, "exit": {**read["exit"], **told["exit"]}}
-    assert read["errors"]["0.0.json"]["exc_message"] == "no"
+    sent = to_json(read)
+    plain = {name: value for name, value in told.items() if name not in ("record", "exit", "errors", "peers", "end")}
+    assert {name: sent[name] for name in plain} == plain
+    assert read.record == read_run_record(told["record"])
+    assert {**sent["exit"], **told["exit"]} == sent["exit"]
+    assert (read.events, read.stderr) == (tuple(told["events"]), told["stderr"])
+    assert read.errors["0.0.json"] == WorkerError("ValueError", "no", "/home/u/work/train.py", 81, at(5))
+    assert read_nodes([sent], "gpu00", "abc") == [read]
     judged([told])
 
 
@@ -87,7 +93,7 @@ def test_an_answer_that_is_no_list_of_nodes_is_refused(answer: Any) -> None:
 def test_an_event_that_is_none_is_left_out(event: Any) -> None:
     told = node()
     (read,) = read_nodes([{**told, "events": [event, *told["events"], event]}], "gpu00", "")
-    assert read["events"] == told["events"]
+    assert read.events == tuple(told["events"])
 
 
 def places(value: Any) -> list[tuple[Any, ...]]:

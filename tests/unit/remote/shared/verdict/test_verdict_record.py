@@ -9,7 +9,7 @@ import pytest
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.judge import judge
-from clusterddp.remote.shared.verdict.node_report import end_of
+from clusterddp.remote.shared.verdict.node_end import end_of
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best, made, read_verdict
 from tests.unit.runs_told import Told, at
 
@@ -23,8 +23,8 @@ def kept(attempt: int = 1, place: int = 0, heard: int = 1, missing: int = 0) -> 
 
 def failed() -> VerdictRecord:
     ends = [
-        end_of(Told(0, workers=2).died(5, local=1, raised="ValueError: loss is NaN").failed(6).node, workdir="/w"),
-        end_of(Told(1).died(5.5, signal=15).stopped(7, "another host failed").node, place=1, workdir="/w"),
+        end_of(Told(0, workers=2).died(5, local=1, raised="ValueError: loss is NaN").failed(6).part, workdir="/w"),
+        end_of(Told(1).died(5.5, signal=15).stopped(7, "another host failed").part, place=1, workdir="/w"),
     ]
     return made(judge(ends, ["gpu02"]), ends, ["gpu02"], writer="gpu00", place=0, code="c0de", written=at(8))
 

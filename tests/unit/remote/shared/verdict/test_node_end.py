@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.failures import OWN
-from clusterddp.remote.shared.verdict.node_report import MOST, NodeEnd, end_of, fitted, ranges, read_end
+from clusterddp.remote.shared.verdict.node_end import MOST, NodeEnd, end_of, fitted, ranges, read_end
 from tests.unit.runs_told import Told, at
 
 TEXT = st.text(max_size=400) | st.sampled_from(["\0", "\udc80" * 300, "ü" * 3000, "x" * 9000])
@@ -23,7 +23,7 @@ def size(end: NodeEnd) -> int:
 def test_it_has_what_the_verdict_needs_by_the_operators_clock() -> None:
     told = Told(1, workers=3, offset=100.0).died(4, code=0).died(5, local=1, raised="ValueError: loss is NaN")
     told.died(6, local=2, signal=SIGTERM).failed(7, log="a\nErrorOfTheAgent: b\n")
-    end = end_of(told.node, place=4, workdir="/home/u/clusterddp/x")
+    end = end_of(told.part, place=4, workdir="/home/u/clusterddp/x")
     assert (end.host, end.place, end.state, end.agent_exit, end.ended) == ("gpu01", 4, "failed", 1, at(7))
     assert end.exits == {"0": "3", "1": "4", "143": "5"}
     assert [(one.rank, one.time_ns) for one in end.finished] == [(3, at(4))]
@@ -32,21 +32,25 @@ def test_it_has_what_the_verdict_needs_by_the_operators_clock() -> None:
 
 
 def test_a_node_without_a_record_is_lost() -> None:
-    end = end_of(Told(0).lost(rebooted=True).node)
+    end = end_of(Told(0).lost(rebooted=True).part)
     assert (end.state, end.rebooted, end.ended) == ("lost", True, None)
 
 
 def test_a_stop_because_another_failed_is_no_beginning_of_the_end() -> None:
-    assert end_of(Told(0).stopped(9, "another host failed", ordered=8).node).stopping is None
-    assert end_of(Told(0).stopped(9, "by a user", ordered=8).node).stopping == at(8)
+    assert end_of(Told(0).stopped(9, "another host failed", ordered=8).part).stopping is None
+    assert end_of(Told(0).stopped(9, "by a user", ordered=8).part).stopping == at(8)
 
 
 @given(TEXT, TEXT, TEXT, st.integers(1, 80))
 def test_it_fits_whatever_the_workers_said_and_can_be_read(raised: str, stderr: str, log: str, workers: int) -> None:
     told = Told(0, workers=workers)
     for local in range(workers):
-        told.died(5, local=local, code=3, stderr=stderr, raised=raised if local % 2 else "")
-    end = end_of(told.ended("failed", 9, log=log, reason=raised).node, workdir="/w")
+        told.died(5, local=local, code=3, raised=raised if local % 2 else "")
+    part = told.ended("failed", 9).part
+    assert part.ended
+    texts = {**dict.fromkeys(part.evidence.stderr, stderr), "agent": log}
+    said = part._replace(ended=part.ended._replace(reason=raised), evidence=part.evidence._replace(stderr=texts))
+    end = end_of(said, workdir="/w")
     small = fitted(end)
     assert size(small) <= MOST
     assert read_end(json.loads(json.dumps(written(small)))) == small
@@ -58,7 +62,7 @@ def test_of_many_failures_the_first_keeps_its_words() -> None:
     told = Told(0, workers=8)
     for local in range(8):
         told.died(5 + local, local=local, raised=f"ValueError: {'x' * 200}")
-    small = fitted(end_of(told.failed(20).node))
+    small = fitted(end_of(told.failed(20).part))
     assert (len(small.failures), small.failed) == (4, 8)
     assert small.failures[0].text.endswith("(train.py:81)")
 
@@ -68,13 +72,13 @@ def test_an_end_that_is_made_small_keeps_the_tail_of_its_messages_and_their_plac
     for local in range(3):
         told.died(5 + local, local=local, raised=f"RuntimeError: {'x' * 400} GLHF!", stderr="y" * 9000)
     for most in (MOST, 1400):
-        small = fitted(end_of(told.failed(20).node), most)
+        small = fitted(end_of(told.failed(20).part), most)
         assert all(one.text.endswith("x GLHF! (train.py:81)") for one in small.failures), small
 
 
 def test_what_cannot_be_cut_is_left_out() -> None:
     told = Told(0).died(5, raised="ValueError: x", raised_at=1e30).failed(9)
-    small = fitted(end_of(told.node, workdir="/" + "w" * 5000))
+    small = fitted(end_of(told.part, workdir="/" + "w" * 5000))
     assert (small.state, small.failures, small.workdir) == ("failed", (), "")
 
 

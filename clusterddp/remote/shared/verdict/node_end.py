@@ -1,0 +1,187 @@
+"""How a node's part in an attempt ended, in one small record: what the verdict over all nodes is made from. Pure.
+
+    end = end_of(part)             # from its exit record and evidence
+    small = fitted(end)            # at most MOST bytes, as it travels and is kept
+
+Times are by the operator's clock (ns).
+"""
+
+import json
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+
+from ..run.spool_records import ENDINGS, ExitRecord
+from ..schema.fields import DamagedError, Fields
+from ..schema.record import by_key, field, many, one_of, read_record, record, written
+from ..text.shortening import cut_in_the_middle
+from .failures import (
+    FAIL_FAST_REASON,
+    LONGEST,
+    WORKER_FAILED,
+    Evidence,
+    FailedWorker,
+    agent_said,
+    last_error_line,
+    shortened,
+    worker_failures,
+)
+
+MOST = 2048  # bytes of an end that travels between hosts
+MOST_FAILURES = 16  # of a node's workers that are told one by one
+CONSEQUENCES = (
+    FAIL_FAST_REASON,
+)  # reasons to stop a node that are no cause: what failed first is looked for elsewhere
+_TEXTS = (1000, 300, 100, 30)  # characters that are tried for the texts, until all fits
+
+
+@record
+class Finished(NamedTuple):
+    """A worker of the last start that ended with exit code 0, and not because it was told to end."""
+
+    rank: int = field(Fields.number)
+    local_rank: int = field(Fields.number)
+    time_ns: int = field(Fields.integer)
+
+
+@record
+class NodeEnd(NamedTuple):
+    """A node's end. ``state``: one of ENDINGS; ``lost``: its supervisor ended without a record."""
+
+    host: str = field(Fields.text)
+    attempt: int = field(Fields.number)
+    state: str = field(one_of(*ENDINGS))
+    place: int = field(Fields.number, default=0)
+    reason: str = field(Fields.text, default="")
+    ours: bool = field(Fields.flag, default=False)  # a stop that nobody ordered
+    agent_exit: Optional[int] = field(Fields.maybe_number, default=None)  # torchrun's exit code; None: it did not run
+    rebooted: bool = field(Fields.flag, default=False)  # why it is lost
+    ended: Optional[int] = field(Fields.maybe_integer, default=None)
+    # when it was told to end, unless because another failed
+    stopping: Optional[int] = field(Fields.maybe_integer, default=None)
+    error_ns: int = field(Fields.number, default=0)  # of its clock
+    start: int = field(Fields.number, default=0)  # of its workers, the last one
+    agent: str = field(Fields.text, default="")  # the line of the agent's output that says what went wrong
+    blames_worker: bool = field(Fields.flag, default=True)  # the agent says that a worker failed, or nothing
+    said: str = field(Fields.text, default="")  # the end of the agent's output, where a known message may stand
+    workdir: str = field(Fields.text, default="")
+    exits: Mapping[str, str] = field(by_key(Fields.text), default={})  # exit code → ranks of the last start, as "0-3,7"
+    finished: Tuple[Finished, ...] = field(many(Finished), default=())
+    # the first of them, by class, then by time
+    failures: Tuple[FailedWorker, ...] = field(many(FailedWorker), default=())
+    failed: int = field(Fields.number, default=0)  # how many there were
+
+
+class EndedPart(NamedTuple):
+    """What a node's end is made from."""
+
+    host: str
+    attempt: int
+    ended: Optional[ExitRecord]  # None: its supervisor ended without a record
+    evidence: Evidence
+    clock_offset_ns: int = 0
+    clock_error_ns: int = 0
+    rebooted: bool = False
+
+
+def end_of(part: EndedPart, *, place: int = 0, workdir: str = "") -> NodeEnd:
+    """A node's end; ``place``: its number in the run; ``workdir``: where its workers worked."""
+    offset, ended = part.clock_offset_ns, part.ended
+    events = part.evidence.events
+    told = [e["time"] for e in events if e["event"] == "stopping" and e.get("reason") not in CONSEQUENCES]
+    last = max((event["start"] for event in events if event["event"] == "worker_started"), default=0)
+    exits = [event for event in events if event["event"] == "worker_exited" and event["start"] == last]
+    failures = [one._replace(time_ns=one.time_ns - offset) for one in worker_failures(part.evidence)]
+    said = agent_said(part.evidence)
+    well = [event for event in exits if not event["exit_code"] and not event.get("told")]  # not because it was told to
+    done = [Finished(event["rank"], event["local_rank"], event["time"] - offset) for event in well]
+    return NodeEnd(
+        host=part.host,
+        place=place,
+        attempt=part.attempt,
+        state=ended.state if ended else "lost",
+        reason=ended.reason if ended else "",
+        ours=bool(ended and ended.ours),
+        agent_exit=ended.agent_exit if ended else None,
+        rebooted=part.rebooted,
+        ended=ended.ended - offset if ended else None,
+        stopping=min(told) - offset if told else None,
+        error_ns=part.clock_error_ns,
+        start=last,
+        agent=last_error_line(said),
+        blames_worker=not said or WORKER_FAILED in said,
+        said=said if ended and ended.state == "failed" else "",
+        workdir=workdir,
+        exits=_by_code(exits),
+        finished=tuple(done),
+        failures=tuple(failures),
+        failed=len(failures),
+    )
+
+
+def fitted(end: NodeEnd, most: int = MOST) -> NodeEnd:
+    """The end with its texts and lists cut until its JSON has at most ``most`` bytes."""
+    for number in (MOST_FAILURES, 8, 4, 1):
+        for length in _TEXTS:
+            small = _cut(end, number, length)
+            if _fits(small, most):
+                return small
+    # Ranks in thousands of pieces, a path of thousands of characters, a time that a script's library made up.
+    small = _cut(end, 1, 30)._replace(exits={}, workdir="", failures=())
+    return small if _fits(small, most) else NodeEnd(end.host[:255], end.attempt, end.state, end.place)
+
+
+def _cut(end: NodeEnd, number: int, length: int) -> NodeEnd:
+    """The first worker's evidence is worth most; what others say is mostly its echo."""
+    longest = LONGEST if number > 1 else min(LONGEST, length)
+    failures = [
+        one._replace(
+            text=shortened(_clean(one.text), min(length, 100) if place else longest, _clean(one.place)),
+            place=cut_in_the_middle(_clean(one.place), longest),
+            said="" if place else _clean(one.said)[-length:],
+        )
+        for place, one in enumerate(end.failures[:number])
+    ]
+    return end._replace(
+        reason=cut_in_the_middle(_clean(end.reason), longest),
+        agent=cut_in_the_middle(_clean(end.agent), longest),
+        said="" if failures else _clean(end.said)[-length:],
+        finished=end.finished[:number],
+        failures=tuple(failures),
+    )
+
+
+def _clean(text: str) -> str:
+    """Text that may travel: without NUL and lone surrogates."""
+    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+
+
+def _fits(end: NodeEnd, most: int) -> bool:
+    """Whether an end is small enough, and is read as it was written."""
+    data = written(end)
+    try:
+        return len(json.dumps(data, separators=(",", ":"))) <= most and bool(read_end(data))
+    except DamagedError:
+        return False
+
+
+def _by_code(exits: Iterable[Mapping[str, Any]]) -> Dict[str, str]:
+    """Exit code → the ranks that ended with it."""
+    found: Dict[int, List[int]] = {}
+    for event in exits:
+        found.setdefault(event["exit_code"], []).append(event["rank"])
+    return {str(code): ranges(ranks) for code, ranks in sorted(found.items())}
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Whole numbers as text: ``0-3,7``."""
+    parts: List[Tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1] = (parts[-1][0], number)
+        else:
+            parts.append((number, number))
+    return ",".join("%d" % first if first == last else "%d-%d" % (first, last) for first, last in parts)
+
+
+def read_end(data: Any) -> NodeEnd:
+    """A node's end from its JSON object; raises DamagedError."""
+    return read_record(NodeEnd, data, "end")
