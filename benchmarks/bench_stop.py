@@ -24,7 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 from clusterddp import Cluster, Run  # noqa: E402 - the project's, wherever this is started
 from clusterddp.hosts.fanout import each, values  # noqa: E402
-from clusterddp.launch.make_plan import LaunchOptions, make_plan  # noqa: E402
+from clusterddp.launch.make_plan import make_plan, run_settings  # noqa: E402
+from clusterddp.launch.options import RunOptions  # noqa: E402
 from clusterddp.launch.prepare import new_run_id  # noqa: E402
 from clusterddp.launch.ssh import over_ssh  # noqa: E402
 from clusterddp.project import find  # noqa: E402
@@ -72,7 +73,8 @@ def start(cluster: Cluster, hosts: list[Host]) -> Run:
         started=time.time_ns(),
         project=cluster.project.known_id,
     )
-    plan = make_plan(run=run, attempt=1, nodes=nodes, options=LaunchOptions(script="agent.py", env={}), record=record)
+    options = RunOptions(script="agent.py")
+    plan = make_plan(run=run, nodes=nodes, options=options, settings=run_settings(options, "c10d"), record=record)
     plan = replace(plan, argv=("-u", "-c", AGENT))
     started = Run(cluster, run, 1, over_ssh.launch(hosts, plan, {}).spools, record)
     wait_for_workers(hosts, run)

@@ -24,7 +24,7 @@ from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.probe.dial_hosts import probe
-from clusterddp.remote.shared.run.node_env import GRACE
+from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.remote.shared.verdict.node_report import to_json
 from clusterddp.runs.node_answers import nodes_of
 

@@ -14,7 +14,7 @@ from clusterddp.environments import removal
 from clusterddp.errors import UnreachableError
 from clusterddp.launch import option_values
 from clusterddp.launch.option_values import read
-from clusterddp.remote.shared.run.node_env import GRACE
+from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.runs import beside, cleanup, holdings
 from clusterddp.text.units import duration
 

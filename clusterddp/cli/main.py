@@ -69,7 +69,7 @@ ELSEWHERE = {
     "launch": "`clusterddp run SCRIPT` starts a script on every host",
     "top": "the name is kept for later; `clusterddp status --watch` shows a run as it goes",
 }
-# torchrun's options that the plan sets by itself; see clusterddp.launch.make_plan.OWNED.
+# torchrun's options that the plan sets by itself; see clusterddp.launch.option_values.OWNED.
 _OF_TORCHRUN = (
     "--rdzv",
     "--master",

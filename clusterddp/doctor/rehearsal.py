@@ -19,8 +19,9 @@ from clusterddp.checks.evidence import RehearsalSeen
 from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts import spare_gpus
 from clusterddp.hosts.fanout import each
-from clusterddp.launch.make_plan import LaunchOptions, make_plan
+from clusterddp.launch.make_plan import make_plan, run_settings
 from clusterddp.launch.make_record import operator
+from clusterddp.launch.options import RunOptions
 from clusterddp.launch.prepare import backend_for, new_run_id, node_of
 from clusterddp.launch.ssh import over_ssh
 from clusterddp.logs import LineReader, Selection
@@ -203,14 +204,8 @@ def _plan(parts: Sequence[RehearsalPart], program: str, options: Mapping[str, An
         nodes.append(node_of(part.host, part.facts, place, part.nproc, part.devices, "", "", run))
     hosts = [part.host for part in parts]
     facts = {part.host.name: part.facts for part in parts}
-    wanted = LaunchOptions(
-        script=program,
-        args=(json.dumps(options),),
-        program=program,
-        env={},
-        rdzv_backend=backend_for("auto", hosts, facts),
-        time_limit=limit + SAFETY,
-    )
+    wanted = RunOptions(script=program, args=(json.dumps(options),), time_limit=limit + SAFETY)
+    settings = run_settings(wanted, backend_for("auto", hosts, facts))._replace(program=program)
     record = RunRecord(
         run=run,
         name=program.removesuffix(".py"),
@@ -221,7 +216,7 @@ def _plan(parts: Sequence[RehearsalPart], program: str, options: Mapping[str, An
         versions={"clusterddp": clusterddp.__version__},
         started=time.time_ns(),
     )
-    return make_plan(run=run, nodes=nodes, options=wanted, record=record)
+    return make_plan(run=run, nodes=nodes, options=wanted, settings=settings, record=record)
 
 
 def _forget(hosts: Sequence[Host], run: str) -> dict[str, str]:

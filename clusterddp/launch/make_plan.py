@@ -10,75 +10,34 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import PlanError, UsageError
+from clusterddp.errors import PlanError
 from clusterddp.inventory import is_secret
+from clusterddp.launch.options import DECLARED
 from clusterddp.remote.shared.run.node_env import (
-    GRACE,
     KEEP_ALIVE,
     STATIC,
     TIGHT_KEEP_ALIVE,
     Node,
-    Policy,
     node_environment,
     yielding,
 )
 from clusterddp.remote.shared.run.plan import BACKEND as PLUGIN
 from clusterddp.remote.shared.run.plan import PORT_TO_COME, NodePlan, Peer, StorePlan
+from clusterddp.remote.shared.run.run_settings import RunSettings
 from clusterddp.remote.shared.run.unplaced_plan import release
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from clusterddp.launch.options import RunOptions
     from clusterddp.remote.shared.run.run_record import RunRecord
 
 MODULE = "torch.distributed.run"
-# torchrun's options that the plan sets itself; giving one by --torchrun-arg would contradict it.
-OWNED = {
-    "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--standalone",
-    "--node-rank", "--master-addr", "--master-port", "--local-addr", "--log-dir", "-r", "--redirects", "-t", "--tee",
-    "--max-restarts", "--no-python", "--module", "-m", "--run-path", "--logs-specs",
-}  # fmt: skip
 SECRET = "<secret>"  # noqa: S105 - stands in dry runs where a value would
 LOOPBACK = "127."
+LEASE_TIME = 60.0  # seconds without an operator after which a run with --on-disconnect stop ends
 CLOSES_ON_RESTART = (2, 3)  # a torch version
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaunchOptions:
-    """The user's options, already parsed."""
-
-    script: str
-    args: tuple[str, ...] = ()
-    module: bool = False
-    program: str = ""  # a program of remote/builtin to run instead of a script; it runs in the spool
-    name: str | None = None
-    env: Mapping[str, str]
-    secrets: tuple[str, ...] = ()
-    max_restarts: int = 0
-    rdzv_backend: str = "c10d"
-    torchrun_args: tuple[str, ...] = ()
-    pass_local_rank: bool = False
-    debug_comm: bool = False
-    grace: float = GRACE
-    time_limit: float | None = None
-    log_limit: int | None = None
-    elastic: tuple[int, int] | None = None  # MIN, MAX; None: a fixed size
-    relaunch: int = 0
-    lease: float | None = None  # seconds; None: the run outlives its terminal
-
-    @property
-    def worker_argv(self) -> tuple[str, ...]:
-        """The arguments that torchrun gives a worker's interpreter; empty if they may differ between workers."""
-        if self.program or self.pass_local_rank or self.torchrun_args:
-            return ()
-        return ("-u", *(["-m"] if self.module else []), self.script, *self.args)
-
-    def __post_init__(self) -> None:
-        for given in self.torchrun_args:
-            option = given.split("=")[0].replace("_", "-")
-            if option in OWNED:
-                raise UsageError(f"--torchrun-arg {given}: {option} is set by clusterddp itself")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +48,9 @@ class LaunchPlan:
     attempt: int
     argv: tuple[str, ...]
     nodes: tuple[Node, ...]
-    options: LaunchOptions
+    settings: RunSettings
+    secrets: Collection[str]  # names of those that all nodes get
+    worker_argv: tuple[str, ...]
     record: RunRecord
     spares: tuple[Node, ...] = ()
 
@@ -104,14 +65,13 @@ class LaunchPlan:
         return (*self.nodes, *self.spares)
 
     @property
-    def secrets(self) -> set[str]:
+    def all_secrets(self) -> set[str]:
         """The names of the secrets that any node needs."""
-        return {*self.options.secrets, *(name for node in self.all_nodes for name in node.secrets)}
+        return {*self.secrets, *(name for node in self.all_nodes for name in node.secrets)}
 
     def node_plan(self, place: int) -> NodePlan:
         """Return the plan of one node or spare, as the host's ``start`` takes it."""
         node = self.all_nodes[place]
-        least, most = self.options.elastic or (len(self.nodes), len(self.nodes))
         return NodePlan(
             run=self.run,
             attempt=self.attempt,
@@ -130,46 +90,25 @@ class LaunchPlan:
             nproc=node.nproc,
             world_size=self.world_size,
             store=StorePlan(node.address) if place == 0 else None,
-            secrets=tuple(sorted({*self.options.secrets, *node.secrets})),
+            secrets=tuple(sorted({*self.secrets, *node.secrets})),
             clock_offset_ns=node.clock_offset_ns,
             clock_error_ns=node.clock_error_ns,
-            time_limit=self.options.time_limit,
             record=self.record,
             place=place,
             places=tuple(range(len(self.nodes))),
             peers=tuple(map(Peer.of, self.all_nodes)),
             standby=place >= len(self.nodes),
-            elastic=self.options.elastic is not None,
-            min_nodes=least,
-            max_nodes=most,
-            program=self.options.program,
-            rdzv_backend=self.options.rdzv_backend,
-            policy=self.policy,
-            yielding=yielding(self.policy, node),
+            settings=self.settings,
+            yielding=yielding(self.settings, node),
             ports=node.ports,
-            log_limit=self.options.log_limit,
-            relaunch=self.options.relaunch,
-            lease=self.options.lease,
-            worker_argv=self.options.worker_argv if node.fork_server else (),
+            worker_argv=self.worker_argv if node.fork_server else (),
             warm=node.warm,
             preload=node.preload,
         )
 
     def environment(self, place: int) -> dict[str, str]:
         """Return the variables of one node, except those that only the host knows (its spool)."""
-        return node_environment(self.policy, self.all_nodes[place])
-
-    @property
-    def policy(self) -> Policy:
-        """The settings that the environments of all nodes share."""
-        return Policy(
-            run=self.run,
-            env=dict(self.options.env),
-            debug_comm=self.options.debug_comm,
-            grace=self.options.grace,
-            elastic=self.options.elastic is not None,
-            tight=clock_spread(self.all_nodes)[0] < TIGHT_KEEP_ALIVE / 3,
-        )
+        return node_environment(self.run, self.settings, self.all_nodes[place])
 
     def render(self) -> str:
         """Return the plan as commands that could be pasted, one block per host; secrets appear by name only.
@@ -180,9 +119,9 @@ class LaunchPlan:
 
     def _render_node(self, rank: int) -> str:
         node = self.nodes[rank]
-        hidden = sorted({*self.options.secrets, *node.secrets})
+        hidden = sorted({*self.secrets, *node.secrets})
         values = self.environment(rank)
-        if self.options.rdzv_backend == STATIC:
+        if self.settings.rdzv_backend == STATIC:
             values["PET_NODE_RANK"] = str(rank)
         if rank == 0:
             values["PET_RDZV_CONF"] = values["PET_RDZV_CONF"].replace("is_host=false", "is_host=true")
@@ -198,16 +137,43 @@ class LaunchPlan:
         return "\n".join(lines) + "\n"
 
 
+def run_settings(options: RunOptions, backend: str) -> RunSettings:
+    """Return what hosts need of a run's options; ``backend``: the chosen rendezvous."""
+    shared = {name: getattr(options, name) for name in RunSettings._fields if name in DECLARED}
+    least, most = options.nnodes if options.nnodes and options.elastic else (1, 1)
+    return RunSettings(**shared)._replace(
+        rdzv_backend=backend,
+        elastic=options.elastic,
+        min_nodes=least,
+        max_nodes=most,
+        lease=LEASE_TIME if options.on_disconnect == "stop" else None,
+    )
+
+
 def make_plan(
     *,
     run: str,
     nodes: Sequence[Node],
     spares: Sequence[Node] = (),
-    options: LaunchOptions,
+    options: RunOptions,
+    settings: RunSettings,
+    script: str = "",
+    secrets: Collection[str] | None = None,
     record: RunRecord,
     attempt: int = 1,
 ) -> LaunchPlan:
     """Make the plan of a run's first attempt; the supervisors derive those of later attempts from it.
+
+    Args:
+        run: The run's id.
+        nodes: The hosts that take part, in the order of their ranks.
+        spares: The hosts that wait for a relaunch.
+        options: The run's; torchrun's arguments follow from them.
+        settings: What hosts need of them.
+        script: The script as torchrun gets it, if that is not the option.
+        secrets: Names, if they are not those of the options.
+        record: Without the numbers of workers and nodes.
+        attempt: The number of this start.
 
     Raises:
         PlanError: There are no nodes, or a node's address cannot be used.
@@ -217,33 +183,48 @@ def make_plan(
     count = len(nodes)
     spread = _spread_loopback([*nodes, *spares])
     nodes, spares = spread[:count], spread[count:]
-    least, most = options.elastic or (count, count)
-    if options.rdzv_backend == "c10d":
+    if not settings.elastic:
+        settings = settings._replace(min_nodes=count, max_nodes=count)
+    if settings.rdzv_backend == "c10d":
         _check_clocks(spread)
-    endpoint = f"{_bracketed(nodes[0].address)}:{PORT_TO_COME}"
-    argv = [
-        "-m", MODULE,
-        "--nnodes", f"{least}:{most}" if options.elastic else str(count),
-        "--rdzv-id", f"{run}.{attempt}",
-        "--rdzv-backend", options.rdzv_backend,
-        "--rdzv-endpoint", endpoint,
-        "--max-restarts", str(options.max_restarts),
-        *options.torchrun_args,
-        *(["-m"] if options.module else []),
-        *_untouched(options.script),
-        *(["--local-rank=${local_rank}"] if options.pass_local_rank else []),
-        *_untouched(*options.args),
-    ]  # fmt: skip
+    script = script or options.script
     workers = sum(node.nproc for node in nodes)
     return LaunchPlan(
         run=run,
         attempt=attempt,
-        argv=tuple(argv),
+        argv=_torchrun_argv(options, settings, script, f"{run}.{attempt}", nodes),
         nodes=tuple(nodes),
         spares=tuple(spares),
-        options=options,
-        record=record._replace(world_size=workers, nnodes=len(nodes), min_nodes=least),
+        settings=settings._replace(tight=clock_spread(spread)[0] < TIGHT_KEEP_ALIVE / 3),
+        secrets=options.secret if secrets is None else secrets,
+        worker_argv=_worker_argv(options, settings, script),
+        record=record._replace(world_size=workers, nnodes=len(nodes), min_nodes=settings.min_nodes),
     )
+
+
+def _torchrun_argv(
+    options: RunOptions, settings: RunSettings, script: str, rdzv_id: str, nodes: Sequence[Node]
+) -> tuple[str, ...]:
+    return (
+        "-m", MODULE,
+        "--nnodes", f"{settings.min_nodes}:{settings.max_nodes}" if settings.elastic else str(len(nodes)),
+        "--rdzv-id", rdzv_id,
+        "--rdzv-backend", settings.rdzv_backend,
+        "--rdzv-endpoint", f"{_bracketed(nodes[0].address)}:{PORT_TO_COME}",
+        "--max-restarts", str(options.max_restarts),
+        *options.torchrun_arg,
+        *(["-m"] if options.module else []),
+        *_untouched(script),
+        *(["--local-rank=${local_rank}"] if options.pass_local_rank else []),
+        *_untouched(*options.args),
+    )  # fmt: skip
+
+
+def _worker_argv(options: RunOptions, settings: RunSettings, script: str) -> tuple[str, ...]:
+    """Return what torchrun gives a worker's interpreter; nothing if that may differ between workers."""
+    if settings.program or options.pass_local_rank or options.torchrun_arg:
+        return ()
+    return ("-u", *(["-m"] if options.module else []), script, *options.args)
 
 
 def _untouched(*words: str) -> list[str]:

@@ -25,6 +25,12 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NODES = re.compile(r"(\d{1,6})(?::(\d{1,6}))?", re.ASCII)
 
 
+# torchrun's options that the plan sets itself; giving one by --torchrun-arg would contradict it.
+OWNED = {
+    "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--standalone",
+    "--node-rank", "--master-addr", "--master-port", "--local-addr", "--log-dir", "-r", "--redirects", "-t", "--tee",
+    "--max-restarts", "--no-python", "--module", "-m", "--run-path", "--logs-specs",
+}  # fmt: skip
 MOST_RUNS = 1000  # of an array
 _ARRAY = re.compile(r"([0-9]{1,6})-([0-9]{1,6})(?:%[1-9][0-9]{0,5})?")
 
@@ -290,9 +296,6 @@ def workdir(name: str) -> None:
 
 def torchrun_arg(word: str) -> None:
     """Accept an option of torchrun that the plan does not set itself."""
-    from clusterddp.launch.make_plan import LaunchOptions  # noqa: PLC0415 - start-up
-
-    try:
-        LaunchOptions(script="", env={}, torchrun_args=(word,))
-    except UsageError as error:
-        raise UsageError(error.message.removeprefix("--torchrun-arg "), remedy="leave it out") from None
+    option = word.split("=", maxsplit=1)[0].replace("_", "-")
+    if option in OWNED:
+        raise UsageError(f"{word}: {option} is set by clusterddp itself", remedy="leave it out")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values as values
 from clusterddp.launch.declare import declarations, needed, option
-from clusterddp.remote.shared.run.node_env import GRACE
+from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.text.units import duration
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import logging
 import os
 import secrets as random
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from clusterddp.crash import hide
@@ -15,7 +15,7 @@ from clusterddp.errors import UsageError
 from clusterddp.facts import workers
 from clusterddp.launch import preflight
 from clusterddp.launch.code_on_hosts import code_of, kept_code
-from clusterddp.launch.make_plan import LaunchOptions, check_restarts, make_plan
+from clusterddp.launch.make_plan import check_restarts, make_plan, run_settings
 from clusterddp.launch.make_record import run_record
 from clusterddp.launch.script import check_synced, script_of
 from clusterddp.launch.threads import with_threads
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from clusterddp.launch.overlap import Early
     from clusterddp.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.remote.shared.run.run_settings import RunSettings
     from clusterddp.sync.project_files import Tree
 
 _log = logging.getLogger("clusterddp")
 _RUN_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 characters that are not easily confused
-LEASE_TIME = 60.0  # seconds without an operator after which a run with --on-disconnect stop ends
 _RUN_ID_LENGTH = 10  # 50 random bits
 
 
@@ -70,7 +70,8 @@ class Preparation:
     dry: bool
 
     checks: Sequence[Check] = field(init=False)
-    wanted: LaunchOptions = field(init=False)
+    script: str = field(init=False)
+    settings: RunSettings = field(init=False)
     installed: Sequence[install.Installed] = field(init=False)
     answers: Mapping[str, Outcome[Facts]] = field(init=False)
     facts: Mapping[str, Facts] = field(init=False)
@@ -129,9 +130,9 @@ def prepare(
 
 
 def read_options(now: Preparation) -> None:
-    """Choose the checks, and the options of the plan: what may be wrong in them is found before any host is asked."""
+    """Choose the checks, and find the script: what may be wrong in them is found before any host is asked."""
     now.checks = preflight.chosen(now.options)
-    now.wanted = launch_options(now.options, now.project)
+    now.script = script_of(now.options, now.project)
 
 
 def install_environments(now: Preparation) -> None:
@@ -159,7 +160,7 @@ def choose_hosts(now: Preparation) -> None:
 def scan_code(now: Preparation) -> None:
     """Get the code that is to run, and see that the script is in it."""
     now.tree = now.early.tree()
-    check_synced(now.wanted.script, now.options, now.project, now.tree)
+    check_synced(now.script, now.options, now.project, now.tree)
 
 
 def bring_code(now: Preparation) -> None:
@@ -189,7 +190,7 @@ def make_nodes(now: Preparation) -> None:
     """Build each host's node, and choose the rendezvous that all of them support."""
     nodes = [_node(now, host) for host in now.hosts]
     backend = backend_for(now.options.rdzv_backend, now.hosts, now.facts, now.options.max_restarts)
-    now.wanted = replace(now.wanted, rdzv_backend=backend)
+    now.settings = run_settings(now.options, backend)
     now.nodes = with_threads(nodes, now.facts, now.options.env)
 
 
@@ -218,7 +219,15 @@ def make_record(now: Preparation) -> None:
 def complete_plan(now: Preparation) -> None:
     """Put all together; if it repeats a run, refuse it where the job would notice a difference."""
     waiting = now.nodes[len(now.taking) :]
-    now.plan = make_plan(run=now.run, nodes=now.taking, spares=waiting, options=now.wanted, record=now.record)
+    now.plan = make_plan(
+        run=now.run,
+        nodes=now.taking,
+        spares=waiting,
+        options=now.options,
+        settings=now.settings,
+        script=now.script,
+        record=now.record,
+    )
     for notice in now.early.repeat.check(now.plan.record) if now.early.repeat else ():
         now.notify(notice)
 
@@ -242,28 +251,6 @@ def started_with(code: str, installed: Sequence[install.Installed]) -> str:
     """Describe code and environment: ``code 3f9a2c (2 files changed), environment 4be1``."""
     environment = install.digest_of(installed)
     return f"{code}, environment {environment[: install.SHOWN]}" if environment else code
-
-
-def launch_options(options: RunOptions, project: Project) -> LaunchOptions:
-    """Convert a run's options to those of its plan."""
-    return LaunchOptions(
-        script=script_of(options, project),
-        args=options.args,
-        module=options.module,
-        name=options.name,
-        env=options.env,
-        secrets=options.secret,
-        max_restarts=options.max_restarts,
-        elastic=options.nnodes if options.elastic else None,
-        torchrun_args=options.torchrun_arg,
-        pass_local_rank=options.pass_local_rank,
-        debug_comm=options.debug_comm,
-        grace=options.grace,
-        time_limit=options.time_limit,
-        relaunch=options.relaunch,
-        lease=LEASE_TIME if options.on_disconnect == "stop" else None,
-        log_limit=options.log_limit,
-    )
 
 
 def new_run_id() -> str:

@@ -15,7 +15,7 @@ from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.inventory.patterns import select
 from clusterddp.logs import LogLine, Merge, Selection, backoff, brief_backoff, lines
 from clusterddp.logs.selection import selected_by
-from clusterddp.remote.shared.run.node_env import GRACE
+from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.remote.shared.verdict.judge import CTRL_C
 from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.runs import signals, stacks

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.hosts.zipapp import PACKAGE, Bundle, bundle
-from clusterddp.launch.make_plan import LaunchOptions, LaunchPlan, make_plan
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.remote.processes import roster
 from clusterddp.remote.shared.run.node_env import Node
@@ -30,11 +29,13 @@ from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system.bootstrap import read_json
 from clusterddp.runs.node_answers import nodes_of
 from tests.integration.real_helper import alive, wait_for
+from tests.unit.plan_made import changed, launch_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterddp.hosts.client import Host
+    from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.remote.shared.verdict.node_report import NodeReport
 
 PORTS = (29300, 29399)
@@ -150,8 +151,7 @@ def node(host: Host, folder: Path, run: str, *, nproc: int = 1, **more: Any) -> 
 def plan_of(nodes: list[Node], run: str, *, script: str = "train.py", **options: Any) -> LaunchPlan:
     """The plan of real torchrun over these nodes, on code that no sync has put."""
     record = RunRecord(run=run, hosts=tuple(one.host for one in nodes), started=1)
-    wanted = LaunchOptions(script=script, env=options.pop("env", {}), **options)
-    return make_plan(run=run, attempt=1, nodes=nodes, options=wanted, record=record)
+    return launch_plan(nodes, run, script=script, record=record, **options)
 
 
 def agent_plan(host: Host, folder: Path, program: str, **changes: Any) -> dict[str, Any]:
@@ -159,9 +159,8 @@ def agent_plan(host: Host, folder: Path, program: str, **changes: Any) -> dict[s
     run = changes.pop("run", None) or new_run_id()
     (folder / "work").mkdir(exist_ok=True)
     (folder / "work" / f"{run}.py").write_text(textwrap.dedent(program))
-    plan = written(plan_of([node(host, folder, run)], run).node_plan(0))
-    plan.update({"argv": ["-u", f"{run}.py"], "store": None}, **changes)
-    return plan
+    plan = plan_of([node(host, folder, run)], run).node_plan(0)
+    return written(changed(plan, **{"argv": ("-u", f"{run}.py"), "store": None, **changes}))
 
 
 def start(host: Host, plan: dict[str, Any], secrets: dict[str, str] | None = None) -> Started:

@@ -20,7 +20,7 @@ import pytest
 from clusterddp.remote.spool.events import read_events
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.worker.worker_env import shim_script
-from tests.unit.plan_made import PLAN, made_spool
+from tests.unit.plan_made import PLAN, changed, made_spool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,7 +105,7 @@ def make_spool(
     cwd = folder / "work"
     cwd.mkdir()
     plan = PLAN._replace(run="r1", python=python, cwd=str(cwd), workdir=str(cwd), world_size=4)
-    plan = plan._replace(elastic=elastic, min_nodes=1, preload=preload)
+    plan = changed(plan, elastic=elastic, min_nodes=1, preload=preload)
     assert made_spool(spool, plan)
     worker = Path(spool.path("worker"))
     worker.write_text(shim_script(helper, spool.path("remote.pyz"), spool.folder))

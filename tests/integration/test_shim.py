@@ -311,7 +311,7 @@ def test_the_worker_can_be_asked_whether_it_catches_the_stack_signal(spool: Shim
 
 def test_a_worker_of_a_shrunken_round_is_not_started(spool: ShimSpool) -> None:
     plan = spool.folder / "plan.json"
-    plan.write_text(json.dumps({**json.loads(plan.read_text()), "elastic": False, "world_size": 8}))
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "settings": {"elastic": False}, "world_size": 8}))
     ended = spool.run("-u", script(spool, "print('trained')"))
     assert (ended.returncode, ended.out) == (125, b"")
     assert ended.err.startswith(b"clusterddp: this round has 4 workers in place of 8")

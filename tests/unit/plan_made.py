@@ -1,4 +1,4 @@
-"""A node's plan as a run of one host has it."""
+"""Plans: a node's as a run of one host has it, and a launch plan of given nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.hosts.zipapp import bundle
-from clusterddp.remote.shared.run.node_env import Policy
+from clusterddp.launch.make_plan import LaunchPlan, make_plan, run_settings
+from clusterddp.launch.options import RunOptions
 from clusterddp.remote.shared.run.plan import NodePlan, Peer, StorePlan
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import written
@@ -15,6 +16,11 @@ from clusterddp.remote.spool.creation import create_spool
 
 if TYPE_CHECKING:
     from clusterddp.remote.spool.layout import Spool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.remote.shared.run.node_env import Node
 
 PLAN = NodePlan(
     run="run1",
@@ -36,17 +42,38 @@ PLAN = NodePlan(
     secrets=("TOKEN",),
     clock_offset_ns=-7,
     clock_error_ns=2_000_000,
-    time_limit=None,
     record=RunRecord(hosts=("h",)),
     peers=(Peer(host="h", address="10.0.0.1", nproc=2),),
-    policy=Policy(run="run1", env={}),
     ports=(29400, 29499),
 )
 
 
+def changed(plan: NodePlan, **changes: Any) -> NodePlan:
+    """A plan with other fields, its own or those of its run's settings."""
+    of_run = {name: changes.pop(name) for name in {*changes} - {*NodePlan._fields}}
+    return plan._replace(settings=plan.settings._replace(**of_run), **changes)
+
+
 def plan_text(**changes: Any) -> str:
     """What ``plan.json`` holds."""
-    return json.dumps(written(PLAN._replace(**changes)))
+    return json.dumps(written(changed(PLAN, **changes)))
+
+
+def launch_plan(
+    nodes: Sequence[Node],
+    run: str = "abc",
+    *,
+    rdzv_backend: str = "c10d",
+    lease: float | None = None,
+    secrets: Sequence[str] = (),
+    record: RunRecord | None = None,
+    **options: Any,
+) -> LaunchPlan:
+    """The plan of a run with these options; the secrets need not be set here."""
+    wanted = RunOptions(**{"script": "train.py", **options})
+    settings = run_settings(wanted, rdzv_backend)._replace(lease=lease)
+    record = record or RunRecord(hosts=())
+    return make_plan(run=run, nodes=nodes, options=wanted, settings=settings, secrets=secrets, record=record)
 
 
 def made_spool(spool: Spool, plan: NodePlan = PLAN) -> bool:

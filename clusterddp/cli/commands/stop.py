@@ -8,7 +8,7 @@ import click
 
 from clusterddp.cli import completion
 from clusterddp.cli.click_options import DURATION, cluster_options, setting
-from clusterddp.remote.shared.run.node_env import GRACE
+from clusterddp.remote.shared.run.run_settings import GRACE
 
 
 @click.command("stop")

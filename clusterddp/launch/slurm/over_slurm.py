@@ -321,7 +321,8 @@ def _job_report(
     report = JobReport(run=one.run, record=one.plan.record, job=status)
     copies = [node.verdict for node in nodes if node.verdict and node.attempt == attempt]
     known = [*copies, *([end] if end else [])]
-    may_go_on = (one.plan.relaunch > 0 or one.apart) and end is None  # where apart, its script has more to give
+    # where apart, its script has more to give
+    may_go_on = (one.plan.settings.relaunch > 0 or one.apart) and end is None
     if job and (_by_manager(known) or may_go_on) and not means.over:  # Slurm or the script says why in a moment
         return replace(report, job=replace(status, over=False)), False
     if means.over and (not known or (job and means.outside and _by_manager(known))):

@@ -12,9 +12,9 @@ from clusterddp.inventory.variable_names import SLURM_OPTIONS
 from clusterddp.launch import prepare
 from clusterddp.launch import repeat as again
 from clusterddp.launch.code_on_hosts import code_of, kept_code
-from clusterddp.launch.make_plan import make_plan
+from clusterddp.launch.make_plan import make_plan, run_settings
 from clusterddp.launch.make_record import record_without_hosts, variables_of
-from clusterddp.launch.script import check_script, check_synced
+from clusterddp.launch.script import check_script, check_synced, script_of
 from clusterddp.launch.slurm.client.batch_script import JobRequest, extra_line, nodelist, script, slurm_time
 from clusterddp.launch.slurm.client.login_host import login_entry
 from clusterddp.launch.slurm.client.states import MANAGER
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from clusterddp.project import Project
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.remote.shared.run.run_settings import RunSettings
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.sync.project_files import Tree
 
@@ -94,10 +95,8 @@ def _submission(
     request = replace(slurm_request(inventory, options), inside=inside, array=options.array or "", runs=runs)
     settings = settings_of(inventory)
     tree = repeat.tree if repeat else scan(project, options.sync_limit)
-    wanted = replace(prepare.launch_options(options, project), rdzv_backend=options.rdzv_backend)
-    if options.relaunch and not inside:  # each start has the limit anew, and another follows: Slurm counts
-        wanted = replace(wanted, time_limit=None)
-    check_synced(wanted.script, options, project, tree)
+    path = script_of(options, project)
+    check_synced(path, options, project, tree)
     apart = not settings.slurm.get("shared", True)
     if apart:
         refuse_together(options, inside=inside)
@@ -118,11 +117,13 @@ def _submission(
     for notice in repeat.check(record) if repeat else ():
         site.notify(notice)
     shown, hidden = without_hidden({**settings.env, **options.env}, {*options.secret, *settings.secrets})
-    wanted = replace(wanted, env=shown, secrets=tuple(sorted({*wanted.secrets, *hidden})))
     node = _stand_in(settings, workdir, project.subfolder)._replace(
         fork_server=settings.fork_server and not options.no_fork_server
     )
-    plan = make_plan(run=run, nodes=[node], options=wanted, record=record).node_plan(0)
+    shared, secret = _run_settings(options, shown, inside=inside), {*options.secret, *hidden}
+    plan = make_plan(
+        run=run, nodes=[node], options=options, settings=shared, script=path, secrets=secret, record=record
+    ).node_plan(0)
     job = SlurmJob(
         state=login.state,
         plan=_of_all(plan, record),
@@ -134,6 +135,13 @@ def _submission(
     )
     text = _script(job, request, login, settings.ansible_python, carried)
     return Submission(job=job, script=text, runs=runs, hidden=hidden, code=carried.code if carried else ())
+
+
+def _run_settings(options: RunOptions, env: Mapping[str, str], *, inside: str) -> RunSettings:
+    settings = run_settings(options, options.rdzv_backend)._replace(env=env)
+    if options.relaunch and not inside:  # each start has the limit anew, and another follows: Slurm counts
+        return settings._replace(time_limit=None)
+    return settings
 
 
 def _script(
@@ -158,8 +166,8 @@ def _synced(
 
 def _of_all(plan: NodePlan, record: RunRecord) -> NodePlan:
     """Return a node's plan without what is specific to the node."""
-    policy = plan.policy._replace(tight=False)  # nobody has compared their clocks
-    return plan._replace(env={}, peers=(), places=(), store=None, record=record, manager=MANAGER, policy=policy)
+    settings = plan.settings._replace(tight=False)  # nobody has compared their clocks
+    return plan._replace(env={}, peers=(), places=(), store=None, record=record, manager=MANAGER, settings=settings)
 
 
 def array_ids(indices: str) -> dict[int, str]:

@@ -129,7 +129,7 @@ def _join(
         count = record.nproc or workers(host.entry, facts[host.name], devices[host.name])
         run = plan.run
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
-        (node,) = with_threads([node], facts, plan.policy.env)
+        (node,) = with_threads([node], facts, plan.settings.env)
         with reading_answer(guide.name):
             if guide.call("claim", {"spool": spool, "place": len(plan.peers)})["claimed"] is not True:
                 raise _OthersJoinError(plan.run)
@@ -155,10 +155,10 @@ def _admitted(
 
 def _check_room(plan: NodePlan, hosts: Sequence[Host]) -> None:
     there = len(plan.peers)
-    if not plan.elastic:
+    if not plan.settings.elastic:
         raise PlanError(f"run {plan.run} has a fixed size", remedy="start it with --nnodes MIN:MAX")
-    if there + len(hosts) > plan.max_nodes:
-        room = f"it has {there} of {counted(plan.max_nodes, 'node')}"
+    if there + len(hosts) > plan.settings.max_nodes:
+        room = f"it has {there} of {counted(plan.settings.max_nodes, 'node')}"
         names = folded_names([host.name for host in hosts])
         raise PlanError(f"run {plan.run} has no room for {names}: {room}", remedy="choose fewer by --limit")
 

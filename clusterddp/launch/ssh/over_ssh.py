@@ -60,11 +60,10 @@ class Ssh:
         plan, hosts = plan_run(site, options)
         from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - imported by now
 
-        secrets = secret_values(plan.secrets)
+        secrets = secret_values(plan.all_secrets)
         apart = {*(host.name for host in hosts), *plan.record.replaced}
         left = [entry.name for entry in site.inventory.nodes if entry.name not in apart]
-        elastic = plan.options.elastic
-        left = left[: elastic[1] - len(plan.nodes)] if elastic else []
+        left = left[: plan.settings.max_nodes - len(plan.nodes)] if plan.settings.elastic else []
         plan = replace(plan, record=plan.record._replace(left_out=tuple(left), launcher=NAME))
         site.progress("starting")
         run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, plan.record)

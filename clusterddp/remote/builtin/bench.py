@@ -1,6 +1,6 @@
 """The worker of ``bench``: matrix products, all-reduces of growing size, lateness; one JSON line per result.
 
-A run starts it in place of a script (``LaunchOptions.program``). Its only argument is a
+A run starts it in place of a script (``RunSettings.program``). Its only argument is a
 JSON object: ``backend``, ``timeout`` (seconds for each step), ``parts`` (of ``gemm``, ``allreduce``, ``late``),
 ``most`` (bytes of the largest all-reduce).
 

@@ -26,7 +26,7 @@ class LogLimit:
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._folder = spool.logs
-        self._limit = spool.plan().log_limit or LOG_LIMIT
+        self._limit = spool.plan().settings.log_limit or LOG_LIMIT
         self._heads: Dict[str, int] = {}  # file → bytes deleted at its head
         self._told = 0  # bytes deleted as of the last event
         self._looked = 0.0

@@ -63,7 +63,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
             least=params.min_nodes,
             most=params.max_nodes,
             join_timeout=params.get_as_int("join_timeout", 300),
-            absence=0.0 if plan.relaunch else ABSENCE,
+            absence=0.0 if plan.settings.relaunch else ABSENCE,
         )
 
         def place() -> Tuple[str, int]:

@@ -51,7 +51,7 @@ def end(folder: JobFolder, start: str, status: int) -> int:
             time.sleep(REQUEUED)
         _say(folder, "the job is not requeued: %s" % (said or "Slurm has not ended this script"))
         folder.write_requeued(start, requeued=False)
-    elif not (by_manager and plan.relaunch):  # else it may start again, or not: only Slurm knows
+    elif not (by_manager and plan.settings.relaunch):  # else it may start again, or not: only Slurm knows
         folder.write_end(found)
         if job.apart:
             wait_for_collection(folder, start)
@@ -62,7 +62,7 @@ def end(folder: JobFolder, start: str, status: int) -> int:
 def goes_on(folder: JobFolder, start: str, found: VerdictRecord, *, by_manager: bool) -> bool:
     """Whether the run is to have another attempt: its workers have saved, or were told to; or a node was lost."""
     job = folder.job()
-    if found.attempt > job.plan.relaunch or folder.stop_order() or job.inside:
+    if found.attempt > job.plan.settings.relaunch or folder.stop_order() or job.inside:
         return False
     if folder.notice(start) and (by_manager or folder.heeded(start)):
         return True

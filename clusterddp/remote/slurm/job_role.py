@@ -48,8 +48,8 @@ def main(argv: List[str]) -> int:
             return 0
         if what == "stop":
             plan = job.job().plan
-            job.order_end(start, ended_by_manager(plan.manager), plan.policy.grace)
-            if not plan.relaunch:
+            job.order_end(start, ended_by_manager(plan.manager), plan.settings.grace)
+            if not plan.settings.relaunch:
                 job.remove_secrets()  # Slurm may kill what comes after this
             return 0
         return end(job, start, int(rest[0]))

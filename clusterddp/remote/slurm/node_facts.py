@@ -65,7 +65,7 @@ def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str,
         "setup": list(plan.setup),
         "python": job.python,
         "workdir": workdir,
-        "env": dict(plan.policy.env),
+        "env": dict(plan.settings.env),
         "state": job.state,
         "alike": True,  # a job gets other GPUs each time, and all nodes keep what torch says in one place
     }

@@ -135,7 +135,7 @@ class Task:
             self.folder.write_attempt(self.start, attempt)
         both = zip(told, addresses)  # noqa: B905 - Python 3.8
         nodes = [_node(job, one, address.address, address.interface) for one, address in both]
-        backend = choose_backend(job.plan.rdzv_backend, [one.torch for one in told], [job.state])
+        backend = choose_backend(job.plan.settings.rdzv_backend, [one.torch for one in told], [job.state])
         about = {"versions": _versions(job, told), "gpus": {one.host: one.gpus for one in told}}
         return [
             placed_plan(job.plan, nodes, place, attempt=attempt, backend=backend, about=about)
@@ -213,8 +213,8 @@ class Task:
         if late and not self.ordered:
             self.ordered = True
             for spool in own:
-                if spool.attempt <= job.plan.relaunch:
-                    spool.write_stop_order(ended_by_manager(job.plan.manager), job.plan.policy.grace)
+                if spool.attempt <= job.plan.settings.relaunch:
+                    spool.write_stop_order(ended_by_manager(job.plan.manager), job.plan.settings.grace)
 
     def _pass_on(self, spool: Spool) -> bool:
         """SIGUSR1 to the workers that handle it; for the others it would be the end. Whether any has got it."""

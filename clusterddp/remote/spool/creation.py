@@ -34,10 +34,10 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
         os.mkdir(spool.path(name), 0o700)
     keep_file(code, spool.code)
     place_hook(code, spool.path("hook"))
-    if plan.program:
+    if plan.settings.program:
         os.mkdir(spool.path(PROGRAM), 0o700)
-        text = zip_members(code, "clusterddp_remote/builtin/%s" % plan.program)
-        write_private(spool.path(PROGRAM, plan.program), text[0], durable=False)
+        text = zip_members(code, "clusterddp_remote/builtin/%s" % plan.settings.program)
+        write_private(spool.path(PROGRAM, plan.settings.program), text[0], durable=False)
     for name in RECORDS:
         disk_space.reserve_record(spool.path(name), RECORD_ROOM)
     spool.write_plan(plan)

@@ -56,6 +56,6 @@ class Attempt:
         self.children = Children(
             spool, self.plan, environment, store, making.umask, making.files, event, making.work.do
         )
-        self.inbox = Inbox(spool, leased=bool(self.plan.lease), ready=ready)
+        self.inbox = Inbox(spool, leased=bool(self.plan.settings.lease), ready=ready)
         self.index = IndexWriter(spool.logs)
         self.limits = LogLimit(spool)

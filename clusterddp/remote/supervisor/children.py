@@ -58,7 +58,7 @@ class Children:
         self.spool, self.plan, self.event, self.do = spool, plan, event, do
         self.environment = environment
         self.listener = listener
-        self.serves = listener is not None and self.plan.rdzv_backend != STATIC
+        self.serves = listener is not None and self.plan.settings.rdzv_backend != STATIC
         if listener is not None and not self.serves:
             reserve(listener)
         self.agent: Optional[int] = None
@@ -140,7 +140,7 @@ class Children:
         if self.plan.standby:
             return
         patience = PATIENCE if self.plan.attempt == 1 else 0.0
-        if self.plan.rdzv_backend == BACKEND:  # torchrun's own rendezvous knows nothing of it
+        if self.plan.settings.rdzv_backend == BACKEND:  # torchrun's own rendezvous knows nothing of it
             self.informed, self.agents_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self.informed.setblocking(False)
         roles = {"agent": self.agents_end.fileno() if self.agents_end else None}
@@ -169,7 +169,7 @@ class Children:
 
     def end_fork_server(self, *, for_good: bool = False) -> None:
         """End it where no worker is to be started any more: no attempt may follow, or none does."""
-        if self.fork_server and (for_good or self.plan.attempt > self.plan.relaunch):
+        if self.fork_server and (for_good or self.plan.attempt > self.plan.settings.relaunch):
             self.fork_server.end()
         for fork in self.forks.values():
             fork.end()

@@ -31,19 +31,19 @@ def decide(plan: NodePlan, words: Mapping[int, Word], connected: Set[int], lost:
     if here | lost < places:
         return None
     failed = [word for word in ended.values() if word.code]
-    if plan.elastic and len(ended) - len(failed) >= plan.min_nodes:
+    if plan.settings.elastic and len(ended) - len(failed) >= plan.settings.min_nodes:
         return Following(())
     if not failed and ended.keys() == places:
         return Following(())
     for word in failed:
         if not word.curable:
             return Following((), "%s would fail again" % word.cause)
-    if plan.attempt > plan.relaunch:
-        return Following((), "all %d relaunches are used" % plan.relaunch)
+    if plan.attempt > plan.settings.relaunch:
+        return Following((), "all %d relaunches are used" % plan.settings.relaunch)
     spares = [p for p, word in sorted(words.items()) if word.state is NodeState.STANDBY and p in connected]
-    chosen = sorted([*here, *spares[: max(0, plan.max_nodes - len(here))]])
-    if len(chosen) < plan.min_nodes:
-        return Following((), "%d of %s are left" % (len(chosen), counted(plan.min_nodes, "host")))
+    chosen = sorted([*here, *spares[: max(0, plan.settings.max_nodes - len(here))]])
+    if len(chosen) < plan.settings.min_nodes:
+        return Following((), "%d of %s are left" % (len(chosen), counted(plan.settings.min_nodes, "host")))
     return Following(tuple(chosen))
 
 

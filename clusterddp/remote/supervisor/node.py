@@ -365,7 +365,7 @@ class Supervisor:
     def goes_on(self) -> bool:
         """Whether an elastic job has nodes enough without those that have failed."""
         failed = [word for word in self.membership.over(self.plan.attempt).values() if word.code]
-        return self.plan.elastic and len(self.plan.places) - len(failed) >= self.plan.min_nodes
+        return self.plan.settings.elastic and len(self.plan.places) - len(failed) >= self.plan.settings.min_nodes
 
     def stand_by(self, decision: AttemptDecision) -> None:
         """An attempt begins without this node."""

@@ -36,7 +36,8 @@ KEY_TYPES = ("user", "logon", "big_key", "encrypted")
 
 def wants(plan: NodePlan) -> bool:
     """Whether the plan's run may be begun from one, and leave one for the next."""
-    return bool(plan.worker_argv) and plan.warm > 0 and not plan.program and not plan.manager and not plan.standby
+    of_script = bool(plan.worker_argv) and not plan.settings.program
+    return of_script and plan.warm > 0 and not plan.manager and not plan.standby
 
 
 class DiffersError(Exception):

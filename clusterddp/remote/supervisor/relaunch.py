@@ -69,7 +69,7 @@ class Over(NamedTuple):
 
 def may_follow(plan: NodePlan, order: Optional[EndOrder]) -> bool:
     """Whether another attempt may follow the plan's: there is one left, and nobody wants the run to end."""
-    return plan.relaunch > 0 and (order is None or order.attempt is not None)
+    return plan.settings.relaunch > 0 and (order is None or order.attempt is not None)
 
 
 class Relaunching:

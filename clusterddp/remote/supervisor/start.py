@@ -75,15 +75,15 @@ def start_node(
             raise Refused("run %s was stopped" % plan.run, "start a new one")
     if os.path.isdir(spool.folder):
         return _existing(spool)
-    if plan.program:
+    if plan.settings.program:
         plan = _inside(plan, spool)
     environment = agent_environment(plan, spool)
-    if not plan.program:
+    if not plan.settings.program:
         private_folder(os.path.dirname(plan.run_dir))
         private_folder(plan.run_dir)
         if not os.path.isdir(plan.cwd):
             raise Refused("the working folder %s is not there" % plan.cwd, "run again without --no-sync")
-    wanted = [bool(plan.store), len(plan.peers) > 1 or plan.elastic]
+    wanted = [bool(plan.store), len(plan.peers) > 1 or plan.settings.elastic]
     # One more than is kept: the workers' MASTER_PORT comes of this range too, once they meet.
     bound = bind_ports(plan.ports, sum(wanted) + 1, plan.peers[plan.place].address)
     bound.pop().close()
@@ -106,7 +106,7 @@ def start_node(
         if not spool.exit_record():
             spool.write_exit(*(("stopped", 143, order.reason) if order else ("failed", 125, reason)))
         raise Refused(reason)
-    if not plan.program:
+    if not plan.settings.program:
         _protect_code(spool, plan, state)
     retention.prune_at_start(state, [plan.host])
     unreachable = telling() if telling else ""
@@ -284,7 +284,7 @@ def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
     user = environment.get("PYTHONPATH")
     if user is not None:
         environment["CLUSTERDDP_USER_PYTHONPATH"] = user  # the shim gives it back to the worker
-    if plan.rdzv_backend == BACKEND:  # torch finds the plugin there
+    if plan.settings.rdzv_backend == BACKEND:  # torch finds the plugin there
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (spool.code, user)))
     return environment
 

@@ -57,7 +57,7 @@ class StopConditions:
         self.control, self.membership, self.fence = control, membership, fence
         self.begun = False  # whether an agent was to be started in this attempt
         self.slow = False  # whether beats went over TCP alone when the attempt began
-        self.limits = LIMITS_RELAUNCH if plan.relaunch else LIMITS
+        self.limits = LIMITS_RELAUNCH if plan.settings.relaunch else LIMITS
         self.decided: Optional[float] = None  # when we heard of the attempt, but for the first one
         self.ready = False  # whether all nodes are
         self.alone_since: Optional[float] = None  # when the others were seen to be gone
@@ -80,7 +80,7 @@ class StopConditions:
 
     def begin_attempt(self, plan: NodePlan, children: Children) -> None:
         """Turn to an attempt."""
-        limit, by_majority, store = self.limits.excluded, bool(plan.relaunch), plan.store_place
+        limit, by_majority, store = self.limits.excluded, bool(plan.settings.relaunch), plan.store_place
         self.membership.begin(plan.attempt, plan.places, limit=limit, by_majority=by_majority, store=store)
         self.begin(plan, children)
 
@@ -100,7 +100,7 @@ class StopConditions:
         return None
 
     def _time_limit(self) -> Optional[EndOrder]:
-        if self.plan.time_limit and time.monotonic() - self.born > self.plan.time_limit:
+        if self.plan.settings.time_limit and time.monotonic() - self.born > self.plan.settings.time_limit:
             return EndOrder(TIME_LIMIT, GRACE, ours=False)
         return None
 
@@ -110,7 +110,8 @@ class StopConditions:
         return None
 
     def _lease(self) -> Optional[EndOrder]:
-        if self.plan.lease and self.control.leading and self.membership.operator_age > self.plan.lease:
+        lease = self.plan.settings.lease
+        if lease and self.control.leading and self.membership.operator_age > lease:
             return EndOrder(LEASE, GRACE, ours=False)
         return None
 
@@ -121,7 +122,7 @@ class StopConditions:
         if self.children.store_died:
             return of_attempt(self.plan, "the rendezvous store died: %s" % self.children.store_said(), 0.0)
         place = self.plan.store_place
-        word = self.membership.over(self.plan.attempt).get(place) if self.plan.elastic else None
+        word = self.membership.over(self.plan.attempt).get(place) if self.plan.settings.elastic else None
         if place == self.plan.place or word is None or word.state is not NodeState.ENDED or not word.code:
             return None
         reason = "%s has ended its part, and with it the rendezvous store" % self.membership.names[place]
@@ -158,8 +159,8 @@ class StopConditions:
         """The names of those without whom this attempt cannot go on; empty if it can."""
         places = self.plan.places
         ours = [place for place in lost if place in places]
-        few = len(places) - len(ours) < self.plan.min_nodes
-        if ours and (few or not self.plan.elastic or self.plan.store_place in ours):
+        few = len(places) - len(ours) < self.plan.settings.min_nodes
+        if ours and (few or not self.plan.settings.elastic or self.plan.store_place in ours):
             return ", ".join(self.membership.names[place] for place in ours)
         return ""
 
@@ -198,7 +199,7 @@ class StopConditions:
     def too_early(self) -> bool:
         """Whether the first attempt has to wait for contact to a majority: without it nothing says who has begun."""
         waited = boot_clock() - self.control.began
-        return bool(self.plan.relaunch) and not self.control.in_contact and waited < START
+        return bool(self.plan.settings.relaunch) and not self.control.in_contact and waited < START
 
     def begin_part(self) -> Optional[EndOrder]:
         """The agent is to be started, unless this returns an order: too late, or without a fence."""
@@ -237,7 +238,8 @@ class StopConditions:
         return places.index(place) if place in places else place
 
     def _until(self) -> float:
-        fenced = self.begun and (self.plan.relaunch or not self.plan.elastic) and self.membership.others_at_work()
+        settings = self.plan.settings
+        fenced = self.begun and (settings.relaunch or not settings.elastic) and self.membership.others_at_work()
         return self.control.last_contact + self._patience() if fenced else FOREVER
 
     def _patience(self) -> float:

@@ -116,8 +116,8 @@ def wrong_size(plan: NodePlan, record: Dict[str, Any]) -> str:
 
     torchrun's c10d has been seen to shrink a job to one host, which then trained on alone and succeeded.
     """
-    if plan.elastic:
-        nodes, least = record["group_world_size"], plan.min_nodes
+    if plan.settings.elastic:
+        nodes, least = record["group_world_size"], plan.settings.min_nodes
         return "this round has %d nodes, and %d are needed" % (nodes, least) if nodes and nodes < least else ""
     workers, planned = record["world_size"], plan.world_size
     if workers is None or workers == planned:

@@ -71,7 +71,6 @@ cat >"$folder/job.json" <<'END OF JOB'
   "node_rank": 0,
   "nproc": 2,
   "places": [],
-  "policy": {"debug_comm": false, "elastic": false, "env": {}, "grace": 30.0, "run": "run1", "tight": false},
   "ports": [29400, 29499],
   "python": "/opt/py/bin/python",
   "record": {
@@ -84,9 +83,9 @@ cat >"$folder/job.json" <<'END OF JOB'
   "run": "k3xa8w2mnp",
   "run_dir": "/home/u/.clusterddp/rundirs/run1-h",
   "secrets": ["TOKEN"],
+  "settings": {},
   "setup": ["module load cuda"],
   "store": null,
-  "time_limit": null,
   "workdir": "/home/u/work",
   "world_size": 2
  },

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import PlanError, UsageError
-from clusterddp.launch.make_plan import LaunchOptions, check_restarts, make_plan, predicted_ranks
+from clusterddp.launch.make_plan import check_restarts, predicted_ranks
 from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.run.plan import StorePlan
-from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.unplaced_plan import choose_backend
 from tests.remedies import remedy
+from tests.unit.plan_made import launch_plan
 
 
 def node(rank: int, **changes: Any) -> Node:
@@ -35,8 +35,7 @@ def node(rank: int, **changes: Any) -> Node:
 
 
 def plan_of(*nodes: Node, **options: Any) -> Any:
-    values: dict[str, Any] = {"script": "train.py", "env": {}, **options}
-    return make_plan(run="abc", attempt=1, nodes=nodes, options=LaunchOptions(**values), record=RunRecord(hosts=()))
+    return launch_plan(nodes, **options)
 
 
 def test_every_host_gets_the_same_argv_and_its_own_address() -> None:
@@ -112,7 +111,7 @@ def test_a_run_without_nodes_is_refused() -> None:
 @pytest.mark.parametrize("argument", ["--rdzv-id=7", "--nnodes", "--rdzv_endpoint=a:1", "-t"])
 def test_a_torchrun_option_that_the_plan_sets_is_refused_by_name(argument: str) -> None:
     with pytest.raises(UsageError, match="is set by clusterddp itself"):
-        plan_of(node(0), torchrun_args=(argument,))
+        plan_of(node(0), torchrun_arg=(argument,))
 
 
 def test_a_dry_run_shows_names_of_secrets_and_never_values() -> None:
@@ -159,17 +158,18 @@ def test_a_plan_by_hand_uses_what_torchrun_has() -> None:
 
 
 def test_an_elastic_plan_says_least_and_most() -> None:
-    plan = plan_of(node(0), node(1), node(2), elastic=(2, 4), rdzv_backend="clusterddp")
+    plan = plan_of(node(0), node(1), node(2), nnodes=(2, 4), rdzv_backend="clusterddp")
     assert plan.argv[plan.argv.index("--nnodes") + 1] == "2:4"
     told = plan.node_plan(1)
-    assert (told.elastic, told.min_nodes, told.max_nodes, told.nnodes) == (True, 2, 4, 3)
+    settings = told.settings
+    assert (settings.elastic, settings.min_nodes, settings.max_nodes, told.nnodes) == (True, 2, 4, 3)
     assert told.record.min_nodes == 2
 
 
 def test_signs_of_life_are_closer_only_where_the_clocks_agree() -> None:
     def conf(offset: float, *, elastic: bool) -> str:
         ahead = node(1, clock_offset_ns=int(offset * 1e9))
-        found = plan_of(node(0), ahead, elastic=(1, 2) if elastic else None).environment(0)["PET_RDZV_CONF"]
+        found = plan_of(node(0), ahead, nnodes=(1, 2) if elastic else None).environment(0)["PET_RDZV_CONF"]
         return str(found)
 
     assert "keep_alive_interval=2,keep_alive_max_attempt=3" in conf(1.9, elastic=True)

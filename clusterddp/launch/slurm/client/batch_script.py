@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.run.plan import NodePlan
 from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.run.run_settings import RunSettings
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.slurm.job_record import (
     COMMENT,
@@ -151,7 +152,7 @@ def _take(run: str, request: JobRequest) -> str:
 def _step(plan: NodePlan, request: JobRequest) -> str:
     """The options of srun about nodes, for a job that was not submitted with them."""
     if not request.inside:
-        return "--ntasks-per-node=1 " if plan.elastic else ""
+        return "--ntasks-per-node=1 " if plan.settings.elastic else ""
     nodes = request.nodes[1]
     return f"--overlap --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 "
 
@@ -266,7 +267,7 @@ def _options(job: SlurmJob, request: JobRequest) -> list[str]:
         f"comment={COMMENT}{plan.run}",
         f"nodes={least}" if least == most else f"nodes={least}-{most}",
         *([f"nodelist={request.nodelist}"] if request.nodelist else []),
-        *([] if plan.elastic else ["ntasks-per-node=1"]),  # of a range, Slurm would give the least
+        *([] if plan.settings.elastic else ["ntasks-per-node=1"]),  # of a range, Slurm would give the least
     ]
     asked = [f"{name}={_word(value)}" if value else name for name, value in request.options.items()]
     fixed = [
@@ -315,6 +316,7 @@ def compact(job: SlurmJob) -> dict[str, Any]:
     """A job's JSON object without fields that have their default."""
     data = written(job)
     plan = _without_defaults(written(job.plan), NodePlan)
+    plan["settings"] = _without_defaults(written(job.plan.settings), RunSettings)
     plan["record"] = _without_defaults(written(job.plan.record), RunRecord)
     return {**_without_defaults(data, SlurmJob), "plan": plan}
 

@@ -1,14 +1,13 @@
-"""Build a node's environment for torchrun from the run's policy and the node's facts. Pure.
+"""Build a node's environment for torchrun from the run's settings and the node's facts. Pure.
 
 The operator calls it for SSH; a Slurm node calls the same function for itself. torchrun reads its own options
 from ``PET_*``, so the argv stays identical on every host and everything particular stands here.
 """
 
 import math
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
-from ..schema.fields import Fields
-from ..schema.record import by_key, field, record
+from .run_settings import RunSettings
 
 # Left over from another launcher or torchrun on this host, these would steer ours.
 STALE = {
@@ -17,7 +16,6 @@ STALE = {
 }  # fmt: skip
 STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "CLUSTERDDP_")
 
-GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped, by default
 STATIC = "static"  # a rendezvous backend: rank 0's agent has the store, ranks are given, there are no restarts
 JOIN_TIMEOUT = 300  # seconds an agent waits for the other nodes
 READ_TIMEOUT = 60  # seconds an agent waits for the store to answer
@@ -35,21 +33,6 @@ PROBED = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", THREAD
 def without_other_launchers(environment: Mapping[str, str]) -> Dict[str, str]:
     """Remove the variables that another launcher or torchrun has left in an environment."""
     return {n: value for n, value in environment.items() if n not in STALE and not n.startswith(STALE_PREFIXES)}
-
-
-@record
-class Policy(NamedTuple):
-    """The settings that the environments of all nodes of a run share."""
-
-    run: str = field(Fields.text)
-    env: Mapping[str, str] = field(by_key(Fields.text))  # the user's, for all hosts
-    debug_comm: bool = field(Fields.flag, default=False)
-    # seconds between SIGTERM and SIGKILL when torchrun ends its workers
-    grace: float = field(Fields.real, default=GRACE)
-    elastic: bool = field(Fields.flag, default=False)
-    # the hosts' clocks agree so well that a shorter heartbeat timeout is safe
-    tight: bool = field(Fields.flag, default=False)
-    more: Mapping[str, Any] = {}
 
 
 class Node(NamedTuple):
@@ -81,7 +64,7 @@ class Node(NamedTuple):
     preload: Tuple[str, ...] = ()
 
 
-def node_environment(policy: Policy, node: Node) -> Dict[str, str]:
+def node_environment(run: str, settings: RunSettings, node: Node) -> Dict[str, str]:
     """Build one node's variables; the user's own override all except those that we need to control the run."""
     values = {"PYTHONUNBUFFERED": "1"}
     if node.interface:
@@ -91,12 +74,12 @@ def node_environment(policy: Policy, node: Node) -> Dict[str, str]:
         values["TP_SOCKET_IFNAME"] = node.interface
     if node.threads is not None:
         values[THREADS] = str(node.threads)
-    if policy.debug_comm:
+    if settings.debug_comm:
         values.update(NCCL_DEBUG="INFO", TORCH_DISTRIBUTED_DEBUG="DETAIL", TORCH_CPP_LOG_LEVEL="INFO")
     if node.devices is not None:
         values["CUDA_VISIBLE_DEVICES"] = node.devices
     values.update(node.env)
-    values.update(policy.env)
+    values.update(settings.env)
     values.update(
         # By default torch keeps one store over all rounds; workers of a later round then read addresses of the
         # one before, and about half of all restarts are lost.
@@ -104,10 +87,10 @@ def node_environment(policy: Policy, node: Node) -> Dict[str, str]:
         PET_LOCAL_ADDR=node.address,
         PET_NPROC_PER_NODE=str(node.nproc),
         # Without is_host, torchrun compares host names; a 127.0.1.1 line in /etc/hosts then costs minutes and the run.
-        PET_RDZV_CONF=rendezvous_conf(elastic=policy.elastic, tight=policy.tight),
-        PET_SHUTDOWN_TIMEOUT=str(math.ceil(policy.grace)),  # torch 2.13; older ones have 30 s
+        PET_RDZV_CONF=rendezvous_conf(elastic=settings.elastic, tight=settings.tight),
+        PET_SHUTDOWN_TIMEOUT=str(math.ceil(settings.grace)),  # torch 2.13; older ones have 30 s
         PET_MONITOR_INTERVAL="0.1",  # torch 2.3 and older: 5 s
-        CLUSTERDDP_RUN_ID=policy.run,
+        CLUSTERDDP_RUN_ID=run,
         CLUSTERDDP_RUN_DIR=node.run_dir,
         CLUSTERDDP_HOST=node.host,
     )
@@ -124,6 +107,6 @@ def rendezvous_conf(*, elastic: bool, tight: bool) -> str:
     return conf
 
 
-def yielding(policy: Policy, node: Node) -> Tuple[str, ...]:
+def yielding(settings: RunSettings, node: Node) -> Tuple[str, ...]:
     """The probed variables that the user has not set; the host's own environment or a setup line overrides them."""
-    return tuple(sorted(PROBED - set(policy.env) - set(node.env)))
+    return tuple(sorted(PROBED - set(settings.env) - set(node.env)))

@@ -9,8 +9,9 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..schema.fields import DamagedError, Fields
 from ..schema.record import by_key, field, many, maybe, nested, read_record, record
-from .node_env import STATIC, Node, Policy, node_environment, yielding
+from .node_env import STATIC, Node, node_environment, yielding
 from .run_record import RunRecord
+from .run_settings import RunSettings
 
 BACKEND = "clusterddp"  # the name behind --rdzv-backend
 OLDEST_TORCH = (2, 6)  # the first that looks for such entry points
@@ -66,7 +67,6 @@ class NodePlan(NamedTuple):
     secrets: Tuple[str, ...] = field(Fields.texts)  # names
     clock_offset_ns: int = field(Fields.integer)
     clock_error_ns: int = field(Fields.number)
-    time_limit: Optional[float] = field(Fields.maybe_real)
     record: RunRecord = field(nested(RunRecord))
     place: int = field(Fields.number, default=0)
     places: Tuple[int, ...] = field(Fields.numbers, default=(0,))  # that take part, in the order of their ranks
@@ -74,20 +74,11 @@ class NodePlan(NamedTuple):
     peers: Tuple[Peer, ...] = field(many(Peer), default=())
     standby: bool = field(Fields.flag, default=False)  # a spare
     joined: bool = field(Fields.flag, default=False)  # after the start
-    elastic: bool = field(Fields.flag, default=False)
-    min_nodes: int = field(Fields.number, default=1)
-    max_nodes: int = field(Fields.number, default=1)
-    program: str = field(Fields.text, default="")  # one of remote/builtin in place of a script
-    rdzv_backend: str = field(Fields.text, default="c10d")
-    policy: Policy = field(nested(Policy), default=Policy(run="", env={}))
+    settings: RunSettings = field(nested(RunSettings), default=RunSettings())
     # variables of ``env`` that a value of the host wins over
     yielding: Tuple[str, ...] = field(Fields.texts, default=())
     store_place: int = field(Fields.number, default=0)
     ports: Tuple[int, int] = field(Fields.pair, default=(0, 0))  # first and last that may be bound
-    log_limit: Optional[int] = field(Fields.maybe_number, default=None)  # bytes
-    relaunch: int = field(Fields.number, default=0)  # attempts that may follow the first
-    # seconds without an operator after which the run ends; None: it outlives him
-    lease: Optional[float] = field(Fields.maybe_real, default=None)
     # a worker's, without the interpreter, where workers are forked; else empty
     worker_argv: Tuple[str, ...] = field(Fields.texts, default=())
     warm: float = field(Fields.real, default=0.0)  # seconds that a warm server stays for the next run
@@ -119,7 +110,7 @@ def read_plan(data: Any) -> NodePlan:
 def spool_environment(spool: str, plan: NodePlan) -> Dict[str, str]:
     """What each attempt has of its own: where its spool lies on this host, and where agents are told it, the rank."""
     values = {"PET_LOG_DIR": spool + "/torch", "PYTHON_EXEC": spool + "/worker"}
-    if plan.rdzv_backend == STATIC:
+    if plan.settings.rdzv_backend == STATIC:
         values["PET_NODE_RANK"] = str(plan.node_rank)
     return values
 
@@ -137,8 +128,8 @@ def part_of(plan: NodePlan, node: Node, place: int) -> NodePlan:
         place=place,
         host=node.host,
         python=node.python,
-        env=node_environment(plan.policy, node),
-        yielding=yielding(plan.policy, node),
+        env=node_environment(plan.run, plan.settings, node),
+        yielding=yielding(plan.settings, node),
         workdir=node.workdir,
         carry=node.carry,
         cwd=node.cwd,
@@ -182,7 +173,7 @@ def next_plan(plan: NodePlan, attempt: int, places: Sequence[int], store: int) -
         store: The place that has the rendezvous store.
     """
     places = list(places)
-    if plan.rdzv_backend == STATIC and store in places:  # rank 0's agent has the store
+    if plan.settings.rdzv_backend == STATIC and store in places:  # rank 0's agent has the store
         places = [store, *(place for place in places if place != store)]
     rank = places.index(plan.place)
     peers = [plan.peers[place] for place in places]

@@ -50,12 +50,12 @@ def placed_plan(
     """
     node, count = nodes[place], len(nodes)
     address = nodes[0].address
-    elastic = plan.elastic
+    elastic = plan.settings.elastic
     endpoint = "%s:%s" % ("[%s]" % address if ":" in address else address, PORT_TO_COME)
     told = {"--rdzv-id": "%s.%d" % (plan.run, attempt), "--rdzv-backend": backend, "--rdzv-endpoint": endpoint}
     if not elastic:
         told["--nnodes"] = str(count)
-    least = plan.min_nodes if elastic else count
+    least = plan.settings.min_nodes if elastic else count
     return part_of(plan, node, place)._replace(
         attempt=attempt,
         nnodes=count,
@@ -65,9 +65,9 @@ def placed_plan(
         record=_record(plan.record, nodes, least, about),
         places=tuple(range(count)),
         peers=tuple(map(Peer.of, nodes)),
-        min_nodes=least,
-        max_nodes=plan.max_nodes if elastic else count,
-        rdzv_backend=backend,
+        settings=plan.settings._replace(
+            min_nodes=least, max_nodes=plan.settings.max_nodes if elastic else count, rdzv_backend=backend
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from clusterddp.launch.slurm.submission import slurm_request
 if TYPE_CHECKING:
     from clusterddp.launch.slurm.client.batch_script import JobRequest
 
-# Heeded: in the plan that the nodes get (launch/prepare.py launch_options), in what Slurm is asked for, or by the sync.
+# Heeded: in the plan that the nodes get (launch/make_plan.py run_settings), in what Slurm is asked for, or by the sync.
 HEEDED = {
     "script", "args", "module", "name", "array", "nnodes", "nproc_per_node", "env", "secret", "time_limit", "relaunch",
     "on_disconnect", "max_restarts", "rdzv_backend", "torchrun_arg", "pass_local_rank", "debug_comm", "grace",

@@ -13,7 +13,7 @@ from clusterddp.remote.shared.slurm.job_record import SlurmJob
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.remote.slurm.batch_end import goes_on, verdict_of
 from clusterddp.remote.slurm.job_folder import JobFolder
-from tests.unit.plan_made import PLAN
+from tests.unit.plan_made import PLAN, changed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ START = "start.7.0"
 def begun(tmp_path: Path, relaunch: int = 1) -> JobFolder:
     folder = JobFolder.of(str(tmp_path), "r1")
     (tmp_path / "slurm" / "r1" / START).mkdir(parents=True)
-    job = SlurmJob(state=str(tmp_path), plan=PLAN._replace(relaunch=relaunch, manager="Slurm"))
+    job = SlurmJob(state=str(tmp_path), plan=changed(PLAN, relaunch=relaunch, manager="Slurm"))
     (tmp_path / "slurm" / "r1" / "job.json").write_text(json.dumps(written(job)))
     return folder
 

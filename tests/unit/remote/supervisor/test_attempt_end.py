@@ -11,7 +11,7 @@ from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.supervisor import attempt_end
 from clusterddp.remote.supervisor.attempt_end import Clearing
 from clusterddp.remote.supervisor.shutdown import Shutdown
-from tests.unit.plan_made import PLAN
+from tests.unit.plan_made import PLAN, changed
 
 PLACES = (0, 1, 2)
 
@@ -24,7 +24,7 @@ class Node:
     """
 
     def __init__(self, *, agent_exit: int, elastic: bool = True) -> None:
-        self.plan = PLAN._replace(elastic=elastic, places=PLACES, min_nodes=2, relaunch=2)
+        self.plan = changed(PLAN, elastic=elastic, places=PLACES, min_nodes=2, relaunch=2)
         self.spool: Any = None
         self.shutdown = Shutdown()
         self.work: Any = None

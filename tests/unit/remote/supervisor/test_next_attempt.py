@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.launch.make_plan import LaunchOptions, make_plan
 from clusterddp.remote.control.messages import NodeState, Word
 from clusterddp.remote.shared.run.plan import NodePlan, next_plan
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.supervisor.next_attempt import Following, decide
 from tests.unit.launch.test_make_plan import node
+from tests.unit.plan_made import changed, launch_plan
 
 
 def plan(count: int, *, elastic: tuple[int, int] | None = None, backend: str = "clusterddp") -> NodePlan:
-    options = LaunchOptions(script="train.py", env={}, elastic=elastic, relaunch=2, rdzv_backend=backend)
     nodes = [node(place) for place in range(count)]
     record = RunRecord(hosts=tuple(one.host for one in nodes))
-    return make_plan(run="abc", nodes=nodes, options=options, record=record).node_plan(0)
+    return launch_plan(nodes, nnodes=elastic, relaunch=2, rdzv_backend=backend, record=record).node_plan(0)
 
 
 def ended(code: int, *, curable: bool = True) -> Word:
@@ -35,7 +34,7 @@ def test_an_elastic_attempt_that_ended_well_on_enough_nodes_is_the_last() -> Non
 def test_a_node_that_does_not_begin_the_attempt_is_not_waited_for() -> None:
     old = Word(NodeState.RUNNING, 1)
     words = {place: ended(1)._replace(attempt=2) for place in (0, 1)}
-    second = plan(3)._replace(attempt=2, min_nodes=2)
+    second = changed(plan(3), attempt=2, min_nodes=2)
     assert decide(second, {**words, 2: old}, {0, 1, 2}, set()) is None
     following = decide(second, {**words, 2: old}, {0, 1, 2}, {2})
     assert following

@@ -24,7 +24,7 @@ from clusterddp.remote.supervisor.preload_client import DiffersError, PreloadedS
 from clusterddp.remote.supervisor.start import agent_environment
 from clusterddp.remote.system import procfs
 from clusterddp.remote.worker import fork_client
-from tests.unit.plan_made import PLAN, made_spool
+from tests.unit.plan_made import PLAN, changed, made_spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -370,7 +370,7 @@ def test_a_run_of_ours_a_managers_and_one_that_wants_none_are_started_plainly() 
         PLAN,
         FORKED._replace(warm=0.0),
         FORKED._replace(manager="slurm"),
-        FORKED._replace(program="bench.py"),
+        changed(FORKED, program="bench.py"),
     ):
         assert not preload_client.wants(plan)
 

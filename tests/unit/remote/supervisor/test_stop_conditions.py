@@ -9,14 +9,14 @@ import pytest
 
 from clusterddp.remote.control.messages import NodeState, Word
 from clusterddp.remote.supervisor.stop_conditions import LIMITS_RELAUNCH, StopConditions
-from tests.unit.plan_made import PLAN
+from tests.unit.plan_made import PLAN, changed
 
 HOSTS = ["gpu00", "gpu01", "gpu02"]
 
 
 def conditions(word: Word | None, *, died: bool = False, **changes: Any) -> StopConditions:
     """Of the second node, to which the first, whose the store is, has said this of itself."""
-    plan = PLAN._replace(**{"place": 1, "places": (0, 1, 2), "elastic": True, "min_nodes": 2, "relaunch": 2, **changes})
+    plan = changed(PLAN, **{"place": 1, "places": (0, 1, 2), "elastic": True, "min_nodes": 2, "relaunch": 2, **changes})
     membership: Any = SimpleNamespace(names=HOSTS, over=lambda attempt: {0: word} if word and attempt == 1 else {})
     unused: Any = None
     made = StopConditions(unused, membership, unused, plan)

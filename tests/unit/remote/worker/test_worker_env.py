@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.worker.worker_env import wrong_size
-from tests.unit.plan_made import PLAN
+from tests.unit.plan_made import PLAN, changed
 
 if TYPE_CHECKING:
     from clusterddp.remote.shared.run.plan import NodePlan
 
-FIXED = PLAN._replace(elastic=False, world_size=7, min_nodes=3)
-ELASTIC = PLAN._replace(elastic=True, world_size=7, min_nodes=2)
+FIXED = changed(PLAN, elastic=False, world_size=7, min_nodes=3)
+ELASTIC = changed(PLAN, elastic=True, world_size=7, min_nodes=2)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from clusterddp.launch.slurm.client.batch_script import END, JobRequest, extra_l
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import parsed
 from clusterddp.remote.shared.slurm.job_record import SentCode, SlurmJob, in_array, index_of, read_slurm_job
-from tests.unit.plan_made import PLAN
+from tests.unit.plan_made import PLAN, changed
 
 GOLDEN = Path(__file__).parents[4] / "data" / "slurm" / "script.sh"
 
@@ -61,7 +61,7 @@ def test_a_shell_takes_it_and_the_job_in_it_is_the_one_that_was_written() -> Non
 
 
 def test_a_job_of_a_range_of_nodes_has_as_many_as_there_are() -> None:
-    elastic = script(job(plan=job().plan._replace(elastic=True)), ASKED, code="/c.pyz", python="python3")
+    elastic = script(job(plan=changed(job().plan, elastic=True)), ASKED, code="/c.pyz", python="python3")
     assert "--ntasks-per-node" not in elastic.partition("\n\n")[2].partition("\nstate=")[0]  # else it had the least
     assert "srun --kill-on-bad-exit=1 --ntasks-per-node=1 " in elastic
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.remote.shared.run.node_env import Node, Policy
+from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.run.plan import NodePlan, Peer, joined_plan, next_plan, read_plan
+from clusterddp.remote.shared.run.run_settings import RunSettings
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import parsed, written
 from tests.unit.json_values import VALUES
@@ -42,6 +43,12 @@ def test_the_first_versions_plan_can_be_read() -> None:
     assert read_plan({name: WHOLE[name] for name in REQUIRED}).run == "run1"
 
 
+def test_the_plan_of_a_run_that_lives_through_an_upgrade_can_be_read() -> None:
+    older = {"time_limit": 60.0, "relaunch": 2, "elastic": True, "policy": {"run": "run1", "env": {}, "grace": 5.0}}
+    found = read_plan({**{name: WHOLE[name] for name in WHOLE if name != "settings"}, **older})
+    assert (found.settings, found.more) == (RunSettings(), older)
+
+
 @pytest.mark.parametrize("name", sorted(WHOLE))
 def test_a_field_of_another_kind_is_named_with_its_value(name: str) -> None:
     wrong: object = {"neither": "this"} if not isinstance(WHOLE[name], dict) else "nor this"
@@ -61,8 +68,8 @@ def test_a_field_of_another_kind_is_named_with_its_value(name: str) -> None:
         ({"run": ".."}, "plan.run is not a file's name: '..'"),
         ({"python": "a\0b"}, "plan.python is not a text: 'a\\x00b'"),
         ({"ports": [1]}, "plan.ports is not two whole numbers: '(1,)'"),
-        ({"lease": float("nan")}, "plan.lease is not a number from 0: 'nan'"),
-        ({"time_limit": float("inf")}, "plan.time_limit is not a number from 0: 'inf'"),
+        ({"settings": {"lease": float("nan")}}, "plan.settings.lease is not a number from 0: 'nan'"),
+        ({"settings": {"time_limit": float("inf")}}, "plan.settings.time_limit is not a number from 0: 'inf'"),
         ({"place": 1}, "plan.place is 1; the run has 1 nodes"),
         ({"places": [0, 7]}, "plan.places is 7; the run has 1 nodes"),
         ({"env": {"A": 1}}, "plan.env.A is not a text: '1'"),
@@ -79,7 +86,7 @@ def test_a_value_out_of_range_is_named(changes: dict[str, Any], said: str) -> No
 def test_fields_of_a_newer_version_are_kept_at_every_depth() -> None:
     newer = {**WHOLE, "colour": {"deep": [1]}, "store": {"address": "a", "tls": True}}
     newer["peers"] = [{**WHOLE["peers"][0], "rack": "r7"}]
-    newer["policy"] = {**WHOLE["policy"], "numa": "strict"}
+    newer["settings"] = {**WHOLE["settings"], "numa": "strict"}
     assert written(read_plan(newer)) == newer
 
 
@@ -123,7 +130,7 @@ def joining() -> Node:
 
 
 def test_a_host_that_joins_has_the_next_place_and_its_own_facts() -> None:
-    guide = PLAN._replace(policy=Policy(run="run1", env={"C": "3"}, elastic=True), standby=True)
+    guide = PLAN._replace(settings=RunSettings(env={"C": "3"}, elastic=True), standby=True)
     plan = joined_plan(guide, joining())
     assert (plan.node, plan.place, plan.node_rank, plan.places) == ("1-late", 1, 1, (0, 1))
     assert plan.peers == (*PLAN.peers, Peer(host="late", address="10.0.0.9", nproc=4))
