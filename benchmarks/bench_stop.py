@@ -28,7 +28,7 @@ from clusterddp.launch.make_plan import make_plan, run_settings  # noqa: E402
 from clusterddp.launch.options import RunOptions  # noqa: E402
 from clusterddp.launch.prepare import new_run_id  # noqa: E402
 from clusterddp.launch.ssh import over_ssh  # noqa: E402
-from clusterddp.project import find  # noqa: E402
+from clusterddp.project.project import find  # noqa: E402
 from clusterddp.remote.shared.run.node_env import Node  # noqa: E402
 from clusterddp.remote.shared.run.run_record import RunRecord  # noqa: E402
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.run_keywords import RunKeywords
     from clusterddp.logs.lines import LogLine
     from clusterddp.logs.selection import Selection, Words
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.beside import WorkdirBeside
     from clusterddp.runs.cleanup import Cleaned, Orphans
@@ -148,7 +148,7 @@ _NAMES = {
     "clusterddp.launch.host_report": "HostReport",
     "clusterddp.logs.lines": "LogLine",
     "clusterddp.logs.selection": "Selection Words",
-    "clusterddp.project": "Project",
+    "clusterddp.project.project": "Project",
     "clusterddp.remote.shared.run.run_record": "RunRecord",
     "clusterddp.runs.beside": "WorkdirBeside",
     "clusterddp.runs.cleanup": "Cleaned Orphans",

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import HostsError
 from clusterddp.inventory.redact import is_secret
-from clusterddp.project import find, typed
+from clusterddp.project.project import find, typed
 from clusterddp.remote.shared.text.redaction import HIDDEN, Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from clusterddp.errors import HostError
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 FOLDER = "crashes"
 KEPT = 20  # files

@@ -20,8 +20,7 @@ from fabric import Connection, task
 from invoke.collection import Collection
 from invoke.exceptions import Exit
 
-from clusterddp import tasks
-from clusterddp.errors import ClusterddpError
+from clusterddp import ClusterddpError, tasks
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.printable import one_line
 

@@ -18,11 +18,11 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from clusterddp import HostEntry, Inventory
 from clusterddp.api.cluster import Cluster
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.ssh import Connector
-from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.probe.dial_hosts import probe
 from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.remote.shared.verdict.node_report import to_json
@@ -34,14 +34,9 @@ if TYPE_CHECKING:
 
     from fabric import Connection
 
-    from clusterddp.api.cluster import Proof
-    from clusterddp.checks.model import Diagnosis
+    from clusterddp import Diagnosis, Executed, LogLine, Proof, Pulled, SyncResult
     from clusterddp.facts import Facts
     from clusterddp.hosts.ssh import BytePipe
-    from clusterddp.logs import LogLine
-    from clusterddp.shell import Executed
-    from clusterddp.sync.result import SyncResult
-    from clusterddp.sync.transfer.collect import Pulled
 
     Hosts: TypeAlias = "Connection | Iterable[Connection]"
 

@@ -27,7 +27,7 @@ from clusterddp.launch.keywords import CLUSTER_READERS, DOCTOR_READERS
 from clusterddp.launch.make_record import operator
 from clusterddp.launch.option_values import read
 from clusterddp.launch.options import RunOptions, run_options
-from clusterddp.project import Project, find
+from clusterddp.project.project import Project, find
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs import cleanup, local_cache
 from clusterddp.runs.choose import Requester, choose_run

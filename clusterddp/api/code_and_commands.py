@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.keywords import ExecKeywords
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.run_view import RunView
     from clusterddp.shell import Command, Executed, Execution
@@ -167,7 +167,7 @@ class BesideRuns:
             ClusterddpError: no host could tell, or it cannot be written here.
         """
         from clusterddp.api import copy  # noqa: PLC0415 - start-up
-        from clusterddp.logs.selection import ranks  # noqa: PLC0415
+        from clusterddp.text.units import ranks  # noqa: PLC0415
 
         overwrite = option_values.read("overwrite", option_values.flag, overwrite)
         chosen = option_values.read("rank", ranks, rank)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.runs.run_view import RunView
     from clusterddp.sync.transfer.upload import ContentSource
 

@@ -102,7 +102,7 @@ class Ranks(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...] | None:
         """The ranks."""
-        from clusterddp.logs.selection import ranks  # noqa: PLC0415 - start-up
+        from clusterddp.text.units import ranks  # noqa: PLC0415 - start-up
 
         found: tuple[int, ...] | None = _read(ranks, value, self, param, ctx)
         return found

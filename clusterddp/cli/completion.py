@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import click
 
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
     Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -41,7 +41,7 @@ def _completing(words: Callable[[click.Context], Iterable[str]], *, several: boo
 
 
 def _project() -> Project:
-    from clusterddp.project import find  # noqa: PLC0415 - --help completes nothing
+    from clusterddp.project.project import find  # noqa: PLC0415 - --help completes nothing
 
     return find()
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from clusterddp import project_folder
 from clusterddp.cli.output import say
 from clusterddp.errors import InventoryError
 from clusterddp.inventory import difference, from_host_list, variables_of, was_edited
-from clusterddp.project import typed
+from clusterddp.project import project_folder
+from clusterddp.project.project import typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 NAMES = ("inventory.yaml", "inventory.new.yaml")  # in .clusterddp/
 

@@ -18,7 +18,7 @@ from clusterddp.cli.command_lines import name_inventory
 from clusterddp.cli.project_options import checked, place
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import built_in, load
-from clusterddp.project import of_others, typed
+from clusterddp.project.project import of_others, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from clusterddp.consent import Writers
     from clusterddp.inventory import Inventory
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -272,7 +272,7 @@ def _internal_error(error: Exception, words: list[str]) -> None:
     """Tell a bug of ours: one line that names its crash file; where there can be none, all that would stand in it."""
     try:
         from clusterddp.crash import crash_text, summary, write_crash  # noqa: PLC0415 - only for reports of bugs
-        from clusterddp.project import typed  # noqa: PLC0415
+        from clusterddp.project.project import typed  # noqa: PLC0415
 
         path = write_crash(error, argv=words)
         for line in [] if path else crash_text(error, argv=words).splitlines():
@@ -338,7 +338,7 @@ def _source(error: click.BadParameter) -> str:
     if source is click.core.ParameterSource.ENVIRONMENT:
         return f"{parameter.envvar}: "
     if source is click.core.ParameterSource.DEFAULT_MAP:
-        from clusterddp.project import find  # noqa: PLC0415 - only to name a wrong setting of the project
+        from clusterddp.project.project import find  # noqa: PLC0415 - only to name a wrong setting of the project
 
         return f"{place(find(), parameter.name or '')}: "
     long = [name for name in parameter.opts if name.startswith("--")] or [parameter.human_readable_name]

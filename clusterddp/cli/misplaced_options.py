@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from clusterddp.inventory import Inventory
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 
 def refuse_misplaced(script: str, args: Sequence[str], inventory: Inventory) -> None:

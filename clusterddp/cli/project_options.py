@@ -13,7 +13,7 @@ from clusterddp.errors import UsageError
 from clusterddp.launch.options import DECLARED
 
 if TYPE_CHECKING:
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 OF_HOSTS = frozenset({"gpus", "nproc_per_node"})
 NEEDS_CONSENT = frozenset({"inventory", "python"})

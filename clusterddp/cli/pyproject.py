@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterddp.inventory import Inventory
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 
 class Defaults(Mapping[str, str]):
@@ -43,7 +43,7 @@ class Defaults(Mapping[str, str]):
 
     def _values(self) -> dict[str, str]:
         if self._found is None:
-            from clusterddp.project import find  # noqa: PLC0415 - --help asks for no value
+            from clusterddp.project.project import find  # noqa: PLC0415 - --help asks for no value
 
             names = OF_COMMANDS | ({"limit"} if self._command == "up" else set())
             self._found = {}

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterddp import project_folder
 from clusterddp.api.cluster import Cluster
 from clusterddp.cli.command_lines import name_cluster
 from clusterddp.cli.inventory_choice import choose, read_chosen
@@ -16,13 +15,14 @@ from clusterddp.cli.project_options import checked, place
 from clusterddp.cli.prompt import asking
 from clusterddp.cli.pyproject import with_defaults
 from clusterddp.inventory.local_python import find_python, unused_venv, with_python
-from clusterddp.project import find, typed
+from clusterddp.project import project_folder
+from clusterddp.project.project import find, typed
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
     from clusterddp.cli.inventory_choice import Choice
     from clusterddp.inventory import Inventory
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 _log = logging.getLogger("clusterddp")
 

@@ -25,7 +25,7 @@ from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry, st
 from clusterddp.launch.slurm.client.survey import survey
 from clusterddp.launch.slurm.shared_folder import job_words, unshared
 from clusterddp.launch.slurm.submission import NAME, settings_of, slurm_request
-from clusterddp.project import WORKDIRS
+from clusterddp.project.project import WORKDIRS
 from clusterddp.runs.node_answers import ALL, BRIEF, Wanted, nodes_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.connections import Connections
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.slurm.client.batch_script import JobRequest
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.run_on_hosts import RunOnHosts, Site, Webhook
     from clusterddp.runs.run_view import Reports

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.node_env import Node
 
 T = TypeVar("T")

@@ -24,7 +24,6 @@ from clusterddp.hosts.outgoing import pieces
 from clusterddp.hosts.stalled import WATCH
 from clusterddp.hosts.start_helper import handshake
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
-from clusterddp.logs.clean import clean_text
 from clusterddp.remote.shared.wire.frames import (
     CREDIT,
     PER_FRAME,
@@ -34,6 +33,7 @@ from clusterddp.remote.shared.wire.frames import (
     encode,
     request_frames,
 )
+from clusterddp.text.clean import clean_text
 from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.options import RunOptions
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 
 def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:

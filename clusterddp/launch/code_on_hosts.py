@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.launch.options import RunOptions
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.sync.project_files import Tree
 
 

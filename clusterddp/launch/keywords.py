@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from clusterddp.launch import option_values as values
-from clusterddp.project import Project, find
+from clusterddp.project.project import Project, find
 from clusterddp.text.units import duration
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clusterddp.facts import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry, Inventory
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.node_env import Node
     from clusterddp.sync.project_files import Tree
 

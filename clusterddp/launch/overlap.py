@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.repeat import Repeat
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.sync.project_files import Tree
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import Inventory
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 LIMIT = 180.0  # seconds; setup lines may take most of it
 ANY = RunOptions(script="any", module=True, no_sync=True, no_doctor=True)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.overlap import Early
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.run.run_settings import RunSettings
     from clusterddp.sync.project_files import Tree

@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterddp import project_folder
 from clusterddp.errors import ClusterddpError, RunError, SyncError, UsageError
 from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
 from clusterddp.launch.options import RunOptions
+from clusterddp.project import project_folder
 from clusterddp.remote.shared.workdir.manifest import encode
 from clusterddp.runs.difference import CODE, differences
 from clusterddp.sync import code_store
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from clusterddp.inventory import Inventory
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
 
 _OF_THE_JOB = frozenset({"environment", "ranks", "version", "variable", "hosts"})  # the job would notice these

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterddp.launch.options import RunOptions
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.sync.project_files import Tree
 
 _SHELLS = {".sh", ".bash", ".zsh"}

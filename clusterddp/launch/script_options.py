@@ -19,7 +19,7 @@ from clusterddp.sync.gitignore import walk
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 _READ = (b".py", b".yaml", b".yml")
 _NEVER = frozenset((b".git", b".clusterddp", b"__pycache__", b"node_modules"))

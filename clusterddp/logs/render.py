@@ -12,12 +12,12 @@ from datetime import datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from clusterddp.logs.clean import clean
 from clusterddp.logs.lines import LogLine, Span
 from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
 from clusterddp.logs.view import FileView
 from clusterddp.remote.shared.run.log_frames import parts
 from clusterddp.remote.shared.text.counted import counted
+from clusterddp.text.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

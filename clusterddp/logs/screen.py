@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.logs.clean import clean
 from clusterddp.logs.peer_errors import folded, without_rank
 from clusterddp.logs.render import RESET, TextRenderer
+from clusterddp.text.clean import clean
 from clusterddp.text.folding import columns
 
 if TYPE_CHECKING:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from clusterddp.errors import UsageError
-from clusterddp.text.units import parse_duration, shown
+from clusterddp.text.units import parse_duration, ranks, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 STREAMS = ("out", "err", "both")
 
@@ -28,24 +27,6 @@ class Words(TypedDict, total=False):
     until: str | int
     grep: str
     tail: int
-
-
-def ranks(value: object) -> tuple[int, ...] | None:
-    """Parse ranks: ``0,2-5`` → (0, 2, 3, 4, 5); a number or several are taken as they are; ``all`` → None.
-
-    Raises:
-        UsageError: The value is not a list of ranks.
-    """
-    if value is None or value == "all":
-        return None
-    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
-    found: list[int] = []
-    for part in parts:
-        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", str(part).strip(), re.ASCII)
-        if not match or (match[2] and int(match[2]) < int(match[1])):
-            raise UsageError(f"{shown(value)} is no list of ranks", remedy="write 0,2-5")
-        found.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return tuple(found)
 
 
 def moment(value: Any, now_ns: int) -> int:

@@ -18,7 +18,7 @@ from clusterddp.errors import ClusterddpError, HelperError, PlanError
 from clusterddp.facts import candidates, loopback, lost_not_dropped, matrix, nearest
 from clusterddp.hosts.fanout import each
 from clusterddp.probe.dial_hosts import facts_of_host, shared_folders, try_all
-from clusterddp.project import WORKDIRS
+from clusterddp.project.project import WORKDIRS
 from clusterddp.runs.run_view import Reports, run_views
 
 if TYPE_CHECKING:

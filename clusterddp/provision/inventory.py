@@ -21,7 +21,7 @@ from clusterddp.inventory.vaulted import replaced, vaulted
 from clusterddp.provision.ansible import FROM, environment, program
 
 if TYPE_CHECKING:
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 
 def converted(source: Path, project: Project) -> Path:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 LIMIT = 600.0  # seconds; a folder may be many gigabytes on a slow disk
 _MOST = 1 << 16  # folders of a host

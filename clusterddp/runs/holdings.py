@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 LIMIT = 600.0  # seconds; workdirs may hold millions of files
 _MOST = 1 << 16

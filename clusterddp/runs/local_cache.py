@@ -7,8 +7,8 @@ import json
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from clusterddp import project_folder
 from clusterddp.errors import UsageError
+from clusterddp.project import project_folder
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.schema.record import record_in, written
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.runs.run_view import RunView
 
 FOLDER = "verdicts"

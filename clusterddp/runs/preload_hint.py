@@ -11,7 +11,7 @@ from clusterddp.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.verdict.node_report import NodeReport
 
 TOLD = "preload-hint"  # in the project's folder: the names that were told last

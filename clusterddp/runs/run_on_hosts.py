@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.connections import Connections
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry, Inventory
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.verdict_lines import Verdict

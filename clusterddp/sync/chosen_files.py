@@ -29,7 +29,7 @@ from clusterddp.text.paths import shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

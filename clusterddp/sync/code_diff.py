@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
 
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.workdir.manifest import Entry
 
 _MOST = 1 << 20  # bytes; the lines of larger files are not compared

@@ -19,9 +19,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp import project_folder
 from clusterddp.errors import UsageError
 from clusterddp.folders import make_private
+from clusterddp.project import project_folder
 from clusterddp.remote.shared.wire.chunks import content_of, digest_of, hash_file, spans
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Entry, on_disk
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.sync.project_files import Tree
 
 _log = logging.getLogger("clusterddp")

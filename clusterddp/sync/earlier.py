@@ -11,8 +11,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp import project_folder
 from clusterddp.errors import UsageError
+from clusterddp.project import project_folder
 from clusterddp.remote.shared.wire.chunks import digest_of, is_digest
 
 if TYPE_CHECKING:

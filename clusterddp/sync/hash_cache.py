@@ -10,7 +10,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from clusterddp import project_folder
+from clusterddp.project import project_folder
 from clusterddp.remote.shared.wire.chunks import hash_file
 from clusterddp.remote.shared.workdir.manifest import Hashes, as_text, stats_of
 

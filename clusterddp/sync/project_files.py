@@ -39,7 +39,7 @@ from clusterddp.text.units import human_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 MAX_BYTES = 500 * 10**6
 MAX_FILES = 20_000

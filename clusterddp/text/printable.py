@@ -1,7 +1,7 @@
 """Makes text from elsewhere safe to show on a terminal: no control sequence works, nothing is hidden or reordered.
 
 There are two ways, with one definition of what is harmful: our own messages show such characters as Python escapes them
-(``one_line``), the lines of jobs lose them (logs/clean.py, which also has to find whole escape sequences).
+(``one_line``), the lines of jobs lose them (clean.py, which also has to find whole escape sequences).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Sizes in bytes and durations in seconds, as people write them."""
+"""Sizes in bytes, durations in seconds and lists of ranks, as people write them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from clusterddp.errors import UsageError
@@ -68,3 +69,21 @@ def human_duration(seconds: float) -> str:
         if passed >= large:
             return f"{passed // large}{names[0]}{passed % large // small:02}{names[1]}"
     return f"{passed}s"
+
+
+def ranks(value: object) -> tuple[int, ...] | None:
+    """Parse ranks: ``0,2-5`` → (0, 2, 3, 4, 5); a number or several are taken as they are; ``all`` → None.
+
+    Raises:
+        UsageError: The value is not a list of ranks.
+    """
+    if value is None or value == "all":
+        return None
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
+    found: list[int] = []
+    for part in parts:
+        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", str(part).strip(), re.ASCII)
+        if not match or (match[2] and int(match[2]) < int(match[1])):
+            raise UsageError(f"{shown(value)} is no list of ranks", remedy="write 0,2-5")
+        found.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(found)

@@ -14,7 +14,7 @@ from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.errors import RunError, UsageError
 from clusterddp.facts import Facts
 from clusterddp.logs import Selection
-from clusterddp.project import find
+from clusterddp.project.project import find
 from tests.integration.cli import WAIT, User, assert_nothing_left, nothing_left, wait_until_nothing_is_left
 from tests.with_torch import need_torch
 

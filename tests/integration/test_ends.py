@@ -235,7 +235,7 @@ def test_ctrl_c_before_the_start_leaves_nothing(user: User) -> None:
 HELD = """
 import sys
 from clusterddp.cli.main import main
-from clusterddp.project import Project
+from clusterddp.project.project import Project
 _, pipe, *sys.argv = sys.argv
 Project.record_run = lambda *_: open(pipe).read()
 sys.exit(main())

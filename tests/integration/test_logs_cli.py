@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.logs.selection import ranks
+from clusterddp.text.units import ranks
 from tests.integration.cli import WAIT, Done, User, user_of
 from tests.with_torch import need_torch
 

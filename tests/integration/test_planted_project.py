@@ -145,7 +145,9 @@ def consented(machine: Machine) -> tuple[Path, Path]:
     inventory = folder / "inv.yaml"
     inventory.write_text("all: {hosts: {m: {ansible_connection: local}}}\n")
     give(folder, VICTIM)
-    remember = "from clusterddp.project import find; from pathlib import Path; find().remember(Path('inv.yaml'), None)"
+    remember = (
+        "from clusterddp.project.project import find; from pathlib import Path; find().remember(Path('inv.yaml'), None)"
+    )
     argv = ["setpriv", f"--reuid={VICTIM}", f"--regid={VICTIM}", "--clear-groups"]
     python = str(Path(CLUSTERDDP).with_name("python"))
     env = {"HOME": str(machine.home), "PATH": os.environ["PATH"]}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
 from clusterddp.hosts.answers import ORDINARY, Limit
-from clusterddp.project import Project
+from clusterddp.project.project import Project
 from clusterddp.remote.helper.operations import find
 from clusterddp.remote.shared.wire.chunks import digest_of
 from clusterddp.remote.shared.workdir import manifest

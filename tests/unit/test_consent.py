@@ -14,10 +14,10 @@ import pytest
 
 from clusterddp.consent import KEY, Writers, known_key, made_key, read_consent, state_folder
 from clusterddp.errors import UsageError
-from clusterddp.project import find
+from clusterddp.project.project import find
 
 if TYPE_CHECKING:
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 
 @pytest.fixture(autouse=True)

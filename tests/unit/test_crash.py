@@ -7,7 +7,7 @@ import pytest
 
 from clusterddp import crash
 from clusterddp.errors import HelperError, HostsError
-from clusterddp.project import Project, find
+from clusterddp.project.project import Project, find
 from clusterddp.remote.shared.text.redaction import HIDDEN
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from clusterddp.cli.output import STANDING, say, writer
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import UsageError
 from clusterddp.logs import BOLD, RESET, StreamBroken, coloured, renderer_for
-from clusterddp.logs.clean import clean
 from clusterddp.logs.json_lines import OutputRenderer
 from clusterddp.shell import Command
 from clusterddp.shell.execution import CommandOutput
+from clusterddp.text.clean import clean
 from clusterddp.text.folding import few, folded_names
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from clusterddp.cli.session import open_cluster
 from clusterddp.cli.timeline import recording
 from clusterddp.errors import UsageError
 from clusterddp.launch.options import DECLARED, RunOptions
-from clusterddp.project import typed
+from clusterddp.project.project import typed
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from clusterddp.cli.up_tables import print_keys, print_up
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 from clusterddp.inventory import ForeignInventory, ansible_cfg_notices, load
 from clusterddp.launch import option_values
-from clusterddp.project import find, typed
+from clusterddp.project.project import find, typed
 from clusterddp.provision.ansible import config_notice, playbook_argv, run_at_terminal, source_of
 from clusterddp.provision.inventory import converted
 from clusterddp.provision.playbooks import find_playbook
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterddp.api.cluster import Cluster
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 _OF_FILES = {".cfg", ".toml", ".txt", ".md", ".py", ".sh"}
 

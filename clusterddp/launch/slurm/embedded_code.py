@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.slurm.client.login_host import LoginHost
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.slurm.job_record import SlurmJob
     from clusterddp.sync.project_files import Tree
 

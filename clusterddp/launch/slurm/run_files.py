@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clusterddp.errors import ClusterddpError
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.runs.run_view import RunView
 
 MINUTES = 60  # time limit of a job that holds a node, or less if the partition allows less

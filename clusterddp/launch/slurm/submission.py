@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.slurm.client.login_host import LoginHost
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.run.run_settings import RunSettings

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clusterddp.facts import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.launch.ssh.invitation import Invitation
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.run.spool_records import Ready

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.project import find
+from clusterddp.project.project import find
 
 CLUSTERDDP = Path(sys.executable).with_name("clusterddp")
 INVENTORY = (

@@ -32,7 +32,7 @@ HEAVY = (
     "asyncio",
     "torch",
     "clusterddp.api.cluster",
-    "clusterddp.project",
+    "clusterddp.project.project",
 )
 IMPORTED = f"""
 import sys

@@ -12,7 +12,7 @@ from clusterddp.cli.misplaced_options import refuse_misplaced, refuse_unread
 from clusterddp.cli.run_command import RunCommand
 from clusterddp.errors import UsageError
 from clusterddp.inventory import load
-from clusterddp.project import find
+from clusterddp.project.project import find
 from tests.unit.cli_help import folder, said
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from clusterddp.cli import pyproject
 from clusterddp.cli.main import COMMANDS, main
 from clusterddp.cli.project_options import KEYS, NEEDS_CONSENT
 from clusterddp.inventory import HostEntry, Inventory
-from clusterddp.project import find
+from clusterddp.project.project import find
 from tests.unit.cli_help import folder, project, said
 
 __all__ = ["folder"]  # fixture

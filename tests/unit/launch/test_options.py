@@ -13,7 +13,7 @@ from clusterddp.cli.commands.run import command
 from clusterddp.errors import UsageError
 from clusterddp.inventory import built_in
 from clusterddp.launch.options import DECLARED, RunOptions, run_options
-from clusterddp.project import find
+from clusterddp.project.project import find
 from tests import run_keywords
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.overlap import Early
-from clusterddp.project import find
+from clusterddp.project.project import find
 from clusterddp.runs.timeline import HERE
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tests.unit.sync_help import content, project_at, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from clusterddp.errors import ScriptError, UsageError
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.script import check_script
-from clusterddp.project import find
+from clusterddp.project.project import find
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from clusterddp.logs import Fold, FrameArrived, JsonRenderer, StreamEnded, TerminalRenderer, TextRenderer
 from clusterddp.logs.fold import APART, HOLD, MOST, MOST_LATEST
-from clusterddp.logs.selection import ranks
 from clusterddp.logs.view import FileView
 from clusterddp.remote.shared.wire.frames import Frame
+from clusterddp.text.units import ranks
 from tests.unit.logs.test_render import Screen, Source
 
 if TYPE_CHECKING:

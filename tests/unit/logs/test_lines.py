@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterddp.logs.clean import clean
 from clusterddp.logs.lines import LineSplitter, Span, TextLine
 from clusterddp.remote.shared.wire.frames import LONGEST_LINE as LONGEST
+from clusterddp.text.clean import clean
 from clusterddp.text.printable import BIDI, C1
 
 SECOND = 10**9

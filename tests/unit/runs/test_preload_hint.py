@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.project import find
+from clusterddp.project.project import find
 from clusterddp.runs.notices import preload_notices
 from clusterddp.runs.preload_hint import TOLD, SlowImports, is_new, slow_imports
 from tests.unit.runs_told import Told

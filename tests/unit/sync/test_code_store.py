@@ -17,7 +17,7 @@ from tests.unit.sync_help import content, project_at, tree_of, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 MONTH = 31 * 86400
 

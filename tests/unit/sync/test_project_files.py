@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clusterddp.errors import SyncError, UsageError
-from clusterddp.project import find
+from clusterddp.project.project import find
 from clusterddp.sync import project_files as tree_module
 from clusterddp.sync.project_files import scan
 from clusterddp.text.units import parse_size

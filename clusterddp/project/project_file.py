@@ -14,10 +14,10 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp import project_folder
 from clusterddp.consent import known_key, made_key, proof, proves
 from clusterddp.errors import UsageError
-from clusterddp.project_folder import FOLDER
+from clusterddp.project import project_folder
+from clusterddp.project.project_folder import FOLDER
 from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:

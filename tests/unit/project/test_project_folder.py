@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp import project_folder
 from clusterddp.cli import host_list
 from clusterddp.cli.session import open_cluster
 from clusterddp.crash import write_crash
 from clusterddp.errors import ClusterddpError, RunError, UsageError
 from clusterddp.launch import repeat
-from clusterddp.project import find
+from clusterddp.project import project_folder
+from clusterddp.project.project import find
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.runs import local_cache
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterddp.project import Project
+    from clusterddp.project.project import Project
 
 VALUABLE = ("ab/" + "c" * 62, "notes.txt", "run.json", "inventory.yaml", "d" * 64)
 
@@ -172,7 +172,7 @@ def test_a_run_that_a_clone_brings_along_is_shown_and_not_repeated(
 WRITES = """
 import sys
 from pathlib import Path
-from clusterddp import project_folder
+from clusterddp.project import project_folder
 
 def pieces():
     yield b"half"

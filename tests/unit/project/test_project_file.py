@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.project import Project, find
+from clusterddp.project.project import Project, find
 from clusterddp.remote.shared.run.run_record import RunRecord
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clusterddp.errors import UsageError
-from clusterddp.project import find, typed
+from clusterddp.project.project import find, typed
 from clusterddp.remote.shared.run.run_record import RunRecord
 
 
