@@ -227,7 +227,7 @@ CASES = [
         then="clusterddp run --dry-run train.py",
     ),
     Case(
-        told=remedy("project_folder.py", "`chmod go-w {}`, if what is in it is yours"),
+        told=remedy("project/project_folder.py", "`chmod go-w {}`, if what is in it is yours"),
         first="mkdir -m 777 .clusterddp && clusterddp run --dry-run train.py",
         again="clusterddp run --dry-run train.py",
     ),

@@ -34,7 +34,7 @@ WHY = {
     READ_ONLY: "Read-only file system); make the folder writable",
 }
 
-INSTEAD = remedy("project.py", "{}, or set CLUSTERDDP_PROJECT to an id of your choice")
+INSTEAD = remedy("project/project.py", "{}, or set CLUSTERDDP_PROJECT to an id of your choice")
 
 
 @pytest.fixture
