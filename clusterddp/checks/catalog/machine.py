@@ -59,8 +59,9 @@ def _hostnames(evidence: Evidence) -> Iterable[Finding]:
 
 def _clocks(evidence: Evidence) -> Iterable[Finding]:
     offsets = {entry.name: (facts.clock_offset_ns, facts.clock_error_ns) for entry, facts in evidence.facts}
-    # Ours counts too: of two hosts that differ, the one that differs from us is called wrong.
-    middle = sorted([0, *(offset for offset, _ in offsets.values())])[(len(offsets) + 1) // 2 if offsets else 0]
+    # Ours counts too, and of two middle values the one nearer ours: where clocks differ evenly, ours decides.
+    known = sorted([0, *(offset for offset, _ in offsets.values())])
+    middle = min(known[(len(known) - 1) // 2 : len(known) // 2 + 1], key=abs)
     for host, (offset, error) in offsets.items():
         off = (abs(offset - middle) - error) / 1e9
         if off > _SKEW:

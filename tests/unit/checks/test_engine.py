@@ -126,6 +126,14 @@ def test_of_two_clocks_the_one_that_differs_from_ours_is_named() -> None:
     assert said(cluster(off, count=2)) == [("clock", "fail", ("gpu01",))]
 
 
+@pytest.mark.parametrize("seconds", [60, -60])
+def test_a_clock_ahead_is_judged_as_one_behind(seconds: int) -> None:
+    off = seen("gpu01", "gpu01", clock_offset_ns=seconds * 10**9)
+    assert said(cluster(off, count=1)) == [("clock", "fail", ("gpu01",))]
+    two = cluster(*(seen(name, *NAMES, clock_offset_ns=seconds * 10**9) for name in NAMES[1:]))
+    assert said(two) == [("clock", "fail", ("gpu02", "gpu03"))]
+
+
 # (what gpu02's health is, what is said of it)
 UNHEALTHY: list[tuple[dict[str, Any], str, str, str]] = [
     ({"limits": {"nofile": (256, 4096)}}, "limits", "warn", "nofile 256"),
