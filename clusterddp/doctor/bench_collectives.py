@@ -61,7 +61,7 @@ def measure_together(
     except ClusterddpError as error:
         names = tuple(part.host.name for part in taking)
         blamed = (error.host,) if isinstance(error, HostError) else ()
-        return replace(bench, together=_failed(names, "", error, blamed))
+        return replace(bench, together=_failed(names, error, blamed, reduced="allreduce" in measured))
     bench = replace(bench, together=together)
     if not together.error and not slow_all_reduce(bench):
         return bench
@@ -84,16 +84,30 @@ def _together(cluster: Site, ready: Sequence[RehearsalPart], backend: str, measu
     played = play(cluster, ready, PROGRAM, options, limit=LIMIT, start=START)
     names = tuple(part.host.name for part in ready)
     error, blamed, remedy = _ended(played)
-    return Together(hosts=names, backend=backend, measured=_told(played), error=error, blamed=blamed, remedy=remedy)
+    return Together(
+        hosts=names,
+        backend=backend,
+        measured=_told(played),
+        error=error,
+        blamed=blamed,
+        remedy=remedy,
+        reduced="allreduce" in measured,
+    )
 
 
 def _told(played: Played) -> Measured:
     return Measured.from_lines((one.host, one.rank, one.value) for one in played.told)
 
 
-def _failed(hosts: _Group, backend: str, error: ClusterddpError, blamed: _Group) -> Together:
+def _failed(hosts: _Group, error: ClusterddpError, blamed: _Group, *, reduced: bool) -> Together:
     return Together(
-        hosts=hosts, backend=backend, measured=Measured(), error=error.message, blamed=blamed, remedy=error.remedy
+        hosts=hosts,
+        backend="",
+        measured=Measured(),
+        error=error.message,
+        blamed=blamed,
+        remedy=error.remedy,
+        reduced=reduced,
     )
 
 

@@ -22,6 +22,7 @@ class Together:
         error: Why it failed; empty if it completed.
         blamed: The hosts that failed first; empty if that is not known.
         apart: Hosts whose smaller groups all failed too, while groups without them did not.
+        reduced: Whether all-reduces were asked for, so that the check ``allreduce`` reports the error.
     """
 
     hosts: tuple[str, ...]
@@ -31,6 +32,7 @@ class Together:
     blamed: tuple[str, ...] = ()
     remedy: str = ""
     apart: tuple[str, ...] = ()
+    reduced: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -104,13 +104,16 @@ def _stragglers(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _untold(evidence: Evidence, together: Together, told: Sequence[Gemm] | Sequence[Lateness]) -> Iterable[Finding]:
-    """Hosts without a measurement: skipped if the benchmark run failed and they took part in it, else unknown."""
+    """Hosts without a measurement: skipped if the check `allreduce` reports why the run failed, else unknown."""
     there = {one.host for one in told}
     for host in (seen.name for seen in evidence.hosts):
-        if host not in there and together.error and host in together.hosts:
+        if host in there:
+            continue
+        failed = host in together.hosts and together.error
+        if failed and together.reduced:
             yield Finding(verdict="skipped", hosts=(host,), message="because of allreduce")
-        elif host not in there:
-            yield unknown(host, "could not look: it told nothing")
+        else:
+            yield unknown(host, f"could not look: {failed or 'it told nothing'}")
 
 
 def _rank(one: Gemm | Lateness) -> str:

@@ -157,6 +157,13 @@ def test_a_run_that_failed_is_told_once_with_who_failed_first() -> None:
         assert said(evidence, name) == [("skipped", NAMES, "because of allreduce")]
 
 
+@pytest.mark.parametrize("name", ["gemm", "stragglers"])
+def test_a_run_that_failed_without_all_reduces_leaves_its_checks_unknown(name: str) -> None:
+    failed = together(error="rank 1 (gpu02:0) failed", blamed=("gpu02",), reduced=False)
+    evidence = measured(together=replace(failed, measured=Measured()))
+    assert said(evidence, name) == [("unknown", NAMES, "could not look: rank 1 (gpu02:0) failed")]
+
+
 def test_who_was_told_apart_by_groups_is_named_before_who_failed_first() -> None:
     found = of_run("allreduce", error="timed out", blamed=("gpu01",), apart=("gpu03",))
     assert found[0] == ("fail", ("gpu03",), "timed out; groups with it are as bad, others are not")
