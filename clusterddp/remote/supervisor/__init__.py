@@ -1,1 +1,1 @@
-"""The process that owns one node of one run: starts the agent, obeys stop conditions, starts the next attempt."""
+"""The process that owns one node of a run: starts the agent, obeys stop conditions, starts the next attempt."""

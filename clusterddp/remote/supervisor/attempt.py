@@ -1,6 +1,6 @@
-"""All that one attempt has on a node: its spool, its plan, its processes, what is kept of its output.
+"""Everything that one attempt has on a node: its spool, its plan, its processes, the limits of its output.
 
-Made by the file thread, for it reads and opens files; then the loop's.
+The file thread makes it, since that reads and opens files; then it belongs to the loop.
 """
 
 from typing import Any, Dict, NamedTuple, Optional, Tuple
@@ -15,28 +15,18 @@ from .inbox import Inbox
 
 
 class Making(NamedTuple):
-    """What attempts are made of.
+    """What all attempts of a supervisor have in common."""
 
-    Attributes:
-        umask: The user's, for what is started.
-        files: How many files the user's processes may have open (soft, hard).
-        work: What has file work done.
-    """
-
-    umask: int
-    files: Tuple[int, int]
+    umask: int  # the user's, for the processes that are started
+    files: Tuple[int, int]  # how many files the user's processes may have open (soft, hard)
     work: FileWork
 
 
 class Attempt:
-    """One node's part.
+    """One node's part in an attempt.
 
-    Args:
-        spool: The node's.
-        environment: The agent's.
-        store: The store's listening socket, on the rendezvous host.
-        making: What all attempts have.
-        ready: What every node knows, where an earlier attempt has shown it.
+    ``environment`` is the agent's. ``store`` is the store's listening socket, on the rendezvous host. ``ready`` is what
+    every node knows, where it is known from an earlier attempt.
     """
 
     def __init__(

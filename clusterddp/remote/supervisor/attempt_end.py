@@ -1,4 +1,4 @@
-"""The end of a node's part in an attempt: its processes, the store, the exit record."""
+"""The end of a node's part in an attempt: ends its processes and the store, writes the exit record."""
 
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .shutdown import Shutdown
 
     class Node(Protocol):
-        """What is needed of this node's supervisor."""
+        """The parts of this node's supervisor that are used here."""
 
         plan: NodePlan
         spool: Spool
@@ -37,32 +37,32 @@ if TYPE_CHECKING:
         work: FileWork
 
         def goes_on(self) -> bool:
-            """Whether an elastic job has nodes enough without those that have failed."""
+            """Whether an elastic job has enough nodes without those that have failed."""
 
 
-LEFTOVER_GRACE = 2.0  # seconds for what is left when the agent has ended: the script's, and our fork server
+LEFTOVER_GRACE = 2.0  # seconds for processes left when the agent has ended: the script's, and our fork server
 STORE_LIMIT = 330.0  # seconds the store waits for other nodes' agents: torchrun's exit barrier is 300
-STORE_LOST = 10.0  # seconds a node has been out of reach when the store does not wait for it any more
-EXIT_RECORD = "exit record"  # under which it is asked for
-STORE_QUIET = 0.3  # seconds without a client after which the store has no more use
+STORE_LOST = 10.0  # seconds out of reach after which the store no longer waits for a node
+EXIT_RECORD = "exit record"  # its name in FileWork
+STORE_QUIET = 0.3  # seconds without a client after which the store is no longer needed
 
 
 class Clearing:
-    """One node's, in one attempt, from the end of its agent on."""
+    """Ends what the agent left behind on a node, and decides when the store can end; made when the agent has ended."""
 
     def __init__(self, node: "Node") -> None:
         self.node = node
         node.children.end_fork_server(for_good=not may_follow(node.plan, node.shutdown.order))
-        left = node.shutdown.kill_at - time.monotonic()  # of the grace of an order to end
+        left = node.shutdown.kill_at - time.monotonic()  # what remains of the grace of an order to end
         self.ending = node.children.end(max(0.0, min(LEFTOVER_GRACE, left)))
-        self.survivors: Optional[List[terminate.Process]] = None  # None: they are being ended
+        self.survivors: Optional[List[terminate.Process]] = None  # None: processes are still being ended
         self.quiet = time.monotonic()  # since when no agent is connected to the store
-        # Whether the others of an elastic job go on without our agent: it has failed, and they may still be starting.
+        # Whether the other nodes of an elastic job go on without our failed agent; theirs may still be starting.
         self.others_go_on = bool(node.children.agent_exit) and node.goes_on()
         self.deadline = NEVER if self.others_go_on else self.quiet + STORE_LIMIT
 
     def goes_on(self) -> bool:
-        """Whether processes are still being ended; the survivors stay on the roster."""
+        """Whether processes are still being ended; survivors stay on the roster."""
         if self.survivors is None:
             self.survivors = self.ending.step()
             if self.survivors is not None:
@@ -72,17 +72,17 @@ class Clearing:
     def store_needed(self, order: "Optional[EndOrder]") -> bool:
         """Whether an agent may still need our store.
 
-        Not after an order to end (``order``, or one that is carried out), nor when our own agent has failed: a job of
-        a fixed size is over then, and without the store the other agents end too, instead of waiting in their exit
-        barrier. An elastic one may go on without our agent, for as long as it likes: the others' agents may be at their
-        start, and not be connected yet.
+        Not after an order to end (``order``, or one being carried out), nor when our own agent has failed: a job of a
+        fixed size is over then, and without the store the other agents end too, instead of waiting in their exit
+        barrier. An elastic job may go on without our agent, for any time: other agents may be starting and not be
+        connected yet.
         """
         now, node = time.monotonic(), self.node
         failed = node.children.agent_exit and not node.goes_on()
         hurried = failed or order or node.shutdown.order or node.shutdown.told
         if not node.children.store or now >= self.deadline or hurried:
             return False
-        # A dead host's connections look alive.
+        # The connections of a dead host still look alive.
         if self._awaited() and (self.others_go_on or clients((node.inbox.ready or Ready()).store)):
             self.quiet = now
         return now - self.quiet <= STORE_QUIET
@@ -97,13 +97,12 @@ class Clearing:
 def recorded(
     node: "Node", survivors: List[terminate.Process], finish: Callable[[], None] = lambda: None
 ) -> Optional[FileResult[Tuple[bool, str]]]:
-    """Write the exit record, behind ``finish``.
+    """Write the exit record, after ``finish``; None until it is written.
 
-    Returns:
-        Once it is written, whether another attempt may do better, and why this one ended.
+    The result is whether another attempt may succeed, and why this one ended.
 
     Raises:
-        OSError: it cannot be written now; called again it tries again.
+        OSError: it cannot be written now; the next call tries again.
     """
     begun = node.work.is_asked(EXIT_RECORD)
     record = {} if begun else _ending(node, survivors)
@@ -117,7 +116,7 @@ def recorded(
 
 
 def _ending(node: "Node", survivors: List[terminate.Process]) -> Dict[str, Any]:
-    """The fields of the exit record. Its code is this node's view; the verdict over all nodes is the lead's."""
+    """The fields of the exit record. Its code is this node's view; the leader makes the verdict over all nodes."""
     agent_exit, order = node.children.agent_exit, node.shutdown.order
     if node.children.start_error:
         why = node.children.start_error
@@ -136,7 +135,7 @@ def _ending(node: "Node", survivors: List[terminate.Process]) -> Dict[str, Any]:
 
 
 def _cause(node: "Node") -> Tuple[bool, str]:
-    """Whether another attempt may do better, and why this one ended."""
+    """Whether another attempt may succeed, and why this one ended."""
     if node.children.start_error:
         return False, "what cannot be started"
     found = failures.node_cause(evidence(node.spool))

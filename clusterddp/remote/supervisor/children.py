@@ -1,4 +1,4 @@
-"""The children of a supervisor: the agent, and on the rendezvous host the store. Starting, reaping, finding them."""
+"""Start, reap and find a supervisor's children: the agent, and on the rendezvous host the store."""
 
 import os
 import resource
@@ -23,25 +23,18 @@ from .fork_server_process import LOG, PATIENCE, Fork, ForkServer, server_argv
 
 NEVER = float("inf")
 HELD_UP = 127
-RENEW = 0.5  # seconds between two messages to the agent that only prolong its lease
+RENEW = 0.5  # seconds between two messages to the agent that only extend its lease
 STORE_LOG = "store.log"
-MOST_SAID = 1 << 20  # bytes of it
+MOST_SAID = 1 << 20  # bytes of it that are read
 
 
 class Children:
     """One node's processes.
 
-    Made by the file thread; only ``record_orphan`` and the roster's methods are called by it later.
-
-    Args:
-        spool: The node's.
-        plan: The node's.
-        environment: The agent's.
-        listener: The store's listening socket, on the rendezvous host; we keep it open too.
-        umask: The user's, for what we start; our own files need none of it.
-        files: How many files the user's processes may have open (soft, hard); we may have more.
-        event: Appends an event.
-        do: Has some work done by the file thread.
+    The file thread makes it, and calls only ``record_orphan`` and the roster's methods later. ``environment`` is the
+    agent's. ``listener`` is the store's listening socket, on the rendezvous host; it stays open here too. ``umask`` and
+    ``files`` (open files, soft and hard) are the user's, for the processes started; the supervisor's own differ.
+    ``event`` appends an event; ``do`` has some work done by the file thread.
     """
 
     def __init__(
@@ -63,16 +56,16 @@ class Children:
             reserve(listener)
         self.agent: Optional[int] = None
         self.agent_exit: Optional[int] = None
-        self.until = NEVER  # when, by the boot clock, it is too late to start the agent
-        # To the agent, which hears there who takes part, and its end of it.
+        self.until = NEVER  # boot clock; from then on it is too late to start the agent
+        # The socket that tells the agent which nodes take part, and the agent's end of it.
         self.informed: Optional[socket.socket] = None
         self.agents_end: Optional[socket.socket] = None
         self._said: Optional[Participants] = None
         self._said_at = 0.0
         self.store: Optional[int] = None
-        self.store_again = False  # it was started a second time, the plain way
+        self.store_again = False  # whether the store was started a second time, the plain way
         self.fork_server: Optional[ForkServer] = None
-        self.forks: Dict[str, Fork] = {}  # asked of it, and without an order yet, by role
+        self.forks: Dict[str, Fork] = {}  # by role: requested from the fork server, and without an order yet
         self.umask, self.files = umask, files
         forks = bool(plan.worker_argv)
         logs = [STORE_LOG, os.path.join("logs", AGENT_LOG), *([LOG] if forks else [])]
@@ -85,30 +78,30 @@ class Children:
 
     @property
     def store_died(self) -> bool:
-        """Whether the store is gone that should be there."""
+        """Whether the store should run and does not."""
         return self.serves and self.store is None and "store" not in self.forks
 
     def start_store(self, how: str = "quick") -> None:
-        """The rendezvous store, if it is this node's: by the training interpreter, on the port already bound.
+        """Start the rendezvous store, if it is this node's, with the training interpreter, on the port already bound.
 
-        That it cannot be started is process, and said, when the agent is.
+        If it cannot be started, neither can the agent, whose start reports that.
         """
         if not self.serves:
             return
         try:
             self.store = self.spawn(self._store_argv(how), self.logs[STORE_LOG], (self.listener,))
-        except OSError:  # on record in its log; the agent has the same interpreter
+        except OSError:  # its log says why; the agent has the same interpreter
             self.store = None
 
     def _store_argv(self, how: str) -> List[str]:
         return [self.plan.python, "-u", self.spool.code, "store", str(self.listener), how]
 
     def adopt_fork_server(self, pid: int, handle: int) -> None:
-        """A fork server is there already: its pid, and the descriptor of the socket to it."""
+        """Take over a running fork server: its pid, and the descriptor of the socket to it."""
         self.fork_server = ForkServer(pid, socket.socket(fileno=handle), self.event)
 
     def start_fork_server(self, selector: selectors.BaseSelector) -> None:
-        """The process that imports torch once for the run, where the plan wants one and there is none yet."""
+        """Start the process that imports torch once for the run, if the plan wants one and there is none yet."""
         if LOG not in self.logs:
             return
         if self.fork_server:
@@ -117,10 +110,10 @@ class Children:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = fork_server_environment(self.server_environment, self.spool.folder, its.fileno())
         try:
-            if "CLUSTERDDP_HOOK" not in env:  # a path that no PYTHONPATH can say
+            if "CLUSTERDDP_HOOK" not in env:  # PYTHONPATH cannot hold the spool's path
                 raise OSError("the spool's path holds a colon")
             pid = self.spawn(server_argv(self.plan), self.logs[LOG], (its.fileno(),), env)
-        except OSError as error:  # the agent has the same interpreter: it says so
+        except OSError as error:  # the agent has the same interpreter: its start reports that
             self.event("not_forked", reason=str(error))
             ours.close()
         else:
@@ -130,17 +123,20 @@ class Children:
             its.close()
 
     def take_over(self, before: "Children") -> None:
-        """Another attempt begins, with the fork server of the one before."""
+        """Take over the fork server of the attempt before."""
         self.fork_server, before.fork_server = before.fork_server, None
         if self.fork_server:
             self.fork_server.event = self.event
 
     def begin(self) -> None:
-        """Start the store, and have the agent forked, where there is what forks it (``forking``); no spare has them."""
+        """Start the store, and request the agent's fork from the fork server, if there is one.
+
+        A spare node has neither.
+        """
         if self.plan.standby:
             return
         patience = PATIENCE if self.plan.attempt == 1 else 0.0
-        if self.plan.settings.rdzv_backend == BACKEND:  # torchrun's own rendezvous knows nothing of it
+        if self.plan.settings.rdzv_backend == BACKEND:  # torchrun's own rendezvous does not use it
             self.informed, self.agents_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self.informed.setblocking(False)
         roles = {"agent": self.agents_end.fileno() if self.agents_end else None}
@@ -155,7 +151,10 @@ class Children:
             self.start_store()
 
     def forking(self) -> bool:
-        """Whether the agent or the store is still to be forked; the store begins as soon as it is there."""
+        """Whether a fork of the agent or the store is still pending.
+
+        The store gets its order as soon as it is forked.
+        """
         store = self.forks.get("store")
         if store and not store.pending:
             del self.forks["store"]
@@ -168,7 +167,7 @@ class Children:
         return any(fork.pending for fork in self.forks.values())
 
     def end_fork_server(self, *, for_good: bool = False) -> None:
-        """End it where no worker is to be started any more: no attempt may follow, or none does."""
+        """End the fork server where no worker will start any more: no attempt can follow, or ``for_good``."""
         if self.fork_server and (for_good or self.plan.attempt > self.plan.settings.relaunch):
             self.fork_server.end()
         for fork in self.forks.values():
@@ -176,10 +175,10 @@ class Children:
         self.forks.clear()
 
     def start_agent(self, store_port: int) -> None:
-        """torchrun, in the folder and the environment of the plan.
+        """Start torchrun, in the folder and environment of the plan.
 
         Raises:
-            OSError: there is no such interpreter or folder, or no memory.
+            OSError: the interpreter or folder is missing, or there is no memory.
         """
         argv = list(self.plan.argv)
         if "--rdzv-endpoint" in argv:
@@ -221,13 +220,13 @@ class Children:
         return self.logs[os.path.join("logs", AGENT_LOG)]
 
     def agent_bytes(self) -> int:
-        """How much the agent has written."""
+        """How many bytes the agent has written."""
         return os.fstat(self.agent_log).st_size
 
     def spawn(
         self, argv: List[str], out: int, keep: "tuple[Optional[int], ...]", env: Optional[Dict[str, str]] = None
     ) -> int:
-        """Start a child that dies with us; both its streams go to the descriptor ``out``."""
+        """Start a child that dies with this process; both its output streams go to the descriptor ``out``."""
         try:
             child = subprocess.Popen(
                 argv,
@@ -242,12 +241,12 @@ class Children:
         except OSError as error:
             os.write(out, ("clusterddp: cannot start %s: %s\n" % (argv[0], error)).encode())
             raise
-        child.returncode = 0  # we reap by pid ourselves; the object must not complain
+        child.returncode = 0  # we reap by pid ourselves; without this the object would warn
         return child.pid
 
     def prepare_child(self) -> None:
-        """In the child: die with the supervisor; the user's umask, and signals as a shell would leave them."""
-        if boot_clock() >= self.until:  # we were held up, and the others may be in a later attempt
+        """In the child: die with the supervisor; set the user's umask, and signals as a shell would leave them."""
+        if boot_clock() >= self.until:  # we were delayed, and the other nodes may be in a later attempt
             os._exit(HELD_UP)
         prctl.set_pdeathsig(signal.SIGKILL)
         os.setpgid(0, 0)
@@ -257,7 +256,7 @@ class Children:
             signal.signal(number, signal.SIG_DFL)
 
     def reap(self) -> None:
-        """Note the agent's end; take away whatever orphan was left to us."""
+        """Reap ended children: note the agent's or store's end, and record orphans."""
         for pid, status in reap():
             for one in (self.fork_server, *self.forks.values()):
                 if one:
@@ -267,7 +266,7 @@ class Children:
                 self.event("agent_exited", exit_code=self.agent_exit)
             elif pid == self.store:
                 self.event("store_exited", exit_code=exit_code(status))
-                # Its quick start may not suit this torch; once it has served, a new one would know nothing.
+                # Its quick start may not suit this torch. Once it has served, a new store would lack its data.
                 again = not self.store_again and "serving" not in self.store_said()
                 self.store = None
                 self.store_again = True
@@ -280,7 +279,7 @@ class Children:
         self.do(lambda: self.record_orphan(pid, status, agent_bytes))
 
     def record_orphan(self, pid: int, status: int, agent_bytes: int) -> None:
-        """An orphan of ours ended; if it was a worker whose shim was killed, nobody else records its end."""
+        """Record the end of an orphan, if it was a worker whose shim was killed: nobody else does."""
         events = [event for event in self.spool.events() if event.get("pid") == pid]
         if [event["event"] for event in events] != ["worker_started"]:
             return
@@ -289,48 +288,48 @@ class Children:
         code = exit_code(status)
         ended = {"status": status, "exit_code": code, "signal": number, "maxrss_kib": None}
         self.spool.event("worker_exited", agent_bytes=agent_bytes, orphan=True, **ended, **started)
-        if not procfs.exists(pid):  # where it does the number was given away, for nothing was left of the group
+        if not procfs.exists(pid):  # else the pid was reused, which happens only once its group is empty
             terminate.kill_group(pid)
 
     def store_said(self) -> str:
-        """The store's last line."""
+        """The store's last line of output."""
         said = os.pread(self.logs[STORE_LOG], MOST_SAID, 0).decode(errors="replace")
         return (said.strip().splitlines() or ["it said nothing"])[-1]
 
     def leftovers(self) -> List[terminate.Process]:
-        """All processes of this node but the store, which other nodes still need, and the fork server.
+        """All processes of this node except the store, which other nodes still need, and the fork server.
 
-        That runs nothing of the user's, and ends with us at the latest.
+        The fork server runs none of the user's code, and ends with this process at the latest.
         """
         self.reap()
         kept = {self.store, self.fork_server.pid if self.fork_server else None}
         return [terminate.describe(process) for process in self.processes.find() if process.pid not in kept]
 
     def kill(self) -> None:
-        """SIGKILL to all processes of this node but the store."""
+        """Send SIGKILL to all processes of this node except the store."""
         self.end_fork_server()
         for process in self.leftovers():
             terminate.kill(process, self.killed)
 
     def end(self, grace: float) -> terminate.Termination:
-        """What ends all processes of this node but the store, step by step: run control must not wait for it."""
+        """A ``Termination`` of all processes of this node except the store; its steps must not delay run control."""
         self.end_fork_server()
         return terminate.Termination(self.leftovers, grace, killed=self.killed)
 
     def unseen(self) -> List[int]:
-        """The children that /proc does not show: another user's, where those are hidden.
+        """The children that /proc does not show, because other users' processes are hidden.
 
-        All that descends from us is in the end our child, so with none left there is no process of this node at all.
+        All descendants become this process's children in the end, so without any child no process of this node is left.
         """
         hidden = None
-        for _ in range(3):  # one that ends or comes between two looks is not in all of them
+        for _ in range(3):  # a process that starts or ends between two looks is not in all of them
             self.reap()
             now = set(procfs.own_children()) - set(procfs.snapshot())
             hidden = now if hidden is None else hidden & now
         return sorted(hidden or ())
 
     def close(self) -> None:
-        """The attempt is over, and nothing is started any more."""
+        """Close what the attempt has open; nothing is started any more."""
         for log in self.logs.values():
             os.close(log)
         self.logs = {}
@@ -344,7 +343,7 @@ class Children:
         self.end_fork_server()
         store, self.store = self.store, None
         if self.listener is not None:
-            os.close(self.listener)  # else who calls now would wait for an answer instead of being refused
+            os.close(self.listener)  # else callers would now wait for an answer instead of being refused
         self.listener = None
         process = terminate.describe_pid(store) if store else None
         if process:
@@ -352,11 +351,11 @@ class Children:
 
 
 def _opened(path: str) -> int:
-    """The descriptor of a log, which stays open: when something is started or looked at no path has to be walked."""
+    """Open a log; it stays open, so that starting something later needs no path lookup."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def reserve(listener: int) -> None:
-    """Keep the port of a listening socket without listening, so that the agent, and hardly anyone else, can take it."""
+    """Keep the port of a listening socket without listening, so that hardly anything but the agent can bind it."""
     with socket.socket(fileno=os.dup(listener)) as held:
         held.shutdown(socket.SHUT_RDWR)

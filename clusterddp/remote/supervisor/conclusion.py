@@ -1,7 +1,7 @@
-"""The end of a run: every node tells the lead how its part ended, and the lead's verdict is kept on all of them.
+"""The end of a run: every node sends its end to the leader, whose verdict is then recorded on all of them.
 
-So each host can tell how the run ended when others are gone, and whoever asks hears the same. The lead waits for who is
-within reach as long as he needs, for others with a limit. A node that reaches no lead writes what it knows itself.
+So each host can show how the run ended when others are gone, and all answer the same. The leader waits for nodes in
+contact as long as they need, and for others up to a limit. A node that reaches no leader records what it knows itself.
 """
 
 import time
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .shutdown import Shutdown
 
     class Node(Protocol):
-        """What is needed of this node's supervisor."""
+        """The parts of this node's supervisor that are used here."""
 
         place: int
         plan: NodePlan
@@ -36,34 +36,28 @@ if TYPE_CHECKING:
         shutdown: Shutdown
 
 
-RECONNECT = 3.0  # seconds for a node to come to another lead; all that is waited for one out of reach in a stopped run
-OUT_OF_REACH = 15.0  # seconds that a lead with a majority waits for a node out of reach
-END_LIMIT = 120.0  # seconds beyond its grace that a node may take to end a part it was told to end
-TAKE_LEAVE = 2.0  # seconds for the others to hear the verdict
+RECONNECT = 3.0  # seconds for a node to reach another leader; in a stopped run, all the time it gets
+OUT_OF_REACH = 15.0  # seconds that a leader with a majority waits for a node out of reach
+END_LIMIT = 120.0  # seconds beyond its grace that a node may take to end a part it was ordered to end
+TAKE_LEAVE = 2.0  # seconds for the others to receive the verdict
 
 
 class Conclusion:
-    """One node's side.
-
-    Attributes:
-        end: How our part ended, once it has.
-        ends: What others told of theirs, by place.
-        over: Whether the verdict is kept here, or there is none to be had.
-    """
+    """One node's part in agreeing on the verdict."""
 
     def __init__(self, control: Control, membership: Membership, work: FileWork) -> None:
         self.control, self.membership, self.work = control, membership, work
-        self.end: Optional[NodeEnd] = None
-        self.ends: Dict[int, NodeEnd] = {}
-        self.over = False
+        self.end: Optional[NodeEnd] = None  # how our part ended, once it has
+        self.ends: Dict[int, NodeEnd] = {}  # other nodes' ends as they sent them, by place
+        self.over = False  # whether the verdict is recorded here, or there will be none
         self._since = self._told_at = 0.0
-        self._said_at = NEVER  # our end, to who leads
+        self._said_at = NEVER  # when our end was last sent to the leader
         self._texts: List[Optional[str]] = []
-        self._parts: List[VerdictPart] = []  # of ours
-        self._verdict: Optional[VerdictRecord] = None  # to be kept
+        self._parts: List[VerdictPart] = []  # of the verdict that we made as leader
+        self._verdict: Optional[VerdictRecord] = None  # to be recorded
 
     def take(self, event: Event) -> None:
-        """An event of run control."""
+        """Handle an event of run control."""
         if isinstance(event, MemberJoined):
             for part in self._parts:
                 self.control.say(part, to=event.place)
@@ -71,18 +65,16 @@ class Conclusion:
                 self.control.say(EndSaid(self.end))
         elif isinstance(event, Said) and isinstance(event.message, EndSaid):
             self.ends[event.place] = event.message.end
-            for part in self._parts:  # said again: the verdict has not come there
+            for part in self._parts:  # the end was sent again, so the verdict has not arrived there
                 self.control.say(part, to=event.place)
         elif isinstance(event, Said) and isinstance(event.message, VerdictPart):
             self._gather(event.message)
 
     def step(self, node: "Node", lost: float, *, hurry: bool) -> bool:
-        """Whether the verdict is kept here, and told to whom it has to be.
+        """Whether the verdict is recorded here, and sent to the nodes that need it; call it until it is.
 
-        Args:
-            node: Ours; its part in the run is over.
-            lost: Seconds after which a node that reaches no majority goes on alone.
-            hurry: The run was ordered to end: who is out of reach is not waited for.
+        ``node``'s part in the run is over. After ``lost`` seconds without a majority it goes on alone. With ``hurry``
+        (the run was ordered to end) it does not wait for nodes out of reach.
         """
         now = boot_clock()
         if self.end is None:
@@ -104,13 +96,13 @@ class Conclusion:
 
     @property
     def _settled(self) -> bool:
-        """Whether the verdict is known here, or there is none to be had."""
+        """Whether the verdict is known here, or there will be none."""
         return self.over or self._verdict is not None
 
-    # Who leads, or is alone
+    # As leader, or alone
 
     def _known(self, node: "Node", now: float, alone: float) -> Optional[Tuple[List[NodeEnd], List[str]]]:
-        """The ends of the nodes, and the hosts that are not heard of; None while there is more to wait for."""
+        """The ends of the nodes, and the hosts that sent none; None while there is more to wait for."""
         control = self.control
         if not control.leading and (control.connected or now - max(control.last_contact, self._since) <= alone):
             return None
@@ -119,7 +111,7 @@ class Conclusion:
         for place in sorted(node.plan.places):
             told = self._end_of(node, place)
             end = told or self._by_word(node, place)
-            limit = min(patience, RECONNECT) if end else patience  # its word is there, and its end may follow
+            limit = min(patience, RECONNECT) if end else patience  # its status is known, and its end may follow
             if not told and control.leading and self._awaited(node, place, now, limit):
                 return None
             if end:
@@ -129,23 +121,23 @@ class Conclusion:
         return ends, missing
 
     def _awaited(self, node: "Node", place: int, now: float, patience: float) -> bool:
-        """Whether a node may still tell its end: if within reach until it is overdue, else for a while."""
+        """Whether a node may still send its end: until it is overdue if in contact, else for a while."""
         if place in self.membership.left or place in self.membership.ended:
             return False
         if place not in self.control.connected:
             return now - self.membership.missing.get(place, now) <= patience
-        if place in self.membership.behind(now, 0.0):  # it never began this attempt, and may not know of it
+        if place in self.membership.behind(now, 0.0):  # it never began this attempt, and may not know about it
             return now - self._since <= patience
         order = node.shutdown.order or node.shutdown.told or self.membership.order
         return order is None or now - self._since <= order.grace + END_LIMIT
 
     def _end_of(self, node: "Node", place: int) -> Optional[NodeEnd]:
-        """How a node's part of the last attempt ended, as it told itself."""
+        """A node's end of the last attempt as the node sent it."""
         end = self.end if place == node.place else self.ends.get(place)
         return end if end and end.attempt == node.plan.attempt else None
 
     def _by_word(self, node: "Node", place: int) -> Optional[NodeEnd]:
-        """The same by its last word, or by its fence's: it was lost before it could tell more."""
+        """A node's end from its final status; ``lost`` if only its fence reported; else None."""
         word = self.membership.over(node.plan.attempt).get(place)
         if word is None or word.state is not NodeState.ENDED:
             gone = place in self.membership.ended
@@ -159,7 +151,7 @@ class Conclusion:
         return end._replace(state="failed", reason=word.cause, agent=word.cause, blames_worker=False)
 
     def _judge(self, node: "Node", ends: List[NodeEnd], missing: List[str]) -> None:
-        """Judge. A spare that has heard of no node has nothing to say."""
+        """Make the verdict; as leader, send it. A spare that knows no node's end makes none."""
         plan = node.plan
         if not ends:
             self.over = True
@@ -175,7 +167,7 @@ class Conclusion:
                 self.control.say(part)
 
     def _keep(self, node: "Node", verdict: VerdictRecord) -> None:
-        """Keep the verdict; once that is done, or cannot be done, all is over."""
+        """Record the verdict; once that is done, or cannot be done, all is over."""
         try:
             kept = self.work.ask("verdict", lambda: node.spool.write_verdict(verdict))
         except OSError as error:  # a full disk, or one that stalls: another host's copy is enough
@@ -184,17 +176,17 @@ class Conclusion:
         else:
             self.over = kept is not None
 
-    # Who is led
+    # As follower
 
     def _gather(self, part: VerdictPart) -> None:
-        """A part; the first of another verdict begins anew."""
+        """Collect a part of the leader's verdict; the first part of another verdict starts over."""
         if part.number == 0 or len(self._texts) != part.parts:
             self._texts = [None] * part.parts
         if part.number < part.parts:
             self._texts[part.number] = part.text
 
     def _take_verdict(self, node: "Node") -> None:
-        """Keep what the lead has judged; what is none is forgotten, and the lead gone soon."""
+        """Decode the leader's verdict; a damaged one is dropped."""
         text, self._texts = "".join(text or "" for text in self._texts), []
         try:
             verdict = parsed(text.encode(), read_verdict)

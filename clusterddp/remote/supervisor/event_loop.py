@@ -1,7 +1,7 @@
-"""The supervisor's loop: one selector, and handlers that are called at every turn, each isolated from the others.
+"""The supervisor's loop: one selector, and handlers that are called at every turn, isolated from each other.
 
-A handler that raises is on record as an event and called again after a pause, which grows while it fails: a disk
-that cannot be read, a table that is full, a mistake of ours end neither the supervisor nor the run.
+A handler that raises is recorded as an event and called again after a pause, which grows while it fails: a disk that
+cannot be read, a full table, or a bug of ours ends neither the supervisor nor the run.
 """
 
 import os
@@ -28,13 +28,10 @@ class HandlerFailure(NamedTuple):
 
 
 class Loop:
-    """One selector loop.
+    """A selector loop.
 
-    Attributes:
-        failures: Handlers that fail, by name; those of the file thread too.
-
-    Args:
-        record: Puts an event on record.
+    ``record`` records an event. ``failures`` are the handlers that fail now, by name, including those of the file
+    thread.
     """
 
     def __init__(self, record: Callable[..., Any]) -> None:
@@ -45,7 +42,7 @@ class Loop:
         self._waker: Optional[int] = None
 
     def watch_signals(self) -> None:
-        """A child's end, and any signal, wakes the loop."""
+        """Wake the loop at any signal, such as a child's end."""
         wake, waker = os.pipe()
         self._waker = waker
         for handle in (wake, waker):
@@ -54,7 +51,7 @@ class Loop:
         self.selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 512))
 
     def wake(self) -> None:
-        """Turn now. May be called from any thread."""
+        """Make the loop turn now; may be called from any thread."""
         if self._waker is not None:
             try:
                 os.write(self._waker, b"!")
@@ -69,12 +66,10 @@ class Loop:
             self.guard(name, handler)
 
     def guard(self, name: str, handler: Callable[[], T], *, pauses: bool = True) -> Optional[T]:
-        """What the handler returns; None where it raises, or has to pause because it did.
+        """Call a handler and return its result; None if it raises, or has to pause because it did.
 
-        Args:
-            name: Under which it is on record.
-            handler: Called at once.
-            pauses: False for what comes once, such as a message, and cannot be called again later.
+        It is recorded under ``name``. Without ``pauses`` it is called even then: for an event such as a message, which
+        cannot be handled again later.
         """
         failed = self.failures.get(name)
         due = failed is None or time.monotonic() >= failed.again

@@ -1,9 +1,9 @@
 """The fence: the process above a node's supervisor, which ends the node's part where the supervisor cannot.
 
-A supervisor may be held in a call that does not return (fsync on a disk that stalls), stopped, or killed, while its
-agent works on. The others take it for lost then and may begin another attempt. So the fence is forked before anything
-else of a node, and the supervisor is its child. It holds a lease (supervisor/fence_pipe.py) that the supervisor renews
-while its loop turns and it is in contact with a majority:
+A supervisor may hang in a call that does not return (fsync on a disk that stalls), or be stopped or killed, while its
+agent works on. The other nodes then consider it lost and may begin another attempt. So the fence is forked before
+anything else of a node, and the supervisor is its child. It holds a lease (supervisor/fence_pipe.py) that the
+supervisor renews while its loop turns and it is in contact with a majority:
 
     the lease ends           SIGTERM to the agent, after the grace SIGKILL to all of the node but the supervisor, again
                              and again until it is renewed. The supervisor, once it goes on, hears of it and records it.
@@ -11,11 +11,10 @@ while its loop turns and it is in contact with a majority:
                              run's key, that this node's part has ended.
     the supervisor ends      it ends first.
 
-Its times are of the boot clock, so of a host that slept it ends what it must within ``TURN`` of waking. It opens no
-file but of /proc, writes none, and keeps its memory from being swapped out where it may. It adopts what the supervisor
-leaves behind, so all of a node descends from it; what descends from here and names another run is a stranger, as
-everywhere (processes/ownership.py). If the fence dies, the supervisor ends the node's part
-(supervisor/stop_conditions.py).
+It uses the boot clock, so when a host wakes from sleep it acts within ``TURN``. It opens only files of /proc, writes
+none, and locks its memory where it may. It adopts what the supervisor leaves behind, so all processes of a node descend
+from it; a descendant whose environment names another run is unrelated, as everywhere (processes/ownership.py). If the
+fence dies, the supervisor ends the node's part (supervisor/stop_conditions.py).
 """
 
 import os
@@ -35,8 +34,8 @@ from .fence_pipe import ACTED, ENDLESS, OVER, SIZE, FencePipe, Lease
 TURN = 0.25  # seconds between looks at the clock
 AGAIN = 0.02  # seconds between looks while processes end
 PATIENCE = 60.0  # seconds for processes that SIGKILL does not end at once
-TOLD = 60.0  # seconds in which it answers the others
-DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1)  # the supervisor hears them
+TOLD = 60.0  # seconds for which it answers the other nodes
+DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1)  # the supervisor handles them
 
 
 def fork_fence(
@@ -44,11 +43,8 @@ def fork_fence(
 ) -> FencePipe:
     """Fork: this process becomes the fence and does not return; its child, the supervisor, gets the pipes' other ends.
 
-    Args:
-        marks: The run and the host.
-        secret: What the node can prove to others, if it has the key.
-        listener: Run control's listening socket, if there is one.
-        others: Descriptors that are the supervisor's alone.
+    ``marks`` are the run and the host. ``secret`` proves the node to others, if it has the key. ``listener`` is run
+    control's listening socket, if there is one. ``others`` are descriptors that only the supervisor keeps.
     """
     feed, told = os.pipe(), os.pipe()
     parent = os.getpid()
@@ -84,9 +80,10 @@ def _be_fence(
 
 
 def main(argv: List[str]) -> int:
-    """``argv``: the spool, lease and word pipes, run control's listening socket or ``-``, the supervisor's pid.
+    """Run the fence as a program of its own, where a warm server has forked it (preload/preload_server.py).
 
-    The fence as a program of its own, where a warm server has forked it (preload/preload_server.py).
+    ``argv``: the spool, the lease pipe and the pipe to the supervisor, run control's listening socket or ``-``, the
+    supervisor's pid.
     """
     spool = Spool(argv[0])
     feed, told, listener, supervisor = (None if word == "-" else int(word) for word in argv[1:])
@@ -100,12 +97,8 @@ def main(argv: List[str]) -> int:
 class Fence:
     """The fence's work.
 
-    Args:
-        supervisor: Its pid.
-        marks: The run and the host of the node.
-        feed: Where leases come from.
-        told: Where it says that it has acted.
-        speak: Tells the others that this node's part has ended.
+    ``marks`` are the node's run and host, ``feed`` the pipe that leases come from, ``told`` the one that reports to the
+    supervisor that the fence has acted. ``speak`` tells the other nodes that this node's part has ended.
     """
 
     def __init__(
@@ -113,13 +106,13 @@ class Fence:
     ) -> None:
         self.supervisor, self.marks, self.feed, self.told, self.speak = supervisor, marks, feed, told, speak
         self.lease = ENDLESS
-        self.termed = 0  # the agent that got SIGTERM
+        self.termed = 0  # pid of the agent that got SIGTERM
         self.acted = False
         os.set_blocking(feed, False)
         os.set_blocking(told, False)
 
     def run(self) -> None:
-        """Until the supervisor is gone, and all of the node with it."""
+        """Guard the node until the supervisor is dead, and with it all processes of the node."""
         left = False
         while True:
             select.select([self.feed], [], [], AGAIN if left else TURN)
@@ -131,7 +124,7 @@ class Fence:
             left = self.act(boot_clock())
         deadline = boot_clock() + PATIENCE
         while self.kill():
-            if boot_clock() > deadline:  # in the kernel for good; nothing is said then
+            if boot_clock() > deadline:  # a process hangs in the kernel; then the node's end is not reported
                 return
             select.select([], [], [], AGAIN)
             self.reap()
@@ -139,10 +132,10 @@ class Fence:
             self.speak()
 
     def read(self) -> bool:
-        """Take the newest lease; False when the supervisor is gone."""
+        """Read the newest lease; False when the supervisor is dead."""
         while self.lease != OVER:
             try:
-                data = os.read(self.feed, SIZE)  # whole ones: so few bytes are written at once or not at all
+                data = os.read(self.feed, SIZE)  # always a whole one: so few bytes are written at once or not at all
             except BlockingIOError:
                 return True
             if not data:
@@ -151,7 +144,7 @@ class Fence:
         return True
 
     def act(self, now: float) -> bool:
-        """End what must not go on; whether there still was something to kill."""
+        """End what the lease does not allow; whether processes remain to be killed."""
         lease = self.lease
         if now < min(lease.term_at, lease.kill_at):
             self.acted, self.termed = False, 0
@@ -166,16 +159,16 @@ class Fence:
         return False
 
     def say(self) -> None:
-        """Let the supervisor know, once it can hear."""
+        """Tell the supervisor, once, that the fence has acted."""
         if not self.acted:
             self.acted = True
             try:
                 os.write(self.told, ACTED)
-            except OSError:  # it is gone, or has long been told
+            except OSError:  # it is dead, or the pipe is full of such messages
                 pass
 
     def kill(self) -> bool:
-        """SIGKILL to all of the node but the supervisor; whether there was anything, or may be."""
+        """Send SIGKILL to all processes of the node except the supervisor; whether there were any, or may be."""
         try:
             living = self.living()
         except OSError:  # no descriptor is left on this host
@@ -186,12 +179,12 @@ class Fence:
             if procfs.start_ticks(process.pid) == process.ticks:
                 try:
                     os.kill(process.pid, signal.SIGKILL)
-                except OSError:  # it has ended, or has another user's rights now
+                except OSError:  # it has ended, or is another user's now
                     pass
         return bool(living)
 
     def living(self) -> List[ProcStat]:
-        """All processes of the node but the supervisor and this one.
+        """All processes of the node except the supervisor and this one.
 
         Raises:
             OSError: /proc cannot be read now.
@@ -205,9 +198,9 @@ class Fence:
         return [table[pid] for pid in procfs.subtree(own, table, strangers) - own if pid in table]
 
     def is_strange(self, process: Optional[ProcStat]) -> bool:
-        """Whether it is of another run that was started from here.
+        """Whether a process belongs to another run that was started from this node.
 
-        Not asked of one that sleeps in the kernel: to read its environment may take as long as its sleep.
+        A process in uninterruptible sleep is not checked: reading its environment may take as long as its sleep.
         """
         if process is None or process.state == "D" or process.pid == self.lease.agent:
             return False
@@ -215,7 +208,7 @@ class Fence:
 
     @staticmethod
     def reap() -> None:
-        """Take away children that have ended."""
+        """Reap children that have ended."""
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass

@@ -1,7 +1,7 @@
-"""What a supervisor tells its fence, and hears of it: leases, over two pipes.
+"""The pipes between a supervisor and its fence: the supervisor sends leases, the fence reports that it has acted.
 
 A lease says until when the node's part may go on, by the boot clock. It is renewed at each turn of the supervisor's
-loop, behind run control's own turn, so it ends by itself where the loop stands still, whatever holds it up.
+loop, after run control's own turn, so it expires by itself if the loop hangs, for whatever reason.
 """
 
 import os
@@ -13,15 +13,15 @@ from ..system.clock import boot_clock
 FOREVER = float("inf")
 RENEW = 0.2  # seconds between renewals
 FAREWELL = 2.0  # seconds for the fence to end before us
-ACTED = b"!"  # what the fence says when it ends the node's processes
+ACTED = b"!"  # what the fence sends when it ends the node's processes
 _LEASE = struct.Struct("<ddq")
 SIZE = _LEASE.size
 
 
 class Lease(NamedTuple):
-    """``term_at``: when ``agent`` (its pid; 0: none, or told already) gets SIGTERM; ``kill_at``: when all get SIGKILL.
+    """``term_at``: when ``agent`` (its pid; 0: none, or signalled already) gets SIGTERM.
 
-    With 0 for both the supervisor ends by itself and the fence is to end too.
+    ``kill_at``: when all get SIGKILL. With 0 for both the supervisor ends by itself, and the fence is to end too.
     """
 
     term_at: float
@@ -29,12 +29,12 @@ class Lease(NamedTuple):
     agent: int = 0
 
     def pack(self) -> bytes:
-        """As bytes of the pipe."""
+        """The lease as bytes for the pipe."""
         return _LEASE.pack(*self)
 
     @classmethod
     def of(cls, data: bytes) -> "Lease":
-        """From the pipe's bytes."""
+        """A lease from the pipe's bytes."""
         return cls(*_LEASE.unpack(data))
 
 
@@ -42,30 +42,22 @@ ENDLESS, OVER = Lease(FOREVER, FOREVER), Lease(0.0, 0.0)
 
 
 class FencePipe:
-    """The supervisor's end of the pipes.
+    """The supervisor's ends of the pipes: ``feed`` for leases, ``told`` for the fence's reports.
 
-    Args:
-        pid: The fence's.
-        feed: Where leases go.
-        told: Where its word comes from.
-
-    Attributes:
-        lease: The last one.
-        acted: Since when it has ended this node's processes, by the boot clock; None: it has not.
-        gone: Whether it is dead.
+    ``pid`` is the fence's.
     """
 
     def __init__(self, pid: int, feed: int, told: int) -> None:
         self.pid, self.feed, self.told = pid, feed, told
-        self.lease = ENDLESS
-        self.acted: Optional[float] = None
-        self.gone = False
+        self.lease = ENDLESS  # the last one sent
+        self.acted: Optional[float] = None  # boot clock time when the fence ended this node's processes, if it has
+        self.gone = False  # whether the fence is dead
         self._renewed = 0.0
         for handle in (feed, told):
             os.set_blocking(handle, False)
 
     def renew(self, lease: Lease) -> None:
-        """Let the node's part go on so long; the newest lease holds."""
+        """Send a lease, which replaces the one before; at most every RENEW seconds unless it shortens the time."""
         now = boot_clock()
         hurried = lease.kill_at < self.lease.kill_at or lease.agent != self.lease.agent
         if hurried or now - self._renewed >= RENEW:
@@ -74,12 +66,12 @@ class FencePipe:
         self._listen()
 
     def begin(self) -> None:
-        """Another attempt begins: what it did ended an earlier one."""
+        """Forget, at the start of another attempt, that the fence ended an earlier one."""
         self._listen()
         self.acted = None
 
     def release(self) -> None:
-        """We end: it ends before us."""
+        """End the fence, before this process ends."""
         self._say(OVER)
         os.close(self.feed)
         deadline = boot_clock() + FAREWELL
@@ -93,7 +85,7 @@ class FencePipe:
     def _say(self, lease: Lease) -> None:
         try:
             os.write(self.feed, lease.pack())
-        except BlockingIOError:  # it has stood still for minutes: what it reads then is older, and ends us
+        except BlockingIOError:  # it has hung for minutes: it will read older leases first, and end this node
             pass
         except OSError:
             self.gone = True

@@ -1,7 +1,7 @@
-"""The file work of a supervisor, in one thread: a disk that stalls holds up neither run control nor the fence's lease.
+"""A supervisor's file work, in one thread: a disk that stalls delays neither run control nor the fence's lease.
 
-Jobs are done one by one in the order in which they were given. What a step of the node depends on is asked for turn
-after turn until it is done (``ask``). What comes again, or can be lost, is given away (``later``).
+Jobs are done one by one in the order given. Work that a step of the node depends on is requested turn after turn until
+it is done (``ask``). Work that is repeated anyway, or may be lost, is queued (``later``).
 """
 
 import queue
@@ -11,20 +11,20 @@ from typing import Any, Callable, Dict, Generic, Optional, TypeVar
 
 from ..spool.layout import Spool
 
-HELD_UP = 60.0  # seconds after which what is asked for counts as failed, and is waited for all the same
+HELD_UP = 60.0  # seconds after which requested work counts as failed; it still goes on
 
 T = TypeVar("T")
 
 
 class FileResult(Generic[T]):
-    """What a job has returned."""
+    """The return value of a job."""
 
     def __init__(self, value: T) -> None:
         self.value = value
 
 
 class _FileTask:
-    """``name``: of one that a newer one may replace while it waits; ``asked``: somebody waits for its end."""
+    """A job; with a ``name`` a newer one may replace it while it waits; ``asked``: the loop waits for its result."""
 
     def __init__(self, work: Callable[[], Any], *, name: str = "", asked: bool = False) -> None:
         self.work, self.name, self.asked = work, name, asked
@@ -35,10 +35,9 @@ class _FileTask:
 
 
 class FileWork:
-    """The thread and what it has to do; its methods are the loop's.
+    """The thread and its queue; the loop calls all methods.
 
-    Args:
-        wake: Called from the thread when a job that was asked for is done.
+    ``wake`` is called from the thread when a requested job is done.
     """
 
     def __init__(self, wake: Callable[[], object]) -> None:
@@ -51,11 +50,11 @@ class FileWork:
         self._thread.start()
 
     def do(self, work: Callable[[], object]) -> None:
-        """Have it done once, behind all that was given before; it raises nothing."""
+        """Queue work to be done once, in order; it must not raise."""
         self._jobs.put(_FileTask(work))
 
     def later(self, name: str, work: Callable[[], object]) -> None:
-        """The same, in place of one of this name that still waits: where a disk stalls, one of each waits."""
+        """Queue work, replacing the job of this name that still waits: on a stalled disk only one of each waits."""
         with self._lock:
             job = self._waiting.get(name)
             if job:
@@ -65,23 +64,26 @@ class FileWork:
         self._jobs.put(job)
 
     def event(self, spool: Spool, name: str, **fields: Any) -> None:
-        """Append an event of now."""
+        """Append an event with the present time."""
         now = time.time_ns()
         self.do(lambda: spool.event(name, time=now, **fields))
 
     def noted(self, spool: Spool, name: str, **fields: Any) -> Callable[[], bool]:
-        """Append an event, of now or ``time``; returns what tells whether it is on record. The loop is woken then."""
+        """Append an event, with the present time or ``time``; returns a function that tells whether it is written.
+
+        The loop is woken when it is.
+        """
         now = time.time_ns()
         job = _FileTask(lambda: spool.event(name, **{"time": now, **fields}), asked=True)
         self._jobs.put(job)
         return lambda: job.done
 
     def ask(self, name: str, work: Callable[[], T]) -> Optional[FileResult[T]]:
-        """What the work has returned, once; None until it is done. It is begun by the first call of this name.
+        """The result of work, once, and None until it is done; the first call of this name begins it.
 
         Raises:
-            TimeoutError: it is held up; it may be asked for again.
-            Exception: its own error; the next call begins it anew.
+            TimeoutError: it is delayed; it may be requested again.
+            Exception: its own error; the next call begins it again.
         """
         job = self._asked.get(name)
         if job is None:
@@ -97,11 +99,11 @@ class FileWork:
         return FileResult(job.value)
 
     def is_asked(self, name: str) -> bool:
-        """Whether that was begun, and its answer was not taken yet."""
+        """Whether work of this name was begun, and its result not fetched yet."""
         return name in self._asked
 
     def close(self, patience: float) -> None:
-        """Wait for what was given, at most so many seconds."""
+        """Wait at most ``patience`` seconds for the queued work."""
         self._jobs.put(None)
         self._thread.join(patience)
 
@@ -112,7 +114,7 @@ class FileWork:
                     del self._waiting[job.name]
             try:
                 job.value = job.work()
-            except Exception as error:  # noqa: BLE001 - for who asked; what nobody asks for is guarded by its giver
+            except Exception as error:  # noqa: BLE001 - raised by `ask`; other jobs handle their own errors
                 job.error = error
             job.done = True
             if job.asked:

@@ -1,8 +1,8 @@
-"""The run's fork server as its supervisor sees it: its start, what it forks for the supervisor, its end.
+"""The run's fork server as its supervisor sees it: its start, the processes it forks for the supervisor, its end.
 
-It is a child like the agent and the store, and outlives attempts: one import of torch serves all of them. What it forks
-for the supervisor, which adopts it, is the agent of each attempt and the store. Nothing waits for it longer than a
-limit: whatever it cannot do is done plainly.
+It is a child like the agent and the store, and outlives attempts: one import of torch serves all of them. For the
+supervisor, which adopts them, it forks the agent of each attempt and the store. Nothing waits for it longer than a
+limit: what it cannot do is started plainly.
 """
 
 import array
@@ -19,10 +19,10 @@ from ..system.clock import boot_clock
 
 LOG = SERVER_LOG
 PATIENCE = 60.0  # seconds for importing; on a cold network file system it takes tens of them
-LATER_PATIENCE = 5.0  # seconds for a fork in a later attempt: the other hosts wait, and torch is there
-ORDER_LIMIT = 1.0  # seconds for a fork to take its order
-LONGEST = 4096  # bytes of what it says
-_TOLD = {  # its words, each with an event and the field that has what follows
+LATER_PATIENCE = 5.0  # seconds for a fork in a later attempt: the other hosts wait, and torch is imported already
+ORDER_LIMIT = 1.0  # seconds for a forked process to accept its order
+LONGEST = 4096  # bytes of a message from it
+_TOLD = {  # its messages' first words, each with an event and the field for the rest of the message
     "refused": ("not_forked", "reason"),
     "preloaded": ("preloaded", "packages"),
     "left": ("not_preloaded", "reason"),
@@ -30,13 +30,10 @@ _TOLD = {  # its words, each with an event and the field that has what follows
 
 
 class Fork:
-    """A process that the server was asked for; it says that it is there and waits for its order.
+    """A process requested from the fork server; it reports that it was forked, and waits for its order.
 
-    Args:
-        sock: To it.
-        until: When, by the boot clock, nobody waits for it any more.
-        event: Appends an event.
-        selector: Of the loop that is to wake when it says something.
+    ``until`` is the boot clock time after which nobody waits for it. ``event`` appends an event. ``selector`` is that
+    of the loop to wake at its messages.
     """
 
     def __init__(
@@ -44,7 +41,7 @@ class Fork:
     ) -> None:
         self.sock, self.until, self.event = sock, until, event
         self.pid: Optional[int] = None
-        self.settled = False  # whether it is known that there is one, or that there will be none
+        self.settled = False  # whether it is known if the process was forked
         self._said = b""
         self._selector = selector
         sock.setblocking(False)
@@ -53,7 +50,7 @@ class Fork:
 
     @property
     def pending(self) -> bool:
-        """Whether it may still come."""
+        """Whether it may still be forked."""
         self._listen()
         if not self.settled and boot_clock() > self.until:
             self._settle("the fork server did not import torch in time")
@@ -62,11 +59,8 @@ class Fork:
     def order(self, argv: Sequence[str], env: Mapping[str, str], log: str, until: float) -> Optional[int]:
         """Let it run; its pid, or None where it has to be started plainly.
 
-        Args:
-            argv: Its command line, from the interpreter on.
-            env: Its environment.
-            log: Takes both its streams.
-            until: When, by the boot clock, it is too late to begin.
+        ``argv`` is its command line, from the interpreter on; ``log`` takes both its output streams; ``until`` is the
+        boot clock time from which it is too late to begin.
         """
         self._settle()
         pid, self.pid = self.pid, None
@@ -76,7 +70,7 @@ class Fork:
         self.sock.settimeout(ORDER_LIMIT)
         try:
             self.sock.sendall(json.dumps(order).encode("ascii") + b"\n")
-        except OSError:  # it has ended, perhaps by the kernel's choice, or does not listen
+        except OSError:  # it has ended, perhaps killed by the kernel, or does not read
             _signal(pid, signal.SIGKILL)
             return None
         finally:
@@ -84,12 +78,12 @@ class Fork:
         return pid
 
     def ended(self, pid: int) -> None:
-        """A child has ended; was it this one?"""
+        """Note that the child ``pid`` has ended, if it is this one."""
         if pid == self.pid:
             self.pid = None
 
     def end(self) -> None:
-        """It is not wanted: without an order it ends by itself, and at once where it is known."""
+        """Drop the process: without an order it ends by itself, and if its pid is known it is killed."""
         self._settle()
         self.sock.close()
         if self.pid:
@@ -126,10 +120,8 @@ class Fork:
 class ForkServer:
     """A fork server that is importing, or ready.
 
-    Args:
-        pid: Its process; 0 once that has ended.
-        sock: Where it is asked, and says how far it is.
-        event: Appends an event.
+    ``pid`` becomes 0 once the process has ended. ``sock`` takes requests, and brings its messages. ``event`` appends an
+    event.
     """
 
     def __init__(self, pid: int, sock: socket.socket, event: Callable[..., None]) -> None:
@@ -140,18 +132,15 @@ class ForkServer:
         sock.setblocking(False)
 
     def wake(self, selector: selectors.BaseSelector) -> None:
-        """Have the loop wake when it says something."""
+        """Wake the loop at its messages."""
         self._selector = selector
         selector.register(self.sock, selectors.EVENT_READ, self._listen)
 
     def ask(self, role: str, spool: str, handles: Sequence[int] = (), patience: float = PATIENCE) -> Optional[Fork]:
-        """A process of that role for an attempt; None where the server is gone.
+        """Request a process for an attempt, as ``role`` ``agent`` or ``store``; None where the server is dead.
 
-        Args:
-            role: ``agent`` or ``store``.
-            spool: The attempt's.
-            handles: Descriptors that it gets.
-            patience: Seconds from the server's start on that it may take.
+        ``spool`` is the attempt's; ``handles`` are descriptors that it gets; ``patience`` is how many seconds it may
+        take, from the server's start on.
         """
         if not self.pid:
             return None
@@ -168,14 +157,17 @@ class ForkServer:
         return Fork(ours, max(self.born + patience, boot_clock() + LATER_PATIENCE), self.event, self._selector)
 
     def ended(self, pid: int) -> None:
-        """A child has ended; was it the server?"""
+        """Note that the child ``pid`` has ended, if it is the server."""
         if pid == self.pid:
             for _ in range(2):
                 self._listen()
             self.pid = 0
 
     def end(self) -> None:
-        """Ask it to end by SIGTERM; from now on it is a process as any other. Its workers have parents of their own."""
+        """End the server by SIGTERM, and treat it as any other process from now on.
+
+        Its workers have parents of their own.
+        """
         if self.pid:
             _signal(self.pid, signal.SIGTERM)
             self.pid = 0
@@ -185,7 +177,7 @@ class ForkServer:
             data = self.sock.recv(LONGEST)
         except BlockingIOError:
             return
-        except ConnectionResetError:  # it ended with requests unread, and what it said stands behind this
+        except ConnectionResetError:  # it ended with unread requests; its last messages come after this error
             return
         except OSError:
             data = b""

@@ -1,7 +1,7 @@
-"""What others leave for a supervisor in its spool: an order to stop, the word that all are ready, the operator's lease.
+"""What others leave for a supervisor in its spool: an order to stop, the record that all are ready, the lease.
 
-Read by the file thread (supervisor/file_work.py); the loop looks at what was read last, so a disk that does not answer
-holds up nothing but what would have come from there.
+The file thread reads it (supervisor/file_work.py); the loop uses what was read last, so a disk that does not answer
+delays nothing else.
 """
 
 from typing import Callable, Dict, Optional
@@ -10,31 +10,27 @@ from ..control.messages import EndOrder
 from ..shared.run.spool_records import Ready
 from ..spool.layout import Spool
 
-STOP_RECORD = "record of a stop"  # the name under which it is read
+STOP_RECORD = "record of a stop"  # its name in the loop
 
 
 class Inbox:
-    """One attempt's.
+    """The messages for one attempt.
 
-    Args:
-        spool: The node's.
-        leased: Whether the run ends with its terminal.
-        ready: What every node knows, where an earlier attempt has shown it.
-
-    Attributes:
-        stop: The order to stop.
-        ready: What is known once every node is ready.
-        lease: When an operator who is attached was heard last, by the boot clock.
+    ``leased``: the run ends with its terminal. ``ready`` is what every node knows, where it is known from an earlier
+    attempt.
     """
 
     def __init__(self, spool: Spool, *, leased: bool, ready: Optional[Ready] = None) -> None:
         self.spool, self.leased = spool, leased
-        self.stop: Optional[EndOrder] = None
-        self.ready = ready
-        self.lease = 0.0
+        self.stop: Optional[EndOrder] = None  # the order to stop
+        self.ready = ready  # what is known once every node is ready
+        self.lease = 0.0  # boot clock time when the attached operator was last heard
 
     def readers(self, changed: Callable[[], object]) -> Dict[str, Callable[[], None]]:
-        """What the file thread is to call at every turn, by name; ``changed`` is called when something is new."""
+        """The functions that the file thread calls at every turn, by name.
+
+        ``changed`` is called when something is new.
+        """
 
         def noting(read: Callable[[], object]) -> Callable[[], None]:
             def look() -> None:

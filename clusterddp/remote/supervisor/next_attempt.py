@@ -1,4 +1,4 @@
-"""What follows an attempt: another one, on which nodes, or none. Pure."""
+"""Decide what follows an attempt: another one, on which nodes, or none; without any input or output."""
 
 from typing import Mapping, NamedTuple, Optional, Set, Tuple
 
@@ -10,7 +10,7 @@ BACKOFF_LIMIT = 60.0  # seconds between attempts at most
 
 
 class Following(NamedTuple):
-    """``places`` of the next attempt, in order; none: it is over, and why."""
+    """``places`` of the next attempt, in order; empty: the run is over, with the reason."""
 
     places: Tuple[int, ...]
     reason: str = ""
@@ -19,11 +19,8 @@ class Following(NamedTuple):
 def decide(plan: NodePlan, words: Mapping[int, Word], connected: Set[int], lost: Set[int]) -> Optional[Following]:
     """What follows the plan's attempt; None while that is not known.
 
-    Args:
-        plan: Any node's of the attempt.
-        words: Each node's last word on itself, by place.
-        connected: Places within reach, our own included.
-        lost: Places that are lost for good, or do not begin the attempt.
+    ``plan`` is any node's of the attempt. ``words`` are the nodes' last statuses, by place. ``connected`` are the
+    places in contact, our own included; ``lost`` those that are lost for good, or do not begin the attempt.
     """
     places = set(plan.places)
     ended = {p: words[p] for p in sorted(places & words.keys()) if _has_ended(words[p], plan.attempt)}

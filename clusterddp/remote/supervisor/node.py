@@ -1,10 +1,10 @@
 """One node of a run over all its attempts: a state machine, driven by the supervisor's loop.
 
-In each attempt it starts the agent (and, where the plan says so, the store), watches for their end and for orders,
-and at the end leaves no process behind and an exit record. What ends a part is asked of each source on its own: where
-one cannot be read for a while the others go on; where one fails by a mistake of ours the part ends, for a run that
-nothing can stop is worse than one that stops. Files are written and read by a thread (supervisor/file_work.py): a step
-that depends on one asks turn after turn until it is done.
+In each attempt it starts the agent (and, where the plan says so, the store), watches for their end and for orders, and
+at the end leaves no process behind and an exit record. Each reason to end a part is checked on its own: where one
+cannot be read for a while the others still work; where one fails by a bug of ours the part ends, since a run that
+nothing can stop is worse than one that stops. A thread writes and reads files (supervisor/file_work.py): a step that
+depends on a file asks turn after turn until it is done.
 """
 
 import enum
@@ -42,13 +42,13 @@ TICK = 0.1  # seconds between looks at orders and log sizes
 CANNOT_START = 127  # what a shell says of a program that cannot be started
 FAIL_FAST_GRACE = 10.0  # seconds for the other nodes when one has failed
 LAST_FILES = 5.0  # seconds for the last events to be written
-FAREWELL = 5.0  # seconds to reach the lead with what a node that ends has to say
+FAREWELL = 5.0  # seconds for a node that ends to send its last status to the leader
 AT_ONCE_NS = 1_000_000_000  # within which a signal to all processes of a node reaches them
 STUCK = 60.0  # seconds that the end of an attempt may fail (a disk that cannot be written); then we leave without it
 
 
 class Phase(enum.Enum):
-    """Where a node stands in its run. Each is one method of Supervisor, which says the next one."""
+    """A node's phase in its run. Each is one method of Supervisor, which returns the next phase."""
 
     WAITING = "waiting for all nodes to be ready"  # → BETWEEN, STARTING, or LEAVING after an order
     STARTING = "the agent is being forked, where it is to be"  # → RUNNING, or CLEARING after an order
@@ -61,14 +61,11 @@ class Phase(enum.Enum):
 
 
 class Supervisor:
-    """One node's processes, what was ordered for them, and its voice among the run's nodes.
+    """One node's processes, the orders for them, and its part in run control.
 
-    Args:
-        spool: Of the first attempt.
-        environment: The agent's.
-        store: The store's listening socket, on the rendezvous host.
-        listener: Run control's, where there are several nodes.
-        fence: The process above us.
+    ``spool`` is that of the first attempt, ``environment`` the agent's. ``store`` is the store's listening socket, on
+    the rendezvous host; ``listener`` run control's, where there are several nodes. ``fence`` leads to the process above
+    this one.
     """
 
     def __init__(
@@ -86,17 +83,17 @@ class Supervisor:
         self.conditions = StopConditions(self.control, self.membership, fence, plan)
         self.relaunching = Relaunching(self.control, self.membership, self.conditions, self.work)
         self.conclusion = Conclusion(self.control, self.membership, self.work)
-        self.stop: Optional[EndOrder] = None  # ordered by run control, to be written down
-        umask = os.umask(0o077)  # once: in a later attempt it would be our own
+        self.stop: Optional[EndOrder] = None  # ordered by run control, to be recorded
+        umask = os.umask(0o077)  # read once: in a later attempt it would be our own
         files = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # A lead has a connection to every node of the run.
+        # A leader has a connection to every node of the run.
         resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
         self.making = Making(umask, files, self.work)
         self.spool = spool
         self._begin(Attempt(spool, environment, store, self.making))
 
     def _begin(self, attempt: Attempt) -> None:
-        """Turn to an attempt."""
+        """Switch to an attempt."""
         self.spool, self.plan, self.children, self.inbox = attempt.spool, attempt.plan, attempt.children, attempt.inbox
         self.index, self.limits = attempt.index, attempt.limits
         self.conditions.begin_attempt(self.plan, self.children)
@@ -122,7 +119,7 @@ class Supervisor:
         }
 
     def run(self) -> None:
-        """The node's whole life."""
+        """Run the node to its end."""
         self.loop.watch_signals()
         self.children.start_fork_server(self.loop.selector)
         self.children.begin()
@@ -144,10 +141,10 @@ class Supervisor:
         self.work.close(LAST_FILES)
 
     def _unstick(self) -> Phase:
-        """What follows a step that failed: the same again, after a pause.
+        """The phase after a step that failed: the same again, after a pause.
 
-        But where orders cannot be carried out by a mistake of ours the agent is killed, and where the end of an attempt
-        fails for long we leave without it.
+        But the agent is killed where orders cannot be carried out because of a bug of ours, and where ending an attempt
+        fails for long the node leaves without it.
         """
         failed = self.loop.failures[self.phase.name]
         if self.phase is Phase.RUNNING and not isinstance(failed.error, OSError):
@@ -159,7 +156,7 @@ class Supervisor:
     # The phases
 
     def _wait(self) -> Phase:
-        """Until the operator says that all nodes are ready, or the run ends before that."""
+        """Wait until the operator reports that all nodes are ready, or the run ends before that."""
         order = self._ordered(self.conditions.of_run)
         if order:
             self.shutdown.take(order, time.monotonic())
@@ -177,12 +174,12 @@ class Supervisor:
         return Phase.WAITING if self.conditions.too_early() else self._start()
 
     def _start(self) -> Phase:
-        """Start the agent, once it is forked where it is to be; raises nothing, for it must not be done twice."""
+        """Start the agent, once it is forked if it is to be. Never raises, lest the agent be started twice."""
         order = self._ordered(self.conditions.of_run)
         if (self.children.forking() or self.relaunching.carries(self)) and not order:
             return Phase.STARTING
         late = order or self.conditions.begin_part()
-        if late:  # the others may be in a later attempt by now
+        if late:  # the other nodes may be in a later attempt by now
             self.shutdown.take(late, time.monotonic())
             return self._not_started()
         try:
@@ -218,7 +215,7 @@ class Supervisor:
             )
             self.signal_by = now + NOTED_LIMIT
             self.membership.pass_on(order)
-        # On record before the signal: who reads the agent's output is to know that what follows belongs to its end.
+        # Recorded before the signal: readers of the agent's output must know that what follows belongs to its end.
         if self.stop_noted and (self.stop_noted() or now >= self.signal_by):
             self.stop_noted = None
             os.kill(self.children.agent or os.getpid(), signal.SIGTERM)
@@ -227,7 +224,7 @@ class Supervisor:
         return Phase.RUNNING
 
     def _told_at(self) -> int:
-        """Since when the node is being ended (ns): a manager's SIGTERM has reached the workers before it reached us."""
+        """Since when the node is being ended (ns): a manager's SIGTERM has reached the workers before this process."""
         at_once = self.conditions.terminated and self.plan.manager
         return time.time_ns() - (AT_ONCE_NS if at_once else 0)
 
@@ -249,7 +246,7 @@ class Supervisor:
         self.loop.guard("end of the output limits", self.limits.finish)
 
     def _follow(self) -> Phase:
-        """What follows."""
+        """Wait for what follows the attempt, and begin the next one if there is one."""
         following = self.relaunching.step(self, self._ordered(self.conditions.of_run))
         if not isinstance(following, Attempt):
             return Phase.BETWEEN if not following else Phase.LEAVING if following.leaves else Phase.CONCLUDING
@@ -260,7 +257,7 @@ class Supervisor:
         return self._start()
 
     def _conclude(self) -> Phase:
-        """Until the verdict is known and kept. Who waits leads the others still: orders reach them, and who is lost."""
+        """Wait until the verdict is known and recorded; a leader still passes on orders and finds lost nodes."""
         order = self._ordered({"lost nodes": self.conditions.of_attempt["lost nodes"]})
         if order and self.control.leading and self.membership.order is None:
             self.membership.pass_on(order)
@@ -270,7 +267,7 @@ class Supervisor:
         return Phase.LEAVING if done else Phase.CONCLUDING
 
     def _leave(self) -> Phase:
-        """As soon as a lead has heard our last word, or nobody can."""
+        """Leave as soon as a leader has received our last status, or none can."""
         now = time.monotonic()
         self.farewell = self.farewell or now + FAREWELL
         if self.membership.unheard and self.control.addresses and now < self.farewell:
@@ -281,7 +278,7 @@ class Supervisor:
     # Orders
 
     def _ordered(self, conditions: Conditions) -> Optional[EndOrder]:
-        """The first order there is: given from outside, or by one of the conditions, each asked on its own."""
+        """The first order there is, from outside or from one of the conditions, each checked on its own."""
         order = self.inbox.stop or self._mistake(STOP_RECORD)
         sources: Conditions = {"stop": lambda: self.stop, **conditions}
         for name, source in sources.items():
@@ -289,14 +286,14 @@ class Supervisor:
         return order
 
     def _mistake(self, name: str) -> Optional[EndOrder]:
-        """The order that follows where a source of orders fails by a mistake of ours; what a disk says may pass."""
+        """The order that follows if a source of orders fails by a bug of ours; errors of a disk may pass."""
         failed = self.loop.failures.get(name)
         if failed is None or isinstance(failed.error, OSError):
             return None
         return of_attempt(self.plan, "internal error: %s: %r" % (name, failed.error), GRACE)
 
     def _write_stop(self) -> None:
-        """Keep an order that run control told: every later start refuses it. In the file thread, as what follows."""
+        """Record an order from run control, so that every later start refuses; the file thread calls this."""
         if self.stop and self.inbox.stop is None:
             self.spool.write_stop_order(self.stop.reason, self.stop.grace)
 
@@ -305,16 +302,16 @@ class Supervisor:
             self.loop.guard(name, handler)
 
     def _record(self, name: str, **fields: Any) -> None:
-        """Put an event on record. From any thread."""
+        """Record an event; may be called from any thread."""
         self.work.event(self.spool, name, **fields)
 
     def _keep(self, known: Dict[str, Any]) -> None:
-        """Keep what is known of the others."""
+        """Record what is known of the other nodes."""
         spool = self.spool
         self.work.later("peers", lambda: spool.write_peers(known))
 
     def _kill(self) -> None:
-        """SIGKILL to all processes of this node; at least to the agent's group, where they cannot be found."""
+        """Send SIGKILL to all processes of this node, or at least to the agent's group if they cannot be found."""
         self.loop.guard("kill", self.children.kill)
         if "kill" in self.loop.failures and self.children.agent:
             os.killpg(self.children.agent, signal.SIGKILL)
@@ -322,7 +319,7 @@ class Supervisor:
     # Run control
 
     def _turn(self) -> None:
-        """Run control's, and behind it the lease: where the one fails or stands still the other ends."""
+        """Turn run control, and then renew the lease: if run control fails or hangs, the lease expires."""
         self.control.turn()
         told = self.shutdown.order or self.children.agent_exit is not None
         lease = self.conditions.lease(None if told else self.children.agent)
@@ -346,7 +343,7 @@ class Supervisor:
                 self._fail_fast()
 
     def _hear_order(self, order: EndOrder) -> None:
-        """An order to end the run, or the attempt; the lead passes it on."""
+        """Handle an order to end the run, or the attempt; the leader passes it on."""
         if order.attempt is None:
             new = self.stop is None
             self.stop = self.stop or order
@@ -357,18 +354,18 @@ class Supervisor:
             self.membership.pass_on(order)
 
     def _fail_fast(self) -> None:
-        """An agent that failed ends a job of a fixed size everywhere, attached or not: the lead says so."""
+        """As leader, end a job of a fixed size everywhere when an agent has failed, with or without an operator."""
         failed = any(word.code for word in self.membership.over(self.plan.attempt).values())
         if failed and self.control.leading and self.shutdown.told is None and not self.goes_on():
             self._hear_order(of_attempt(self.plan, FAIL_FAST_REASON, FAIL_FAST_GRACE, ours=False))
 
     def goes_on(self) -> bool:
-        """Whether an elastic job has nodes enough without those that have failed."""
+        """Whether an elastic job has enough nodes without those that have failed."""
         failed = [word for word in self.membership.over(self.plan.attempt).values() if word.code]
         return self.plan.settings.elastic and len(self.plan.places) - len(failed) >= self.plan.settings.min_nodes
 
     def stand_by(self, decision: AttemptDecision) -> None:
-        """An attempt begins without this node."""
+        """Become a spare, since an attempt begins without this node."""
         self.shutdown = Shutdown()
         self._plan(self.plan._replace(attempt=decision.attempt, places=decision.places))
         self.tell(NodeState.STANDBY)
@@ -379,7 +376,7 @@ class Supervisor:
         self.conditions.begin(plan, self.children)
 
     def tell(self, state: NodeState, *, curable: bool = True, reason: str = "") -> None:
-        """Let the lead, and by it everyone, know of this node."""
+        """Publish this node's status to all members through the leader."""
         peer, joined = self.plan.peers[self.place], None
         if self.plan.joined:
             joined = Joined(peer.host, peer.address, peer.nproc, self.plan.bound[1])
@@ -388,8 +385,8 @@ class Supervisor:
         self.loop.guard("word", lambda: self.membership.tell(word), pauses=False)
 
     def _welcome(self, joined: Joined) -> None:
-        """A host has joined the run."""
+        """Add a host that has joined the run to the plan."""
         self._plan(with_peer(self.plan, Peer(host=joined.host, address=joined.address, nproc=joined.nproc)))
-        # Who joins next is invited by what it says; until there is room on a full disk, this node can invite nobody.
+        # The next host to join gets this plan; while a full disk prevents writing it, this node can invite none.
         spool, plan = self.spool, self.plan
         self.work.later("plan", lambda: self.loop.guard("plan", lambda: spool.write_plan(plan), pauses=False))

@@ -1,9 +1,8 @@
-"""A host's warm server as a start sees it: whether a run may be begun from it, that it is begun, one for the next run.
+"""A host's warm server as a run's start uses it: decide whether to start from it, do so, leave one for the next run.
 
-There is one in a state folder, in ``<state>/warm/HOST/`` with its own copy of the code. A run is begun from it only
-where a plain start would come out the same: the same code, interpreter, environment (but for names that nothing reads
-while torch is imported), limits, rights, namespaces, cgroup. Anything else is the usual start, and why stands in the
-events.
+There is one for a state folder, in ``<state>/warm/HOST/`` with its own copy of the code. A run is started from it only
+if a plain start would give the same: the same code, interpreter, environment (except for names that nothing reads while
+torch is imported), limits, rights, namespaces, cgroup. Otherwise the start is plain, and an event records why.
 """
 
 import contextlib
@@ -35,13 +34,13 @@ KEY_TYPES = ("user", "logon", "big_key", "encrypted")
 
 
 def wants(plan: NodePlan) -> bool:
-    """Whether the plan's run may be begun from one, and leave one for the next."""
+    """Whether the plan's run may be started from a warm server, and leave one for the next."""
     of_script = bool(plan.worker_argv) and not plan.settings.program
     return of_script and plan.warm > 0 and not plan.manager and not plan.standby
 
 
 class DiffersError(Exception):
-    """Why a run is not begun from the warm server."""
+    """The run cannot be started from the warm server; the message says why."""
 
 
 class NotReadyError(DiffersError):
@@ -49,37 +48,29 @@ class NotReadyError(DiffersError):
 
 
 class PreloadedStart(NamedTuple):
-    """A node that is about to be started.
-
-    Attributes:
-        state: The state folder.
-        spool: Its own, made already.
-        plan: Its own.
-        environment: The agent's.
-    """
+    """A node that is about to be started; its spool exists already."""
 
     state: str
     spool: Spool
     plan: NodePlan
-    environment: Mapping[str, str]
+    environment: Mapping[str, str]  # the agent's
 
     @property
     def folder(self) -> str:
-        """The warm server's."""
+        """The warm server's folder."""
         return folder_of(self.state)
 
     @property
     def worker_env(self) -> Dict[str, str]:
-        """What all workers have in common, as they see it."""
+        """The environment that all workers have in common, as they see it."""
         env = dict(self.environment, **self.spool.secrets())
         return script_environment(fork_server_environment(env, self.spool.folder, 0))
 
     def begin(self, handles: Sequence[int], listeners: Sequence[bool]) -> bool:
-        """Have the supervisor begun from the warm server; False where there is none.
+        """Start the supervisor from the warm server; False where there is none.
 
-        Args:
-            handles: The supervisor's stdin and stdout, then those of ``listeners`` that are there.
-            listeners: Which of the store's and run control's listening sockets are there.
+        ``handles`` are the supervisor's stdin and stdout, then the existing ones of ``listeners``: which of the store's
+        and run control's listening sockets there are.
 
         Raises:
             DiffersError: there is one, or should be, and the start has to be plain.
@@ -127,7 +118,7 @@ class PreloadedStart(NamedTuple):
         return True
 
     def compare(self, server: LivePreloadServer) -> None:
-        """Whether a plain start would come out as one from the warm server.
+        """Check that a plain start would give the same as one from the warm server.
 
         Raises:
             DiffersError: it might not.
@@ -157,13 +148,10 @@ class PreloadedStart(NamedTuple):
             raise DiffersError("this login holds keys in the kernel's keyring")
 
     def leave_one(self, supervisor: int, *, anew: bool = False) -> None:
-        """Start a warm server for the next run, unless there is one that suits it; it waits for this one's end.
+        """Start a warm server for the next run, which waits for the end of the process ``supervisor`` (0: none).
 
-        One that suits another project, or waits for the end of another run, gives way.
-
-        Args:
-            supervisor: The process whose end it awaits; 0 for none.
-            anew: Whether one that is there gives way whatever it is like: it has refused.
+        A suitable one is kept. One that suits another project, or waits for the end of another run, is replaced; with
+        ``anew`` any is, since it has refused.
         """
         private_folder(os.path.dirname(self.folder))
         with open(self.folder + ".lock", "w", opener=private) as lock:
@@ -193,7 +181,7 @@ class PreloadedStart(NamedTuple):
         env = fork_server_environment(dict(self.environment), self.folder, told)
         hooked = ("CLUSTERDDP_HOOK", "CLUSTERDDP_USER_PYTHONPATH")
         secret = self.spool.secrets()
-        # A package may read more than torch does: which names, its trial there tells.
+        # A package may read more names than torch does; the trial import on the server finds out which.
         read = {name for name in env if not own_to_one([name])} if self.plan.preload else set()
         env = {
             name: value
@@ -207,7 +195,7 @@ class PreloadedStart(NamedTuple):
 
 
 def _detached(argv: List[str], env: Mapping[str, str], folder: str, log: str) -> int:
-    """Start a process that is nobody's; its pid."""
+    """Start a process with no relation to this one; its pid."""
     told, tells = os.pipe()
     between = os.fork()
     if not between:
@@ -241,7 +229,7 @@ def _environment_of(pid: int) -> Dict[str, str]:
 
 
 def _cgroup(pid: int) -> List[Any]:
-    """Its cgroups, a login's session as any other's, with the limits of that."""
+    """A process's cgroups with their limits; the session's number is left out."""
     lines = (_text("/proc/%d/cgroup" % pid) or "").splitlines()
     found: List[Any] = [re.sub(r"session-\w+\.scope", "session.scope", line) for line in lines]
     for line in lines:
@@ -254,12 +242,12 @@ def _text(path: str) -> Optional[str]:
     try:
         with open(path) as stream:
             return stream.read()
-    except OSError:  # the kernel has none: nothing to compare
+    except OSError:  # the kernel has none, so there is nothing to compare
         return None
 
 
 def _has_keys() -> bool:
-    """Whether the kernel keeps keys of this user's for the session: homes and tickets may hang on them."""
+    """Whether the kernel keeps keys of this user's for the session: encrypted homes and tickets may depend on them."""
     mine = str(os.getuid())
     entries = (line.split() for line in (_text("/proc/keys") or "").splitlines())
     return any(len(entry) > 7 and entry[5] == mine and entry[7] in KEY_TYPES for entry in entries)

@@ -1,4 +1,4 @@
-"""A warm server ahead of a project's first run: as one that a run would have left (supervisor/preload_client.py)."""
+"""The operation ``warm_ahead``: start a warm server before a project's first run (supervisor/preload_client.py)."""
 
 from typing import Any, Dict
 
@@ -13,7 +13,7 @@ from .start import agent_environment
 
 
 def warm_ahead(request: Request) -> Dict[str, Any]:
-    """Operation: start one for runs whose node has the plan of ``plan``, in place of any that is there.
+    """Operation: start a warm server for runs whose node has the plan ``plan``, in place of any that is there.
 
     Returns ``{begun}``: whether there is one now.
     """
@@ -24,6 +24,6 @@ def warm_ahead(request: Request) -> Dict[str, Any]:
         raise Refused("the node's plan is damaged: %s" % error) from None
     if not wants(plan):
         return {"begun": False}
-    spool = Spool.of(state, plan.run, plan.attempt, plan.node)  # never made: a run's own is like it
+    spool = Spool.of(state, plan.run, plan.attempt, plan.node)  # only its path is used; it is never made
     PreloadedStart(state, spool, plan, agent_environment(plan, spool)).leave_one(0, anew=True)
     return {"begun": find(state) is not None}

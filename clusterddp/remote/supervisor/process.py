@@ -1,6 +1,6 @@
-"""The supervisor: our process on a host that owns the agent of one run. It outlives every connection.
+"""Start of the supervisor, our process on a host that owns the agent of one run and outlives every connection.
 
-Here it becomes a process of its own: the spool's lock, signals, the environment.
+This module makes it a process of its own: the spool's lock, signals, the environment.
 """
 
 import json
@@ -19,16 +19,17 @@ from .node import Supervisor
 
 
 def main(argv: List[str]) -> int:
-    """``argv``: the spool, then the listening descriptors of the store and of run control, or ``-``.
+    """Run the supervisor.
 
-    From a warm server (preload/preload_server.py) there is more: the fence's pipes, for it is there already, the
-    fork server's socket and pid. Says ``ready`` on stdout.
+    ``argv``: the spool, then the listening descriptors of the store and of run control, or ``-``. From a warm server
+    (preload/preload_server.py) there are more: the pipes of the fence, which exists already, the fork server's socket
+    and its pid. Prints ``ready`` on stdout.
     """
     spool = Spool(argv[0])
     store, listener, *begun = (None if word == "-" else int(word) for word in argv[1:])
     try:
         secret: Optional[Secret] = Secret(spool.control_key(), spool.run, spool.plan().place)
-    except FileNotFoundError:  # whoever stopped the run meanwhile has removed it
+    except FileNotFoundError:  # a stop of the run has removed it meanwhile
         secret = None
     forks: Optional[Tuple[int, int]] = None
     if begun:
@@ -52,7 +53,7 @@ def _supervise(
         sys.stdout.write("another supervisor has this node\n")
         return 1
     order = spool.stop_order()
-    if order:  # whoever wrote it saw no lock, and has said that nothing is left
+    if order:  # its writer saw no lock, and has reported that nothing is left
         if not spool.exit_record():
             spool.write_exit("stopped", 143, order.reason, agent_exit=None, survivors=[])
         sys.stdout.write("the run was stopped meanwhile\n")

@@ -1,9 +1,9 @@
-"""Between two attempts: a node waits for what the lead decides, and makes the next attempt's spool.
+"""Between two attempts: a node waits for the leader's decision, and makes the next attempt's spool.
 
-Carried out by the supervisors alone, so a job is started again with every operator away. Only a lead that reaches a
-majority decides, and only when every node of the attempt has ended or is lost; a node without a majority has ended
-its own part by then (limits), so two attempts never run at once. What was decided is told until all know it
-(control/membership.py). No wait is without a limit: a node that was told to end and does not ends the run.
+The supervisors do this alone, so a job is relaunched even with no operator attached. Only a leader in contact with a
+majority decides, and only when every node of the attempt has ended or is lost; a node without a majority has ended its
+own part by then (limits), so two attempts never run at once. A decision is sent until all know it
+(control/membership.py). Every wait has a limit: a node that was ordered to end and does not ends the run.
 """
 
 import os
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .shutdown import Shutdown
 
     class Node(Protocol):
-        """What is needed of this node's supervisor."""
+        """The parts of this node's supervisor that are used here."""
 
         place: int
         plan: NodePlan
@@ -49,66 +49,60 @@ if TYPE_CHECKING:
         inbox: Inbox
 
         def stand_by(self, decision: AttemptDecision) -> None:
-            """An attempt begins without it."""
+            """Become a spare, since an attempt begins without this node."""
 
         def tell(self, state: NodeState) -> None:
-            """Let all know of it."""
+            """Publish the node's status to all members."""
 
 
-CARRY_LIMIT = 30.0  # seconds for the nodes that have what is carried to say where
-END_LIMIT = 120.0  # seconds beyond its grace that a node may take to end an attempt it was told to end
+CARRY_LIMIT = 30.0  # seconds for the nodes that have the replicated paths to publish their port
+END_LIMIT = 120.0  # seconds beyond its grace that a node may take to end an attempt it was ordered to end
 ALONE = "no majority of the hosts reach each other; it waits for an operator"
 
 
 class Over(NamedTuple):
-    """No attempt follows here; that is on record. ``leaves``: the others go on without this node, and judge the run."""
+    """No attempt follows on this node, and that is recorded.
+
+    ``leaves``: the other nodes go on without this one, and make the verdict.
+    """
 
     reason: str
     leaves: bool = False
 
 
 def may_follow(plan: NodePlan, order: Optional[EndOrder]) -> bool:
-    """Whether another attempt may follow the plan's: there is one left, and nobody wants the run to end."""
+    """Whether another attempt may follow the plan's: one is left, and no order ends the run."""
     return plan.settings.relaunch > 0 and (order is None or order.attempt is not None)
 
 
 class Relaunching:
-    """One node's side.
-
-    Attributes:
-        store: The descriptor of the socket bound for the next attempt's store.
-        begins: The decision whose attempt this node makes ready, and since when.
-        waiting_since: When this node's part of the attempt had ended.
-        ended_since: When it was known to have ended everywhere.
-    """
+    """One node's part in deciding on and preparing the next attempt."""
 
     def __init__(self, control: Control, membership: Membership, conditions: StopConditions, work: FileWork) -> None:
         self.control, self.membership, self.conditions, self.work = control, membership, conditions, work
-        self.store: Optional[int] = None
-        self.begins: Optional[AttemptDecision] = None
-        self.waiting_since: Optional[float] = None
-        self.ended_since: Optional[float] = None
+        self.store: Optional[int] = None  # descriptor of the socket bound for the next attempt's store
+        self.begins: Optional[AttemptDecision] = None  # whose attempt this node is preparing
+        self.waiting_since: Optional[float] = None  # when this node's part of the attempt had ended
+        self.ended_since: Optional[float] = None  # when the attempt was known to have ended everywhere
         self.serving: Optional[Serving] = None
         self.taking: Optional[Taking] = None
-        self.wanted: Tuple[int, ...] = ()  # the places that may have what is carried to this node
+        self.wanted: Tuple[int, ...] = ()  # places that may have the paths to replicate to this node
         self.wanted_since: Optional[float] = None
 
     def step(self, node: "Node", order: Optional[EndOrder]) -> Union[Attempt, Over, None]:
         """What follows the attempt that has ended here, as soon as it is known.
 
-        Args:
-            node: Ours.
-            order: To end the run, if there is one.
+        ``order`` ends the run, if there is one.
         """
         now = time.monotonic()
         self.waiting_since = self.waiting_since or now
-        if self.begins:  # half made it would look like an attempt that was lost
+        if self.begins:  # go on: a half made spool would look like an attempt that was lost
             return self._begin(node, self.begins)
         if self.conditions.outlived():
-            return Over("", leaves=True)  # the others have judged the run
+            return Over("", leaves=True)  # the other nodes have made the verdict
         if not may_follow(node.plan, node.shutdown.order):
             return Over("")
-        if self.conditions.fence.gone:  # nothing would guard the others against us
+        if self.conditions.fence.gone:  # nothing would end this node if it hangs
             alone = self._end(node, "its fence process is gone")
             return alone and alone._replace(leaves=bool(self.control.connected))
         if order:
@@ -123,14 +117,14 @@ class Relaunching:
         return self._obey(node, self.membership.decision)
 
     def _obey(self, node: "Node", decision: Optional[AttemptDecision]) -> Union[Attempt, Over, None]:
-        """Do what was decided: begin, stand by, or end."""
+        """Carry out the decision: begin, stand by, or end."""
         if decision is None or decision.attempt < node.plan.attempt:
             return None
         if decision.attempt > node.plan.attempt and not decision.places:
             return self._end(node, decision.reason)
         if decision.attempt > node.plan.attempt and node.place in decision.places:
             return self._begin(node, decision)
-        replaced = node.place in node.plan.places and not node.plan.joined  # who joined later stands in no decision
+        replaced = node.place in node.plan.places and not node.plan.joined  # a node that joined later is in no decision
         if node.place not in decision.places and (decision.attempt > node.plan.attempt or replaced):
             self._forget()
             node.stand_by(decision)
@@ -139,10 +133,13 @@ class Relaunching:
     def _forget(self) -> None:
         self.waiting_since = self.ended_since = None
 
-    # The lead's
+    # As leader
 
     def _lead(self, node: "Node", now: float) -> str:
-        """Decide and tell what follows, if it is known; why the run ends for this node alone, if it does."""
+        """As leader, decide and publish what follows, if it is known.
+
+        Returns why the run ends for this node alone, if so.
+        """
         limits, plan = self.conditions.limits, node.plan
         boot = boot_clock()
         lost = {*self.membership.lost(boot, limits.lost), *self.membership.behind(boot, limits.behind)}
@@ -165,7 +162,7 @@ class Relaunching:
         return ""
 
     def _limit_wait(self, node: "Node", now: float, lost: "set[int]") -> None:
-        """A node that was told to end its part, and is there, and does not: nothing can follow."""
+        """Decide that no attempt follows when a connected node outlives its order by ``grace + END_LIMIT`` seconds."""
         order = node.shutdown.order or node.shutdown.told
         if order is None or now - (self.waiting_since or now) <= order.grace + END_LIMIT:
             return
@@ -175,15 +172,15 @@ class Relaunching:
         reason = "%s did not end attempt %d within %d s" % (names, node.plan.attempt, END_LIMIT)
         self.membership.decide(AttemptDecision(node.plan.attempt + 1, reason=reason))
 
-    # This node's
+    # As any node
 
     def _end(self, node: "Node", reason: str) -> Optional[Over]:
-        """Nothing follows, as soon as that is on record."""
+        """No attempt follows, as soon as that is recorded."""
         node.children.end_fork_server(for_good=True)
         return Over(reason) if self.work.ask("last record", lambda: self._write_end(node, reason)) else None
 
     def _write_end(self, node: "Node", reason: str) -> None:
-        """The exit record of the last attempt is the run's. In the file thread."""
+        """Record that the last attempt's exit is the run's; the file thread calls this."""
         if node.plan.standby and not node.spool.exit_record():
             node.spool.write_exit("succeeded", 0, "it was not needed", agent_exit=None, survivors=[])
             return
@@ -191,7 +188,7 @@ class Relaunching:
         node.spool.make_exit_final(reason)
 
     def _begin(self, node: "Node", decision: AttemptDecision) -> Optional[Attempt]:
-        """The next attempt, as soon as it is made ready."""
+        """The next attempt, as soon as it is prepared."""
         if not self.begins:
             self.begins = decision
             self.conditions.decided = boot_clock()
@@ -204,7 +201,7 @@ class Relaunching:
         return made.value
 
     def _begin_carrying(self, node: "Node", decision: AttemptDecision, attempt: Attempt) -> None:
-        """Where nodes are new to the attempt: the others listen, they ask."""
+        """If nodes are new to the attempt, replicate paths to them: the others listen, and the new ones fetch."""
         if self.serving:
             self.serving.close()
         self.serving, self.taking, self.wanted, self.wanted_since = None, None, (), None
@@ -225,7 +222,7 @@ class Relaunching:
             self.membership.carry = self.serving.port
 
     def carries(self, node: "Node") -> bool:
-        """Whether what is carried to this node is still on its way; the others know meanwhile that it takes part."""
+        """Whether paths are still being replicated to this node; meanwhile the others know that it takes part."""
         if self.wanted and not self.taking:
             self._ask_for(node)
         if not self.wanted or (self.taking and self.taking.over):
@@ -234,7 +231,7 @@ class Relaunching:
         return True
 
     def _ask_for(self, node: "Node") -> None:
-        """Begin, once all that have it say where, or do not in time."""
+        """Fetch, once all nodes that have the paths have published their port, or the time for that is over."""
         if self.wanted_since is None:
             self.wanted_since = time.monotonic()
             node.tell(NodeState.RUNNING)
@@ -256,11 +253,11 @@ class Relaunching:
         )
 
     def _make(self, node: "Node", decision: AttemptDecision) -> Attempt:
-        """Make this node's spool of the next attempt, ours from the first moment. In the file thread."""
+        """Make this node's spool of the next attempt, locked from the start; the file thread calls this."""
         old = node.spool
         plan = next_plan(node.plan, decision.attempt, decision.places, decision.store)
         spool = old.in_attempt(decision.attempt, plan.node)
-        shutil.rmtree(spool.folder, ignore_errors=True)  # what an earlier try, cut short by a full disk, has left
+        shutil.rmtree(spool.folder, ignore_errors=True)  # what an earlier try left that a full disk interrupted
         with open(old.code, "rb") as code:
             create_spool(spool, plan, code.fileno())
         spool.take_lock()
@@ -272,7 +269,7 @@ class Relaunching:
         except FileNotFoundError:
             pass  # there are none
         write_worker(spool, plan.python)
-        if os.path.exists(old.path(FORK_SOCKET)):  # the fork server is the run's: who asks it next asks from here
+        if os.path.exists(old.path(FORK_SOCKET)):  # the fork server outlives attempts: shims look for it in this spool
             os.rename(old.path(FORK_SOCKET), spool.path(FORK_SOCKET))
         ready = (node.inbox.ready or Ready())._replace(store=decision.port)
         spool.write_committed(ready)

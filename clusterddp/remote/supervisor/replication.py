@@ -1,9 +1,9 @@
-"""``clusterddp_carry``: before an attempt that new nodes take part in, they get these paths from the others.
+"""Replication for ``clusterddp_carry``: nodes new to an attempt first get these paths from the other nodes.
 
-Those that stay listen on a port of the run's range for as long as the attempt lasts, and tell it with their word
-(control/messages.py). A new one asks each what it has, compares, and takes from the lowest place; of copies that differ
-it takes none. Both sides prove the run's key for each question, and what is told is proved by it; contents by their
-digests. Nothing is encrypted, as in all of run control. Threads of their own do all of it.
+Nodes that stay listen on a port of the run's range for as long as the attempt lasts, and publish it with their status
+(control/messages.py). A new node asks each what it has, compares, and fetches from the lowest place; if copies differ
+it fetches none. Both sides prove the run's key for each request; the key also authenticates the answer, and digests
+the contents. Nothing is encrypted, as in all of run control. All of it runs in separate threads.
 
     who listens   {nonce}
     who asks      {place, nonce, path, get, proof}
@@ -29,10 +29,10 @@ from ..system.unproven_connections import Strangers, end_connection
 from ..transfer.replicated_paths import Carried, bundles, carried_at, decoded, encoded, take
 
 PATIENCE = 30.0  # seconds for the other side's next bytes
-HASHING = 600.0  # seconds in which it reads what it has
-PROOF = 10.0  # seconds from a connection's begin to its question
+HASHING = 600.0  # seconds for the other side to read and hash its files
+PROOF = 10.0  # seconds from the start of a connection to its request
 MOST_AT_ONCE = 4
-STRANGERS = 64  # connections that have not proved the key yet; the oldest gives way
+STRANGERS = 64  # connections that have not proved the key yet; the oldest is closed
 _LINE = 4096
 _MOST = 256 << 20  # bytes of a manifest
 _BLOCK = 1 << 18
@@ -47,7 +47,7 @@ class ReplicaSource(NamedTuple):
 
 
 class _Stopped(Exception):
-    """What is carried is no longer wanted."""
+    """The replication is no longer wanted."""
 
 
 def _proof(secret: Secret, *words: object) -> str:
@@ -56,14 +56,7 @@ def _proof(secret: Secret, *words: object) -> str:
 
 
 class Serving:
-    """Answers the new nodes, from threads, until it is closed.
-
-    Args:
-        secret: This node's.
-        listener: Listening.
-        workdir: Whose.
-        paths: That may be asked for, and nothing else.
-    """
+    """Serves paths to the new nodes, from threads, until it is closed; only ``paths`` may be requested."""
 
     def __init__(self, secret: Secret, listener: socket.socket, workdir: str, paths: Sequence[str]) -> None:
         self.port = int(listener.getsockname()[1])
@@ -76,7 +69,7 @@ class Serving:
         threading.Thread(target=self._accept, name="carry", daemon=True).start()
 
     def close(self) -> None:
-        """Take no more questions."""
+        """Accept no more requests."""
         self._closed = True
         end_connection(self._listener)
         self._listener.close()
@@ -101,14 +94,14 @@ class Serving:
                 connection.settimeout(PATIENCE)
                 with self._at_once:
                     self._answer(connection, asked, words)
-        except (OSError, ValueError):  # a stranger, or one that went; who asks sees that it got less
+        except (OSError, ValueError):  # not authenticated, or disconnected; the other side sees the incomplete answer
             pass
 
     def _asked(self, connection: socket.socket) -> Tuple[Fields, Tuple[object, ...]]:
-        """The question of one who knows the run's key, and the words that bind an answer to it.
+        """The request of a node that proves the run's key, and the values that bind an answer to it.
 
         Raises:
-            OSError: it did not come in time; ValueError: it is none, or comes from somebody else.
+            OSError: it did not come in time; ValueError: it is none, or from somebody else.
         """
         ours = os.urandom(16).hex()
         connection.settimeout(PROOF)
@@ -131,7 +124,7 @@ class Serving:
             connection.sendall(piece)
 
     def _at(self, path: str) -> Optional[Carried]:
-        """What is there, read once an attempt: the others are told the same."""
+        """What is at a path, read once an attempt, so that all nodes get the same."""
         with self._reading:
             if path not in self._known:
                 self._known[path] = carried_at(self._workdir, path)
@@ -139,16 +132,10 @@ class Serving:
 
 
 class Taking:
-    """Takes the paths to this node, in a thread.
+    """Fetches paths to this node, in a thread.
 
-    Args:
-        secret: This node's.
-        workdir: Ours.
-        paths: Wanted.
-        sources: By place.
-        stopped: Whether it is no longer wanted; asked from the thread.
-        tell: Takes a line for the user on each path; called from the thread.
-        umask: The user's.
+    ``sources`` are sorted by place. ``stopped`` tells whether the paths are no longer wanted, and ``tell`` takes a line
+    for the user on each path; the thread calls both. ``umask`` is the user's.
     """
 
     def __init__(
@@ -213,11 +200,11 @@ class Taking:
 
     @contextlib.contextmanager
     def _asked(self, source: ReplicaSource, path: str, *, get: bool) -> Iterator[Tuple[Optional[Carried], Incoming]]:
-        """What a node has at a path, and its contents as they come.
+        """What a node has at a path, and its contents as they arrive.
 
         Raises:
             OSError: it cannot be reached.
-            ValueError: it does not know the run's key, or tells something else.
+            ValueError: it does not know the run's key, or sends something else.
         """
         self._hold()
         with socket.create_connection(source.address, PATIENCE) as connection:
@@ -249,7 +236,7 @@ class Taking:
 
 
 def _reader(connection: socket.socket, until: Optional[float] = None) -> Callable[[], bytes]:
-    """What reads on, until a time of ``time.monotonic`` where one is given."""
+    """A function that reads on, until a time of ``time.monotonic`` if one is given."""
 
     def read() -> bytes:
         if until is not None:
@@ -270,7 +257,7 @@ def _some(read: Callable[[], bytes]) -> bytes:
 
 
 def _line(read: Callable[[], bytes], begun: bytes = b"") -> Tuple[bytes, bytes]:
-    """The next line, and what came behind it."""
+    """The next line, and what was read after it."""
     while b"\n" not in begun:
         if len(begun) > _LINE:
             raise ValueError("a line is too long")

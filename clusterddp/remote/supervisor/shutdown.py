@@ -1,4 +1,4 @@
-"""The order that ends a node's part of an attempt, and when it ends by force. Pure."""
+"""The orders to end a node's part of an attempt, and when it ends by force; without any input or output."""
 
 from typing import Optional
 
@@ -8,18 +8,12 @@ NEVER = float("inf")
 
 
 class Shutdown:
-    """What was ordered in one attempt.
-
-    Attributes:
-        order: The first order: its reason is the one on record. None: the node works on.
-        told: What run control ordered for this attempt alone; not carried out where no agent runs.
-        kill_at: When what is left gets SIGKILL, by the monotonic clock.
-    """
+    """The orders given in one attempt."""
 
     def __init__(self) -> None:
-        self.order: Optional[EndOrder] = None
-        self.told: Optional[EndOrder] = None
-        self.kill_at = NEVER
+        self.order: Optional[EndOrder] = None  # the first one, whose reason is recorded; None: the node works on
+        self.told: Optional[EndOrder] = None  # run control's for this attempt; not carried out where no agent runs
+        self.kill_at = NEVER  # monotonic time at which the processes left get SIGKILL
         self._newest: Optional[EndOrder] = None
 
     def take(self, order: EndOrder, now: float) -> bool:

@@ -1,9 +1,9 @@
-"""start and commit: from a node's plan to a running supervisor, at most once.
+"""The operations ``start`` and ``commit``: from a node's plan to a running supervisor, at most once.
 
-``start`` makes the spool, brings up the environment that the setup lines leave, takes the ports, and lets go of a
-supervisor that no longer needs this connection. ``commit`` says that every node is ready: only then the agents
-start, all at once. A supervisor that never hears it ends by itself, so an operator lost in the middle of a start
-leaves nothing behind. ``renew`` keeps the lease of a run that is to end with its terminal.
+``start`` makes the spool, sets up the environment that the setup lines leave, binds the ports, and starts a supervisor
+that no longer needs this connection. ``commit`` reports that every node is ready: only then the agents start, all at
+once. A supervisor that never receives it ends by itself, so an operator that dies during a start leaves nothing behind.
+``renew`` renews the lease of a run that is to end with its terminal.
 """
 
 import fcntl
@@ -36,12 +36,12 @@ from ..system.setup_env import setup_environment
 from ..workdir.run_markers import protect
 from ..worker.worker_env import write_worker
 
-CLAIM_TIME = 60.0  # seconds that a host which joins has its place reserved, until it has started
+CLAIM_TIME = 60.0  # seconds for which the place of a joining host is reserved, until it has started
 OTHER_START = 10.0  # seconds that another start of the same node gets to bring its supervisor up
 
 
 def start(request: Request) -> Dict[str, Any]:
-    """Start the node's supervisor; ask again and the same one answers.
+    """Operation: start the node's supervisor; when repeated, the same one answers.
 
     The operator's data is JSON ``{plan, secrets, key, webhook}``; returns as ``start_node``.
     """
@@ -58,12 +58,12 @@ def start_node(
     key: str,
     notified: Optional[Mapping[str, Any]] = None,
 ) -> Dict[str, Any]:
-    """Start the supervisor of a node, below whoever is the next subreaper above this process.
+    """Start the supervisor of a node, as a child of the nearest subreaper above this process.
 
     Returns ``{started, spool, store, control, unreachable, not_warm}``: ``store`` and ``control`` are the ports that
-    were bound here, or 0; ``unreachable`` says why the URL that is to be ``notified`` (webhook_process.py) cannot be
-    reached from here, ``not_warm`` why the host's warm server has not begun it, or they are empty. The agent starts
-    only when all nodes are ready (``commit_node``).
+    were bound here, or 0; ``unreachable`` says why the URL of ``notified`` (webhook_process.py) cannot be reached from
+    here, ``not_warm`` why the host's warm server did not start the supervisor, or they are empty. The agent starts only
+    when all nodes are ready (``commit_node``).
 
     Raises:
         Refused: the run was stopped already, its port range is taken, the setup lines fail, …
@@ -84,7 +84,7 @@ def start_node(
         if not os.path.isdir(plan.cwd):
             raise Refused("the working folder %s is not there" % plan.cwd, "run again without --no-sync")
     wanted = [bool(plan.store), len(plan.peers) > 1 or plan.settings.elastic]
-    # One more than is kept: the workers' MASTER_PORT comes of this range too, once they meet.
+    # One more than is kept: the workers' MASTER_PORT is taken from this range too, later.
     bound = bind_ports(plan.ports, sum(wanted) + 1, plan.peers[plan.place].address)
     bound.pop().close()
     listeners = [bound.pop() if one else None for one in wanted]
@@ -120,8 +120,8 @@ def _started(spool: Spool, ports: Sequence[int], *, started: bool, **more: str) 
 
 
 def _begin_telling(spool: Spool, environment: Mapping[str, str], notified: Mapping[str, Any]) -> Callable[[], str]:
-    """Start the process that tells a URL of the run; what is returned waits until it knows why it cannot, or ``""``."""
-    from . import webhook_process  # dear to import
+    """Start the process that notifies a URL of the run; returns a function that waits for why it cannot, or ``""``."""
+    from . import webhook_process  # slow to import
 
     answer = webhook_process.begin(spool, environment, notified)
     return lambda: webhook_process.way_out(answer)
@@ -129,23 +129,23 @@ def _begin_telling(spool: Spool, environment: Mapping[str, str], notified: Mappi
 
 def _with_run(notified: Mapping[str, Any], plan: NodePlan, secrets: Mapping[str, str]) -> Dict[str, Any]:
     """The webhook's settings plus the run's name and script, with secret values masked in both."""
-    from ..shared.text.redaction import Redaction  # most runs tell nobody
+    from ..shared.text.redaction import Redaction  # most runs notify nobody
 
     redaction, record = Redaction(secrets.values()), plan.record
     return {**notified, "name": redaction.value(record.name), "script": redaction.value(record.script)}
 
 
 def _check_own_code() -> None:
-    """The run is to have a copy of the zipapp this helper runs from, as it was made.
+    """Check that the zipapp this helper runs from, which the run gets a copy of, is undamaged.
 
     Raises:
-        Refused: it was damaged since.
+        Refused: it was damaged.
     """
     path, code = sys.argv[0], own_code()
     name = os.path.basename(path)[: -len(".pyz")]
     whole = hashlib.sha256(code).hexdigest() == name
-    if "-" in name:  # made by helper/own_code.py, which ends it with a digest of its own; else the name is one
-        from ..shared.code.code_archive import is_whole  # dear to import
+    if "-" in name:  # made by helper/own_code.py, which ends it with a digest; else the name is the digest
+        from ..shared.code.code_archive import is_whole  # slow to import
 
         whole = is_whole(code)
     if not whole:
@@ -161,13 +161,13 @@ def _plan(value: Any) -> NodePlan:
 
 
 def _inside(plan: NodePlan, spool: Spool) -> NodePlan:
-    """A program of ours has all its folders in the spool: when that is removed, nothing of it is left."""
+    """A plan for a built-in program, with all its folders in the spool, so that nothing of it outlives that."""
     folder = spool.path(PROGRAM)
     return plan._replace(cwd=folder, workdir=folder, run_dir=folder, env=dict(plan.env, CLUSTERDDP_RUN_DIR=folder))
 
 
 def _protect_code(spool: Spool, plan: NodePlan, state: str) -> None:
-    """Let the run, which is live now, protect its code. Was that changed between its sync and its start?"""
+    """Protect the code of the run, which is live now; refuse if it was changed between its sync and its start."""
     try:
         protect(spool, state, plan.workdir, plan.record.code)
     except Refused as error:
@@ -176,10 +176,10 @@ def _protect_code(spool: Spool, plan: NodePlan, state: str) -> None:
 
 
 def commit(request: Request) -> Dict[str, Any]:
-    """Tell the supervisor of ``spool`` that all nodes are ready; the result says whether it lives.
+    """Operation: tell the supervisor of ``spool`` that all nodes are ready; the result says whether it lives.
 
-    Args of the request: ``store`` (the store's port), ``peers`` ([address, port] of run control, by place), ``tell``
-    (whether the hosts tell the URL of ``--notify``).
+    Arguments: ``store`` (the store's port), ``peers`` ([address, port] of run control, by place), ``tell`` (whether the
+    hosts notify the URL of ``--notify``).
     """
     args = request.args
     spool = Spool(args["spool"])
@@ -189,7 +189,7 @@ def commit(request: Request) -> Dict[str, Any]:
 
 
 def commit_node(spool: Spool, ready: Ready) -> None:
-    """All nodes are ready: the agent starts."""
+    """Record that all nodes are ready, so that the agent starts."""
     spool.write_committed(ready)
     wake(spool)
 
@@ -203,7 +203,7 @@ def _ready(args: Dict[str, Any]) -> Ready:
 
 
 def invite(request: Request) -> Dict[str, Any]:
-    """What another host needs to join the run of ``spool``: a node's plan, the key, the secrets, the nodes' ports.
+    """Operation: what another host needs to join the run of ``spool``: a node's plan, the key, the secrets, the ports.
 
     Raises:
         Refused: the run has ended here, or was started by another version, whose supervisors ours cannot join.
@@ -223,7 +223,7 @@ def invite(request: Request) -> Dict[str, Any]:
 
 
 def claim(request: Request) -> Dict[str, bool]:
-    """``{claimed}``: whether ``place`` of the run of ``spool`` is reserved for the host that is about to start there.
+    """Operation: ``{claimed}``: whether ``place`` in the run of ``spool`` is reserved for a host about to start there.
 
     Two hosts that join at the same moment were both invited to the next place; the first to claim it gets it.
     """
@@ -242,22 +242,22 @@ def claim(request: Request) -> Dict[str, bool]:
 
 
 def _members(zipapp: Union[str, IO[bytes]]) -> Dict[str, int]:
-    """What a zipapp holds, however it was packed and whoever's byte code is with it: checksums by name."""
-    import zipfile  # dear to import
+    """The content of a zipapp, however it was packed, without byte code: checksums by name."""
+    import zipfile  # slow to import
 
     with zipfile.ZipFile(zipapp) as archive:
         return {one.filename: one.CRC for one in archive.infolist() if not one.filename.endswith(".pyc")}
 
 
 def renew(request: Request) -> None:
-    """The operator who is attached to ``run`` is there: its lease on ``host`` begins anew."""
+    """Operation: renew the lease of ``run`` on ``host``, since the attached operator is there."""
     for spool in all_spools(request.args["state"], request.args["run"]):
         if spool.host == request.args["host"] and spool.alive():
             spool.write_lease(boot_clock())
 
 
 def wake(spool: Spool) -> None:
-    """Let the supervisor look at its files now, not at its next tick."""
+    """Make the supervisor look at its files now, rather than at its next tick."""
     supervisor = spool.supervisor()
     if supervisor:
         os.kill(supervisor, signal.SIGUSR1)
@@ -273,17 +273,17 @@ def _existing(spool: Spool) -> Dict[str, Any]:
 
 
 def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
-    """The agent's environment: what the setup lines leave, cleaned of other launchers, then the plan's."""
+    """The agent's environment: what the setup lines leave, without other launchers' variables, then the plan's."""
     environment = without_other_launchers(setup_environment(plan.setup, dict(os.environ)))
     values = dict(plan.env)
-    for name in plan.yielding:  # probed; what the host's user or a setup line has set stands above it
+    for name in plan.yielding:  # probed values; the host's user or a setup line may override them
         if name in environment:
             values.pop(name, None)
     environment.update(values)
     environment.update(spool_environment(spool.folder, plan))
     user = environment.get("PYTHONPATH")
     if user is not None:
-        environment["CLUSTERDDP_USER_PYTHONPATH"] = user  # the shim gives it back to the worker
+        environment["CLUSTERDDP_USER_PYTHONPATH"] = user  # the shim restores it for the worker
     if plan.settings.rdzv_backend == BACKEND:  # torch finds the plugin there
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (spool.code, user)))
     return environment
@@ -296,10 +296,9 @@ def _spawn_somehow(
     environment: Mapping[str, str],
     listeners: Sequence[Optional[socket.socket]],
 ) -> Tuple[bytes, str]:
-    """``spawn``, from the host's warm server where that comes out the same; one is left for the next run.
+    """Start the supervisor from the host's warm server if that gives the same, else by ``spawn``; leave a warm server.
 
-    Returns:
-        The supervisor's answer; why a warm server that is there has not begun it, or cannot be left.
+    Returns the supervisor's first line, and why an existing warm server did not start it, or none can be left.
     """
     if not plan.worker_argv or not plan.warm:
         return spawn(spool, environment, listeners), ""
@@ -329,8 +328,8 @@ def _spawn_somehow(
 def spawn(spool: Spool, environment: Mapping[str, str], listeners: Sequence[Optional[socket.socket]]) -> bytes:
     """Start the supervisor from the spool's own copy of the code, detached; returns its first line.
 
-    It gets the agent's environment on stdin rather than as its own: a setup line may set LD_LIBRARY_PATH,
-    which must not reach the interpreter that the supervisor runs on.
+    It gets the agent's environment on stdin rather than as its own: a setup line may set LD_LIBRARY_PATH, which must
+    not affect the interpreter that the supervisor runs on.
     """
     argv = [sys.executable, "-I", "-S", spool.code, "supervisor", spool.folder]
     for listener in listeners:
@@ -349,9 +348,9 @@ def spawn(spool: Spool, environment: Mapping[str, str], listeners: Sequence[Opti
 
 
 def _hand_over(environment: Mapping[str, str], begin: Callable[[Tuple[int, int]], bool]) -> bytes:
-    """The first line of a supervisor that ``begin`` starts with these as stdin and stdout; empty where there is none.
+    """Start a supervisor by ``begin(its stdin, its stdout)``, send it the environment, and return its first line.
 
-    It gets the environment; ``begin`` may return False: there is no supervisor then.
+    ``begin`` may return False: then there is no supervisor, and the result is empty.
     """
     to_supervisor, from_supervisor = os.pipe(), os.pipe()
     begun = False
@@ -369,7 +368,7 @@ def _hand_over(environment: Mapping[str, str], begin: Callable[[Tuple[int, int]]
     try:
         with os.fdopen(to_supervisor[1], "wb") as stream:
             stream.write(json.dumps(dict(environment)).encode())
-    except BrokenPipeError:  # it died at once; its silence says so below
+    except BrokenPipeError:  # it died at once; the empty answer below shows that
         pass
     with os.fdopen(from_supervisor[0], "rb") as stream:
         return stream.read()
@@ -386,7 +385,7 @@ def _detach(argv: List[str], stdin: int, stdout: int) -> None:
         os.dup2(stdout, 1)
         log = os.open(os.path.join(argv[5], "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 2)
-        spool = Spool(argv[5])  # a worker that starts a run of its own hands its marks on: this one has others
+        spool = Spool(argv[5])  # a worker that starts a run passes on its own run's marks: these replace them
         os.execve(argv[0], argv, dict(os.environ, CLUSTERDDP_RUN_ID=spool.run, CLUSTERDDP_HOST=spool.host))
     finally:
         os._exit(127)

@@ -1,4 +1,4 @@
-"""runs: what the spools of this host tell of runs, live and past. The hosts are the truth; history is an index."""
+"""The operation ``runs``: the state of runs, live and past, by the spools of this host, which are authoritative."""
 
 import os
 import signal
@@ -19,17 +19,17 @@ from ..spool.layout import Spool, all_spools, node_state, rebooted
 from ..spool.quoted import exception_record, output_end
 from ..system.bootstrap import Refused
 
-LAST_BYTES = 8000  # of a worker's stderr, for the verdict's texts; C++ prints long stacks behind a message
-MOST_WORKERS = 64  # failed workers of a node that are told of in detail, the last ones
+LAST_BYTES = 8000  # of a worker's stderr, for the verdict's texts; C++ prints long stacks after a message
+MOST_WORKERS = 64  # most failed workers of a node that are reported in detail, the last ones
 OUTPUT_EVENTS = ("output_lost", "disk_full", "log_dropped", "log_limit_failed", "carried")
 
 
 def runs(request: Request) -> List[Dict[str, Any]]:
-    """Every node of every run whose spool is here and belongs to ``hosts`` (null: to any); ``run``: ids that begin so.
+    """Operation: every node of every run whose spool is here and belongs to ``hosts`` (null: to any).
 
-    ``known``: digests of fields that the asker has, by spool: what is the same is left out
-    (shared/verdict/status_reply.py). One whose files are damaged is ``{run, host, damaged}``: why it cannot be told of;
-    the others are.
+    ``run``: only run ids that begin so. ``known``: digests of fields that the operator has, by spool: equal fields are
+    left out (shared/verdict/status_reply.py). A node whose files are damaged is ``{run, host, damaged}``, with the
+    reason; the others are still reported.
     """
     wanted = request.args["hosts"] and set(request.args["hosts"])
     prefix, brief = request.args.get("run") or "", bool(request.args.get("brief"))
@@ -49,15 +49,15 @@ def runs(request: Request) -> List[Dict[str, Any]]:
 
 
 def _is_wanted(spool: Spool, plan: NodePlan, args: Mapping[str, Any]) -> bool:
-    """Whether the run is of the ``project``, and its id begins with the ``reference`` or its name is that."""
+    """Whether the run is of the ``project``, and its id begins with ``reference`` or its name equals that."""
     project, reference = args.get("project"), args.get("reference")
     named = reference is None or spool.run.startswith(reference) or plan.record.name == reference
     return named and (project is None or plan.record.project == project)
 
 
 def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> NodeReport:
-    """One node of one attempt: enough for a status and for the verdict; ``brief``, for a list and a verdict."""
-    alive = spool.alive()  # before the record: who ends writes it first and lets the lock go then
+    """One node of one attempt, enough for a status and for the verdict; ``brief``: for a list and a verdict."""
+    alive = spool.alive()  # read before the record: a supervisor that ends writes that, and then releases the lock
     exit_record = spool.exit_record()
     events = spool.events()
     verdict = spool.verdict()
@@ -82,7 +82,7 @@ def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> NodeReport
     )
     if report.state == "lost":
         report = report._replace(rebooted=rebooted(spool))
-        spool.drop_secrets()  # its supervisor could not
+        spool.drop_secrets()  # its supervisor died before it could
     if brief:
         return _shortened(report, spool, plan)
     if not exit_record:
@@ -100,14 +100,14 @@ def _with_evidence(report: NodeReport, spool: Spool) -> NodeReport:
 
 
 def _joined(spool: Spool) -> Optional[int]:
-    """How many agents have come to the store of a run that lives."""
+    """How many agents have connected to the store of a live run."""
     from ..rendezvous.store import clients  # imports socket
 
     return clients(spool.store_port())
 
 
 def _shortened(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:
-    """What a list and a verdict need: where no verdict was kept, the node's end in place of its evidence."""
+    """What a list and a verdict need: where no verdict was recorded, the node's end in place of its evidence."""
     events, verdict, peers = report.events, report.verdict, report.peers
     end = None
     if (report.exit or report.state == "lost") and not verdict:
@@ -125,7 +125,7 @@ def _shortened(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:
 
 
 def last_output(spool: Spool) -> Optional[int]:
-    """When a worker of the node printed last (ns, by its own clock); None if none ever has."""
+    """When a worker of the node last printed (ns, by its own clock); None if none ever has."""
     folder = spool.logs
     names = os.listdir(folder) if os.path.isdir(folder) else []
     times = [last_growth(os.path.join(folder, n)) for n in names if n.endswith((".out", ".err")) and n != AGENT_LOG]
@@ -133,7 +133,10 @@ def last_output(spool: Spool) -> Optional[int]:
 
 
 def evidence(spool: Spool, events: Optional[Sequence[Event]] = None) -> Evidence:
-    """What is on record of the node's failed workers; ``events``: the node's, where they were read already."""
+    """What is known of the node's failed workers, for shared/verdict/failures.py: events, exceptions, ends of stderr.
+
+    ``events`` are the node's, where they were read already.
+    """
     known = spool.events() if events is None else events
     failed = [event for event in known if event["event"] == "worker_exited" and event["exit_code"]][-MOST_WORKERS:]
     keys = {"%d.%d" % (event["start"], event["local_rank"]): event for event in failed}
@@ -159,7 +162,7 @@ def _error(spool: Spool, key: str) -> Optional[WorkerError]:
         return None
     if not isinstance(record, dict):
         return None
-    if not record.get("exc_type"):  # torch's own: its one text has both, and its time only whole seconds
+    if not record.get("exc_type"):  # torch's own: one text has both, and its time is in whole seconds
         text = record.get("message")
         text = text.get("message") if isinstance(text, dict) else text
         record["exc_type"], _, record["exc_message"] = str(text or "").partition(": ")

@@ -1,6 +1,6 @@
-"""A node's own reasons to end its part: limits, signals, a store that died, nodes out of reach.
+"""A node's own reasons to end its part: limits, signals, a dead store, nodes out of reach.
 
-Each reason is one function, asked on its own (supervisor/node.py): where one fails the others still hold.
+Each reason is one function, checked on its own (supervisor/node.py): where one fails the others still work.
 """
 
 import time
@@ -18,12 +18,12 @@ from .fence_pipe import FOREVER, FencePipe, Lease
 
 COMMIT_LIMIT = 60.0  # seconds within which the operator must say that all nodes are ready
 GRACE = 10.0  # seconds for the agent
-OURS = 0.25  # seconds by which the supervisor itself comes before its fence, if it can
+OURS = 0.25  # seconds by which the supervisor itself acts before its fence, if it can
 Conditions = Dict[str, Callable[[], Optional[EndOrder]]]
 
 
 class Limits(NamedTuple):
-    """Seconds."""
+    """Time limits, in seconds."""
 
     lost: float  # a node out of reach is lost; with relaunches later than its own fence, grace and kill
     fence: float  # a node without contact to a majority ends its own part
@@ -32,8 +32,8 @@ class Limits(NamedTuple):
     excluded: float  # the others of an elastic job go on without a node out of reach, until it is back
 
 
-AGENT_END = 5.0  # seconds that a host that joined gives its agent to end by itself once the others are gone
-# A cable out for half a minute ends nothing.
+AGENT_END = 5.0  # seconds that a host that joined gives its agent to end by itself once the others have left
+# A cable that is unplugged for half a minute ends nothing.
 LIMITS = Limits(lost=60.0, fence=120.0, grace=GRACE, behind=90.0, excluded=7.5)
 LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0, grace=1.0, behind=30.0, excluded=7.5)
 
@@ -44,32 +44,25 @@ def of_attempt(plan: NodePlan, reason: str, grace: float, *, ours: bool = True) 
 
 
 class StopConditions:
-    """One node's, in one attempt after the other.
-
-    Attributes:
-        of_run: Reasons that end the run, by name.
-        of_attempt: Reasons that end the attempt, by name.
-        terminated: Whether SIGTERM came.
-        stopped: Whether a signal came that stands for an order to stop (processes/terminate.py).
-    """
+    """One node's reasons to end its part, in one attempt after the other."""
 
     def __init__(self, control: Control, membership: Membership, fence: FencePipe, plan: NodePlan) -> None:
         self.control, self.membership, self.fence = control, membership, fence
         self.begun = False  # whether an agent was to be started in this attempt
-        self.slow = False  # whether beats went over TCP alone when the attempt began
+        self.slow = False  # whether heartbeats went over TCP alone when the attempt began
         self.limits = LIMITS_RELAUNCH if plan.settings.relaunch else LIMITS
-        self.decided: Optional[float] = None  # when we heard of the attempt, but for the first one
+        self.decided: Optional[float] = None  # when we learned of the attempt; None for the first one
         self.ready = False  # whether all nodes are
-        self.alone_since: Optional[float] = None  # when the others were seen to be gone
+        self.alone_since: Optional[float] = None  # when the others were seen to have left
         self.born = time.monotonic()
-        self.terminated = self.stopped = False
-        self.of_run: Conditions = {
+        self.terminated = self.stopped = False  # SIGTERM came; a stop signal came (processes/terminate.py)
+        self.of_run: Conditions = {  # these end the run
             "signal": self._signal,
             "time limit": self._time_limit,
             "commit": self._commit,
             "lease": self._lease,
         }
-        self.of_attempt: Conditions = {
+        self.of_attempt: Conditions = {  # these end the attempt
             "store": self._store,
             "decision": self._decision,
             "lost nodes": self._lost_nodes,
@@ -79,16 +72,16 @@ class StopConditions:
         }
 
     def begin_attempt(self, plan: NodePlan, children: Children) -> None:
-        """Turn to an attempt."""
+        """Switch to an attempt."""
         limit, by_majority, store = self.limits.excluded, bool(plan.settings.relaunch), plan.store_place
         self.membership.begin(plan.attempt, plan.places, limit=limit, by_majority=by_majority, store=store)
         self.begin(plan, children)
 
     def begin(self, plan: NodePlan, children: Children) -> None:
-        """Turn to an attempt's plan, or to the same with one host more."""
+        """Switch to an attempt's plan, or to the same plan with one host more."""
         self.plan, self.children = plan, children
 
-    # Of the run
+    # Ends of the run
 
     def _signal(self) -> Optional[EndOrder]:
         if self.stopped:
@@ -115,10 +108,10 @@ class StopConditions:
             return EndOrder(LEASE, GRACE, ours=False)
         return None
 
-    # Of the attempt
+    # Ends of the attempt
 
     def _store(self) -> Optional[EndOrder]:
-        """The rendezvous store is gone: it died here, or its node's part of an elastic job has ended before ours."""
+        """The rendezvous store died here, or with its node's part of an elastic job that ended before ours."""
         if self.children.store_died:
             return of_attempt(self.plan, "the rendezvous store died: %s" % self.children.store_said(), 0.0)
         place = self.plan.store_place
@@ -129,16 +122,16 @@ class StopConditions:
         return of_attempt(self.plan, reason, self.limits.grace)
 
     def _decision(self) -> Optional[EndOrder]:
-        """The others took us for lost and are in a later attempt by now."""
+        """The other nodes considered this one lost and are in a later attempt by now."""
         decision = self.membership.decision
         if decision and decision.attempt > self.plan.attempt:
             return of_attempt(self.plan, "attempt %d was decided meanwhile" % decision.attempt, self.limits.grace)
         return None
 
     def _lost_nodes(self) -> Optional[EndOrder]:
-        """Nodes that are lost end a job of a fixed size; in an elastic one as many may be as MIN leaves.
+        """Lost nodes end a job of a fixed size, and an elastic one if fewer than MIN are left.
 
-        But for the one that has the store: without it no agent starts anything again.
+        The loss of the node with the store always does: without it no agent restarts anything.
         """
         now = boot_clock()
         lost = self._fatal(self.membership.lost(now, self.limits.lost))
@@ -156,7 +149,7 @@ class StopConditions:
         return None
 
     def _fatal(self, lost: Sequence[int]) -> str:
-        """The names of those without whom this attempt cannot go on; empty if it can."""
+        """The names of those lost nodes without which this attempt cannot go on; empty if it can."""
         places = self.plan.places
         ours = [place for place in lost if place in places]
         few = len(places) - len(ours) < self.plan.settings.min_nodes
@@ -165,7 +158,7 @@ class StopConditions:
         return ""
 
     def outlived(self) -> bool:
-        """Whether this host joined the run later, and all others have left it since, with the verdict they keep."""
+        """Whether this host joined the run later, and all others have left since, with the verdict recorded there."""
         return self.plan.joined and self.membership.over_without_us(self.limits.lost)
 
     def _others_are_gone(self) -> Optional[EndOrder]:
@@ -187,7 +180,7 @@ class StopConditions:
         return of_attempt(self.plan, "%s lost contact with the other hosts" % here, self.limits.grace)
 
     def fenced(self) -> Optional[EndOrder]:
-        """Our fence has ended this node's processes, or is dead, and with it what guards the others against us."""
+        """Our fence has ended this node's processes, or is dead, so that nothing would end this node if it hangs."""
         here = self.membership.names[self.membership.place]
         if self.fence.acted is not None:
             reason = "%s was held up for %d s or more, so its part was ended" % (here, self._patience())
@@ -197,12 +190,15 @@ class StopConditions:
         return None
 
     def too_early(self) -> bool:
-        """Whether the first attempt has to wait for contact to a majority: without it nothing says who has begun."""
+        """Whether the first attempt has to wait for contact to a majority: without it nobody knows who has begun."""
         waited = boot_clock() - self.control.began
         return bool(self.plan.settings.relaunch) and not self.control.in_contact and waited < START
 
     def begin_part(self) -> Optional[EndOrder]:
-        """The agent is to be started, unless this returns an order: too late, or without a fence."""
+        """Begin the node's part, so that the agent can start.
+
+        Returns an order if it is too late, or there is no fence.
+        """
         self.membership.begin_part()
         self.fence.begin()
         self.slow = self.control.slow
@@ -213,19 +209,19 @@ class StopConditions:
         return self.fenced() or self._contact() or self._decision() or self._too_late()
 
     def _too_late(self) -> Optional[EndOrder]:
-        """Whom the others have waited for so long they may have given up by now, and begun another attempt."""
+        """The other nodes have waited for this one so long that they may have begun another attempt."""
         if self.decided is None or boot_clock() - self.decided <= self.limits.behind / 2:
             return None
         here = self.membership.names[self.membership.place]
         return of_attempt(self.plan, "%s was too late for attempt %d" % (here, self.plan.attempt), 0.0)
 
     def lease(self, agent: Optional[int]) -> Lease:
-        """How long this node's part may go on, for the fence; ``agent``: who gets its SIGTERM, if it is to get one."""
+        """How long this node's part may go on, for the fence; ``agent``: the pid to get SIGTERM, if any is to."""
         end = self._until() + OURS
         return Lease(end, end + self.limits.grace, agent or 0)
 
     def participants(self, lease: Lease) -> Participants:
-        """What the agent is to know: who takes part, and how long it may go on, for where the fence cannot act."""
+        """What the agent has to know: who takes part, and how long it may go on, in case the fence cannot act."""
         part = self.membership.part
         if part is None:
             return Participants(term_at=lease.term_at, kill_at=lease.kill_at)
@@ -233,7 +229,7 @@ class StopConditions:
         return Participants(part.epoch, nodes, ended, lease.term_at, lease.kill_at)
 
     def _node(self, place: int) -> int:
-        """A place's number in this attempt's rendezvous; who joined later has its place for it."""
+        """A place's number in this attempt's rendezvous; for a node that joined later its place."""
         places = self.plan.places[: self.plan.nnodes]
         return places.index(place) if place in places else place
 

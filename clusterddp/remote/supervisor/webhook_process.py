@@ -1,8 +1,8 @@
-"""The process that tells a URL how a run fares (``run --notify URL``): one a node, beside the supervisor.
+"""The process that notifies a URL of a run's progress (``run --notify URL``): one on each node, beside the supervisor.
 
-It reads the node's files alone, so a network that hangs holds up nothing of the run; like the beat
-(workdir/heartbeat.py) it belongs to no run, and nobody waits for it. The URL, a secret, comes on stdin and is in its
-memory only. The node that leads the run tells of it; how it ended is told by who judged it.
+It only reads the node's files, so a network that hangs delays nothing of the run. Like the heartbeat's process
+(workdir/heartbeat.py) it belongs to no run, and nobody waits for it. The URL, a secret, comes on stdin and is kept in
+memory only. The leading node notifies of events; the node that made the verdict notifies of the end.
 """
 
 import json
@@ -22,25 +22,23 @@ from ..spool.layout import Spool, all_spools
 from ..system.bootstrap import Refused
 from .status_operation import last_output
 
-LOOK = 1.0  # seconds between two looks at the node's files
+LOOK = 1.0  # seconds between two reads of the node's files
 WAY_OUT = 3.0  # seconds for the first connection
 BEGIN = 600.0  # seconds for all nodes to be ready
 VERDICT = 30.0  # seconds after the supervisor's end in which a verdict may still come
 PAUSES = (0.0, 2.0, 8.0)  # seconds before each try of a request
-PATIENCE = 10.0  # seconds for one
+PATIENCE = 10.0  # seconds for one request
 PORTS = {"http": 80, "https": 443}
 _OF_THE_WAY = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir")
-_EVENTS = {"succeeded": "done", "stopped": "stopped"}  # of a run's states
+_EVENTS = {"succeeded": "done", "stopped": "stopped"}  # notified events by a run's states
 
 
 def begin(spool: Spool, environment: Mapping[str, str], wanted: Mapping[str, Any]) -> socket.socket:
-    """Start the process, which stays when we end; ``way_out`` reads its answer from what is returned.
+    """Start the process, which outlives this one; ``way_out`` reads its answer from the socket that is returned.
 
-    Args:
-        spool: The node's.
-        environment: The agent's: its proxies are the way out.
-        wanted: ``{url, silence, name, script}``: silence in seconds, 0 for never; the last two are the run's, without
-            secret values, which nobody knows any more when the run has ended.
+    ``environment`` is the agent's, whose proxies are used. ``wanted`` is ``{url, silence, name, script}``: silence in
+    seconds, 0 for never; the last two are the run's, without secret values, since nobody knows these any more when the
+    run has ended.
     """
     ours, its = socket.socketpair()
     with its:
@@ -56,7 +54,7 @@ def begin(spool: Spool, environment: Mapping[str, str], wanted: Mapping[str, Any
     try:
         ours.sendall(json.dumps(wanted).encode())
         ours.shutdown(socket.SHUT_WR)
-    except OSError:  # it died at once; its silence says so
+    except OSError:  # it died at once; its missing answer shows that
         pass
     return ours
 
@@ -73,9 +71,9 @@ def way_out(answer: socket.socket) -> str:
 
 
 def main(argv: List[str]) -> int:
-    """Tell until the run is over. ``argv``: the spool of the first attempt; stdin: ``wanted`` of ``begin``."""
+    """Notify until the run is over. ``argv``: the spool of the first attempt; stdin: ``wanted`` of ``begin``."""
     wanted = json.load(sys.stdin)
-    signal.alarm(int(WAY_OUT) + 1)  # a name service may take longer: then nobody has heard of us
+    signal.alarm(int(WAY_OUT) + 1)  # a name service may take longer: then this process ends without an answer
     why = _try_way(wanted["url"])
     signal.alarm(0)
     sys.stdout.write((why or "ok") + "\n")
@@ -91,7 +89,7 @@ def main(argv: List[str]) -> int:
 
 
 def _chosen(spool: Spool) -> bool:
-    """Whether the hosts are to tell, which is known once all are ready."""
+    """Whether the hosts are to notify, which is known once all are ready."""
     deadline = time.monotonic() + BEGIN
     while time.monotonic() < deadline:
         ready = spool.committed()
@@ -104,7 +102,7 @@ def _chosen(spool: Spool) -> bool:
 
 
 def _try_way(url: str) -> str:
-    """Why nobody can be reached by that URL; empty if the server, or the proxy before it, takes a connection."""
+    """Why the URL cannot be reached; empty if the server, or the proxy before it, accepts a connection."""
     try:
         parts = urlsplit(url)
         proxy = urllib.request.getproxies().get(parts.scheme)
@@ -112,36 +110,31 @@ def _try_way(url: str) -> str:
             parts = urlsplit(proxy if "://" in proxy else "http://" + proxy)
         address = (parts.hostname or "", parts.port or PORTS.get(parts.scheme, 80))
         socket.create_connection(address, WAY_OUT).close()
-    except (OSError, ValueError) as error:  # whose words may hold the URL
+    except (OSError, ValueError) as error:  # its text may contain the URL, so it is not returned
         return getattr(error, "strerror", None) or ("timed out" if isinstance(error, OSError) else "no URL")
     return ""
 
 
 class Teller:
-    """What one node has told, and still has to.
+    """Sends one node's notices, and knows what was sent.
 
-    Args:
-        spool: Of the first attempt.
-        url: Where to.
-        silence: Seconds without output after which that is told; 0: never.
-        name: The run's.
-        script: The run's.
+    ``silence`` is how many seconds without output are notified; 0: never. ``name`` and ``script`` are the run's.
     """
 
     def __init__(self, spool: Spool, url: str, silence: float, name: Optional[str], script: Optional[str]) -> None:
         self.spool, self.url, self.silence = spool, url, silence
         self.name, self.script = name, script
         self.state = spool.state
-        self.lost: Set[str] = set()  # hosts that are known to be
-        self.silent = False  # it was told
+        self.lost: Set[str] = set()  # hosts that are known to be lost
+        self.silent = False  # whether the present silence was notified
 
     def run(self) -> None:
-        """Until the end was told, or there is nobody who could know of it."""
+        """Run until the end was notified, or the end cannot become known any more."""
         gone: Optional[float] = None
         while True:
             try:
                 over = self.look()
-            except (Refused, OSError, ValueError):  # a file is damaged, or a disk stalls: it is looked at again
+            except (Refused, OSError, ValueError):  # a file is damaged, or a disk fails: try again
                 over = False
             if over:
                 return
@@ -152,7 +145,7 @@ class Teller:
             time.sleep(LOOK)
 
     def look(self) -> bool:
-        """Tell what is new; whether the run is over."""
+        """Notify of what is new; whether the run is over."""
         newest = max(self._spools(), key=lambda each: each.attempt)
         verdict = newest.verdict()
         if verdict:
@@ -161,7 +154,7 @@ class Teller:
                 self.tell(_EVENTS.get(verdict.state, "failed"), verdict.line, verdict.ended)
             return True
         peers = newest.peers()
-        if peers is None:  # it has just begun: who leads is not known yet
+        if peers is None:  # it has just begun: the leader is not known yet
             return False
         leads, plan = peers.lead == newest.host, newest.plan()
         self._tell_lost({*plan.record.lost, *set(peers.missing).intersection(peers.gone)}, leads=leads)
@@ -178,7 +171,7 @@ class Teller:
         return [each for each in all_spools(self.state, self.spool.run) if each.host == self.spool.host]
 
     def _tell_lost(self, lost: Set[str], *, leads: bool) -> None:
-        """Hosts that the lead has given up: who leads later has heard of them from it."""
+        """Notify of hosts that the leader has given up; a later leader has learned of them from it."""
         for host in sorted(lost - self.lost):
             self.lost.add(host)
             if leads:
@@ -199,12 +192,12 @@ class Teller:
         try:
             plan = self.spool.plan()
             record, ahead = plan.record, plan.clock_offset_ns
-        except (Refused, OSError, ValueError):  # damaged: what happened is told all the same
+        except (Refused, OSError, ValueError):  # damaged: the notice is sent all the same
             record, ahead = RunRecord(hosts=()), 0
         return record._replace(name=self.name, script=self.script), ahead
 
     def tell(self, event: str, text: str, when: Optional[int] = None) -> None:
-        """Send it; what cannot be sent is an event of the node. ``when``: in ns by the operator's clock, if not now."""
+        """Send a notice; if that fails, record an event. ``when`` is in ns by the operator's clock, by default now."""
         record, ahead = self._record()
         told = notice_of(self.spool.run, record, event, text, when or time.time_ns() - ahead)
         why = ""

@@ -176,7 +176,7 @@ def _data_plan(args: Dict[str, Any], root: bytes, told: bytes) -> "Optional[Data
 
 
 class _Sent(NamedTuple):
-    """A manifest; what tells it from that of ``base``, with the bytes of this one; the chunks of large contents."""
+    """A manifest that was sent, its difference ``told`` from that of ``base``, the bytes of that one, chunk lists."""
 
     manifest: bytes
     told: bytes

@@ -271,7 +271,7 @@ class WorkdirUpdate:
         return bool(now and other and now.kind == FILE and (now.kind, now.content) == (other.kind, other.content))
 
     def _remove_bytecode(self, path: str) -> None:
-        """Remove the bytecode of a module: Python trusts its whole-second mtime, and a lone cache keeps a folder."""
+        """Remove a module's bytecode: Python trusts its mtime, in whole seconds, and a left cache keeps a folder."""
         if not path.endswith(".py") or path.rpartition("/")[0] in self._made:
             return
         self._inside.remove_bytecode(path)
