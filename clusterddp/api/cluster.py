@@ -14,52 +14,49 @@ they import themselves: looking at a run waits neither for the doctor nor for wh
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from clusterddp.api.leftovers import LeftOnHosts
-from clusterddp.errors import RunError, UnreachableError, UsageError
-from clusterddp.hosts.connections import Connections
-from clusterddp.hosts.fanout import Outcome, values
-from clusterddp.hosts.ssh import Connector, append_known_hosts
-from clusterddp.inventory import Inventory, built_in, load, with_own_python
+from clusterddp.api import code_and_commands, find_runs, leftovers
+from clusterddp.api.cluster_hosts import ClusterHosts
+from clusterddp.inventory import built_in, load
 from clusterddp.launch import answering, launcher, option_values
-from clusterddp.launch.keywords import CLUSTER_READERS, DOCTOR_READERS
-from clusterddp.launch.make_record import operator
+from clusterddp.launch.keywords import DOCTOR_READERS, EXEC_READERS
 from clusterddp.launch.option_values import read
 from clusterddp.launch.options import RunOptions, run_options
-from clusterddp.project.project import Project, find
-from clusterddp.remote.shared.text.counted import counted
-from clusterddp.runs import cleanup, local_cache
+from clusterddp.remote.shared.run.run_settings import GRACE
+from clusterddp.runs import cleanup
 from clusterddp.runs.choose import Requester, choose_run
-from clusterddp.runs.node_answers import ALL, BRIEF, Wanted
+from clusterddp.runs.node_answers import BRIEF, Wanted
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run
-from clusterddp.runs.run_on_hosts import current_spools
-from clusterddp.runs.run_view import Reports, RunView, run_views
-from clusterddp.text.units import shown
+from clusterddp.text.units import duration
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from typing_extensions import Unpack
 
     from clusterddp.checks.model import Diagnosis
-    from clusterddp.errors import HostKeyError
+    from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.hosts.client import Host
-    from clusterddp.inventory import HostEntry
     from clusterddp.launch.host_report import HostReport
-    from clusterddp.launch.keywords import ClusterKeywords, DoctorKeywords
+    from clusterddp.launch.keywords import ClusterKeywords, DoctorKeywords, ExecKeywords
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.run_keywords import RunKeywords
-    from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.runs.beside import WorkdirBeside
     from clusterddp.runs.difference import Difference
-    from clusterddp.runs.run_on_hosts import RunOnHosts, Webhook
+    from clusterddp.runs.holdings import EverythingRemoved, Holdings
+    from clusterddp.runs.run_view import RunView
+    from clusterddp.shell import Command, Executed, Execution
     from clusterddp.sync.code_diff import FileDiff
+    from clusterddp.sync.deliver import Delivered
+    from clusterddp.sync.result import SyncResult
+    from clusterddp.sync.transfer.collect import Pulled
 
 
-class Cluster(LeftOnHosts):
+class Cluster(ClusterHosts):
     """The hosts of one inventory, and a project whose code runs on them.
 
     Args:
@@ -69,23 +66,6 @@ class Cluster(LeftOnHosts):
     Raises:
         UsageError: an option is none, or has a value that cannot be meant; names it.
     """
-
-    def __init__(self, inventory: Inventory, **options: Unpack[ClusterKeywords]) -> None:
-        if not isinstance(inventory, Inventory):
-            raise UsageError(
-                f"inventory: {shown(inventory)} is no Inventory", remedy="Cluster.from_inventory reads a file"
-            )
-        given = option_values.read_all(options, CLUSTER_READERS, "a cluster")
-        self.inventory = with_own_python(inventory)
-        self.project: Project = given.get("project") or find()
-        self.notify: Callable[[str], None] = given.get("notify", lambda _line: None)
-        self.progress: Callable[[str], None] = given.get("progress", lambda _line: None)
-        self.detached = False  # whether nobody is to follow the runs that are started
-        self.webhook: Webhook | None = None  # is told of the runs that are started
-        self.launched: RunOnHosts | None = None  # the run started last, from its first host's start on
-        connector = Connector(accept_new_host_keys=given.get("accept_new_host_keys", False), ask=given.get("ask"))
-        self.connections = Connections(connector, self._tell)
-        self._open = self.connections.open
 
     @classmethod
     def from_inventory(
@@ -106,41 +86,11 @@ class Cluster(LeftOnHosts):
         """Two nodes on this machine, without SSH."""
         return cls(built_in(), **options)
 
-    def __repr__(self) -> str:
-        where = self.inventory.path or "this machine"
-        return f"<Cluster of {counted(len(self.inventory.hosts), 'host')} from {where}, project {self.project.root}>"
-
     def __enter__(self) -> Cluster:  # noqa: PYI034 - typing.Self is Python 3.11
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        """End every connection. Runs go on."""
-        self.connections.close()
-
-    def _tell(self, line: str) -> None:
-        self.notify(line)  # whoever takes them by then
-
-    def connect(self, entries: Iterable[HostEntry] | None = None, *, writes: bool = False) -> list[Outcome[Host]]:
-        """Open the hosts (nodes and spares, else login hosts) that are not open yet; each one's Host or its error.
-
-        ``writes``: a host whose state folder cannot be written is an error.
-        """
-        wanted = (self._reached or self.inventory.submitting) if entries is None else entries
-        return self.connections.open_all(wanted, self.progress, writes=writes)
-
-    def trust(self, errors: Sequence[HostKeyError]) -> None:
-        """Record the unknown keys of ``errors``, as the user has compared them; hosts can be connected again."""
-        append_known_hosts(errors)
-
-    def host(self, name: str) -> Host:
-        """The open host of that name, opened again if its connection was lost."""
-        for entry in self.inventory.hosts:
-            if entry.name == name:
-                return self._open(entry)
-        raise UnreachableError(name, "is not in the inventory")
 
     def up(self, *, fresh: bool = False, skip: str | Iterable[str] = (), spread: str = "auto") -> list[HostReport]:
         """Reach every node, find out what it is, and say which ranks it would hold; remembers nothing.
@@ -161,31 +111,21 @@ class Cluster(LeftOnHosts):
         if (not self.inventory.nodes or self.inventory.managed) and (ready := self._launcher().ready(self)):
             return self.notify(ready) or []
         answering.nodes(self.inventory)
-        self._install(self.reached(), spread)
+        code_and_commands.install(self, self.reached(), spread)
         return host_report.report(self.reached(), fresh=fresh, skip=left_out, notify=self.notify)
-
-    def reached(self) -> list[Host]:
-        """Every node and spare, open.
-
-        Raises:
-            HostError, HostsError: hosts do not answer; the remedy tells how to go on without them.
-        """
-        return answering.answering(self.connect(writes=True), self.inventory)
 
     def doctor(self, **options: Unpack[DoctorKeywords]) -> Diagnosis:
         """Judge every node and spare: what was found, and each check's results in order, the worst of it first.
 
-        Args:
-            options: Those of `clusterddp doctor`, by the same names.
+        Its options are those of `clusterddp doctor`, by the same names.
 
         Raises:
-            UsageError: a name is no check, or an option has a value that cannot be meant; names it.
-            InventoryError: there is no node.
+            ClusterddpError: a name is no check, an option has a value that cannot be meant, or there is no node.
         """
         from clusterddp.doctor.borrowed_nodes import examine  # noqa: PLC0415 - start-up
 
         given = option_values.read_all(options, DOCTOR_READERS, "the doctor")
-        return examine(self, lambda reached: self._runs("", reached, BRIEF), **given)
+        return examine(self, lambda reached: self.describe("", reached, BRIEF), **given)
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
         """All that ``run`` does before it starts anything: connect, facts, sync, plan.
@@ -237,10 +177,6 @@ class Cluster(LeftOnHosts):
         named = wanted or launcher.of_shell(self.inventory)
         return launcher.chosen(named, [entry for entry in self.inventory.hosts if entry.role != "none"])
 
-    def launcher_of(self, record: RunRecord) -> launcher.Launcher:
-        """The launcher of a run with this record."""
-        return launcher.of_record(record)
-
     def join(self, run: Run, names: str | Iterable[str] | None = None, *, skip: str | Iterable[str] = ()) -> list[str]:
         """Let nodes of the inventory join the run: these, or all that answer and are not in it; their names.
 
@@ -252,30 +188,11 @@ class Cluster(LeftOnHosts):
         """
         from clusterddp.launch.ssh import join  # noqa: PLC0415 - start-up
 
-        join.refuse_other_launchers(run.record)
-        if names is None:
-            free = [entry for entry in self.inventory.nodes if entry.name not in run.spools]
-            outcomes = self.connect(free, writes=True)
-            for outcome in outcomes:
-                if outcome.error:
-                    self.notify(f"left out: {outcome.error}")
-            hosts = [outcome.value for outcome in outcomes if outcome.value]
-        else:
-            hosts = [self.host(name) for name in read("names", option_values.names, names)]
-        if not hosts:
-            raise RunError(f"no host can join run {run.id}: all that answer are in it")
-        guide, spool = next((name, spool) for name, spool in run.spools.items() if spool)
-        skip = read("skip", option_values.checks, skip)
-        self._install([self.host(guide), *hosts])
-        return list(join.join(self.host(guide), spool, hosts, self.project, self.notify, skip=skip))
+        return join.join_from_inventory(self, run, names, skip)
 
     def list_runs(self, wanted: Wanted = BRIEF) -> list[RunView]:
         """Every run the reachable hosts know of, or those ``wanted``, oldest first; without processes and evidence."""
-        replaced = local_cache.replaced(self.project, wanted.reference)  # were off at its start, and are not in it
-        hosts = [one.name for one in self._reached if one.name not in replaced] if replaced else None
-        reports, silent = self.gather("", hosts, wanted)
-        begun = local_cache.begun(self.project) if silent else ()
-        return run_views(reports, silent, local_cache.kept(self.project), begun)
+        return find_runs.list_runs(self, wanted)
 
     def diff(self, a: str, b: str) -> tuple[list[Difference], tuple[FileDiff, ...] | None]:
         """What tells two runs (ids or names) apart; file by file too where their code is kept in this project."""
@@ -292,30 +209,127 @@ class Cluster(LeftOnHosts):
         Raises:
             RunError: none, or several.
         """
-        return self.attach(self._meant(reference, reading=reading))
+        return self.attach(find_runs.find(self, reference, reading=reading))
 
     def find_view(self, reference: str | None = None, *, reading: bool = True) -> RunView:
         """``find``, as the hosts tell it now, with processes and evidence. Whose runs count: ``runs.choose``."""
-        view = self._meant(reference, reading=reading)
-        return local_cache.seen(self.project, self.attach(view).detailed(view))
-
-    def _meant(self, reference: str | None, *, reading: bool) -> RunView:
-        found = self.list_runs(Wanted(reference=reference, brief=True))
-        return choose_run(found, reference, self.owner, ending=not reading, notify=self.notify)
-
-    @property
-    def _keeping(self) -> list[HostEntry]:
-        return launcher.keeping(self)
+        return find_runs.find_view(self, reference, reading=reading)
 
     @property
     def owner(self) -> Requester:
         """Who we are, and in which project: whose runs are ours."""
-        return Requester(operator=operator(), project=self.project.known_id)
+        return find_runs.owner(self.project)
 
     def attach(self, view: RunView) -> Run:
         """The run that a view is of."""
-        spools = current_spools(view, self.inventory)
-        return Run(self, view.run, view.attempt, spools, view.record, view.spools, live=view.live)
+        return find_runs.attach(self, view)
+
+    def sync(
+        self,
+        *,
+        dry: bool = False,
+        limit: int | str | None = None,
+        rate: int | str | None = None,
+        spread: str = "auto",
+        take: str | None = None,
+    ) -> SyncResult:
+        """Bring the project to every node and spare; with ``dry`` only say what that would change.
+
+        Args:
+            limit: Bytes, or a size such as ``2G``, that it may hold, and any number of files; None is the default.
+            rate, spread: As of ``push``.
+            take: Whose version of data is taken that both project and host changed: ``project`` or ``host``.
+
+        Raises:
+            ClusterddpError: a live run uses a workdir with other code, there is such data, or a sync fails.
+        """
+        return code_and_commands.sync(
+            self,
+            limit=read("limit", option_values.optional(option_values.size), limit),
+            dry=read("dry", option_values.flag, dry),
+            take=read("take", option_values.optional(option_values.take), take),
+            spread=read("spread", option_values.spread, spread),
+            rate=read("rate", option_values.optional(option_values.size), rate),
+        )
+
+    def push(
+        self,
+        *sources: str,
+        to: str | None = None,
+        overwrite: bool = False,
+        rate: int | str | None = None,
+        spread: str = "auto",
+    ) -> tuple[Delivered, ...]:
+        """Bring files of this machine to every node and spare, each content once: data, weights. Deletes nothing.
+
+        Args:
+            sources: Files and folders; with a slash at the end a folder's contents.
+            to: On the hosts: below the workdir, from ``~/``, or absolute; with a slash at the end sources go below it
+                by name. By default a single source's own place in the project, or its name.
+            overwrite: Replace files that differ, whoever has put them there.
+            rate: Bytes a second, or a size such as ``100MB``, from here to all hosts together; hosts that pass on send
+                at most so much each.
+            spread: Whether hosts pass chunks on to each other: ``auto``, ``on`` or ``off``.
+
+        Raises:
+            ClusterddpError: a source is not there, a host refuses it or has no room, or a file changes meanwhile.
+        """
+        from clusterddp.api import copy  # noqa: PLC0415 - start-up
+
+        most = read("rate", option_values.optional(option_values.size), rate)
+        overwrite = read("overwrite", option_values.flag, overwrite)
+        answering.nodes(self.inventory)
+        how = read("spread", option_values.spread, spread)
+        wanted = copy.Push(sources=sources, dest=to, overwrite=overwrite, rate=most, spread=how)
+        return copy.push(wanted, self.project, self.reached, self.notify, self.progress)
+
+    def pull(
+        self,
+        what: str | None = None,
+        to: str | None = None,
+        *,
+        run: str | None = None,
+        rank: str | int | Sequence[int] | None = None,
+        host: str | None = None,
+        overwrite: bool = False,
+    ) -> Pulled:
+        """Bring files of nodes and spares here: at a path, or all that is new in a run's folder since its start.
+
+        Args:
+            what: A path as of ``push``, or a run's id or name; none of both: the live run, else the last.
+            to: A folder or file here; with a slash at the end it goes below that by name. By default its own name.
+            run: A run's id or name, where ``what`` is none.
+            rank: Only from the hosts that held these ranks, ``0,2-3``.
+            host: Only from hosts that match this pattern.
+            overwrite: Replace files here that differ.
+
+        Raises:
+            ClusterddpError: ``what`` is a run and a path, there is no such run, or nothing there, no host could tell,
+                or it cannot be written here.
+        """
+        from clusterddp.api import copy  # noqa: PLC0415 - start-up
+        from clusterddp.text.units import ranks  # noqa: PLC0415
+
+        overwrite = read("overwrite", option_values.flag, overwrite)
+        chosen = read("rank", ranks, rank)
+        wanted = copy.Pull(what=what, dest=to, run=run, ranks=chosen, hosts=host, overwrite=overwrite)
+        return copy.pull(wanted, self)
+
+    def exec(self, *argv: str, **options: Unpack[ExecKeywords]) -> list[Executed]:
+        """Run a command on every node and spare at once, and return how it ended on each, in the inventory's order."""
+        from clusterddp.shell import Command  # noqa: PLC0415 - start-up
+
+        given = option_values.read_all(options, EXEC_READERS, "exec")
+        sync = given.pop("sync", False)
+        with self.execution(Command(argv=option_values.arguments(argv), **given), sync=sync) as running:
+            return running.collected()
+
+    def execution(self, command: Command, *, given: IO[bytes] | None = None, sync: bool = False) -> Execution:
+        """The command begun on every node and spare as soon as it answers; a host that does not holds nobody up.
+
+        ``given`` is its input, the same for every host; with ``sync`` the hosts that answer get the project first.
+        """
+        return code_and_commands.execution(self, command, given, sync=sync)
 
     def warm(self, stays: str | float) -> list[str]:
         """Start a warm server on each node for a first run within ``stays`` (``15m``); the hosts that have one now."""
@@ -325,41 +339,59 @@ class Cluster(LeftOnHosts):
 
     def warm_servers(self) -> dict[str, int]:
         """Bytes of memory of the processes that wait for a next run on the hosts that answer, by host."""
-        return cleanup.warm_servers([one for one in self._reached if one.keeps_warm], self._open)
+        return cleanup.warm_servers(
+            [one for one in find_runs.takers(self.inventory) if one.keeps_warm], self.connections.open
+        )
 
-    def gather(
+    def orphans(self) -> list[cleanup.Orphans]:
+        """Processes of this account on the hosts that answer, of runs whose supervisor is gone."""
+        return leftovers.orphans(self)
+
+    def workdirs_beside(self) -> list[WorkdirBeside]:
+        """The folders beside this project's workdir on the hosts that answer: of ``run --workdir NAME``."""
+        return leftovers.workdirs_beside(self)
+
+    def environments(self, *, last_too: bool = False) -> list[EnvironmentFound]:
+        """The environments of locks on the hosts that answer, each with why it stays if `down` does not remove it.
+
+        ``last_too``: what this project used last does not stay either.
+        """
+        return leftovers.environments(self, last_too=last_too)
+
+    def down(
         self,
-        run: str,
-        hosts: Container[str] | None = None,
-        wanted: Wanted = ALL,
+        views: Iterable[RunView] | None = None,
         *,
-        quiet: bool = False,
-        patience: float | None = None,
-    ) -> tuple[Reports, list[str]]:
-        """Every node of every run on the hosts that answer, and the names of those that do not.
+        purge: bool = False,
+        workdirs: Sequence[WorkdirBeside] = (),
+        environments: Sequence[EnvironmentFound] = (),
+        grace: float | str = GRACE,
+    ) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
+        """Stop runs, and remove what is old from every host; the project's workdir stays.
 
         Args:
-            run: What the runs' ids begin with.
-            hosts: Only these.
-            wanted: Which runs, and how much of them.
-            quiet: Who does not answer is not told.
-            patience: Seconds of silence after which a host counts as one that does not answer.
+            views: The runs to stop; None for all of this project that live or have left processes.
+            purge: Remove all ended runs of this project with their run dirs, and where no other project's are left
+                also our helper; every connection is closed then.
+            workdirs: Folders beside it, of ``workdirs_beside``, to be removed with all that is in them.
+            environments: Those of ``environments`` that are to be removed.
+            grace: Seconds, or a duration, between SIGTERM and SIGKILL.
+
+        Returns: each run's proofs by its id, and what was removed, host by host.
+        """
+        grace, purge = read("grace", duration, grace), read("purge", option_values.flag, purge)
+        return leftovers.down(self, views, purge=purge, grace=grace, workdirs=workdirs, environments=environments)
+
+    def holdings(self) -> list[Holdings]:
+        """What each host holds of ours in this account, of all projects."""
+        return leftovers.held(self)
+
+    def remove_everything(self, shown: Sequence[Holdings]) -> list[EverythingRemoved]:
+        """Remove all that hosts hold of ours in this account: code, data, records, environments, helpers.
+
+        ``shown``: what ``holdings`` has told of the hosts; a workdir that is not in it stays.
 
         Raises:
-            HostError, HostsError: no host answers, and the project knows of no such run either.
+            RunError: a run, of any project of this account, is live; nothing is removed then.
         """
-        entries = [one for one in self._reached if hosts is None or one.name in hosts]
-        outcomes = self._runs(run, entries, wanted, patience)
-        if all(outcome.error for outcome in outcomes) and not local_cache.knows(self.project, run):
-            values(outcomes)
-        silent = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
-        for error in () if quiet else silent.values():
-            self.notify(error)
-        return [node for outcome in outcomes for node in outcome.value or ()], list(silent)
-
-    def _runs(
-        self, run: str, entries: Sequence[HostEntry], wanted: Wanted, patience: float | None = None
-    ) -> list[Outcome[Reports]]:
-        """What each host knows of a run, or of all, by every launcher."""
-        launchers = launcher.launchers(self)
-        return [outcome for one in launchers for outcome in one.describe(self, run, entries, wanted, patience)]
+        return leftovers.remove_everything(self, shown)

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 import posixpath
 import re
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from clusterddp.api import find_runs
 from clusterddp.errors import RunError, UsageError
 from clusterddp.hosts import fanout
-from clusterddp.hosts.connections import Connected
+from clusterddp.launch import launcher
+from clusterddp.launch.launcher import FileQuery
 from clusterddp.remote.shared.workdir.manifest import ordered
 from clusterddp.runs.node_answers import Wanted
 from clusterddp.sync import chosen_files
 from clusterddp.sync.deliver import Delivered, deliver
 from clusterddp.sync.project_files import Skipped
 from clusterddp.sync.transfer.between_hosts import TransferOptions
-from clusterddp.sync.transfer.collect import Origin, Pulled, collect
+from clusterddp.sync.transfer.collect import Pulled, collect
 from clusterddp.sync.transfer.fetch import HostFiles, is_there, listing
 from clusterddp.sync.transfer.progress_rate import Transfer
 from clusterddp.sync.transfer.upload import Files, Uploads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from clusterddp.errors import ClusterddpError
     from clusterddp.hosts.client import Host
-    from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
     from clusterddp.project.project import Project
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.run_view import RunView
     from clusterddp.sync.transfer.upload import ContentSource
 
-SLURM = "slurm"  # of the launchers
 _AWAY = re.compile(r"[^/:]+:[^:].*", re.DOTALL)  # HOST:PATH
 
 
@@ -126,23 +125,7 @@ class Pull:
     overwrite: bool = False
 
 
-class Runs(Connected, Protocol):
-    """What a pull needs of a Cluster."""
-
-    project: Project
-    progress: Callable[[str], None]
-
-    def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
-        """Each host, or its error."""
-
-    def list_runs(self, wanted: Wanted = ...) -> list[RunView]:
-        """Runs that hosts know of, the oldest first."""
-
-    def find_view(self, reference: str | None = None, *, reading: bool = True) -> RunView:
-        """One run, as its hosts tell it."""
-
-
-def pull(wanted: Pull, cluster: Runs) -> Pulled:
+def pull(wanted: Pull, site: Site) -> Pulled:
     """Bring files of hosts here: those at a path, or what is new since a run's start.
 
     Raises:
@@ -150,76 +133,53 @@ def pull(wanted: Pull, cluster: Runs) -> Pulled:
         RunError: there is no such run, or nothing there.
         ClusterddpError: no host could tell, or it cannot be written here.
     """
-    managed = cluster.inventory.managed or not cluster.inventory.nodes
-    entries = () if managed else _entries(wanted, cluster)
-    view = _run_of(wanted, cluster, entries or cluster.inventory.submitting)
+    managed = site.inventory.managed or not site.inventory.nodes
+    entries = () if managed else _entries(wanted, site)
+    view = _run_of(wanted, site, entries or site.inventory.submitting)
     name = _folder_of(view) if view else posixpath.basename(str(wanted.what).rstrip("/"))
-    with _origins(wanted, cluster, entries, view) as (origins, failed):
+    carried = launcher.of_record(view.record) if view else launcher.managing(site) if managed else launcher.default()
+    with carried.files(site, _query(wanted, site, entries, view)) as (origins, failed):
         if not origins:
             raise failed[0]
-        transfer = Transfer("pulling", cluster.progress)
-        cluster.progress("looking at the files there")
+        transfer = Transfer("pulling", site.progress)
+        site.progress("looking at the files there")
         place = partial(_place, wanted, name)
         done = collect(origins, lambda folder: place(folder=folder), transfer, overwrite=wanted.overwrite)
     return replace(done, errors=(*failed, *done.errors))
 
 
-def _entries(wanted: Pull, cluster: Runs) -> tuple[HostEntry, ...]:
+def _entries(wanted: Pull, site: Site) -> tuple[HostEntry, ...]:
     """The nodes and spares that are meant."""
-    entries = cluster.inventory.nodes + cluster.inventory.spares
+    entries = site.inventory.nodes + site.inventory.spares
     if wanted.hosts:
-        names = {entry.name for entry in cluster.inventory.limit(wanted.hosts).hosts}
+        names = {entry.name for entry in site.inventory.limit(wanted.hosts).hosts}
         entries = tuple(entry for entry in entries if entry.name in names)
     if not entries:
         raise UsageError(f"--host {wanted.hosts}: no node or spare matches")
     return entries
 
 
-@contextlib.contextmanager
-def _origins(
-    wanted: Pull, cluster: Runs, entries: Sequence[HostEntry], view: RunView | None
-) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
-    """Where the files are while the block runs, and the errors of hosts that are not among these."""
-    about = view or (cluster.find_view() if wanted.ranks is not None else None)
-    ranked = None if about is None or wanted.ranks is None else _holding(wanted.ranks, about)
-    if (view.record.launcher == SLURM) if view else not entries:
-        from clusterddp.launch.slurm import run_files  # noqa: PLC0415 - start-up
-
-        if about is None and (wanted.hosts or run_files.is_apart(cluster)):
-            about = cluster.find_view()
-        path = "" if view else str(wanted.what)
-        place = run_files.FileQuery(path=path, view=about, pattern=wanted.hosts, names=ranked)
-        with run_files.origins(cluster, place) as found:
-            yield found
-        return
-    workdirs = view.record.workdirs if view else {}
-    meant = [one for one in entries if (ranked is None or one.name in ranked) and (not view or one.name in workdirs)]
-    if view and not meant:
-        raise RunError(f"run {view.run} has no host among these", remedy="see `clusterddp status`")
-    outcomes = cluster.connect(meant)
-    origins = [
-        Origin(
-            host=one.value,
-            workdir=workdirs.get(one.name) or one.value.entry.workdir or cluster.project.workdir,
-            path="" if view else str(wanted.what),
-            run=view.run if view else "",
-        )
-        for one in outcomes
-        if one.value
-    ]
-    if not origins:
-        fanout.values(outcomes)
-    yield origins, [one.error for one in outcomes if one.error]
+def _query(wanted: Pull, site: Site, entries: Sequence[HostEntry], view: RunView | None) -> FileQuery:
+    """Which files are meant, for the launcher that knows where they are."""
+    about = view or (find_runs.find_view(site) if wanted.ranks is not None else None)
+    return FileQuery(
+        path=None if view else str(wanted.what),
+        view=about,
+        entries=entries,
+        pattern=wanted.hosts,
+        names=None if about is None or wanted.ranks is None else _holding(wanted.ranks, about),
+        last_run=lambda: find_runs.find_view(site),
+    )
 
 
-def _run_of(wanted: Pull, cluster: Runs, entries: Sequence[HostEntry]) -> RunView | None:
+def _run_of(wanted: Pull, site: Site, entries: Sequence[HostEntry]) -> RunView | None:
     """The run that is meant; None where it is a path."""
     if wanted.run is None and wanted.what is None:
-        return cluster.find_view()
+        return find_runs.find_view(site)
     if wanted.run is None and ("/" in str(wanted.what) or str(wanted.what).startswith((".", "~"))):
         return None
     reference = wanted.run or wanted.what
-    found = cluster.list_runs(Wanted(reference=reference, brief=True))
+    found = find_runs.list_runs(site, Wanted(reference=reference, brief=True))
     exact = [view for view in found if reference in (view.run, view.record.name)]
     if wanted.run is not None:
         if not exact:
@@ -228,8 +188,8 @@ def _run_of(wanted: Pull, cluster: Runs, entries: Sequence[HostEntry]) -> RunVie
         return exact[-1]
     if not exact:
         return None
-    usual = cluster.project.workdir
-    hosts = [one.value for one in cluster.connect(entries) if one.value]
+    usual = site.project.workdir
+    hosts = [one.value for one in site.connect(entries) if one.value]
     if any(fanout.values(fanout.each(hosts, lambda one: is_there(one, one.entry.workdir or usual, str(reference))))):
         raise UsageError(
             f"{reference} is a run, and a path in the workdir", remedy=f"write ./{reference}, or --run {reference}"

@@ -1,7 +1,4 @@
-"""What runs leave on the hosts of a cluster: looked at, and removed; runs that live are stopped first.
-
-A base of ``api.Cluster``, which has the hosts and finds the runs.
-"""
+"""What runs leave on the hosts of a cluster: look at it, and remove it; live runs are stopped first."""
 
 from __future__ import annotations
 
@@ -9,115 +6,85 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.api.code_and_commands import BesideRuns
+from clusterddp.api import find_runs
 from clusterddp.environments import removal
 from clusterddp.errors import UnreachableError
-from clusterddp.launch import option_values
-from clusterddp.launch.option_values import read
-from clusterddp.remote.shared.run.run_settings import GRACE
+from clusterddp.launch import launcher
 from clusterddp.runs import beside, cleanup, holdings
-from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from clusterddp.environments.removal import EnvironmentFound
-    from clusterddp.inventory import HostEntry
-    from clusterddp.runs.choose import Requester
+    from clusterddp.runs.beside import WorkdirBeside
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
     from clusterddp.runs.proof import Proof
-    from clusterddp.runs.run import Run
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.run_view import RunView
 
 
-class LeftOnHosts(BesideRuns):
-    """Workdirs, environments, processes and files of runs on a cluster's hosts."""
+def down(
+    site: Site,
+    views: Iterable[RunView] | None,
+    *,
+    purge: bool,
+    workdirs: Sequence[WorkdirBeside],
+    environments: Sequence[EnvironmentFound],
+    grace: float,
+) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
+    """Stop runs, and remove what is old from every host; see ``Cluster.down``."""
+    entries, connect = launcher.keeping(site), site.connections.open
+    runs = _left(site) if views is None else views
+    proofs = {view.run: find_runs.attach(site, view).stop(grace=grace, reason="by `down`") for view in runs}
+    removed = beside.remove(entries, connect, site.project.workdir, workdirs, list(proofs))
+    gone = removal.remove(entries, connect, environments)
+    cleaned = [
+        replace(cleaned, beside=removed.get(cleaned.host), environments=gone.get(cleaned.host))
+        for one in launcher.launchers(site)
+        for cleaned in cleanup.clean(
+            one.keeping(site), connect, site.project.known_id, one.clean_operation, purge=purge
+        )
+    ]
+    if purge:  # the helpers' own code may be gone
+        site.connections.close_hosts()
+    return proofs, cleaned
 
-    @property
-    def _keeping(self) -> Sequence[HostEntry]:
-        """The hosts that keep something of runs."""
-        raise NotImplementedError
 
-    @property
-    def owner(self) -> Requester:
-        """Whose runs are ours."""
-        raise NotImplementedError
+def workdirs_beside(site: Site) -> list[WorkdirBeside]:
+    """Return the folders beside the project's workdir on the hosts that answer."""
+    return beside.listed(launcher.keeping(site), site.connections.open, site.project, site.notify)
 
-    def attach(self, view: RunView) -> Run:
-        """The run that a view is of."""
-        raise NotImplementedError
 
-    def workdirs_beside(self) -> list[beside.WorkdirBeside]:
-        """The folders beside this project's workdir on the hosts that answer: of ``run --workdir NAME``."""
-        return beside.listed(self._keeping, self._open, self.project, self.notify)
+def environments(site: Site, *, last_too: bool) -> list[EnvironmentFound]:
+    """Return the environments of locks on the hosts that answer; see ``Cluster.environments``."""
+    hosts, project, now = launcher.keeping(site), site.project.known_id, time.time_ns()
+    return removal.listed(hosts, site.connections.open, project, now, site.notify, last_too=last_too)
 
-    def down(
-        self,
-        views: Iterable[RunView] | None = None,
-        *,
-        purge: bool = False,
-        workdirs: Sequence[beside.WorkdirBeside] = (),
-        environments: Sequence[EnvironmentFound] = (),
-        grace: float | str = GRACE,
-    ) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
-        """Stop runs, and remove what is old from every host; the project's workdir stays.
 
-        Args:
-            views: The runs to stop; None for all of this project that live or have left processes.
-            purge: Remove all ended runs of this project with their run dirs, and where no other project's are left
-                also our helper; every connection is closed then.
-            workdirs: Folders beside it, of ``workdirs_beside``, to be removed with all that is in them.
-            environments: Those of ``environments`` that are to be removed.
-            grace: Seconds, or a duration, between SIGTERM and SIGKILL.
+def held(site: Site) -> list[Holdings]:
+    """Return what each host holds of ours in this account, of all projects."""
+    return holdings.held(launcher.keeping(site), site.connections.open, site.project)
 
-        Returns: each run's proofs by its id, and what was removed, host by host.
-        """
-        grace = read("grace", duration, grace)
-        purge = read("purge", option_values.flag, purge)
-        if views is None:
-            left = {found.run for found in self.orphans()}
-            own = [view for view in self.list_runs() if self.owner.shares_project(view)]
-            views = [view for view in own if view.live or view.run in left]
-        proofs = {view.run: self.attach(view).stop(grace=grace, reason="by `down`") for view in views}
-        removed = beside.remove(self._keeping, self._open, self.project.workdir, workdirs, list(proofs))
-        gone = removal.remove(self._keeping, self._open, environments)
-        cleaned = cleanup.clean(self._keeping, self._open, self.project.known_id, purge=purge)
-        cleaned = [replace(one, beside=removed.get(one.host), environments=gone.get(one.host)) for one in cleaned]
-        if purge:  # the helpers' own code may be gone
-            self.connections.close_hosts()
-        return proofs, cleaned
 
-    def environments(self, *, last_too: bool = False) -> list[EnvironmentFound]:
-        """The environments of locks on the hosts that answer, each with why it stays if `down` does not remove it.
+def _left(site: Site) -> list[RunView]:
+    """Return this project's runs that live or have left processes."""
+    left = {found.run for found in orphans(site)}
+    own = [view for view in find_runs.list_runs(site) if find_runs.owner(site.project).shares_project(view)]
+    return [view for view in own if view.live or view.run in left]
 
-        Args:
-            last_too: What this project used last does not stay either.
-        """
-        project, now = self.project.known_id, time.time_ns()
-        return removal.listed(self._keeping, self._open, project, now, self.notify, last_too=last_too)
 
-    def holdings(self) -> list[Holdings]:
-        """What each host holds of ours in this account, of all projects."""
-        return holdings.held(self._keeping, self._open, self.project)
+def orphans(site: Site) -> list[cleanup.Orphans]:
+    """Return the processes of this account, on the hosts that answer, of runs whose supervisor is gone."""
+    outcomes = cleanup.orphans(launcher.keeping(site), site.connections.open)
+    for outcome in outcomes:
+        if outcome.error and not isinstance(outcome.error, UnreachableError):  # listing the runs reports those
+            site.notify(f"processes of lost runs are not known: {outcome.error}")
+    return [found for outcome in outcomes for found in outcome.value or ()]
 
-    def remove_everything(self, shown: Sequence[Holdings]) -> list[EverythingRemoved]:
-        """Remove all that hosts hold of ours in this account: code, data, records, environments, helpers.
 
-        Args:
-            shown: What ``holdings`` has told of the hosts: a workdir that is not in it stays.
-
-        Raises:
-            RunError: a run, of any project of this account, is live; nothing is removed then.
-        """
-        holdings.refuse_live(shown)
-        gone = holdings.remove(self._keeping, self._open, self.project, shown)
-        self.connections.close_hosts()  # the helpers' own code is gone
-        return gone
-
-    def orphans(self) -> list[cleanup.Orphans]:
-        """Processes of this account on the hosts that answer, of runs whose supervisor is gone."""
-        outcomes = cleanup.orphans(self._keeping, self._open)
-        for outcome in outcomes:
-            if outcome.error and not isinstance(outcome.error, UnreachableError):  # which who lists runs tells
-                self.notify(f"processes of lost runs are not known: {outcome.error}")
-        return [found for outcome in outcomes for found in outcome.value or ()]
+def remove_everything(site: Site, shown: Sequence[Holdings]) -> list[EverythingRemoved]:
+    """Remove all that hosts hold of ours in this account; see ``Cluster.remove_everything``."""
+    holdings.refuse_live(shown)
+    gone = holdings.remove(launcher.keeping(site), site.connections.open, site.project, shown)
+    site.connections.close_hosts()  # the helpers' own code is gone
+    return gone

@@ -72,7 +72,13 @@ class BorrowedNodes:
         """The launcher of the doctor's own small jobs there."""
         return base.of_record(record)
 
-    def runs(self, entries: Iterable[HostEntry], run: str = "", wanted: Wanted = BRIEF) -> list[Outcome[Reports]]:
+    def describe(
+        self,
+        run: str,
+        entries: Iterable[HostEntry],
+        wanted: Wanted,
+        patience: float | None = None,  # noqa: ARG002 - steps of a job take seconds to begin
+    ) -> list[Outcome[Reports]]:
         """Each node's report on one run, or on all."""
         return each(list(entries), lambda entry: nodes_of(self.host(entry.name), run, self.notify, wanted))
 
@@ -87,7 +93,7 @@ class BorrowedNodes:
     ) -> tuple[Reports, list[str]]:
         """A run's nodes as they report themselves, and the names of those that do not answer."""
         asked = [entry for entry in self.inventory.nodes if hosts is None or entry.name in hosts]
-        outcomes = self.runs(asked, run, wanted)
+        outcomes = self.describe(run, asked, wanted)
         if asked and all(outcome.error for outcome in outcomes):
             values(outcomes)
         return (
@@ -153,7 +159,7 @@ def _of_nodes(
                 if settings_of(cluster.inventory).slurm.get("shared", True):
                     seen = replace(seen, apart=_apart(login, site))
                 more: dict[str, Any] = {"bench": bench, "share_gpus": share_gpus, "slurm": seen}
-                nodes = diagnose(site, site.runs, only=only, skip=skip, **more)
+                nodes = diagnose(site, lambda reached: site.describe("", reached, BRIEF), only=only, skip=skip, **more)
     ours = [check for check in chosen if SLURM in check.needs]
     told = Evidence(hosts=(Seen(entry=entry),), slurm=seen)
     results = tuple(engine.judge(told, ours))

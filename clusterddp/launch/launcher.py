@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from clusterddp.errors import UsageError
@@ -18,14 +19,43 @@ from clusterddp.runs.node_answers import ALL, Wanted
 from clusterddp.runs.run_on_hosts import RunLauncher, Site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
+    from contextlib import AbstractContextManager
 
+    from clusterddp.errors import ClusterddpError
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.options import RunOptions
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.run import Run
-    from clusterddp.runs.run_view import Reports
+    from clusterddp.runs.run_view import Reports, RunView
+    from clusterddp.sync.transfer.collect import Origin
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileQuery:
+    """Which files a ``pull`` is about: those at a path, or what is new in a run's folder since its start.
+
+    Attributes:
+        path: The path; None for a run's files.
+        view: The run; for a path, the one whose ranks were given.
+        entries: The inventory's hosts that are meant; empty if it does not name the hosts of runs.
+        pattern: The hosts that are meant, as a pattern, if one was given.
+        names: The hosts that held the ranks that are meant, if ranks were given.
+        last_run: Finds the live run, or else the last, for a launcher that needs a run to know any host.
+    """
+
+    path: str | None
+    view: RunView | None
+    entries: Sequence[HostEntry]
+    pattern: str | None
+    names: Collection[str] | None
+    last_run: Callable[[], RunView]
+
+    @property
+    def run(self) -> RunView | None:
+        """The run whose files are meant; None for a path."""
+        return self.view if self.path is None else None
 
 
 class Launcher(RunLauncher, Protocol):
@@ -54,6 +84,9 @@ class Launcher(RunLauncher, Protocol):
             ClusterddpError: Runs cannot be started; the message says why.
         """
 
+    clean_operation: str
+    """The helper operation by which ``down`` cleans a host that keeps its runs' files."""
+
     def keeping(self, site: Site) -> Sequence[HostEntry]:
         """Return the hosts that keep its runs' files, which ``down`` cleans."""
 
@@ -68,6 +101,13 @@ class Launcher(RunLauncher, Protocol):
         """Return a run's nodes, or with an empty ``run`` those of all runs, as reported by or on behalf of each host.
 
         ``patience``: seconds of silence after which a host's outcome is an error, if each host reports for itself.
+        """
+
+    def files(self, site: Site, query: FileQuery) -> AbstractContextManager[tuple[list[Origin], list[ClusterddpError]]]:
+        """Yield where the files are, which can be read while the block runs, and the errors of other hosts.
+
+        Raises:
+            ClusterddpError: No host is meant, or none answers.
         """
 
 
@@ -91,6 +131,18 @@ def launchers(site: Site) -> list[Launcher]:
     """Return those that may have runs here: the default one, and those of the inventory and of the project's runs."""
     named = {entry.launcher for entry in site.inventory.hosts if entry.role != "none"} | site.project.launchers
     return [launcher(name) for name in LAUNCHERS if name == DEFAULT_LAUNCHER or name in named]
+
+
+def managing(site: Site) -> Launcher:
+    """Return the launcher that chooses the hosts of runs itself; the default one if none here does."""
+    if site.inventory.managed:
+        return chosen(None, [entry for entry in site.inventory.hosts if entry.role != "none"])
+    return launchers(site)[-1]
+
+
+def default() -> Launcher:
+    """Return the launcher of inventories that name none."""
+    return launcher(DEFAULT_LAUNCHER)
 
 
 def keeping(site: Site) -> list[HostEntry]:

@@ -62,13 +62,12 @@ class Orphans:
 
 
 def clean(
-    entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: str | None, *, purge: bool
+    entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: str | None, operation: str, *, purge: bool
 ) -> list[Cleaned]:
     """Remove old spools and helpers on every host, or with ``purge`` all ended runs of the project."""
 
     def one(entry: HostEntry) -> Cleaned:
         args = {"hosts": [entry.name], "project": project, "purge": purge}
-        operation = "slurm_clean" if entry.role == "login" else "clean"
         told = host(entry).call(operation, args, timeout=LIMIT)
         with reading_answer(entry.name):
             told["kept"] = tuple(map(str, told["kept"]))

@@ -74,6 +74,11 @@ class Site(Protocol):
     def launcher_of(self, record: RunRecord) -> RunLauncher:
         """Return the launcher of the run with this record."""
 
+    def describe(
+        self, run: str, entries: Sequence[HostEntry], wanted: Wanted, patience: float | None = None
+    ) -> list[Outcome[Reports]]:
+        """Return what each of these hosts reports of a run, or with an empty ``run`` of all runs."""
+
     def gather(
         self,
         run: str,

@@ -152,7 +152,7 @@ def test_data_that_git_ignores_comes_to_the_host_by_what_is_told(user: User, way
 
 NO_RUN = remedy("api/copy.py", "`clusterddp runs --all` lists them; the beginning of an id is not enough here")
 A_RUN_AND_A_PATH = remedy("api/copy.py", "write ./{}, or --run {}")
-OTHER_HOST = remedy("api/copy.py", "see `clusterddp status`")
+OTHER_HOST = remedy("launch/ssh/origins.py", "see `clusterddp status`")
 FROM_HERE = remedy("launch/repeat.py", "`clusterddp runs` lists the project's; one is repeated where it was started")
 NO_LINES = remedy("logs/resume.py", "--after {}: line {} is none of `logs --json`")
 BRING_BACK = remedy("launch/repeat.py", "bring that back, or start the script without --again")

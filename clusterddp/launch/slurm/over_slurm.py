@@ -33,15 +33,19 @@ from clusterddp.runs.run_view import Reports, RunView, run_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
+    from clusterddp.errors import ClusterddpError
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
+    from clusterddp.launch.launcher import FileQuery
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.slurm.submission import Submission
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
     from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.runs.run_on_hosts import R, RunOnHosts, Site
+    from clusterddp.sync.transfer.collect import Origin
 
 LOOK = 0.5  # seconds between looks at the queue
 EVALUATED = 6.0  # seconds for Slurm to say why a new job waits; then it may wait for anything
@@ -54,6 +58,8 @@ PLACE = 1 << 20  # of the writer of a verdict that is Slurm's: behind all nodes
 
 class Slurm:
     """The launcher. Stateless."""
+
+    clean_operation = "slurm_clean"
 
     def render(self, site: Site, options: RunOptions) -> str:
         """See ``Launcher``: the whole script."""
@@ -142,6 +148,12 @@ class Slurm:
     ) -> list[Outcome[Reports]]:
         """See ``Launcher``: the login host tells of all."""
         return each([login_entry(site.inventory)], lambda _: self._nodes(_login(site), site, run, wanted))
+
+    def files(self, site: Site, query: FileQuery) -> AbstractContextManager[tuple[list[Origin], list[ClusterddpError]]]:
+        """See ``Launcher``: on the login host or, where it shares no folder with the nodes, on each node."""
+        from clusterddp.launch.slurm import run_files  # noqa: PLC0415 - start-up
+
+        return run_files.origins(site, query)
 
     def _nodes(self, login: LoginHost, site: Site, run: str, wanted: Wanted) -> list[NodeReport | JobReport]:
         submitted = [one for one in login.runs(run) if _is_wanted(one, wanted)]

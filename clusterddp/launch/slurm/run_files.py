@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.slurm import is_out
 from clusterddp.errors import HelperError, RunError, UsageError
-from clusterddp.hosts.connections import Connected
 from clusterddp.hosts.fanout import each
 from clusterddp.inventory import HostEntry
 from clusterddp.inventory.patterns import select
@@ -26,12 +25,13 @@ from clusterddp.sync.transfer.collect import Origin
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from clusterddp.errors import ClusterddpError
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.project.project import Project
+    from clusterddp.launch.launcher import FileQuery
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.run_view import RunView
 
 MINUTES = 60  # time limit of a job that holds a node, or less if the partition allows less
@@ -48,83 +48,56 @@ done"""
 _ASKED = ("partition", "account", "qos")
 
 
-class Asking(Connected, Protocol):
-    """The part of a cluster that a pull uses."""
-
-    project: Project
-    progress: Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileQuery:
-    """Which files to pull: a path, or what is new since a run's start.
-
-    Attributes:
-        path: The path; empty for a run's files.
-        view: The run; if ``path`` is given, the run whose nodes are asked, if any.
-        pattern: Selects nodes, if given.
-        names: The selected nodes, if they were chosen by rank.
-    """
-
-    path: str
-    view: RunView | None
-    pattern: str | None
-    names: Collection[str] | None
-
-    @property
-    def run(self) -> str:
-        """The run whose files are wanted; empty for a path."""
-        return self.view.run if self.view and not self.path else ""
-
-
-def is_apart(cluster: Asking) -> bool:
+def _is_apart(site: Site) -> bool:
     """Whether nodes share no folder with the login host, according to the inventory."""
-    return not settings_of(cluster.inventory).slurm.get("shared", True)
+    return not settings_of(site.inventory).slurm.get("shared", True)
 
 
 @contextlib.contextmanager
-def origins(cluster: Asking, place: FileQuery) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
+def origins(site: Site, query: FileQuery) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
     """Where the files are, usable while the block runs, and the errors of nodes that cannot be reached.
 
     Raises ``UsageError`` if no node is selected, ``RunError`` if the run's nodes are no longer known.
     """
-    login = LoginHost(cluster.connections.open(login_entry(cluster.inventory)))
-    nodes = (*place.view.earlier, *place.view.nodes) if place.view else ()
+    if query.view is None and (query.pattern or _is_apart(site)):
+        query = replace(query, view=query.last_run())  # its nodes are asked
+    login = LoginHost(site.connections.open(login_entry(site.inventory)))
+    nodes = (*query.view.earlier, *query.view.nodes) if query.view else ()
     workdirs = {name: path for node in nodes for name, path in node.record.workdirs.items()}
-    usual = login.host.entry.workdir or cluster.project.workdir
+    usual = login.host.entry.workdir or site.project.workdir
 
     def origin(host: Host, workdir: str) -> Origin:
-        return Origin(host=host, workdir=workdir, path=place.path, run=place.run)
+        return Origin(host=host, workdir=workdir, path=query.path or "", run=query.run.run if query.run else "")
 
-    if not is_apart(cluster):
-        if place.view:
-            _meant(cluster, place, [*workdirs], {})
+    if not _is_apart(site):
+        if query.view:
+            _meant(site, query, [*workdirs], {})
         yield [origin(login.host, next(iter(workdirs.values()), usual))], []
         return
-    job = _job(login, place.view)
-    last = list(place.view.record.hosts) if place.view else []
-    names = _meant(cluster, place, last or list(job.nodes if job else ()), workdirs)
+    job = _job(login, query.view)
+    last = list(query.view.record.hosts) if query.view else []
+    names = _meant(site, query, last or list(job.nodes if job else ()), workdirs)
     earlier = [name for name in workdirs if name not in last]
-    if earlier and place.pattern is None:
-        cluster.notify(f"{folded_names(earlier)} had an earlier attempt: --host brings what is there")
-    with _reached(cluster, login, job, names) as outcomes:
+    if earlier and query.pattern is None:
+        site.notify(f"{folded_names(earlier)} had an earlier attempt: --host brings what is there")
+    with _reached(site, login, job, names) as outcomes:
         found = [origin(one.value, workdirs.get(one.name, usual)) for one in outcomes if one.value]
         yield found, [one.error for one in outcomes if one.error]
 
 
-def _meant(cluster: Asking, place: FileQuery, names: Sequence[str], others: Iterable[str]) -> list[str]:
+def _meant(site: Site, query: FileQuery, names: Sequence[str], others: Iterable[str]) -> list[str]:
     """The selected nodes: those of the last attempt, unless a pattern selects others."""
     known = list(dict.fromkeys([*names, *others]))
     if not known:
-        what = f"of run {place.view.run}" if place.view else "of any run"
+        what = f"of run {query.view.run}" if query.view else "of any run"
         raise RunError(f"nobody knows the nodes {what} any more", remedy="look for its files there by `srun`")
-    if place.pattern is not None:
-        matching = select(place.pattern, known, cluster.inventory.groups).hosts
+    if query.pattern is not None:
+        matching = select(query.pattern, known, site.inventory.groups).hosts
         names = [name for name in known if name in matching]
-    if place.names is not None:
-        names = [name for name in names if name in place.names]
+    if query.names is not None:
+        names = [name for name in names if name in query.names]
     if not names:
-        raise UsageError(f"--host {place.pattern}: none of {folded_names(known)}")
+        raise UsageError(f"--host {query.pattern}: none of {folded_names(known)}")
     return list(names)
 
 
@@ -136,17 +109,17 @@ def _job(login: LoginHost, view: RunView | None) -> QueuedJob | None:
 
 @contextlib.contextmanager
 def _reached(
-    cluster: Asking, login: LoginHost, job: QueuedJob | None, names: Sequence[str]
+    site: Site, login: LoginHost, job: QueuedJob | None, names: Sequence[str]
 ) -> Iterator[list[Outcome[Host]]]:
     """Keep a helper on each node while the block runs, in the run's job or one of its own; or why there is none."""
     live = job.nodes if job and job.state == "RUNNING" else ()
     jobs = {name: Held(job=job.job if job else "") for name in names if name in live}
     absent = [name for name in names if name not in live]
-    options = settings_of(cluster.inventory).slurm
+    options = settings_of(site.inventory).slurm
     asked = {name: str(options[name]) for name in _ASKED if name in options}
     words: list[str] = []
     if absent:
-        cluster.notify(f"no job of the run holds {folded_names(absent)}: a short one on each node brings its files")
+        site.notify(f"no job of the run holds {folded_names(absent)}: a short one on each node brings its files")
         seen = survey(login, asked)
         states = {node.get("NodeName", ""): node.get("State", "") for node in seen.nodes}
         away = {name: states[name] for name in absent if is_out(states.get(name, ""))}
@@ -155,9 +128,7 @@ def _reached(
         words = [f"--{name}={value}" for name, value in asked.items()]
         words += ["--nodes=1", "--ntasks=1", "--no-requeue", f"--time={job_minutes(seen, MINUTES)}"]
     submitted = [[f"--nodelist={name}", *words] for name in absent]
-    held = held_nodes(
-        login, submitted, cluster.connections, cluster.progress, name=NAME, script=HOLD, patience=math.inf
-    )
+    held = held_nodes(login, submitted, site.connections, site.progress, name=NAME, script=HOLD, patience=math.inf)
     with held as given:
         jobs |= dict(zip(absent, given, strict=True))
 
@@ -166,6 +137,6 @@ def _reached(
             if not one.job:
                 raise HelperError(entry.name, one.refused[0], remedy=one.refused[1])
             own = QueuedJob(job=one.job, state="RUNNING", nodes=(entry.name,))
-            return JobNodes(cluster, login, own).open(entry.name)
+            return JobNodes(site, login, own).open(entry.name)
 
         yield each([HostEntry(name=name, address=name) for name in names], reach)

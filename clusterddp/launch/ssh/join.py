@@ -10,10 +10,11 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import PlanError, SyncError
+from clusterddp.environments import install
+from clusterddp.errors import PlanError, RunError, SyncError
 from clusterddp.facts import workers
 from clusterddp.hosts.fanout import reading_answer
-from clusterddp.launch import preflight
+from clusterddp.launch import option_values, preflight
 from clusterddp.launch.make_plan import LOOPBACK
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.prepare import node_of
@@ -29,7 +30,7 @@ from clusterddp.sync.project_files import scan
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from clusterddp.facts import Facts
     from clusterddp.hosts.client import Host
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.run.spool_records import Ready
+    from clusterddp.runs.run import Run
+    from clusterddp.runs.run_on_hosts import Site
 
 
 TURN_LIMIT = 60.0  # seconds to wait while other hosts join
@@ -61,6 +64,33 @@ def refuse_other_launchers(record: RunRecord) -> None:
             f"run {record.run} has the nodes of its job, and no host can join it",
             remedy="start a new run with more nodes: --nnodes N",
         )
+
+
+def join_from_inventory(
+    site: Site, run: Run, names: str | Iterable[str] | None, skip: str | Iterable[str]
+) -> list[str]:
+    """Let nodes of the inventory join a run: these, or all that answer and are not in it; see ``Cluster.join``."""
+    refuse_other_launchers(run.record)
+    if names is None:
+        hosts = _free(site, run)
+    else:
+        hosts = [site.host(name) for name in option_values.read("names", option_values.names, names)]
+    if not hosts:
+        raise RunError(f"no host can join run {run.id}: all that answer are in it")
+    guide, spool = next((name, spool) for name, spool in run.spools.items() if spool)
+    skip = option_values.read("skip", option_values.checks, skip)
+    install.ensure([site.host(guide), *hosts], site.project, site.notify, site.progress)
+    return list(join(site.host(guide), spool, hosts, site.project, site.notify, skip=skip))
+
+
+def _free(site: Site, run: Run) -> list[Host]:
+    """Return the nodes that are not in the run and answer; report the others."""
+    free = [entry for entry in site.inventory.nodes if entry.name not in run.spools]
+    outcomes = site.connections.open_all(free, site.progress, writes=True)
+    for outcome in outcomes:
+        if outcome.error:
+            site.notify(f"left out: {outcome.error}")
+    return [outcome.value for outcome in outcomes if outcome.value]
 
 
 def join(

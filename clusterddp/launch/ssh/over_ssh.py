@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
+    from clusterddp.launch.launcher import FileQuery
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options import RunOptions
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.runs.run_on_hosts import R, Site, Webhook
     from clusterddp.runs.run_view import Reports
+    from clusterddp.sync.transfer.collect import Origin
 
 START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take most of it
 STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
@@ -43,6 +45,8 @@ _REASONS = ("unreachable", "not_warm")  # in a host's answer: why something is n
 
 class Ssh:
     """The launcher over SSH, or on this machine without it: each host is asked through its own helper."""
+
+    clean_operation = "clean"
 
     def render(self, site: Site, options: RunOptions) -> str:
         """See ``Launcher``: commands that could be pasted, one block a host."""
@@ -99,6 +103,13 @@ class Ssh:
             return nodes_of(site.host(entry.name), run, site.notify, wanted)
 
         return each(mine, ask) if patience is None else site.connections.inquiry.each(mine, ask, patience)
+
+    @contextlib.contextmanager
+    def files(self, site: Site, query: FileQuery) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
+        """See ``Launcher``."""
+        from clusterddp.launch.ssh.origins import origins  # noqa: PLC0415 - start-up
+
+        yield origins(site, query)
 
     def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:  # noqa: ARG002
         """See ``RunLauncher``: it has."""

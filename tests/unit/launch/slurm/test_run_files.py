@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clusterddp.errors import RunError, UsageError
-from clusterddp.launch.slurm.run_files import FileQuery, _meant
+from clusterddp.launch.launcher import FileQuery
+from clusterddp.launch.slurm.run_files import _meant
+
+if TYPE_CHECKING:
+    from clusterddp.runs.run_view import RunView
 
 GROUPS = {"all": ["login"], "ungrouped": ["login"]}
 CLUSTER: Any = SimpleNamespace(inventory=SimpleNamespace(groups=GROUPS))
 
 
+def no_run() -> RunView:
+    raise AssertionError
+
+
 def place(pattern: str | None = None, names: set[str] | None = None) -> FileQuery:
-    return FileQuery(path="out", view=None, pattern=pattern, names=names)
+    return FileQuery(path="out", view=None, entries=(), pattern=pattern, names=names, last_run=no_run)
 
 
 @pytest.mark.parametrize(

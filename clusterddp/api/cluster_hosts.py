@@ -1,0 +1,123 @@
+"""The hosts of a cluster, as `api.Cluster` extends them: what all rooms below know of it (``Site``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.api import code_and_commands, find_runs
+from clusterddp.errors import UnreachableError, UsageError
+from clusterddp.hosts.connections import Connections
+from clusterddp.hosts.ssh import Connector, append_known_hosts
+from clusterddp.inventory import Inventory, with_own_python
+from clusterddp.launch import launcher, option_values
+from clusterddp.launch.keywords import CLUSTER_READERS
+from clusterddp.project.project import Project, find
+from clusterddp.remote.shared.text.counted import counted
+from clusterddp.runs.node_answers import ALL, Wanted
+from clusterddp.text.units import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Sequence
+
+    from typing_extensions import Unpack
+
+    from clusterddp.errors import HostKeyError
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory import HostEntry
+    from clusterddp.launch.keywords import ClusterKeywords
+    from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Webhook
+    from clusterddp.runs.run_view import Reports
+
+
+class ClusterHosts:
+    """The hosts of one inventory, opened when first needed, and what they report of runs."""
+
+    def __init__(self, inventory: Inventory, **options: Unpack[ClusterKeywords]) -> None:
+        if not isinstance(inventory, Inventory):
+            raise UsageError(
+                f"inventory: {shown(inventory)} is no Inventory", remedy="Cluster.from_inventory reads a file"
+            )
+        given = option_values.read_all(options, CLUSTER_READERS, "a cluster")
+        self.inventory = with_own_python(inventory)
+        self.project: Project = given.get("project") or find()
+        self.notify: Callable[[str], None] = given.get("notify", lambda _line: None)
+        self.progress: Callable[[str], None] = given.get("progress", lambda _line: None)
+        self.detached = False  # whether nobody is to follow the runs that are started
+        self.webhook: Webhook | None = None  # is told of the runs that are started
+        self.launched: RunOnHosts | None = None  # the run started last, from its first host's start on
+        connector = Connector(accept_new_host_keys=given.get("accept_new_host_keys", False), ask=given.get("ask"))
+        self.connections = Connections(connector, self._tell)
+
+    def __repr__(self) -> str:
+        where = self.inventory.path or "this machine"
+        return f"<Cluster of {counted(len(self.inventory.hosts), 'host')} from {where}, project {self.project.root}>"
+
+    def close(self) -> None:
+        """End every connection. Runs go on."""
+        self.connections.close()
+
+    def _tell(self, line: str) -> None:
+        self.notify(line)  # whoever takes them by then
+
+    def connect(self, entries: Iterable[HostEntry] | None = None, *, writes: bool = False) -> list[Outcome[Host]]:
+        """Open the hosts (nodes and spares, else login hosts) that are not open yet; each one's Host or its error.
+
+        ``writes``: a host whose state folder cannot be written is an error.
+        """
+        wanted = (find_runs.takers(self.inventory) or self.inventory.submitting) if entries is None else entries
+        return self.connections.open_all(wanted, self.progress, writes=writes)
+
+    def trust(self, errors: Sequence[HostKeyError]) -> None:
+        """Record the unknown keys of ``errors``, as the user has compared them; hosts can be connected again."""
+        append_known_hosts(errors)
+
+    def host(self, name: str) -> Host:
+        """The open host of that name, opened again if its connection was lost."""
+        for entry in self.inventory.hosts:
+            if entry.name == name:
+                return self.connections.open(entry)
+        raise UnreachableError(name, "is not in the inventory")
+
+    def reached(self) -> list[Host]:
+        """Every node and spare, open.
+
+        Raises:
+            HostError, HostsError: hosts do not answer; the remedy tells how to go on without them.
+        """
+        return code_and_commands.reached(self)
+
+    def launcher_of(self, record: RunRecord) -> launcher.Launcher:
+        """The launcher of a run with this record."""
+        return launcher.of_record(record)
+
+    def gather(
+        self,
+        run: str,
+        hosts: Container[str] | None = None,
+        wanted: Wanted = ALL,
+        *,
+        quiet: bool = False,
+        patience: float | None = None,
+    ) -> tuple[Reports, list[str]]:
+        """Every node of every run on the hosts that answer, and the names of those that do not.
+
+        Args:
+            run: What the runs' ids begin with.
+            hosts: Only these.
+            wanted: Which runs, and how much of them.
+            quiet: Who does not answer is not told.
+            patience: Seconds of silence after which a host counts as one that does not answer.
+
+        Raises:
+            HostError, HostsError: no host answers, and the project knows of no such run either.
+        """
+        return find_runs.gather(self, run, hosts, wanted, quiet=quiet, patience=patience)
+
+    def describe(
+        self, run: str, entries: Sequence[HostEntry], wanted: Wanted, patience: float | None = None
+    ) -> list[Outcome[Reports]]:
+        """What each of these hosts knows of a run, or with an empty ``run`` of all runs, by every launcher."""
+        launchers = launcher.launchers(self)
+        return [outcome for one in launchers for outcome in one.describe(self, run, entries, wanted, patience)]
