@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import grp
 import hmac
 import json
 import os
+import pwd
 import secrets
+import shlex
 import stat
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -122,8 +125,6 @@ def read_consent(data: object) -> Consent | None:
 
 def user_name(uid: int) -> str:
     """A user for a message: ``alice (uid 1000)``."""
-    import pwd  # noqa: PLC0415 - start-up
-
     try:
         return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:
@@ -132,8 +133,6 @@ def user_name(uid: int) -> str:
 
 def group_name(gid: int) -> str:
     """A group for a message: ``staff (gid 50)``."""
-    import grp  # noqa: PLC0415 - start-up
-
     try:
         return f"{grp.getgrgid(gid).gr_name} (gid {gid})"
     except KeyError:
@@ -143,9 +142,6 @@ def group_name(gid: int) -> str:
 @functools.lru_cache(maxsize=64)
 def _is_of_one(gid: int, uid: int) -> bool:
     """Whether a group is the user's own, of his name and with nobody else in it; a umask of 002 stands on those."""
-    import grp  # noqa: PLC0415 - start-up
-    import pwd  # noqa: PLC0415
-
     try:
         user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
     except KeyError:
@@ -155,8 +151,6 @@ def _is_of_one(gid: int, uid: int) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _is_member(uid: int, gid: int) -> bool:
-    import pwd  # noqa: PLC0415 - start-up
-
     try:
         user = pwd.getpwuid(uid)
     except KeyError:
@@ -248,8 +242,6 @@ def _refuse_others(path: Path, info: os.stat_result) -> None:
     if info.st_uid != os.geteuid():
         raise UsageError(f"{path}: belongs to {user_name(info.st_uid)}, not to you", remedy=_REMEDY)
     if info.st_mode & 0o077:
-        import shlex  # noqa: PLC0415 - start-up
-
         mode = stat.S_IMODE(info.st_mode)
         raise UsageError(f"{path}: is open to other users ({mode:04o})", remedy=f"`chmod go= {shlex.quote(str(path))}`")
 

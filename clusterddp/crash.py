@@ -82,6 +82,13 @@ def crash_of_host(error: HostError) -> str:
     return f"please report it with {typed(path)}" if path else "with -v the host's traceback is shown"
 
 
+def reported(error: BaseException, argv: Sequence[str]) -> list[str]:
+    """Write a crash file of a command; the line that names it, after the whole text if it cannot be written."""
+    path = write_crash(error, argv=argv)
+    text = [] if path else crash_text(error, argv=argv).splitlines()
+    return [*text, f"internal error: {summary(error)}" + (f"; please report it with {typed(path)}" if path else "")]
+
+
 def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | None = None) -> str:
     """A crash file's text; see ``write_crash`` for the arguments."""
     facts = {

@@ -26,10 +26,12 @@ from clusterddp.launch.options import RunOptions, run_options
 from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.runs import cleanup
 from clusterddp.runs.choose import Requester, choose_run
+from clusterddp.runs.difference import differences
 from clusterddp.runs.node_answers import BRIEF, Wanted
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run
-from clusterddp.text.units import duration
+from clusterddp.shell import Command
+from clusterddp.text.units import duration, ranks
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.difference import Difference
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
     from clusterddp.runs.run_view import RunView
-    from clusterddp.shell import Command, Executed, Execution
+    from clusterddp.shell import Executed, Execution
     from clusterddp.sync.code_diff import FileDiff
     from clusterddp.sync.deliver import Delivered
     from clusterddp.sync.result import SyncResult
@@ -196,8 +198,7 @@ class Cluster(ClusterHosts):
 
     def diff(self, a: str, b: str) -> tuple[list[Difference], tuple[FileDiff, ...] | None]:
         """What tells two runs (ids or names) apart; file by file too where their code is kept in this project."""
-        from clusterddp.runs.difference import differences  # noqa: PLC0415 - start-up
-        from clusterddp.sync.code_diff import code_diff  # noqa: PLC0415
+        from clusterddp.sync.code_diff import code_diff  # noqa: PLC0415 - only for `runs --diff`
 
         found = self.list_runs()
         one, other = (choose_run(found, reference, self.owner).record for reference in (a, b))
@@ -308,7 +309,6 @@ class Cluster(ClusterHosts):
                 or it cannot be written here.
         """
         from clusterddp.api import copy  # noqa: PLC0415 - start-up
-        from clusterddp.text.units import ranks  # noqa: PLC0415
 
         overwrite = read("overwrite", option_values.flag, overwrite)
         chosen = read("rank", ranks, rank)
@@ -317,8 +317,6 @@ class Cluster(ClusterHosts):
 
     def exec(self, *argv: str, **options: Unpack[ExecKeywords]) -> list[Executed]:
         """Run a command on every node and spare at once, and return how it ended on each, in the inventory's order."""
-        from clusterddp.shell import Command  # noqa: PLC0415 - start-up
-
         given = option_values.read_all(options, EXEC_READERS, "exec")
         sync = given.pop("sync", False)
         with self.execution(Command(argv=option_values.arguments(argv), **given), sync=sync) as running:

@@ -8,13 +8,14 @@ from typing import IO, TYPE_CHECKING
 
 from clusterddp.api import find_runs
 from clusterddp.launch import answering
+from clusterddp.shell import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clusterddp.hosts.client import Host
     from clusterddp.runs.run_on_hosts import Site
-    from clusterddp.shell import Command, Execution
+    from clusterddp.shell import Command
     from clusterddp.sync.result import SyncResult
 
 
@@ -50,8 +51,6 @@ def sync(site: Site, *, dry: bool, limit: int | None, rate: int | None, spread: 
 
 def execution(site: Site, command: Command, given: IO[bytes] | None, *, sync: bool) -> Execution:
     """Begin a command on every node and spare as soon as it answers; see ``Cluster.execution``."""
-    from clusterddp.shell import Execution  # noqa: PLC0415 - start-up
-
     answering.nodes(site.inventory)
     entries, connect = find_runs.takers(site.inventory), site.connections.open
     folders = answering.workdirs(entries, site.project)

@@ -6,9 +6,7 @@ import contextlib
 import copy
 import importlib
 import os
-import platform
 import re
-import shutil
 import sys
 import threading
 import traceback
@@ -19,7 +17,6 @@ import click
 from clusterddp import __version__
 from clusterddp.cli import command_lines, interrupts, prompt, verbose
 from clusterddp.cli.output import have_plain_signs, say, takes_more
-from clusterddp.cli.project_options import place
 from clusterddp.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -187,7 +184,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
     threading.excepthook, before = lambda thread: _in_thread(thread.exc_value, words), threading.excepthook
     try:
         if "--version" in words and {*words} & {"-v", "--verbose"}:
-            _say_versions()
+            from clusterddp.cli.versions import say_versions  # noqa: PLC0415 - only for reports of bugs
+
+            say_versions()
             words = ["--version"]
         code = cli.main(args=words, prog_name="clusterddp", standalone_mode=False)
     except click.exceptions.Exit as error:
@@ -214,17 +213,6 @@ def main(argv: list[str] | None = None) -> NoReturn:
         threading.excepthook = before
         prompt.abandon()
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _say_versions() -> None:
-    """What a report of a bug should hold, on stderr; no path and no name of a host."""
-    from clusterddp.crash import LIBRARIES, version  # noqa: PLC0415 - only for reports of bugs
-
-    say(f"python {platform.python_version()} on {platform.platform()}")
-    say(", ".join(f"{name} {version(name)}" for name in LIBRARIES))
-    programs = ("ssh", "ansible-playbook", "git", "uv", "sbatch")
-    say(f"programs: {', '.join(name for name in programs if shutil.which(name)) or 'none'}")
-    say(f"terminal: {os.environ.get('TERM', 'none')}, {'' if sys.stdout.isatty() else 'not '}interactive")
 
 
 def _have_streams() -> None:
@@ -271,13 +259,10 @@ def _in_thread(error: BaseException | None, words: list[str]) -> None:
 def _internal_error(error: Exception, words: list[str]) -> None:
     """Tell a bug of ours: one line that names its crash file; where there can be none, all that would stand in it."""
     try:
-        from clusterddp.crash import crash_text, summary, write_crash  # noqa: PLC0415 - only for reports of bugs
-        from clusterddp.project.project import typed  # noqa: PLC0415
+        from clusterddp.crash import reported  # noqa: PLC0415 - only for reports of bugs
 
-        path = write_crash(error, argv=words)
-        for line in [] if path else crash_text(error, argv=words).splitlines():
+        for line in reported(error, words):
             say(line)
-        say(f"internal error: {summary(error)}" + (f"; please report it with {typed(path)}" if path else ""))
     except Exception:  # noqa: BLE001 - what writes crash files cannot even be imported
         traceback.print_exception(error)
 
@@ -338,9 +323,9 @@ def _source(error: click.BadParameter) -> str:
     if source is click.core.ParameterSource.ENVIRONMENT:
         return f"{parameter.envvar}: "
     if source is click.core.ParameterSource.DEFAULT_MAP:
-        from clusterddp.project.project import find  # noqa: PLC0415 - only to name a wrong setting of the project
+        from clusterddp.cli.pyproject import where_set  # noqa: PLC0415 - only to name a wrong setting of the project
 
-        return f"{place(find(), parameter.name or '')}: "
+        return f"{where_set(parameter.name or '')}: "
     long = [name for name in parameter.opts if name.startswith("--")] or [parameter.human_readable_name]
     return f"{long[0]}: "
 

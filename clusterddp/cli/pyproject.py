@@ -43,13 +43,22 @@ class Defaults(Mapping[str, str]):
 
     def _values(self) -> dict[str, str]:
         if self._found is None:
-            from clusterddp.project.project import find  # noqa: PLC0415 - --help asks for no value
-
             names = OF_COMMANDS | ({"limit"} if self._command == "up" else set())
             self._found = {}
             with contextlib.suppress(UsageError):  # every command's session says it; --help shall work all the same
-                self._found = {name: text for name, text in checked(find()).items() if name in names}
+                self._found = {name: text for name, text in checked(_project()).items() if name in names}
         return self._found
+
+
+def where_set(name: str) -> str:
+    """``file:key`` of an option that the project in the current folder sets."""
+    return place(_project(), name)
+
+
+def _project() -> Project:
+    from clusterddp.project.project import find  # noqa: PLC0415 - --help asks for no value
+
+    return find()
 
 
 def with_defaults(inventory: Inventory, project: Project) -> Inventory:

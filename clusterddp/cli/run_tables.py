@@ -1,4 +1,4 @@
-"""Runs as tables: the list of them, one with its hosts, where its workers are."""
+"""Runs as tables: the list of them, one with its hosts, where its workers are; what tells two apart."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from clusterddp.text.units import human_duration
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from clusterddp.runs.difference import Difference
     from clusterddp.runs.run_view import RunView
     from clusterddp.runs.stacks import WorkerStack
+    from clusterddp.sync.code_diff import FileDiff
 
 _MOST_FRAMES = 20  # of a stack that are shown
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}  # of a line of a diff, by its first character
 _SILENCE = 5  # seconds without output of any rank, from which on `status` says it
 _MOST_RECOVERED = 5  # rounds that failed and were made good
 _BLAME = ("own", "lost peer", "ended")  # classes of failures, the cause first
@@ -183,3 +186,17 @@ def _passed(passed: float) -> str:
         if passed >= 2 * unit:
             return f"{passed // unit:.0f} {name}"
     return f"{passed:.0f} s"
+
+
+def print_diff(a: str, b: str, found: Sequence[Difference], files: Sequence[FileDiff]) -> None:
+    """A row for each difference, then the files."""
+    if found:
+        table = Table("what", a, b, long=True)
+        for one in found:
+            table.add(escape(one.what), escape(one.a or "-"), escape(one.b or "-"))
+        show(table)
+    for file in files:
+        line(f"[bold]{escape(f'{file.change} {file.path}')}[/]{escape(f' ({file.note})' if file.note else '')}")
+        for text in file.lines:
+            style = _DIFF_STYLES.get(text[:1])
+            line(f"[{style}]{escape(text)}[/]" if style else escape(text))

@@ -9,7 +9,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shlex
 import shutil
+import signal
+import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -124,8 +127,6 @@ def _agreed(
         known = Path(candidate.path)
         if (known.parent.resolve(), known.resolve()) == (folder, file):
             return LocalPython(path=path, by=f"pyproject.toml and {candidate.by}")
-    import shlex  # noqa: PLC0415 - start-up
-
     remedy = f"if you trust it: `export {VARIABLE}={shlex.quote(path)}`"
     raise UsageError(f"{where}: {text} is not run without your consent", remedy=remedy)
 
@@ -154,9 +155,6 @@ def _own_finds_torch() -> bool:
 
 def _ask(python: str) -> str:
     """An interpreter's answer whether it finds torch; empty if it fails, or takes too long."""
-    import signal  # noqa: PLC0415 - start-up
-    import subprocess  # noqa: PLC0415
-
     try:
         process = subprocess.Popen(
             [python, "-c", _QUESTION],

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clusterddp.errors import UsageError
+from clusterddp.remote.shared.run.node_env import STALE
 from clusterddp.remote.shared.workdir.workdir_names import FRESH, is_name
 from clusterddp.text.units import duration, parse_size, shown
 
@@ -243,8 +244,6 @@ def secret(name: str) -> None:
 
 def variable(name: str) -> None:
     """Accept a variable's name that torchrun does not set itself."""
-    from clusterddp.remote.shared.run.node_env import STALE  # noqa: PLC0415 - start-up
-
     if not _VARIABLE.fullmatch(name):
         raise UsageError(f"{name[:60]!r} is no name of a variable", remedy="use letters, digits and _")
     if name in STALE:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets as random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from clusterddp.crash import hide
 from clusterddp.environments import install
-from clusterddp.errors import UsageError
 from clusterddp.facts import workers
 from clusterddp.launch import preflight
 from clusterddp.launch.code_on_hosts import code_of, kept_code
@@ -26,7 +23,7 @@ from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.workdir.workdir_names import FRESH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from clusterddp.checks.evidence import NetworkSeen
     from clusterddp.checks.model import Check
@@ -256,21 +253,6 @@ def started_with(code: str, installed: Sequence[install.Installed]) -> str:
 def new_run_id() -> str:
     """Return a random, unique run id."""
     return "".join(random.choice(_RUN_ID_ALPHABET) for _ in range(_RUN_ID_LENGTH))
-
-
-def secret_values(names: Iterable[str]) -> dict[str, str]:
-    """Return the values of secrets from this process's environment, and hide them in crash files.
-
-    Raises:
-        UsageError: One is not set.
-    """
-    wanted = sorted(set(names))
-    for name in wanted:
-        if name not in os.environ:
-            raise UsageError(f"--secret {name}: it is not set in this environment", remedy=f"export {name} first")
-    found = {name: os.environ[name] for name in wanted}
-    hide(found.values())
-    return found
 
 
 def backend_for(wanted: str, hosts: Sequence[Host], facts: Mapping[str, Facts], max_restarts: int = 0) -> str:

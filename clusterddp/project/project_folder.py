@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shlex
 import stat
 import tempfile
 from pathlib import Path
@@ -50,8 +51,6 @@ def own(folder: Path, *names: str) -> Path:
             what = "a link" if stat.S_ISLNK(mode) else "no folder"
             raise UsageError(f"{path}: is {what}; clusterddp makes a folder there", remedy="remove it, or move it away")
         if mode & stat.S_IWOTH:
-            import shlex  # noqa: PLC0415 - start-up
-
             raise UsageError(
                 f"{path}: can be written by everyone",
                 remedy=f"`chmod go-w {shlex.quote(str(path))}`, if what is in it is yours",

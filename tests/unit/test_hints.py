@@ -37,6 +37,7 @@ SAID_BY = {
     "launch/slurm/run_files.py": {"pull"},
     "launch/preflight.py": {"run", "up"},
     "launch/prepare.py": {"run"},
+    "launch/run_secrets.py": {"run"},
     "launch/host_report.py": {"up"},
     "facts/": {"run", "up", "doctor"},
     "facts/gpu_assignment.py": {"run"},  # names --gpus where it was given

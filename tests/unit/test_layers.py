@@ -48,7 +48,7 @@ DOORS = {
     "yaml": {"inventory"},
     "click": {"cli"},
     "pathspec": {"sync/gitignore"},
-    "cryptography": {"sync/transfer/certificates", "hosts/ssh/private_keys"},
+    "cryptography": {"sync/transfer/certificates", "hosts/ssh/key_files"},
     "tomllib": {"project", "environments"},
     "tomli": {"project", "environments"},
     "packaging": {"environments"},

@@ -66,7 +66,7 @@ def _compare(cluster: Cluster, a: str, b: str, *, as_json: bool) -> None:
         told = [{"what": one.what, "a": one.a, "b": one.b} for one in found]
         click.echo(json.dumps({"a": a, "b": b, "differences": told, "files": code}, indent=1))
         return
-    from clusterddp.cli.diff_tables import print_diff  # noqa: PLC0415 - --json needs no rich
+    from clusterddp.cli.run_tables import print_diff  # noqa: PLC0415 - --json needs no rich
 
     if not found:
         say(f"{a} and {b} differ in nothing that was written down")

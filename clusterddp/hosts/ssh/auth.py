@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import paramiko
 
 from clusterddp.errors import AuthenticationError, UsageError
+from clusterddp.hosts.ssh.key_files import UnreadableKeyError
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, unknown_key
 from clusterddp.hosts.ssh.pipes import DroppedError
-from clusterddp.hosts.ssh.private_keys import Credentials, LockedKeyError, UnreadableKeyError, prompting
+from clusterddp.hosts.ssh.private_keys import Credentials, LockedKeyError, prompting
 from clusterddp.hosts.ssh.target import let_key_in, unlock_by_agent
 from clusterddp.text.printable import one_line
 

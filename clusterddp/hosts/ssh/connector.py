@@ -23,6 +23,7 @@ from clusterddp.hosts.ssh.openssh_pipe import open_pipe
 from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
 from clusterddp.hosts.ssh.private_keys import Credentials
 from clusterddp.hosts.ssh.resolve import Resolver
+from clusterddp.inventory import HostEntry
 from clusterddp.text.folding import few, folded_words
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh.private_keys import Ask
     from clusterddp.hosts.ssh.proxy import Timeouts
     from clusterddp.hosts.ssh.target import Target
-    from clusterddp.inventory import HostEntry
 
 _log = logging.getLogger("clusterddp")
 ATTEMPTS = 4  # for one host, if its sshd hangs up before its banner; each after a longer, random wait
@@ -104,8 +104,7 @@ class Connector:
 
         The connection is opened if necessary, with the same strict host keys as ours.
         """
-        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is dear to import
-        from clusterddp.inventory import HostEntry  # noqa: PLC0415
+        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is expensive to import
 
         keys = connection.ssh_config.get("userknownhostsfile")  # it may have another configuration: `fab -S FILE`
         entry = HostEntry(
@@ -151,14 +150,14 @@ class Connector:
             program = self._config.program or "ssh"
             return _patiently(lambda: open_pipe(target, command, program))
         import_invoke_later()
-        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is dear to import
+        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is expensive to import
 
         return _patiently(
             lambda: fabric_pipe.start(self._connect(target, self._credentials), command, target.name, self._patience[2])
         )
 
     def _connect(self, target: Target, credentials: Credentials) -> Link:
-        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415
+        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is expensive to import
 
         if target.via is None:
             link = fabric_pipe.connect(target, self._known, self._timeouts(), credentials)
@@ -169,7 +168,7 @@ class Connector:
         return link
 
     def _timeouts(self) -> Timeouts:
-        from clusterddp.hosts.ssh.proxy import Timeouts  # noqa: PLC0415
+        from clusterddp.hosts.ssh.proxy import Timeouts  # noqa: PLC0415 - paramiko is expensive to import
 
         banner, auth, channel = self._patience
         return Timeouts(banner=banner, auth=auth, channel=channel)

@@ -6,7 +6,6 @@ same key at once, one of them asks and the others wait.
 
 from __future__ import annotations
 
-import io
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,10 +24,6 @@ prompting = threading.Lock()  # prompts of a process come one at a time
 
 class LockedKeyError(Exception):
     """A key file has a passphrase that was not given; the text says why, for a message to the user."""
-
-
-class UnreadableKeyError(Exception):
-    """A key file contains no private key that can be read here."""
 
 
 class PrivateKeys:
@@ -85,40 +80,6 @@ class Credentials:
 
 
 def _read(path: Path, passphrase: str = "") -> paramiko.PKey | None:
-    """The key in a file; None if it needs another passphrase. ``UnreadableKeyError`` if it contains no private key."""
-    import paramiko  # noqa: PLC0415 - expensive to import
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
+    from clusterddp.hosts.ssh.key_files import read  # noqa: PLC0415 - paramiko is expensive to import
 
-    try:
-        if passphrase:
-            return _decrypted(path.read_bytes(), passphrase.encode())
-        return paramiko.PKey.from_path(path)
-    except UnsupportedAlgorithm as error:
-        raise UnreadableKeyError(f"is encrypted in a way that cannot be read here ({error})") from error
-    except (TypeError, paramiko.PasswordRequiredException):
-        return None
-    except (ValueError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as error:
-        raise UnreadableKeyError("holds no private key we can read") from error
-
-
-def _decrypted(data: bytes, passphrase: bytes) -> paramiko.PKey | None:
-    """The key in a file's data, in either format; None if the passphrase is wrong."""
-    import paramiko  # noqa: PLC0415 - expensive to import
-    from cryptography.hazmat.primitives import serialization as formats  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415
-
-    load = formats.load_ssh_private_key if b"BEGIN OPENSSH" in data else formats.load_pem_private_key
-    try:
-        key = load(data, passphrase)
-    except ValueError:
-        return None
-    kinds: dict[type, type[paramiko.PKey]] = {
-        rsa.RSAPrivateKey: paramiko.RSAKey,
-        ec.EllipticCurvePrivateKey: paramiko.ECDSAKey,
-        ed25519.Ed25519PrivateKey: paramiko.Ed25519Key,
-    }
-    for kind, made in kinds.items():
-        if isinstance(key, kind):
-            plain = key.private_bytes(formats.Encoding.PEM, formats.PrivateFormat.OpenSSH, formats.NoEncryption())
-            return made.from_private_key(io.StringIO(plain.decode()))
-    raise ValueError("another kind of key")
+    return read(path, passphrase)

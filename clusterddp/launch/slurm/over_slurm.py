@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import EXIT_INTERRUPTED, HelperError, PlanError, RunError, UnreachableError
 from clusterddp.hosts.fanout import Outcome, each
+from clusterddp.launch.run_secrets import secret_values
+from clusterddp.launch.slurm.allocation import allocated
 from clusterddp.launch.slurm.client.answers import QueuedJob, last_error, read_partitions
+from clusterddp.launch.slurm.client.batch_script import compact
 from clusterddp.launch.slurm.client.exit_status import by_exit_status
 from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
 from clusterddp.launch.slurm.client.never_starts import told_reason, why_never
@@ -63,22 +66,13 @@ class Slurm:
 
     def render(self, site: Site, options: RunOptions) -> str:
         """See ``Launcher``: the whole script."""
-        from clusterddp.launch.slurm.allocation import allocated  # noqa: PLC0415 - start-up
-        from clusterddp.launch.slurm.submission import submission  # noqa: PLC0415
-
-        inside, options = allocated(lambda: _login(site), site, options)
-        return submission(lambda: _login(site), site, options, dry=True, inside=inside).script
+        return _ready(site, options, dry=True)[0].script
 
     def start(self, site: Site, options: RunOptions) -> Run:
         """See ``Launcher``: it is in the queue then."""
-        from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - start-up
-        from clusterddp.launch.slurm.allocation import allocated  # noqa: PLC0415
-        from clusterddp.launch.slurm.client.batch_script import compact  # noqa: PLC0415
-        from clusterddp.launch.slurm.embedded_code import refuse_detached  # noqa: PLC0415
-        from clusterddp.launch.slurm.submission import submission  # noqa: PLC0415
+        from clusterddp.launch.slurm.embedded_code import refuse_detached  # noqa: PLC0415 - other commands submit nothing
 
-        inside, options = allocated(lambda: _login(site), site, options)
-        ready = submission(lambda: _login(site), site, options, dry=False, inside=inside)
+        ready, inside = _ready(site, options, dry=False)
         secrets, login = secret_values(set(ready.job.plan.secrets) - ready.hidden.keys()), _login(site)
         given = {**secrets, **ready.hidden}
         later = given if ready.job.apart else {}
@@ -128,7 +122,7 @@ class Slurm:
         status, out, err = login.command("sinfo", "--noheader", "--format=%P|%a|%D|%t")
         if status:
             raise HelperError(login.host.name, f"Slurm does not answer: {last_error(err)}")
-        from clusterddp.launch.slurm.shared_folder import refuse_unshared  # noqa: PLC0415 - start-up
+        from clusterddp.launch.slurm.shared_folder import refuse_unshared  # noqa: PLC0415 - only for `up`
 
         refuse_unshared(site, login)
         partitions = ", ".join(dict.fromkeys(part.name for part in read_partitions(out) if part.up))
@@ -286,6 +280,14 @@ LAUNCHER = Slurm()
 
 def _login(cluster: Site) -> LoginHost:
     return LoginHost(cluster.connections.open(login_entry(cluster.inventory)))
+
+
+def _ready(site: Site, options: RunOptions, *, dry: bool) -> tuple[Submission, str]:
+    """What is to be submitted, and the id of the job that it is started inside of (empty: a job of its own)."""
+    from clusterddp.launch.slurm.submission import submission  # noqa: PLC0415 - other commands submit nothing
+
+    inside, options = allocated(lambda: _login(site), site, options)
+    return submission(lambda: _login(site), site, options, dry=dry, inside=inside), inside
 
 
 def _in_array(record: RunRecord, index: int, run: str) -> RunRecord:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError, UsageError
 from clusterddp.hosts.fanout import Outcome, each, reading_answer, values
+from clusterddp.launch.run_secrets import secret_values
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.runs import local_cache, proof
 from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
@@ -50,20 +51,12 @@ class Ssh:
 
     def render(self, site: Site, options: RunOptions) -> str:
         """See ``Launcher``: commands that could be pasted, one block a host."""
-        from clusterddp.launch.plan_run import plan_run  # noqa: PLC0415 - start-up
-
-        _refuse_array(options)
-        plan, _ = plan_run(site, options, dry=True)
+        plan, _ = _planned(site, options, dry=True)
         return plan.render()
 
     def start(self, site: Site, options: RunOptions) -> Run:
         """See ``Launcher``."""
-        from clusterddp.launch.plan_run import plan_run  # noqa: PLC0415 - start-up
-
-        _refuse_array(options)
-        plan, hosts = plan_run(site, options)
-        from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - imported by now
-
+        plan, hosts = _planned(site, options, dry=False)
         secrets = secret_values(plan.all_secrets)
         apart = {*(host.name for host in hosts), *plan.record.replaced}
         left = [entry.name for entry in site.inventory.nodes if entry.name not in apart]
@@ -141,9 +134,12 @@ class Ssh:
 LAUNCHER = Ssh()
 
 
-def _refuse_array(options: RunOptions) -> None:
+def _planned(site: Site, options: RunOptions, *, dry: bool) -> tuple[LaunchPlan, list[Host]]:
+    from clusterddp.launch.plan_run import plan_run  # noqa: PLC0415 - other commands start nothing
+
     if options.array:
         raise UsageError("--array: only Slurm has arrays of runs", remedy="leave it out, or give --launcher slurm")
+    return plan_run(site, options, dry=dry)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

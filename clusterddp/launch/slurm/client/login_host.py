@@ -5,6 +5,7 @@ All of Slurm's commands run there, below our helper, and no compute node is conn
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -92,8 +93,6 @@ class LoginHost:
         until the job's nodes are sent it (``broadcast``). Raises ``UsageError`` with Slurm's reason if Slurm refuses
         it, ``HelperError`` if Slurm does not answer.
         """
-        import json  # noqa: PLC0415 - start-up
-
         told = {"run": run, "script": script, "job": job, "secrets": secrets, "inside": inside, "runs": runs}
         message = json.dumps(told).encode()
         limit = SENDING if code else SUBMIT_TIMEOUT

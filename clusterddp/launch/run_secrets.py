@@ -1,0 +1,27 @@
+"""The values of a run's secrets, which come from this process's environment."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from clusterddp.crash import hide
+from clusterddp.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def secret_values(names: Iterable[str]) -> dict[str, str]:
+    """Return the values of secrets from this process's environment, and hide them in crash files.
+
+    Raises:
+        UsageError: One is not set.
+    """
+    wanted = sorted(set(names))
+    for name in wanted:
+        if name not in os.environ:
+            raise UsageError(f"--secret {name}: it is not set in this environment", remedy=f"export {name} first")
+    found = {name: os.environ[name] for name in wanted}
+    hide(found.values())
+    return found
