@@ -17,6 +17,7 @@ from clusterddp.cli.output import report, say, say_event, writer
 from clusterddp.cli.run_lines import fold_if_wanted, say_reasons, selection_for
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
 from clusterddp.logs import FrameArrived, renderer_for
+from clusterddp.remote.shared.run.run_state import RunState, end_event
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.auto_join import joining_late_hosts
 from clusterddp.runs.ending import SILENT
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from clusterddp.logs import Event
     from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.verdict_lines import Verdict
-
-
-_EVENTS = {"succeeded": "done", "stopped": "stopped"}  # of a run's states
 
 
 class DetachedError(BaseException):
@@ -181,14 +179,14 @@ def _ended(run: Run, verdict: Verdict | None, seconds: float, notifier: Notifier
     if verdict is None:
         say("the run goes on, but its hosts cannot be followed")
         return EXIT_NOT_THE_SCRIPT
-    notifier.tell(_EVENTS.get(verdict.state, "failed"), verdict.line)
+    notifier.tell(end_event(verdict.state), verdict.line)
     return _told(run, verdict, f" in {seconds:.1f} s")
 
 
 def _told(run: Run, verdict: Verdict, took: str = "") -> int:
     """Say a verdict, and where the run's files are; a failed run's verdict is the last line."""
     folder = described(run.record)
-    failed = verdict.state != "succeeded"
+    failed = verdict.state != RunState.SUCCEEDED
     if failed and folder:
         say(f"the files of run {run.id} are in {folder}")
     say_reasons(run, verdict)
@@ -198,7 +196,7 @@ def _told(run: Run, verdict: Verdict, took: str = "") -> int:
         say(verdict.line)
         return verdict.exit_code
     where = f"; its files are in {folder}" if folder else ""
-    comma = "" if verdict.line == "succeeded" or not took else ","
+    comma = "" if verdict.line == RunState.SUCCEEDED or not took else ","
     say(f"run {run.id} {verdict.line}{comma}{took}{where}")
     return verdict.exit_code
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.cli.output import STANDING
 from clusterddp.errors import ClusterddpError
+from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Progress:
                 view = run.view(brief=True)
             except ClusterddpError:  # whoever follows the logs hears of it, and says it
                 return
-            if view.state() != "starting":
+            if view.state() != RunState.STARTING:
                 self.show(f"{counted(len(view.nodes), 'node is starting its', 'nodes are starting their')} workers")
                 return
             joined = next((node.joined for node in view.nodes if node.joined is not None), 0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.cli.command_lines import completed
 from clusterddp.cli.tables import Table, escape, line, piped, show, when
+from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.difference import code_of, environment_of
 from clusterddp.runs.difference import described as identity
@@ -29,7 +30,13 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}  # of a line of a diff, b
 _SILENCE = 5  # seconds without output of any rank, from which on `status` says it
 _MOST_RECOVERED = 5  # rounds that failed and were made good
 _BLAME = ("own", "lost peer", "ended")  # classes of failures, the cause first
-_STYLES = {"running": "green", "succeeded": "green", "failed": "red", "lost": "red", "unreachable": "red"}
+_STYLES = {
+    RunState.RUNNING: "green",
+    RunState.SUCCEEDED: "green",
+    RunState.FAILED: "red",
+    RunState.LOST: "red",
+    "unreachable": "red",
+}
 
 
 def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:

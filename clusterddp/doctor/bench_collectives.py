@@ -15,6 +15,7 @@ from clusterddp.checks.catalog.collectives import slow_all_reduce
 from clusterddp.doctor.rehearsal import RehearsalPart, play
 from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts import Measured, Together, always_bad, assign_gpus, at_once, neighbours, second_round, workers
+from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
@@ -114,12 +115,12 @@ def _failed(hosts: _Group, error: ClusterddpError, blamed: _Group, *, reduced: b
 def _ended(played: Played) -> tuple[str, _Group, str]:
     """Why a run did not complete, which hosts failed first, and the remedy; all empty if it completed."""
     verdict = played.verdict
-    if verdict and verdict.state == "succeeded":
+    if verdict and verdict.state == RunState.SUCCEEDED:
         return "", (), ""
     lost = None if played.late else played.lost
     if lost:
         return lost.message, (lost.host,) if isinstance(lost, HostError) else (), lost.remedy
-    if verdict is None or (played.late and verdict.state == "stopped"):
+    if verdict is None or (played.late and verdict.state == RunState.STOPPED):
         return f"it did not end within {played.seconds:.0f} s", (), ""
     return verdict.line, verdict.culprits, verdict.remedy
 

@@ -27,6 +27,7 @@ from clusterddp.launch.ssh import over_ssh
 from clusterddp.logs import LineReader, Selection
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.run import Run
@@ -270,7 +271,7 @@ def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = LI
         seconds=played.seconds,
         left=played.left,
     )
-    if verdict and verdict.state == "failed":
+    if verdict and verdict.state == RunState.FAILED:
         return replace(seen, blamed=verdict.culprits, words=verdict.line, remedy=verdict.remedy)
     return replace(seen, **_failure(played.lost)) if played.lost and not played.late else seen
 

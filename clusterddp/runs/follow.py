@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
 from clusterddp.logs.merge import Merge, backoff, brief_backoff
+from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.ending import Ending, clock_time, view_of
 from clusterddp.text.folding import folded_names
 
@@ -129,7 +130,7 @@ class Follower:
             if view and not view.live and (late or view.settled or not ended & set(view.silent)):
                 return view  # else a host that reported its end is silent: it answers again, or is lost
             managed = view and view.job  # a managed job is over when the workload manager says so
-            if view and late and not managed and view.state() != "queued" and self.selection.hosts is None:
+            if view and late and not managed and view.state() != RunState.QUEUED and self.selection.hosts is None:
                 return view
             time.sleep(ASK)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clusterddp.remote.shared.run.run_state import RunState
+
 if TYPE_CHECKING:
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
@@ -26,7 +28,7 @@ class JobStatus:
     @property
     def waits(self) -> str:
         """What the job waits for, in a few words; empty if it does not wait."""
-        if self.state != "queued":
+        if self.state != RunState.QUEUED:
             return ""
         expected = f", expected to start {self.start.replace('T', ' ')}" if self.start else ""
         return f"job {self.number} is queued" + (f" ({self.reason}{expected})" if self.reason else expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 
-_PARTS = {"lost": "ended without a record", "succeeded": "ended well", "failed": "failed", "stopped": "was stopped"}
+_PARTS = {
+    RunState.LOST: "ended without a record",
+    RunState.SUCCEEDED: "ended well",
+    RunState.FAILED: "failed",
+    RunState.STOPPED: "was stopped",
+}
 _NEXT = "attempt "  # begins what an exit record says where another attempt followed
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
 from clusterddp.remote.shared.verdict.node_report import NodeReport
-from clusterddp.remote.shared.verdict.verdict_record import UNKNOWN, VerdictRecord, best
+from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best
 from clusterddp.runs.managed_job import JobReport
 from clusterddp.runs.notices import carried_notices, copy_notices, following_notices, output_notices, preload_notices
 from clusterddp.runs.preload_hint import slow_imports
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from clusterddp.runs.managed_job import JobStatus
 
 Reports = Sequence[NodeReport | JobReport]
-ENDED = {"succeeded", "failed", "stopped", "lost"}
 _NEVER = 1 << 62
 
 
@@ -112,9 +112,9 @@ class RunView:
         kept = self.kept
         if kept and (kept.stands or not self.nodes):
             return False
-        if any(node.state not in ENDED for node in self.nodes) or (self.job and not self.job.over):
+        if any(node.state not in ENDED_STATES for node in self.nodes) or (self.job and not self.job.over):
             return True
-        told = kept or any(node.state == "lost" for node in self.nodes)
+        told = kept or any(node.state == RunState.LOST for node in self.nodes)
         return not self.watched and not told and any(node.concluding for node in self.nodes)
 
     @property
@@ -175,7 +175,7 @@ class RunView:
         if not self.watched or kept is None or len(self.nodes) <= len(kept.heard):
             return self
         states = {node.state for node in self.nodes}
-        if "lost" not in states or not states <= ENDED:
+        if RunState.LOST not in states or not states <= {*ENDED_STATES}:
             return self
         own = self._judged()
         if (own.state, own.exit_code) != (kept.state, kept.exit_code):
@@ -187,7 +187,7 @@ class RunView:
         if self.live or self.kept:
             return self.kept
         verdict = self._judged()
-        return None if verdict.state == UNKNOWN else to_record(verdict, self.nodes, self.silent)
+        return None if verdict.state == RunState.UNKNOWN else to_record(verdict, self.nodes, self.silent)
 
     def state(self) -> str:
         """Return the state of the whole run, in the terms of docs/status.md."""
@@ -197,9 +197,9 @@ class RunView:
         if self.job and (not self.nodes or self.nodes[0].attempt < self.job.attempt):
             return self.job.state
         states = {node.state for node in self.nodes}
-        if states <= ENDED:
-            return "running"  # the nodes have not agreed on the verdict yet
-        return next((state for state in ("running", "starting") if state in states), "queued")
+        if states <= {*ENDED_STATES}:
+            return RunState.RUNNING  # the nodes have not agreed on the verdict yet
+        return next((state for state in (RunState.RUNNING, RunState.STARTING) if state in states), RunState.QUEUED)
 
     def to_json(self, *, hosts: bool = True) -> dict[str, Any]:
         """Return the status object of docs/status.md; without ``hosts``, the shorter one of ``runs``."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT
 from clusterddp.remote.shared.names.host_names import folded_names, in_order
+from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.verdict import judge as shared
 from clusterddp.remote.shared.verdict.failures import ENDED, OWN, recovered_failures, worker_failures
 from clusterddp.remote.shared.verdict.node_end import end_of
-from clusterddp.remote.shared.verdict.verdict_record import UNKNOWN, made
+from clusterddp.remote.shared.verdict.verdict_record import made
 from clusterddp.runs import known_messages
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def judge(nodes: Sequence[NodeReport], unreachable: Iterable[str] = (), *, watch
         return _unknown(silent)
     ends, record = [_end(node) for node in nodes], nodes[0].record
     found = shared.judge(ends, silent, record.min_nodes, record.max_restarts)
-    if found.by_loss and silent and not watched and not any(end.state == "lost" for end in ends):
+    if found.by_loss and silent and not watched and not any(end.state == RunState.LOST for end in ends):
         return _unknown(silent, found.failures)
     return Verdict(
         state=found.state,
@@ -80,7 +81,7 @@ def judge(nodes: Sequence[NodeReport], unreachable: Iterable[str] = (), *, watch
 
 def _unknown(silent: Sequence[str], failures: tuple[Failure, ...] = ()) -> Verdict:
     line = f"unknown: {folded_names(silent)} {'do' if silent[1:] else 'does'} not answer now"
-    return Verdict(state=UNKNOWN, exit_code=EXIT_NOT_THE_SCRIPT, line=line, failures=failures)
+    return Verdict(state=RunState.UNKNOWN, exit_code=EXIT_NOT_THE_SCRIPT, line=line, failures=failures)
 
 
 def of_record(record: VerdictRecord, nodes: Sequence[NodeReport] = ()) -> Verdict:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
 from clusterddp.logs.merge import FrameArrived, StreamBroken
+from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.ending import SILENT, clock_time
 from clusterddp.runs.notices import carried_notices
 from clusterddp.runs.restarts import rounds_of, why_it_began
@@ -145,7 +146,7 @@ class RunWatch:
     def _tell_silence(self) -> None:
         """Report that no rank prints. The hosts are asked, because the lines shown here may be a part of all output."""
         view = self._view()
-        since = _last_word(view) if view and view.state() == "running" else None
+        since = _last_word(view) if view and view.state() == RunState.RUNNING else None
         quiet = 0.0 if since is None else time.time() - since
         self._heard = time.monotonic() - quiet
         if since is None or quiet < self.silence or self._over:

@@ -8,8 +8,7 @@ import click
 
 from clusterddp.cli.click_options import Number, cluster_options
 from clusterddp.cli.completion import runs
-
-STATES = ("queued", "starting", "running", "succeeded", "failed", "stopped", "lost", "unknown")
+from clusterddp.remote.shared.run.run_state import ALL_STATES
 
 
 @click.command("runs")
@@ -17,7 +16,7 @@ STATES = ("queued", "starting", "running", "succeeded", "failed", "stopped", "lo
 @click.option("--all", "everything", is_flag=True, help="Other projects' runs too, with their project and operator.")
 @click.option("--last", type=Number(1), metavar="N", help="The newest N of them.")
 @click.option(
-    "--state", "states", type=click.Choice(STATES), multiple=True, help="Runs in this state; may be repeated."
+    "--state", "states", type=click.Choice(ALL_STATES), multiple=True, help="Runs in this state; may be repeated."
 )
 @click.option("--name", metavar="NAME", help="Runs of this name.")
 @click.option(

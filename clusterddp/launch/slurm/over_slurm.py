@@ -22,6 +22,7 @@ from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
 from clusterddp.launch.slurm.client.never_starts import told_reason, why_never
 from clusterddp.launch.slurm.client.states import MANAGER, StateMeaning, meaning
 from clusterddp.launch.slurm.job_nodes import JobNodes, bring_secrets, nodes_of_run, running
+from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
 from clusterddp.remote.shared.slurm.job_record import in_array
 from clusterddp.remote.shared.verdict.failures import ended_by_manager
 from clusterddp.remote.shared.verdict.judge import CTRL_C
@@ -102,7 +103,7 @@ class Slurm:
             first = next(iter(ready.runs), None)
             shown = number if first is None else f"{number}_{first}"
             job = login.jobs([shown]).get(shown)
-            if job is None or meaning(job.state).state != "queued":
+            if job is None or meaning(job.state).state != RunState.QUEUED:
                 return
             if why := why_never(login, job):
                 for run in ready.runs.values() or [ready.job.plan.run]:
@@ -203,12 +204,12 @@ class Slurm:
         look = time.monotonic() + UNHEARD
         while True:
             view = run.view(brief=True)
-            there = view.nodes and view.state() != "queued" and len(view.current) >= len(view.record.hosts)
+            there = view.nodes and view.state() != RunState.QUEUED and len(view.current) >= len(view.record.hosts)
             if (there and view.attempt >= run.attempt) or not view.live:
                 return run.at(view)
-            if run.secrets and not brought and view.job and view.job.state == "running":
+            if run.secrets and not brought and view.job and view.job.state == RunState.RUNNING:
                 brought = bring_secrets(cluster, _login(cluster), run)
-            if not (view.job and view.job.state == "running"):
+            if not (view.job and view.job.state == RunState.RUNNING):
                 look = time.monotonic() + UNHEARD
             elif time.monotonic() > look:
                 look = time.monotonic() + AGAIN
@@ -318,7 +319,7 @@ def _job_report(
     seen = max((node.attempt for node in nodes), default=0)
     gone = "CANCELLED" if one.stopped and not one.starts else ""  # Slurm has forgotten it, and nothing begins
     means = meaning(job.state if job else gone)
-    waits = means.state == "queued"
+    waits = means.state == RunState.QUEUED
     attempt = max(1, one.attempt, seen + 1 if waits else seen)
     end = one.end if one.end and one.end.attempt >= attempt else None
     over = end is not None or means.over
@@ -357,11 +358,11 @@ def _by_slurm(
     by = f" by {job.by}" if job and job.by else ""
     said = f"Slurm says {status.word}{by}" + (f": {means.words}" if means.words else "")
     line = said if job else "unknown: Slurm knows nothing of its job any more"
-    line = f"unknown: {line}" if means.state == "unknown" and job else line
+    line = f"unknown: {line}" if means.state == RunState.UNKNOWN and job else line
     code = means.exit_code
-    if one.stopped and means.state == "stopped":
+    if one.stopped and means.state == RunState.STOPPED:
         line, code = f"stopped: {one.stopped}", EXIT_INTERRUPTED if one.stopped == CTRL_C else code
-    state = "lost" if means.state == "unknown" else means.state
+    state = RunState.LOST if means.state == RunState.UNKNOWN else means.state
     heard = (*dict.fromkeys(node.host for node in nodes), "slurm")
     now = time.time_ns()
     attempt = status.attempt
@@ -378,9 +379,9 @@ def _settled(cluster: Site, run: str, deadline: float, *, collected: bool) -> Ru
         view = next((view for view in run_views(reports) if view.run == run), None)
         if view is None:
             raise RunError(f"run {run} is on no host that answers")
-        waiting = any(node.state not in {"succeeded", "failed", "stopped", "lost"} for node in view.nodes)
+        waiting = any(node.state not in ENDED_STATES for node in view.nodes)
         waiting = waiting or (collected and view.job is not None and not view.job.over)
-        pending = view.job is not None and view.job.state == "queued"
+        pending = view.job is not None and view.job.state == RunState.QUEUED
         if (not waiting and (view.nodes or pending or not view.live)) or time.monotonic() > deadline:
             return view
         time.sleep(LOOK / 2)

@@ -10,6 +10,7 @@ import time
 from typing import Container, Dict, NamedTuple, Set, Tuple
 
 from ..processes.ownership import NodeProcesses
+from ..shared.run.run_state import RunState
 from ..spool.layout import Spool, all_spools
 from ..system import procfs
 from ..system.bootstrap import Refused, private_folder
@@ -83,7 +84,7 @@ def ended_at(spool: Spool) -> float:
 def nothing_left(spool: Spool) -> bool:
     """Whether no process of the node can be left, by its exit record or by a search of all processes."""
     record = spool.exit_record()
-    if record and record.state != "lost" and not record.survivors and not record.unseen:
+    if record and record.state != RunState.LOST and not record.survivors and not record.unseen:
         return True
     if any(map(procfs.exists, record.unseen if record else ())):
         return False

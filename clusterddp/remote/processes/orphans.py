@@ -3,6 +3,7 @@
 from typing import Any, Dict, List
 
 from ..helper.request import Request
+from ..shared.run.run_state import RunState
 from ..spool.layout import Spool, all_spools, node_state
 from ..system import procfs
 from . import terminate
@@ -37,9 +38,9 @@ def orphans(request: Request) -> List[Dict[str, Any]]:
 def _unproved(spools: List[Spool]) -> bool:
     """Whether a node of these spools was lost, or ended with survivors."""
     records = [spool.exit_record() for spool in spools]
-    return any(not record or record.state == "lost" or record.survivors or record.unseen for record in records)
+    return any(not record or record.state == RunState.LOST or record.survivors or record.unseen for record in records)
 
 
 def _is_starting(spool: Spool) -> bool:
     """Whether a spool's supervisor is still starting."""
-    return not spool.exit_record() and node_state(spool, None, [], alive=False) == "starting"
+    return not spool.exit_record() and node_state(spool, None, [], alive=False) == RunState.STARTING

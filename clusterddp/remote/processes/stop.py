@@ -9,6 +9,7 @@ import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ..helper.request import Request
+from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import ExitRecord
 from ..shared.schema.record import written
 from ..spool.layout import Spool, all_spools, rebooted
@@ -126,11 +127,11 @@ class NodeStop:
             return
         lost = self.lost.get(spool.folder)
         if lost:
-            spool.write_exit("lost", NOT_THE_SCRIPT, lost, agent_exit=None, survivors=left, by_stop=True)
+            spool.write_exit(RunState.LOST, NOT_THE_SCRIPT, lost, agent_exit=None, survivors=left, by_stop=True)
         else:
             order = spool.stop_order()
             reason = order.reason if order else "stopped"
-            spool.write_exit("stopped", 143, reason, agent_exit=None, survivors=left, by_stop=True)
+            spool.write_exit(RunState.STOPPED, 143, reason, agent_exit=None, survivors=left, by_stop=True)
 
     def unknown(self, record: Optional[ExitRecord], gpus: str) -> List[str]:
         """What could not be checked, one line each."""

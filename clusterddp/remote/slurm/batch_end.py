@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Optional
 
+from ..shared.run.run_state import RunState
 from ..shared.slurm.job_record import NOT_SHARED
 from ..shared.verdict.failures import ended_by_manager
 from ..shared.verdict.judge import CTRL_C, INTERRUPTED, NOT_THE_SCRIPT, STOPPED
@@ -66,7 +67,7 @@ def goes_on(folder: JobFolder, start: str, found: VerdictRecord, *, by_manager: 
         return False
     if folder.notice(start) and (by_manager or folder.heeded(start)):
         return True
-    return bool(found.missing) and found.state != "succeeded"
+    return bool(found.missing) and found.state != RunState.SUCCEEDED
 
 
 def requeue(job: str) -> str:
@@ -95,17 +96,19 @@ def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
     order = folder.stop_order() or folder.stop_order(start)
     if order:
         code = INTERRUPTED if order.reason == CTRL_C else STOPPED
-        return made(attempt, "stopped", code, "stopped: %s" % order.reason)
+        return made(attempt, RunState.STOPPED, code, "stopped: %s" % order.reason)
     if failures:
-        return made(attempt, "failed", NOT_THE_SCRIPT, failures[0])
+        return made(attempt, RunState.FAILED, NOT_THE_SCRIPT, failures[0])
     output = _output() if status else b""
     if _MEMORY.search(output):
-        return made(attempt, "failed", OUT_OF_MEMORY, "out of memory: Slurm has ended the job's step")
+        return made(attempt, RunState.FAILED, OUT_OF_MEMORY, "out of memory: Slurm has ended the job's step")
     missing = _MISSING.search(output)
     if missing:
         path = (missing[1] or missing[2]).decode(errors="replace")
-        return made(attempt, "failed", NOT_THE_SCRIPT, "%s %s: they share no folder" % (NO_FOLDER, path))
-    return made(attempt, "failed", NOT_THE_SCRIPT, "the job's step ended with %d before any node told why" % status)
+        return made(attempt, RunState.FAILED, NOT_THE_SCRIPT, "%s %s: they share no folder" % (NO_FOLDER, path))
+    return made(
+        attempt, RunState.FAILED, NOT_THE_SCRIPT, "the job's step ended with %d before any node told why" % status
+    )
 
 
 def _output() -> bytes:

@@ -9,6 +9,7 @@ import subprocess
 from typing import Any, Dict, List
 
 from ..helper.request import Request
+from ..shared.run.run_state import RunState
 from ..shared.schema.fields import DamagedError
 from ..shared.schema.record import written
 from ..shared.slurm.job_record import COMMENT, JOB_ID, SUBMITTED, SubmittedRun, in_array
@@ -89,7 +90,7 @@ def submit(request: Request) -> Dict[str, Any]:
             folder.write_submitted("%s_%s" % (job, index) if index else job)
         elif cut:  # Slurm may have taken it all the same
             folder.order_stop(NOT_SUBMITTED, 0.0)
-            folder.write_end(made(1, "failed", NOT_THE_SCRIPT, NOT_SUBMITTED))
+            folder.write_end(made(1, RunState.FAILED, NOT_THE_SCRIPT, NOT_SUBMITTED))
         else:
             shutil.rmtree(folder.path)
     if cut:

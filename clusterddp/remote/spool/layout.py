@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional,
 
 from ..shared.run.event_schema import Event
 from ..shared.run.plan import PEERS, PLAN, SECRETS, SUPERVISOR, NodePlan, read_plan
+from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import (
     ExitRecord,
     PeersRecord,
@@ -373,12 +374,12 @@ def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: Sequence
     if exit_record and not (exit_record.pending and alive):
         return exit_record.state
     if exit_record or (alive and spool.plan().standby):
-        return "queued"  # between two attempts, or a spare
+        return RunState.QUEUED  # between two attempts, or a spare
     if not alive:
         record = spool.recorded_supervisor()
-        return "lost" if record or _is_stale(spool) else "starting"
+        return RunState.LOST if record or _is_stale(spool) else RunState.STARTING
     started = any(event["event"] == "worker_started" for event in events)
-    return "running" if started else "starting"
+    return RunState.RUNNING if started else RunState.STARTING
 
 
 def rebooted(spool: Spool) -> bool:

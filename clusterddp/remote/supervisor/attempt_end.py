@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from ..processes import terminate
 from ..rendezvous.store import clients
+from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import Ready
 from ..shared.verdict import failures
 from ..system.clock import boot_clock
@@ -120,7 +121,7 @@ def _ending(node: "Node", survivors: List[terminate.Process]) -> Dict[str, Any]:
     agent_exit, order = node.children.agent_exit, node.shutdown.order
     if node.children.start_error:
         why = node.children.start_error
-        return {"state": "failed", "exit_code": 125, "reason": why, "agent_exit": None, "survivors": []}
+        return {"state": RunState.FAILED, "exit_code": 125, "reason": why, "agent_exit": None, "survivors": []}
     fields: Dict[str, Any] = {"agent_exit": agent_exit, "survivors": [process.to_json() for process in survivors]}
     fields["ours"] = bool(order and order.ours)
     killed = node.children.killed - {process.identity for process in survivors}
@@ -128,10 +129,10 @@ def _ending(node: "Node", survivors: List[terminate.Process]) -> Dict[str, Any]:
     if may_follow(node.plan, order):
         fields["pending"] = True
     if order:
-        return dict(fields, state="stopped", exit_code=143, reason=order.reason)
+        return dict(fields, state=RunState.STOPPED, exit_code=143, reason=order.reason)
     if agent_exit == 0:
-        return dict(fields, state="succeeded", exit_code=0, reason="")
-    return dict(fields, state="failed", exit_code=agent_exit or 1, reason="the agent ended with %s" % agent_exit)
+        return dict(fields, state=RunState.SUCCEEDED, exit_code=0, reason="")
+    return dict(fields, state=RunState.FAILED, exit_code=agent_exit or 1, reason="the agent ended with %s" % agent_exit)
 
 
 def _cause(node: "Node") -> Tuple[bool, str]:

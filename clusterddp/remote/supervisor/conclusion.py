@@ -12,6 +12,7 @@ from ..control.control_events import Event, MemberJoined, Said
 from ..control.leader import Control
 from ..control.membership import TELL, Membership
 from ..control.messages import EndSaid, NodeState, VerdictPart, verdict_parts
+from ..shared.run.run_state import RunState
 from ..shared.schema.record import parsed, written
 from ..shared.verdict.judge import judge
 from ..shared.verdict.node_end import EndedPart, NodeEnd, end_of, fitted
@@ -141,14 +142,14 @@ class Conclusion:
         word = self.membership.over(node.plan.attempt).get(place)
         if word is None or word.state is not NodeState.ENDED:
             gone = place in self.membership.ended
-            return NodeEnd(self.membership.names[place], node.plan.attempt, "lost", place) if gone else None
-        end = NodeEnd(self.membership.names[place], word.attempt, "succeeded", place, agent_exit=word.code)
+            return NodeEnd(self.membership.names[place], node.plan.attempt, RunState.LOST, place) if gone else None
+        end = NodeEnd(self.membership.names[place], word.attempt, RunState.SUCCEEDED, place, agent_exit=word.code)
         order = node.shutdown.order or node.shutdown.told or self.membership.order
         if word.code == 0:
             return end
         if order:
-            return end._replace(state="stopped", reason=order.reason, ours=order.ours)
-        return end._replace(state="failed", reason=word.cause, agent=word.cause, blames_worker=False)
+            return end._replace(state=RunState.STOPPED, reason=order.reason, ours=order.ours)
+        return end._replace(state=RunState.FAILED, reason=word.cause, agent=word.cause, blames_worker=False)
 
     def _judge(self, node: "Node", ends: List[NodeEnd], missing: List[str]) -> None:
         """Make the verdict; as leader, send it. A spare that knows no node's end makes none."""

@@ -16,6 +16,7 @@ from ..control.membership import Membership
 from ..control.messages import AttemptDecision, EndOrder, NodeState
 from ..fork_server.fork_checks import FORK_SOCKET
 from ..shared.run.plan import SECRETS, NodePlan, next_plan, spool_environment
+from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import Ready
 from ..spool.creation import create_spool
 from ..spool.quoted import keep_secrets
@@ -182,7 +183,7 @@ class Relaunching:
     def _write_end(self, node: "Node", reason: str) -> None:
         """Record that the last attempt's exit is the run's; the file thread calls this."""
         if node.plan.standby and not node.spool.exit_record():
-            node.spool.write_exit("succeeded", 0, "it was not needed", agent_exit=None, survivors=[])
+            node.spool.write_exit(RunState.SUCCEEDED, 0, "it was not needed", agent_exit=None, survivors=[])
             return
         node.spool.drop_secrets()
         node.spool.make_exit_final(reason)

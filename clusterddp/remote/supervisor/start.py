@@ -21,6 +21,7 @@ from ..cleanup import retention
 from ..helper.request import Request
 from ..shared.run.node_env import without_other_launchers
 from ..shared.run.plan import BACKEND, NodePlan, read_plan, spool_environment
+from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import Ready, read_ready
 from ..shared.schema.fields import DamagedError
 from ..shared.schema.record import written
@@ -104,7 +105,7 @@ def start_node(
         reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
         order = spool.stop_order()
         if not spool.exit_record():
-            spool.write_exit(*(("stopped", 143, order.reason) if order else ("failed", 125, reason)))
+            spool.write_exit(*((RunState.STOPPED, 143, order.reason) if order else (RunState.FAILED, 125, reason)))
         raise Refused(reason)
     if not plan.settings.program:
         _protect_code(spool, plan, state)

@@ -9,6 +9,7 @@ from ..logs.time_index import last_growth
 from ..processes import terminate
 from ..shared.run.event_schema import Event
 from ..shared.run.plan import AGENT_LOG, NodePlan
+from ..shared.run.run_state import RunState
 from ..shared.schema.record import read_record
 from ..shared.text.shortening import cut_in_the_middle
 from ..shared.verdict.failures import Evidence, WorkerError
@@ -80,7 +81,7 @@ def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> NodeReport
         concluding=bool(alive and exit_record and not exit_record.pending and not verdict),
         peers=spool.peers() if alive else None,
     )
-    if report.state == "lost":
+    if report.state == RunState.LOST:
         report = report._replace(rebooted=rebooted(spool))
         spool.drop_secrets()  # its supervisor died before it could
     if brief:
@@ -89,7 +90,7 @@ def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> NodeReport
         found = terminate.find_processes(spool, spool.supervisor())
         pids, joined = tuple(process.pid for process in found), _joined(spool) if plan.store else None
         report = report._replace(pids=pids, joined=joined)
-    if not exit_record or exit_record.state != "succeeded" or _restarted(events):
+    if not exit_record or exit_record.state != RunState.SUCCEEDED or _restarted(events):
         report = _with_evidence(report, spool)
     return report
 
@@ -110,7 +111,7 @@ def _shortened(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:
     """What a list and a verdict need: where no verdict was recorded, the node's end in place of its evidence."""
     events, verdict, peers = report.events, report.verdict, report.peers
     end = None
-    if (report.exit or report.state == "lost") and not verdict:
+    if (report.exit or report.state == RunState.LOST) and not verdict:
         end = fitted(end_of(_with_evidence(report, spool).part, place=plan.place, workdir=plan.workdir))
     started = [event for event in events if event["event"] == "worker_started"]
     output = [event for event in events if event["event"] in OUTPUT_EVENTS]

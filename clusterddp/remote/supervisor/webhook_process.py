@@ -17,6 +17,7 @@ from typing import Any, List, Mapping, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
 from ..shared.run.run_record import RunRecord
+from ..shared.run.run_state import end_event
 from ..shared.run.webhook_request import notice_of, post
 from ..spool.layout import Spool, all_spools
 from ..system.bootstrap import Refused
@@ -30,7 +31,6 @@ PAUSES = (0.0, 2.0, 8.0)  # seconds before each try of a request
 PATIENCE = 10.0  # seconds for one request
 PORTS = {"http": 80, "https": 443}
 _OF_THE_WAY = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir")
-_EVENTS = {"succeeded": "done", "stopped": "stopped"}  # notified events by a run's states
 
 
 def begin(spool: Spool, environment: Mapping[str, str], wanted: Mapping[str, Any]) -> socket.socket:
@@ -151,7 +151,7 @@ class Teller:
         if verdict:
             if verdict.writer == newest.host:
                 self.spool = newest
-                self.tell(_EVENTS.get(verdict.state, "failed"), verdict.line, verdict.ended)
+                self.tell(end_event(verdict.state), verdict.line, verdict.ended)
             return True
         peers = newest.peers()
         if peers is None:  # it has just begun: the leader is not known yet

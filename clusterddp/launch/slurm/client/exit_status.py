@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.slurm.job_record import NOT_OURS, NOT_SHARED, NOT_UNPACKED
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def by_exit_status(said: VerdictRecord, one: SubmittedRun, job: QueuedJob, login
             line = (
                 f"its job ended with 0, and nothing that {nodes} wrote is seen on {login}; set clusterddp_slurm_shared"
             )
-            return said._replace(state="succeeded", exit_code=0, line=f"{line}: false")
+            return said._replace(state=RunState.SUCCEEDED, exit_code=0, line=f"{line}: false")
         if status not in {NO_OUTPUT, f"{NOT_SHARED}:0"}:
             return said
         first = job.nodes[0] if job.nodes else "the job's first node"
@@ -43,4 +44,4 @@ def by_exit_status(said: VerdictRecord, one: SubmittedRun, job: QueuedJob, login
         return said
     code = int(found[1])
     line = f"its job ended with {code}; its lines are on {nodes} alone, for nobody followed its end"
-    return said._replace(state="failed" if code else "succeeded", exit_code=code, line=line)
+    return said._replace(state=RunState.FAILED if code else RunState.SUCCEEDED, exit_code=code, line=line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, EXIT_TIME_LIMIT
+from clusterddp.remote.shared.run.run_state import LIVE_STATES, RunState
 
 MANAGER = "Slurm"  # its name in messages
 OUT_OF_MEMORY = 137  # the exit code of a process that the kernel's OOM killer ended
@@ -12,31 +13,24 @@ OUT_OF_MEMORY = 137  # the exit code of a process that the kernel's OOM killer e
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StateMeaning:
-    """What one of Slurm's states means.
+    """What one of Slurm's states means."""
 
-    Attributes:
-        state: The run's state (docs/status.md).
-        exit_code: Of a run that ended so, if its nodes report nothing.
-        outside: Slurm, or a user through it, ended the job: what its nodes saw of that is no cause.
-        words: An explanation for people, with a remedy; empty if Slurm's name of the state suffices.
-    """
-
-    state: str
-    exit_code: int = EXIT_NOT_THE_SCRIPT
-    outside: bool = False
-    words: str = ""
+    state: str  # the run's (shared/run/run_state.py)
+    exit_code: int = EXIT_NOT_THE_SCRIPT  # of a run that ended so, if its nodes report nothing
+    outside: bool = False  # Slurm, or a user through it, ended the job: what its nodes saw of that is no cause
+    words: str = ""  # an explanation for people, with a remedy; empty if Slurm's name of the state suffices
 
     @property
     def over(self) -> bool:
         """Whether the job has ended."""
-        return self.state not in {"queued", "starting", "running"}
+        return self.state not in LIVE_STATES
 
 
-_QUEUED, _RUNNING = StateMeaning(state="queued"), StateMeaning(state="running")
-_FAILED = StateMeaning(state="failed")
+_QUEUED, _RUNNING = StateMeaning(state=RunState.QUEUED), StateMeaning(state=RunState.RUNNING)
+_FAILED = StateMeaning(state=RunState.FAILED)
 _TAKEN = "another job took its nodes; --relaunch lets it go on"
 _OVER = "its time was over; --time-limit asks for more, --relaunch lets it go on"
-UNKNOWN = StateMeaning(state="unknown")
+UNKNOWN = StateMeaning(state=RunState.UNKNOWN)
 STATES = {
     "PENDING": _QUEUED,
     "REQUEUED": _QUEUED,
@@ -45,7 +39,7 @@ STATES = {
     "RESV_DEL_HOLD": _QUEUED,
     "SPECIAL_EXIT": _QUEUED,
     "EXPEDITING": _QUEUED,
-    "CONFIGURING": StateMeaning(state="starting"),
+    "CONFIGURING": StateMeaning(state=RunState.STARTING),
     "RUNNING": _RUNNING,
     "SUSPENDED": _RUNNING,
     "STOPPED": _RUNNING,
@@ -57,15 +51,19 @@ STATES = {
     "FAILED": _FAILED,
     "LAUNCH_FAILED": _FAILED,
     "RECONFIG_FAIL": _FAILED,
-    "BOOT_FAIL": StateMeaning(state="failed", outside=True, words="a node did not boot"),
-    "NODE_FAIL": StateMeaning(state="failed", outside=True, words="a node was lost; --relaunch lets the run go on"),
-    "DEADLINE": StateMeaning(state="failed", exit_code=EXIT_TIME_LIMIT, outside=True, words="its deadline was over"),
-    "TIMEOUT": StateMeaning(state="failed", exit_code=EXIT_TIME_LIMIT, outside=True, words=_OVER),
-    "OUT_OF_MEMORY": StateMeaning(
-        state="failed", exit_code=OUT_OF_MEMORY, outside=True, words="clusterddp_slurm_mem asks for more memory"
+    "BOOT_FAIL": StateMeaning(state=RunState.FAILED, outside=True, words="a node did not boot"),
+    "NODE_FAIL": StateMeaning(
+        state=RunState.FAILED, outside=True, words="a node was lost; --relaunch lets the run go on"
     ),
-    "CANCELLED": StateMeaning(state="stopped", exit_code=EXIT_STOPPED, outside=True),
-    "PREEMPTED": StateMeaning(state="stopped", exit_code=EXIT_STOPPED, outside=True, words=_TAKEN),
+    "DEADLINE": StateMeaning(
+        state=RunState.FAILED, exit_code=EXIT_TIME_LIMIT, outside=True, words="its deadline was over"
+    ),
+    "TIMEOUT": StateMeaning(state=RunState.FAILED, exit_code=EXIT_TIME_LIMIT, outside=True, words=_OVER),
+    "OUT_OF_MEMORY": StateMeaning(
+        state=RunState.FAILED, exit_code=OUT_OF_MEMORY, outside=True, words="clusterddp_slurm_mem asks for more memory"
+    ),
+    "CANCELLED": StateMeaning(state=RunState.STOPPED, exit_code=EXIT_STOPPED, outside=True),
+    "PREEMPTED": StateMeaning(state=RunState.STOPPED, exit_code=EXIT_STOPPED, outside=True, words=_TAKEN),
     "REVOKED": UNKNOWN,
 }
 

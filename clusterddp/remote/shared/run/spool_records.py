@@ -7,8 +7,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from ..schema.fields import Fields
 from ..schema.record import by_key, field, many, nested, one_of, read_record, record
-
-ENDINGS = ("succeeded", "failed", "stopped", "lost")
+from .run_state import ENDED_STATES
 
 
 def _addresses(fields: Fields, name: str) -> Tuple[Tuple[str, int], ...]:
@@ -40,7 +39,7 @@ class LeftProcess(NamedTuple):
 class ExitRecord(NamedTuple):
     """How a node's part in an attempt ended (``exit.json``)."""
 
-    state: str = field(one_of(*ENDINGS))
+    state: str = field(one_of(*ENDED_STATES))
     exit_code: int = field(Fields.number)  # of this node alone; the verdict covers all nodes
     reason: str = field(Fields.text)
     ended: int = field(Fields.integer, default=0)  # ns, by the host's clock

@@ -9,8 +9,9 @@ from typing import Any, Dict, Mapping, Tuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from .run_record import RunRecord
+from .run_state import ENDED_STATES, end_event
 
-ENDS = ("done", "failed", "stopped")  # events that are the last of a run
+ENDS = [end_event(state) for state in ENDED_STATES]  # events that are the last of a run
 
 
 def notice_of(run: str, record: RunRecord, event: str, text: str, now: int) -> Dict[str, Any]:

@@ -8,6 +8,7 @@ import re
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..names.host_names import folded_names, in_order
+from ..run.run_state import RunState
 from ..schema.fields import Fields
 from ..schema.record import field, nested, record
 from .failures import ENDED, LEASE, LOST_PEER, OWN, TIME_LIMIT, FailedWorker, signal_name
@@ -100,8 +101,8 @@ def judge(
     lost = _lost(ends, silent)
     missed = _continued_without(ends, silent, least)
     if missed:
-        return Judgement("succeeded", 0, _good_end(ends), notice=lost or missed)
-    stopped = [end for end in ends if end.state == "stopped"]
+        return Judgement(RunState.SUCCEEDED, 0, _good_end(ends), notice=lost or missed)
+    stopped = [end for end in ends if end.state == RunState.STOPPED]
     ordered = [end for end in stopped if end.reason not in CONSEQUENCES]
     ordered = [end for end in ordered if not (lost and end.ours and _MISSED.search(end.reason))]
     ended_at = min((end.stopping for end in ends if end.stopping is not None), default=None)
@@ -114,9 +115,9 @@ def judge(
     if own and not (own[0].kind == LOST_PEER and lost):
         return _blamed(own, failures, ends)
     if lost:
-        return Judgement("failed", NOT_THE_SCRIPT, lost, tuple(failures), _count(ends), by_loss=True)
-    if all(end.state == "succeeded" for end in ends):
-        return Judgement("succeeded", 0, _good_end(ends))
+        return Judgement(RunState.FAILED, NOT_THE_SCRIPT, lost, tuple(failures), _count(ends), by_loss=True)
+    if all(end.state == RunState.SUCCEEDED for end in ends):
+        return Judgement(RunState.SUCCEEDED, 0, _good_end(ends))
     return _without_worker(ends, failures, stopped)
 
 
@@ -130,12 +131,12 @@ def _good_end(ends: Sequence[NodeEnd]) -> str:
     relaunches, restarts = max(end.attempt for end in ends) - 1, max(end.start for end in ends)
     again = (relaunches, "relaunch", "relaunches"), (restarts, "restart", "restarts")
     counts = ["%d %s" % (count, word if count == 1 else words) for count, word, words in again if count > 0]
-    return "succeeded" + (" after " + " and ".join(counts) if counts else "")
+    return RunState.SUCCEEDED + (" after " + " and ".join(counts) if counts else "")
 
 
 def _continued_without(ends: Sequence[NodeEnd], silent: Sequence[str], least: Optional[int]) -> str:
     """Name the hosts without which an elastic run succeeded; empty if it did not succeed or no host was missing."""
-    good = [end for end in ends if end.state == "succeeded"]
+    good = [end for end in ends if end.state == RunState.SUCCEEDED]
     took_part = [end for end in good if end.agent_exit is not None]  # a spare did not
     missed = [*(end.host for end in ends if end not in good), *silent]
     if not missed or least is None or len(took_part) < least:
@@ -147,7 +148,7 @@ def _lost(ends: Sequence[NodeEnd], missing: Sequence[str]) -> str:
     """Name the hosts that were lost and why; empty if none was."""
     hosts: Dict[str, List[str]] = {_REBOOTED: [], _DEAD: [], _SILENT: list(missing)}
     for end in ends:
-        if end.state == "lost":
+        if end.state == RunState.LOST:
             hosts[_REBOOTED if end.rebooted else _DEAD].append(end.host)
     parts = [(in_order(names), _WHY_LOST[why]) for why, names in hosts.items() if names]
     return "; ".join(
@@ -169,18 +170,18 @@ def _failed_before(failure: Failure) -> str:
 
 def _stopped(ends: Sequence[NodeEnd]) -> Judgement:
     if any(end.reason == TIME_LIMIT for end in ends):
-        return Judgement("failed", TIMED_OUT, TIME_LIMIT)
+        return Judgement(RunState.FAILED, TIMED_OUT, TIME_LIMIT)
     ours = [end for end in ends if end.ours]
     if ours:
-        return Judgement("failed", NOT_THE_SCRIPT, ours[0].reason)
+        return Judgement(RunState.FAILED, NOT_THE_SCRIPT, ours[0].reason)
     leased = [end.reason for end in ends if end.reason.startswith(LEASE)]
     line = leased[0][len("the ") :] if leased else "stopped: %s" % ends[0].reason
-    return Judgement("stopped", STOPPED if leased or ends[0].reason != CTRL_C else INTERRUPTED, line)
+    return Judgement(RunState.STOPPED, STOPPED if leased or ends[0].reason != CTRL_C else INTERRUPTED, line)
 
 
 def _without_worker(ends: Sequence[NodeEnd], failures: Sequence[Failure], stopped: Sequence[NodeEnd]) -> Judgement:
     """Judge a run in which an agent failed but no worker by itself: rendezvous, missing module, bad option, kill."""
-    failed = [end for end in ends if end.state == "failed"]
+    failed = [end for end in ends if end.state == RunState.FAILED]
     if not failed:
         return _stopped(stopped)
     end = min(failed, key=lambda end: end.ended or 0)
@@ -192,14 +193,14 @@ def _without_worker(ends: Sequence[NodeEnd], failures: Sequence[Failure], stoppe
     else:
         when = "" if failures else " before any worker did"
         line = "torchrun failed on %s%s: %s" % (end.host, when, end.agent or end.reason)
-    return Judgement("failed", NOT_THE_SCRIPT, line, tuple(failures), _count(ends), said=(line, end.said))
+    return Judgement(RunState.FAILED, NOT_THE_SCRIPT, line, tuple(failures), _count(ends), said=(line, end.said))
 
 
 def _blamed(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd]) -> Judgement:
     first, count = own[0], _count(ends)
     line = _line(own, failures, ends, count)
     said = (first.worker.text, first.worker.said)
-    return Judgement("failed", first.worker.exit_code, line, tuple(failures), count, said=said)
+    return Judgement(RunState.FAILED, first.worker.exit_code, line, tuple(failures), count, said=said)
 
 
 def _count(ends: Iterable[NodeEnd]) -> int:

@@ -9,7 +9,8 @@ Times are by the operator's clock (ns).
 import json
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
-from ..run.spool_records import ENDINGS, ExitRecord
+from ..run.run_state import ENDED_STATES, RunState
+from ..run.spool_records import ExitRecord
 from ..schema.fields import DamagedError, Fields
 from ..schema.record import by_key, field, many, one_of, read_record, record, written
 from ..text.shortening import cut_in_the_middle
@@ -44,11 +45,11 @@ class Finished(NamedTuple):
 
 @record
 class NodeEnd(NamedTuple):
-    """A node's end. ``state``: one of ENDINGS; ``lost``: its supervisor ended without a record."""
+    """A node's end. ``state``: one of ENDED_STATES."""
 
     host: str = field(Fields.text)
     attempt: int = field(Fields.number)
-    state: str = field(one_of(*ENDINGS))
+    state: str = field(one_of(*ENDED_STATES))
     place: int = field(Fields.number, default=0)
     reason: str = field(Fields.text, default="")
     ours: bool = field(Fields.flag, default=False)  # a stop that nobody ordered
@@ -97,7 +98,7 @@ def end_of(part: EndedPart, *, place: int = 0, workdir: str = "") -> NodeEnd:
         host=part.host,
         place=place,
         attempt=part.attempt,
-        state=ended.state if ended else "lost",
+        state=ended.state if ended else RunState.LOST,
         reason=ended.reason if ended else "",
         ours=bool(ended and ended.ours),
         agent_exit=ended.agent_exit if ended else None,
@@ -108,7 +109,7 @@ def end_of(part: EndedPart, *, place: int = 0, workdir: str = "") -> NodeEnd:
         start=last,
         agent=last_error_line(said),
         blames_worker=not said or WORKER_FAILED in said,
-        said=said if ended and ended.state == "failed" else "",
+        said=said if ended and ended.state == RunState.FAILED else "",
         workdir=workdir,
         exits=_by_code(exits),
         finished=tuple(done),

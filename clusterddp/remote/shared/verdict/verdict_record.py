@@ -7,7 +7,7 @@ nodes, then that of the lower place.
 
 from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..run.spool_records import ENDINGS
+from ..run.run_state import ENDED_STATES
 from ..schema.fields import Fields
 from ..schema.record import by_key, field, many, one_of, read_record, record
 from ..text.shortening import cut_in_the_middle
@@ -16,7 +16,6 @@ from .node_end import NodeEnd
 
 MOST_FAILURES = 32  # that are kept one by one
 MOST_LINE = 1000  # characters
-UNKNOWN = "unknown"  # the state of a run of which nobody can say now how it ended
 
 
 @record
@@ -24,7 +23,7 @@ class HostEnd(NamedTuple):
     """How one node ended."""
 
     host: str = field(Fields.text)
-    state: str = field(one_of(*ENDINGS))
+    state: str = field(one_of(*ENDED_STATES))
     ended: Optional[int] = field(Fields.maybe_integer, default=None)  # ns, by the operator's clock
     reason: str = field(Fields.text, default="")
     workdir: str = field(Fields.text, default="")
@@ -37,7 +36,7 @@ class VerdictRecord(NamedTuple):
     """A verdict, who wrote it, and whom he had heard."""
 
     attempt: int = field(Fields.number)
-    state: str = field(one_of(*ENDINGS))
+    state: str = field(one_of(*ENDED_STATES))
     exit_code: int = field(lambda fields, name: fields.number(name, 255))
     line: str = field(Fields.text)
     writer: str = field(Fields.text)  # a host's name, or who watched
