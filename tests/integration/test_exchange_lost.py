@@ -49,7 +49,7 @@ def test_the_others_go_on_soon_in_another_attempt(
     mark, hook = tmp_path / "killed", tmp_path / "hook"
     hook.mkdir()
     env = {"PYTHONPATH": str(hook)}
-    plan = plan_for(hosts, tmp_path, "pass", (1, 2, 1), env, elastic=elastic, relaunch=1)
+    plan = plan_for(hosts, tmp_path, "pass", (1, 2, 1), env, nnodes=elastic, relaunch=1)
     code = DIES_THERE.format(victim=plan.nodes[victim].address, mark=str(mark))
     (hook / "sitecustomize.py").write_text(textwrap.dedent(code))
 

@@ -155,7 +155,7 @@ HANGS_WITH_ALL = """
 
 
 def test_an_elastic_run_goes_on_without_a_node_though_nothing_fails(hosts: list[Host], tmp_path: Path) -> None:
-    plan = plan_for(hosts, tmp_path, HANGS_WITH_ALL, (2, 1, 4), {}, elastic=(2, 3))
+    plan = plan_for(hosts, tmp_path, HANGS_WITH_ALL, (2, 1, 4), {}, nnodes=(2, 3))
     with launched(hosts, plan) as (one, two, three):
         wait_for(lambda: sum(len(at.events("worker_started")) for at in (one, two, three)) == 7, "all workers")
         os.kill(two.event("agent_started")["pid"], signal.SIGKILL)
@@ -171,7 +171,7 @@ def test_an_elastic_run_goes_on_without_a_node_though_nothing_fails(hosts: list[
 
 
 def test_an_elastic_run_ends_when_too_few_nodes_are_left(hosts: list[Host], tmp_path: Path) -> None:
-    plan = plan_for(hosts, tmp_path, HANGS_WITH_ALL, (2, 1, 4), {}, elastic=(2, 3))
+    plan = plan_for(hosts, tmp_path, HANGS_WITH_ALL, (2, 1, 4), {}, nnodes=(2, 3))
     with launched(hosts, plan) as nodes:
         wait_for(lambda: sum(len(at.events("worker_started")) for at in nodes) == 7, "all workers")
         for gone in nodes[1:]:
