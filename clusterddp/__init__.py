@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     )
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.inventory.values import HostEntry, Inventory
+    from clusterddp.inventory.values import Inventory
+    from clusterddp.inventory.variables import HostEntry
     from clusterddp.launch.host_report import HostReport
     from clusterddp.launch.keywords import ClusterKeywords, DoctorKeywords, ExecKeywords
     from clusterddp.launch.launcher import Launcher
@@ -139,7 +140,8 @@ _NAMES = {
     ),
     "clusterddp.hosts.client": "Host",
     "clusterddp.hosts.fanout": "Outcome",
-    "clusterddp.inventory.values": "HostEntry Inventory",
+    "clusterddp.inventory.values": "Inventory",
+    "clusterddp.inventory.variables": "HostEntry",
     "clusterddp.launch.launcher": "Launcher",
     "clusterddp.launch.keywords": "ClusterKeywords DoctorKeywords ExecKeywords",
     "clusterddp.launch.options": "RunOptions",

@@ -2,7 +2,7 @@
 
 Entry points are ``load(path)``, ``built_in()`` and ``from_host_list(text)``; the results are :class:`Inventory` and
 :class:`HostEntry`. The steps from file to value: yamlfile (with line numbers) → tree (groups, hosts) + varsfiles →
-merge → variables → values.
+merge → read_host (variables) → values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from clusterddp.inventory.hostlist import difference, from_host_list, variables_
 from clusterddp.inventory.load import built_in, load, with_own_python
 from clusterddp.inventory.reader import ForeignInventory
 from clusterddp.inventory.redact import is_secret
-from clusterddp.inventory.values import DEFAULT_PORTS, HostEntry, Inventory, Role, Transport
+from clusterddp.inventory.values import Inventory
+from clusterddp.inventory.variables import DEFAULT_PORTS, HostEntry, Role, Transport
 
 __all__ = [
     "DEFAULT_PORTS",

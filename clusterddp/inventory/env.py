@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory import variable_names
 from clusterddp.inventory.reader import VARIABLE_NAME, refuse_value, usable
-from clusterddp.inventory.yamlfile import Marked
+from clusterddp.inventory.yamlfile import Marked, refuse_duplicates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +39,7 @@ def _env(setting: Setting | None) -> dict[str, str]:
     value = usable(setting).value
     if not isinstance(value, Marked):
         refuse_value(setting, "a mapping of names to values", "write 'NAME: value' lines below it")
-    variable_names.refuse_duplicates(value, "variable")
+    refuse_duplicates(value, "variable")
     return {_name(name, value.where(name)): _text(value, name) for name in value}
 
 

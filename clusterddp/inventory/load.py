@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.group_vars import VariableMerger
 from clusterddp.inventory.local_python import with_python
+from clusterddp.inventory.read_host import host_entry
 from clusterddp.inventory.reader import ForeignInventory
 from clusterddp.inventory.tree import GroupTree
 from clusterddp.inventory.trusted import opened
 from clusterddp.inventory.values import Inventory
-from clusterddp.inventory.variables import host_entry
 from clusterddp.inventory.varsfiles import VarsFiles, duplicate_notices
 from clusterddp.inventory.yamlfile import Marked, decoded, parse
 

@@ -1,4 +1,4 @@
-"""Reads a host's merged variables by name, with a method for each type; errors have place, value and remedy.
+"""Reads a host's merged variables by name, with a function for each type; errors have place, value and remedy.
 
 A variable that is unset or null is None. Jinja and Ansible's tags are errors here, because only variables that we use
 are read.
@@ -15,7 +15,7 @@ from clusterddp.errors import InventoryError
 from clusterddp.inventory.yamlfile import Opaque
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from clusterddp.inventory.yamlfile import Setting
 
@@ -79,66 +79,67 @@ class VariableReader:
             found = setting if setting is not None and setting.value is not None else found
         return None if found is None else usable(found)
 
-    def text(self, *names: str) -> str | None:
-        """Text that is not empty; a number is taken as it is written."""
+    def needed(self, *names: str) -> Setting:
+        """The last of these names that is set; one must be."""
         setting = self.get(*names)
         if setting is None:
-            return None
-        value = setting.value
-        if isinstance(value, (int, float)) and setting.text is not None:
-            value = setting.text
-        if not isinstance(value, str) or not value.strip() or not value.replace("\n", "").isprintable():
-            refuse_value(setting, "text", "give it, quoted, or remove the key")
-        return value.strip()
+            raise KeyError(*names)
+        return setting
 
-    def line(self, *names: str) -> str | None:
-        """Text without a line break."""
-        text = self.text(*names)
-        setting = self.get(*names)
-        if text is not None and setting is not None and "\n" in text:
-            refuse_value(setting, "one line", "remove the line break")
-        return text
 
-    def number(self, *names: str, least: int, most: int, expected: str) -> int | None:
-        """A whole number within bounds."""
-        setting = self.get(*names)
-        if setting is None:
-            return None
-        number = whole_number(setting.value)
-        if number is None or not least <= number <= most:
-            refuse_value(setting, expected, "write it as a plain number")
-        return number
+def text(setting: Setting) -> str:
+    """Text that is not empty; a number is taken as it is written."""
+    value = setting.value
+    if isinstance(value, (int, float)) and setting.text is not None:
+        value = setting.text
+    if not isinstance(value, str) or not value.strip() or not value.replace("\n", "").isprintable():
+        refuse_value(setting, "text", "give it, quoted, or remove the key")
+    return value.strip()
 
-    def choice(self, name: str, choices: Sequence[str]) -> str | None:
-        """One of a few values."""
-        setting = self.get(name)
-        if setting is None:
-            return None
+
+def line(setting: Setting) -> str:
+    """Text without a line break."""
+    found = text(setting)
+    if "\n" in found:
+        refuse_value(setting, "one line", "remove the line break")
+    return found
+
+
+def number(setting: Setting, *, least: int, most: int, expected: str) -> int:
+    """A whole number within bounds."""
+    found = whole_number(setting.value)
+    if found is None or not least <= found <= most:
+        refuse_value(setting, expected, "write it as a plain number")
+    return found
+
+
+def choice(*choices: str) -> Callable[[Setting], Any]:
+    """Return a reader of one of a few values."""
+
+    def read(setting: Setting) -> str:
         if setting.value not in choices:
             close = get_close_matches(str(setting.value), choices, n=1)
             remedy = f"did you mean {close[0]}?" if close else "write one of them"
             refuse_value(setting, " or ".join([", ".join(choices[:-1]), choices[-1]]), remedy)
         return str(setting.value)
 
-    def arguments(self, *names: str) -> tuple[str, ...]:
-        """Command line arguments, split as a shell would split them."""
-        text, setting = self.text(*names), self.get(*names)
-        if text is None or setting is None:
-            return ()
-        try:
-            return tuple(shlex.split(text))
-        except ValueError as error:
-            refuse_value(setting, f"arguments as on a command line ({error})", "balance the quotes")
+    return read
 
-    def shell_lines(self, name: str) -> tuple[str, ...]:
-        """Shell lines: a text of one or more lines, or a list of such texts."""
-        setting = self.get(name)
-        if setting is None:
-            return ()
-        parts = setting.value if isinstance(setting.value, list) else [setting.value]
-        if not all(isinstance(part, str) and "\0" not in part for part in parts):
-            refuse_value(setting, "text, or a list of texts", "quote each line")
-        return tuple(line for part in parts for line in part.splitlines() if line.strip())
+
+def arguments(setting: Setting) -> tuple[str, ...]:
+    """Command line arguments, split as a shell would split them."""
+    try:
+        return tuple(shlex.split(text(setting)))
+    except ValueError as error:
+        refuse_value(setting, f"arguments as on a command line ({error})", "balance the quotes")
+
+
+def shell_lines(setting: Setting) -> tuple[str, ...]:
+    """Shell lines: a text of one or more lines, or a list of such texts."""
+    parts = setting.value if isinstance(setting.value, list) else [setting.value]
+    if not all(isinstance(part, str) and "\0" not in part for part in parts):
+        refuse_value(setting, "text, or a list of texts", "quote each line")
+    return tuple(one for part in parts for one in part.splitlines() if one.strip())
 
 
 def whole_number(value: object) -> int | None:

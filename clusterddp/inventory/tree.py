@@ -11,8 +11,9 @@ from typing import Any
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory import validate, variable_names
+from clusterddp.inventory.ansible_names import PRIORITY
 from clusterddp.inventory.ranges import expand
-from clusterddp.inventory.yamlfile import Marked, Setting
+from clusterddp.inventory.yamlfile import Marked, Setting, refuse_duplicates
 
 _SECTIONS = ("hosts", "vars", "children")
 _MOST_ABOVE = 100  # ancestors of one group
@@ -48,7 +49,7 @@ class GroupTree:
         self.hosts: dict[str, HostNode] = {}
         self.notices: list[str] = []
         self._link("all", "ungrouped", data.file)
-        variable_names.refuse_duplicates(data, "group")
+        refuse_duplicates(data, "group")
         for name in data:
             self._group(name, data[name], data.where(name))
         self._reconcile()
@@ -79,7 +80,7 @@ class GroupTree:
             return group
         if not isinstance(data, Marked):
             raise _not_a_mapping(f"group {group!r}", data, where)
-        variable_names.refuse_duplicates(data, "section")
+        refuse_duplicates(data, "section")
         for section in data:
             self._section(group, section, data)
         return group
@@ -105,13 +106,13 @@ class GroupTree:
             self._hosts(group, content)
 
     def _children(self, group: str, content: Marked) -> None:
-        variable_names.refuse_duplicates(content, "group")
+        refuse_duplicates(content, "group")
         for name in content:
             child = self._group(name, content[name], content.where(name))
             self._link(group, child, content.where(name))
 
     def _hosts(self, group: str, content: Marked) -> None:
-        variable_names.refuse_duplicates(content, "host")
+        refuse_duplicates(content, "host")
         for key in content:
             where, variables = content.where(key), content[key]
             if not isinstance(key, str):
@@ -149,7 +150,7 @@ class GroupTree:
         for name, setting in variable_names.settings(content).items():
             if group is None:
                 self.hosts[entity].settings[name] = setting
-            elif name == variable_names.PRIORITY:
+            elif name == PRIORITY:
                 group.priority = _priority(setting)
             else:
                 group.settings[name] = setting

@@ -1,9 +1,9 @@
-"""An inventory as immutable values, independent of YAML and files."""
+"""An inventory as an immutable value, independent of YAML and files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
@@ -16,90 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterddp.consent import Writers
+    from clusterddp.inventory.variables import HostEntry
 
-Role = Literal["node", "spare", "login", "none"]
-Transport = Literal["auto", "fabric", "openssh"]
-DEFAULT_PORTS = (29400, 29499)
-WARM = 900.0  # seconds
 _MOST_NAMED = 8  # names listed in one error
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostEntry:
-    """One host of the inventory, with its variables merged and read.
-
-    Attributes:
-        address: Where to connect: ``ansible_host``, else the name.
-        port: ``ansible_port``; None leaves it to ssh_config.
-        user: ``ansible_user``; None leaves it to ssh_config.
-        groups: All groups it is in, with ancestors, without ``all``, sorted: Ansible's ``group_names``.
-        vars: All variables as Ansible merges them; ``!vault`` and ``!unsafe`` values are opaque.
-        connection: How to reach it: over SSH, or as a child process on this machine.
-        identity_file: The private key to use, ``~`` expanded.
-        ssh_args: ``ansible_ssh_common_args`` and then ``ansible_ssh_extra_args``, split as a shell would.
-        ansible_python: ``ansible_python_interpreter``; None lets the helper look for one.
-        role: Only nodes and spares run jobs, and ``none`` is never touched.
-        setup: Shell lines to run before anything of the job.
-        python: The interpreter with torch, as found in the environment that the setup leaves; None: ``python``.
-        nproc: Number of workers on this host; None is ``auto``.
-        gpus: How many GPUs are expected, or the indices or UUIDs to use; None is all.
-        environment: A lock file of the project, with extras in brackets, from which the host gets an environment.
-        env: Variables for the job, merged over groups, the host's winning.
-        secrets: Names of variables whose values come from the operator's environment, merged over groups.
-        data_address: Its address for connections between nodes; None: determined by trial.
-        interface: Its network card for connections between nodes; None: determined by trial.
-        ports: First and last port that we may listen on.
-        workdir: A worker's current folder; None is the default.
-        links: Path below that → the target of the link on this host.
-        carry: Paths below that which are copied to a host that replaces another.
-        state: The folder of spools and helper; None is the default.
-        transport: Which SSH implementation to use.
-        launcher: What starts torchrun.
-        fork_server: Whether workers are forked from one process that has imported torch.
-        warm: Seconds that a process which has imported torch waits for the next run; 0: there is none.
-        preload: Packages that such a process imports besides torch.
-        slurm: ``partition``, ``account``, ``time``: text; ``lines``: a tuple of sbatch lines; ``shared``: whether the
-            nodes and the login host share a folder. Only what is set.
-        where: ``file:line`` of the host's first mention.
-    """
-
-    name: str
-    address: str
-    port: int | None = None
-    user: str | None = None
-    groups: tuple[str, ...] = ()
-    vars: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    connection: Literal["ssh", "local"] = "ssh"
-    identity_file: Path | None = None
-    ssh_args: tuple[str, ...] = ()
-    ansible_python: str | None = None
-    role: Role = "node"
-    setup: tuple[str, ...] = ()
-    python: str | None = None
-    nproc: int | None = None
-    gpus: int | tuple[str, ...] | None = None
-    environment: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    secrets: tuple[str, ...] = ()
-    data_address: str | None = None
-    interface: str | None = None
-    ports: tuple[int, int] = DEFAULT_PORTS
-    workdir: str | None = None
-    links: Mapping[str, str] = field(default_factory=dict)
-    carry: tuple[str, ...] = ()
-    state: str | None = None
-    transport: Transport = "auto"
-    launcher: str = "ssh"
-    fork_server: bool = True
-    warm: float = WARM
-    preload: tuple[str, ...] = ()
-    slurm: Mapping[str, Any] = field(default_factory=dict)
-    where: str = ""
-
-    @property
-    def keeps_warm(self) -> bool:
-        """Whether a run may leave a process on the host that has imported torch and waits for the next run."""
-        return self.fork_server and self.warm > 0 and self.launcher == "ssh" and self.role in {"node", "spare"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

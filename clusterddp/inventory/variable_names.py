@@ -6,39 +6,20 @@ import functools
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
+from clusterddp.inventory.ansible_names import PRIORITY
+from clusterddp.inventory.declare import PREFIX
 from clusterddp.inventory.redact import json_key
+from clusterddp.inventory.variables import VARIABLES
+from clusterddp.inventory.yamlfile import refuse_duplicates
 from clusterddp.text.nearest import distance, nearest
 
 if TYPE_CHECKING:
     from clusterddp.inventory.yamlfile import Marked, Setting
 
-PREFIX = "clusterddp_"
-# Options of sbatch, with _ instead of -.
-SLURM_OPTIONS = (
-    "partition", "account", "qos", "constraint", "time", "mem", "cpus_per_task", "gpus_per_node",
-)  # fmt: skip
-OURS = frozenset(
-    PREFIX + name
-    for name in (
-        *("role", "setup", "python", "nproc", "gpus", "env", "secrets", "address", "interface", "ports"),
-        *("workdir", "links", "carry", "state", "transport", "launcher", "environment", "fork_server", "warm"),
-        "preload",
-        *(f"slurm_{name}" for name in (*SLURM_OPTIONS, "lines", "shared")),
-    )
-)
+_NAMES = frozenset(name for variable in VARIABLES.values() for name in variable.names)
+OURS = frozenset(name for name in _NAMES if name.startswith(PREFIX))
 RESERVED = frozenset(PREFIX + name for name in ("sync", "requirements", "container"))
-PRIORITY = "ansible_group_priority"
-# Each variable with its aliases; if several are set the last one wins, as in Ansible's ssh plugin.
-HOST = ("ansible_host", "ansible_ssh_host")
-PORT = ("ansible_port", "ansible_ssh_port")
-USER = ("ansible_user", "ansible_ssh_user")
-KEY_FILE = ("ansible_private_key_file", "ansible_ssh_private_key_file")
-CONNECTION = "ansible_connection"
-PYTHON = "ansible_python_interpreter"
-COMMON_ARGS = ("ansible_ssh_common_args", "ssh_common_args")
-EXTRA_ARGS = "ansible_ssh_extra_args"
-NOT_READ = "ansible_ssh_args"  # replaces default options that Ansible passes to ssh and we do not
-USED = OURS | {*HOST, *PORT, *USER, *KEY_FILE, *COMMON_ARGS, CONNECTION, PYTHON, EXTRA_ARGS, PRIORITY}
+USED = _NAMES | {PRIORITY}
 # Names that Ansible sets itself: it ignores an inventory's values for them, and so do we.
 # fmt: off
 ANSIBLE_OWNS = frozenset((
@@ -65,17 +46,6 @@ def settings(mapping: Marked) -> dict[str, Setting]:
         check_name(name, mapping.where(key))
         found[name] = mapping.setting(key)
     return found
-
-
-def refuse_duplicates(mapping: Marked, kind: str, *, only: frozenset[str] | None = None) -> None:
-    """Raise for the first duplicate key (among ``only``), as one of the two values would be lost."""
-    for key, line, earlier in mapping.duplicates:
-        if only is None or key in only:
-            raise InventoryError(
-                f"{kind} {key!r} is given twice, first at line {earlier}",
-                where=f"{mapping.file}:{line}:{key}",
-                remedy="keep one of the two, or join them",
-            )
 
 
 def check_name(name: str, where: str) -> None:

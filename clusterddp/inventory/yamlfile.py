@@ -269,3 +269,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def refuse_duplicates(mapping: Marked, kind: str, *, only: frozenset[str] | None = None) -> None:
+    """Raise for the first duplicate key (among ``only``), as one of the two values would be lost."""
+    for key, line, earlier in mapping.duplicates:
+        if only is None or key in only:
+            raise InventoryError(
+                f"{kind} {key!r} is given twice, first at line {earlier}",
+                where=f"{mapping.file}:{line}:{key}",
+                remedy="keep one of the two, or join them",
+            )

@@ -98,7 +98,7 @@ CASES = [
     ),
     Case(
         told=remedy(
-            "inventory/variables.py",
+            "inventory/variable_readers.py",
             "give the interpreter's path alone; what must run before it belongs into clusterddp_setup",
         ),
         first="clusterddp hosts -i i.yaml",
@@ -195,7 +195,7 @@ CASES = [
         prints="alice",
     ),
     Case(
-        told=remedy("inventory/variables.py", "give hosts that are reached otherwise 'clusterddp_role: none'"),
+        told=remedy("inventory/variable_readers.py", "give hosts that are reached otherwise 'clusterddp_role: none'"),
         first="clusterddp hosts -i i.yaml",
         files={
             "i.yaml": ONE_HOST.format("a", "ansible_connection: docker"),

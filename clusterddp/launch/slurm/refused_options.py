@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
+from clusterddp.inventory.variables import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,12 +25,9 @@ REFUSED = {
     "skip": ("no node is checked before Slurm has chosen it", _UNCHECKED),
 }
 # Fields of inventory variables that are the same for all nodes of a job. These are read from the first named node,
-OF_THE_NODES = (
-    "setup", "python", "nproc", "gpus", "environment", "env", "secrets", "interface", "ports", "fork_server", "preload",
-    "slurm",
-)  # fmt: skip
+OF_THE_NODES = tuple(name for name, declared in VARIABLES.items() if declared.of_job == "nodes")
 # and these from the login host, whose folders the nodes share.
-OF_THE_LOGIN = ("workdir", "links", "state")
+OF_THE_LOGIN = tuple(name for name, declared in VARIABLES.items() if declared.of_job == "login")
 
 
 def refuse_ignored(options: RunOptions, inventory: Inventory, named: Sequence[HostEntry]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import UsageError
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.inventory import is_secret
-from clusterddp.inventory.variable_names import SLURM_OPTIONS
+from clusterddp.inventory.variable_readers import SLURM_OPTIONS
 from clusterddp.launch import prepare
 from clusterddp.launch import repeat as again
 from clusterddp.launch.code_on_hosts import code_of, kept_code
