@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz kills chaos soak lint style types format bench profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed man screens system-packages
+.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz kills chaos soak lint style types format bench profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed man screens system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,14 +29,18 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest
 SIDE_BY_SIDE := --dist=loadfile --no-loadscope-reorder
 
-test: $(VENV)/.stamp system-packages  ## everything that can run here
+pythons: $(VENV)/.stamp  ## the oldest and the newest Python of hosts, where they are missing
+	@$(BIN)/python -m tests.pythons
+
+test: $(VENV)/.stamp system-packages pythons  ## everything that can run here
 	@status=0; \
 	$(MAKE) --no-print-directory test-alone || status=1; \
 	$(MAKE) --no-print-directory test-together || status=1; \
 	exit $$status
 
+# By their files: to collect all tests takes longer than most of these.
 test-alone: $(VENV)/.stamp
-	$(PYTEST) -m alone
+	$(PYTEST) -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests)
 
 test-together: $(VENV)/.stamp
 	$(PYTEST) -m 'not alone' --numprocesses=$(JOBS) $(SIDE_BY_SIDE)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from hypothesis import settings
 
-from tests import login, order
+from tests import login, order, pythons
 from tests.chaos.rounds import SEED
 from tests.lab import Lab, why_not
 from tests.own_lab import own_lab
@@ -85,6 +85,14 @@ def pytest_runtest_teardown() -> Generator[None, None, None]:
 def pytest_unconfigure() -> None:
     """Limit how long the end of this process takes, which waits for threads that tests have left."""
     faulthandler.dump_traceback_later(LONGEST, exit=True, file=sys.__stderr__ or sys.stderr)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line how many tests were skipped for want of another Python."""
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
+    line = pythons.missing_line([str(where[-1]) for where in skipped if isinstance(where, tuple)])
+    if line:
+        terminalreporter.write_line(line)
 
 
 def pytest_report_header() -> str:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
+import subprocess
+from pathlib import Path
 
 PYTHON_IGNORES = {signal.SIGPIPE, signal.SIGXFSZ}  # at its start; Popen gives them back to what it starts
 KIB, MIB = 1 << 10, 1 << 20
@@ -67,3 +70,20 @@ def begin() -> None:
         if name not in KEPT and not name.startswith(KEPT_PREFIXES):
             del os.environ[name]
     os.environ["LANG"] = LANG
+    if "PATH" in os.environ:
+        os.environ["PATH"] = _with_an_interpreter(os.environ["PATH"])
+
+
+def _with_an_interpreter(path: str) -> str:
+    """The PATH, with the folder of its `python3` first where that name is a version manager's script.
+
+    Such a script starts a dozen shells before the interpreter, at each of some thousand connections to this machine.
+    """
+    found = shutil.which("python3", path=path)
+    if not found or Path(found).read_bytes()[:2] != b"#!":
+        return path
+    done = subprocess.run(
+        [found, "-I", "-S", "-c", "import sys; print(sys.executable)"], capture_output=True, text=True, check=False
+    )
+    interpreter = done.stdout.strip()
+    return f"{Path(interpreter).parent}:{path}" if interpreter else path

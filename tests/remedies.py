@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 import clusterddp
 from tests.integration.cli import CLUSTERDDP, Done
+from tests.lean import lean_python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tests.integration.cli import User
 
@@ -28,6 +29,7 @@ LISTED = TESTS / "data" / "remedies.tsv"
 LIMIT = 120.0  # seconds for a line that is typed
 _FIELD = re.compile(r"\{\}|%[sdr]")
 _COMMAND = re.compile(r"`clusterddp\\ (\w+)")  # as re.escape leaves it; -C and -i come in when it is shown
+_PLAIN = re.compile(r"clusterddp(?: [\w@%+=:,./-]+)*", re.ASCII)  # a shell takes each word as it stands
 _QUOTED = re.compile(r"`([^`]+)`")
 _NAMES = re.compile(
     r"`[^`]+`"  # a command
@@ -78,7 +80,11 @@ def remedy(path: str, text: str) -> Remedy:
 
 def type_line(user: User, line: str, **variables: str) -> Done:
     """Type a line into the user's shell, in the project's folder."""
-    env = {**user.env, **variables, "PATH": f"{Path(CLUSTERDDP).parent}:{user.env['PATH']}"}
+    first = [str(Path(program).parent) for program in (lean_python(), CLUSTERDDP)]  # the PATH's python3 has torchrun
+    env = {**user.env, **variables, "PATH": ":".join([*first, user.env["PATH"]])}
+    commands = line.split(" && ")
+    if all(_PLAIN.fullmatch(command) for command in commands):
+        return _without_a_shell(user, commands, env)
     done = subprocess.run(
         ["bash", "-c", line],
         check=False,
@@ -90,6 +96,16 @@ def type_line(user: User, line: str, **variables: str) -> Done:
         timeout=LIMIT,
     )
     return Done(code=done.returncode, out=done.stdout, err=done.stderr)
+
+
+def _without_a_shell(user: User, commands: list[str], env: Mapping[str, str]) -> Done:
+    """What a shell makes of plain commands after each other; forked, they take a third of the CPU time."""
+    done = Done(code=0, out="", err="")
+    for command in commands:
+        if done.code == 0:
+            last = user.run(*command.split()[1:], env=env)
+            done = Done(code=last.code, out=done.out + last.out, err=done.err + last.err)
+    return done
 
 
 @functools.cache

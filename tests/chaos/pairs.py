@@ -11,10 +11,10 @@ import json
 import os
 import re
 import signal
-import time
+import subprocess
 from dataclasses import dataclass
 from itertools import combinations, groupby, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from tests.chaos import invariants
 from tests.integration.cli import WAIT
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.integration.cli import Done, Live
     from tests.lab.host import LabHost
 
+T = TypeVar("T")
 ROLES = ("supervisor", "fence", "agent", "store", "shim", "worker", "keeper", "fork server")
 THERE = {  # at each phase of a node
     "waiting": {"supervisor", "fence", "store", "fork server"},
@@ -54,7 +55,7 @@ while not os.path.exists(end):
     number += 1
     if os.path.exists(end + " fails") and attempt == "1":
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(0.1)
+    pace(0.1)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 """
@@ -154,13 +155,9 @@ def reach(scene: Scene, live: Live, victim: LabHost, phase: str, earlier: set[st
             until((_spools(victim, scene.runs[-1])[-1] / "exit.json").exists, "the node's end")
 
 
-def until(met: Callable[[], Any], what: str) -> Any:
+def until(met: Callable[[], T], what: str) -> T:
     """Look very often: phases are short."""
-    deadline = time.monotonic() + PHASE_LIMIT
-    while not (found := met()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.005)
-    return found
+    return wait_until(what, met, PHASE_LIMIT, 0.005)
 
 
 def _spools(host: LabHost, run: str = "*") -> list[Path]:
@@ -217,28 +214,28 @@ def workers(text: str, hosts: list[str]) -> dict[str, set[str]]:
 def others_go_on(scene: Scene, live: Live, victim: LabHost, before: dict[str, set[str]]) -> None:
     """Without the victim, soon: in another round or another attempt."""
     names = [host.name for host in scene.hosts if host is not victim]
-    deadline = time.monotonic() + AGAIN
-    while not all(now - before[name] for name, now in workers(live.text(), names).items()):
-        assert time.monotonic() < deadline, f"{live.text()[-2000:]}{live.text('err')}"
-        time.sleep(0.1)
+    met = live.has_said(lambda: all(now - before[name] for name, now in workers(live.text(), names).items()), AGAIN)
+    assert met, f"{live.text()[-2000:]}{live.text('err')}"
 
 
 def ended(scene: Scene, live: Live, victim: LabHost) -> Done:
     """The run ends, by itself, else by `stop`, else once what was stopped goes on."""
-    deadline = time.monotonic() + ENDS
-    while live.process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    if live.process.poll() is None:
+    if not ends_within(live, ENDS):
         scene.row.fault += "; stop"
         stop = scene.user.run("stop", scene.runs[-1], "--grace", "0")
         assert stop.code in {0, 1}, stop.err
         proved = [note for note in stop.notes if note.endswith("proved empty")]
         assert len(proved) == 3 or any(victim.name in note for note in stop.notes), stop.err
-        deadline = time.monotonic() + ENDS
-        while live.process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.1)
+        ends_within(live, ENDS)
     go_on(victim)
     return scene.seen(live.end())
+
+
+def ends_within(live: Live, seconds: float) -> bool:
+    """Whether the operator's command ends in that time."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        live.process.wait(seconds)
+    return live.process.poll() is not None
 
 
 def judged(scene: Scene, pair: Pair, victim: LabHost, done: Done) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.chaos import invariants
 from tests.integration.cli import STATE, WAIT, Done, User
-from tests.lab.system import wait_until
+from tests.lab.system import let_pass, wait_until
 
 if TYPE_CHECKING:
     import random
@@ -30,7 +30,7 @@ for number in range(lines):
     print("line", number, "." * 60)
     if number % BLOCK == 0:
         sys.stdout.flush()
-        time.sleep(seconds * BLOCK / lines)
+        pace(seconds * BLOCK / lines)
 print("counted", flush=True)
 if go:
     wait_for(go)
@@ -127,6 +127,10 @@ class Scene:
     def fault(self, what: str) -> None:
         """Note what is done to the scene now; times count from here."""
         self.row.fault, self.at = what, time.monotonic()
+
+    def until_it_has_lasted(self, seconds: float) -> None:
+        """Wait until the fault is so many seconds old."""
+        let_pass(max(0.0, self.at + seconds - time.monotonic()))
 
     def seen(self, done: Done) -> Done:
         """Note how the operator's command ended, and that it has ended now."""

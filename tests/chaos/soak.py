@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.chaos import invariants
-from tests.integration.cli import User
+from tests.integration.cli import WAIT, User
+from tests.lab.system import let_pass
 from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
@@ -28,11 +29,9 @@ if TYPE_CHECKING:
 
 SHARE = 0.106  # on its way out and again on its way in: a fifth
 STORM, CALM = 5.0, 5.0  # seconds
-SCRIPT = """
-import os, time
+SCRIPT = f"""{WAIT}
 print("at work", flush=True)
-while not os.path.exists("/tmp/go"):
-    time.sleep(0.5)
+wait_for("/tmp/go")
 """
 BURN = "while True: pass"
 WRITE = """
@@ -65,10 +64,10 @@ def storms(lab: Lab, minutes: float) -> int:
     while time.monotonic() < deadline:
         for host in lab.hosts:
             host.lose(SHARE)
-        time.sleep(STORM)
+        let_pass(STORM)
         for host in lab.hosts:
             host.heal()
-        time.sleep(CALM)
+        let_pass(CALM)
         count += 1
     return count
 

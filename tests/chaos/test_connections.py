@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,7 +33,7 @@ def helpers(host: LabHost) -> list[ProcessId]:
 def freeze(scene: Scene) -> None:
     scene.fault(f"SIGSTOP of sshd's children for {FROZEN:.0f} s")
     scene.hosts[1].pause()
-    time.sleep(FROZEN)
+    scene.until_it_has_lasted(FROZEN)
     scene.hosts[1].resume()
 
 

@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from tests.chaos.beside import STARTING, Lost, outcome
 from tests.chaos.rounds import ROUNDS
 from tests.integration.cli import WAIT
 from tests.lab import network
-from tests.lab.system import command, wait_until
+from tests.lab.system import command, let_pass, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +43,7 @@ attempt = os.environ["TORCHELASTIC_RUN_ID"].rpartition(".")[2]
 while not os.path.exists(sys.argv[1]):
     # At once: Python's -u writes each word by itself, and who is killed in between leaves half a line.
     sys.stdout.write("attempt %s at %s\\n" % (attempt, time.clock_gettime(time.CLOCK_BOOTTIME)))
-    time.sleep(0.05)
+    pace(0.05)
 """
 
 
@@ -96,7 +95,7 @@ def supervisor_stopped(scene: Scene) -> None:
     victim.run(["kill", "-STOP", stopped], user="root")
     live.wait_for("attempt 2 at")
     assert not pids(victim, live.run)
-    time.sleep(max(0.0, HELD - (time.monotonic() - scene.at)))
+    scene.until_it_has_lasted(HELD)
     victim.run(["kill", "-CONT", stopped], user="root")
     ended_well(scene, live, 2)
 
@@ -109,7 +108,7 @@ def disk_stalls(scene: Scene) -> None:
     live = under_way_with_a_spare(scene)
     scene.fault(f"the spool's disk on {victim.name} stalls for {HELD:g} s")
     victim.stall_disk(state)
-    time.sleep(HELD)
+    scene.until_it_has_lasted(HELD)
     victim.go_on()
     ended_well(scene, live, 1)
     assert "attempt 2" not in live.text("err")
@@ -125,7 +124,7 @@ def disk_stalls_in_a_relaunch(scene: Scene) -> None:
     agent = scene.pid(other, "agent")
     victim.stall_disk(state)
     other.kill(agent)
-    time.sleep(HELD)
+    scene.until_it_has_lasted(HELD)
     victim.go_on()
     live.wait_for("attempt 2 at")
     ended_well(scene, live, 2)
@@ -137,7 +136,7 @@ def host_frozen(scene: Scene) -> None:
     scene.fault(f"{victim.name} frozen whole for {ASLEEP:g} s or more")
     victim.freeze()
     live.wait_for("attempt 2 at")
-    time.sleep(max(0.0, ASLEEP - (time.monotonic() - scene.at)))
+    scene.until_it_has_lasted(ASLEEP)
     assert pids(victim, live.run)
     victim.go_on()
     wait_until(f"{victim.name} ends its part", lambda: not pids(victim, live.run), AWAKE)
@@ -155,7 +154,7 @@ def lead_replaced_by_a_relay(scene: Scene) -> None:
     with relay(scene, dead.address, known[0][1], known[1]) as told:
         live.wait_for("attempt 2 at")
         wait_until("somebody calls the relay", lambda: told.exists() and told.stat().st_size, 30)
-        time.sleep(5.0)
+        let_pass(5.0)
         ended_well(scene, live, 2)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -175,7 +174,7 @@ def cable_cut(scene: Scene) -> None:
     live = started(scene, lines, CUT)
     scene.fault(f"cable of {victim.name} out for {CUT:.0f} s")
     victim.cut()
-    time.sleep(CUT)
+    scene.until_it_has_lasted(CUT)
     victim.heal()
     goes_on(scene, live, lines)
 
@@ -185,7 +184,7 @@ def connection_frozen(scene: Scene) -> None:
     live = started(scene, lines, FROZEN)
     scene.fault(f"sshd's children on {victim.name} stopped for good")
     victim.pause()
-    time.sleep(FROZEN)
+    scene.until_it_has_lasted(FROZEN)
     goes_on(scene, live, lines)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.system import wait_until
+from tests.lab.system import let_pass, wait_until
 
 if TYPE_CHECKING:
     from tests.chaos.conftest import Play
@@ -20,7 +19,7 @@ def kill_at_random(scene: Scene, *words: str, within: float) -> str:
     """Start a command and SIGKILL it at a moment of chance; returns what it had said on stderr."""
     after = scene.chance.uniform(0.1, within)
     with scene.user.start(*words) as live:
-        time.sleep(after)
+        let_pass(after)
         scene.fault(f"SIGKILL of `{words[0]}` after {after:.2f} s")
         live.process.kill()
         return live.end().err
@@ -82,7 +81,7 @@ def test_three_ranks_are_read_by_followers_that_die(play: Play) -> None:
             for _ in range(killed):
                 with scene.user.start("logs", "--follow", live.run) as follower:
                     follower.wait_for("line 10")
-                    time.sleep(scene.chance.uniform(0, 1))
+                    let_pass(scene.chance.uniform(0, 1))
             with scene.user.start("logs", "--follow", live.run) as last:
                 for rank in range(3):
                     wait_until(f"rank {rank} has counted", lambda rank=rank: _counted(live.text(), rank), 60)  # type: ignore[misc]

@@ -42,7 +42,7 @@ def connect():
         try:
             return socket.create_connection((os.environ["MASTER_ADDR"], port))
         except ConnectionRefusedError:
-            time.sleep(0.01)
+            pace(0.01)
 
 def sockets():
     if rank:
@@ -88,7 +88,7 @@ def fail():
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "orphaned":
         os.kill(shim(), signal.SIGKILL)
-        time.sleep(600)
+        threading.Event().wait(600)
     hoard = []
     while True:
         hoard.append(bytearray(1 << 24))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 # What the programs share. `leave` starts a program that sleeps, deaf to SIGTERM, and prints its pid as `kind`.
 COMMON = r"""
-import ctypes, os, signal, subprocess, sys, time
+import ctypes, os, signal, subprocess, sys, threading
 
-SLEEPS = "import os, signal, time; signal.signal(15, signal.SIG_IGN); %s; time.sleep(600)"
+SLEEPS = "import os, signal, threading; signal.signal(15, signal.SIG_IGN); %s; threading.Event().wait(600)"
 
 def say(kind, pid):
     os.write(1, ("%s %d\n" % (kind, pid)).encode())
@@ -43,12 +43,12 @@ def orphan(kind, argv=None, env=None, files=True, folder=None):
         os.execve(argv[0], argv, env if env is not None else dict(os.environ))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     wipe()
-    time.sleep(600)
+    threading.Event().wait(600)
 
 def wait():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     say("agent", os.getpid())
-    time.sleep(600)
+    threading.Event().wait(600)
 """
 
 EVERY_WAY = (
@@ -72,9 +72,10 @@ OF_ANOTHER = (
     + """
 other = dict(os.environ, CLUSTERDDP_RUN_ID="another")
 foreign = subprocess.Popen([sys.executable, "-c", '''
-import os, subprocess, sys, time
-print("below", subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={}).pid, flush=True)
-time.sleep(600)
+import os, subprocess, sys, threading
+waits = "import threading; threading.Event().wait(600)"
+print("below", subprocess.Popen([sys.executable, "-c", waits], env={}).pid, flush=True)
+threading.Event().wait(600)
 '''], env=other)
 say("foreign", foreign.pid)
 wait()
@@ -110,7 +111,7 @@ class Stuck(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         say("loader%d" % index, os.getpid())
-        time.sleep(600)
+        threading.Event().wait(600)
 
 iter(torch.utils.data.DataLoader(Stuck(), num_workers=2, batch_size=1)).__next__()
 """

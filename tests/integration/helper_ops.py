@@ -9,6 +9,7 @@ import hashlib
 import os
 import signal
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +55,10 @@ def hold(request: Request) -> Any:
     if not child:
         set_pdeathsig(signal.SIGKILL)
         os.write(tell, b"!")
-        time.sleep(600)
+        threading.Event().wait(600)
     os.read(ready, 1)
     request.send(b"", pid=os.getpid(), child=child)
-    time.sleep(600)
+    threading.Event().wait(600)
 
 
 def work(request: Request) -> Any:

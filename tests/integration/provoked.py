@@ -127,7 +127,9 @@ CASES = {
         dist.TCPStore("127.0.0.1", 29868, 2, True, timeout=datetime.timedelta(seconds=1))
         """
     ),
-    "collective-timeout": Case(code=_pair("if rank: import time; time.sleep(8)\nelse: dist.all_reduce(torch.ones(1))")),
+    "collective-timeout": Case(
+        code=_pair("if rank: import threading; threading.Event().wait(8)\nelse: dist.all_reduce(torch.ones(1))")
+    ),
     "peer-gone": Case(code=_pair("if rank: os._exit(0)\ndist.all_reduce(torch.ones(1))")),
     "collective-timeout-sizes": Case(code=_pair("dist.all_reduce(torch.ones(1 + rank))")),
     "collective-mismatch": Case(
@@ -208,8 +210,8 @@ CASES = {
     "cpu-memory-numpy": Case(code="import numpy; numpy.ones(1 << 50)"),
     "threads": Case(
         code="""
-        import threading, time
-        for _ in range(999): threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
+        import threading
+        for _ in range(999): threading.Thread(target=threading.Event().wait, daemon=True).start()
         """,
         prefix=(*_limited("nproc", "20"), *AS_PLAIN_USER),
     ),

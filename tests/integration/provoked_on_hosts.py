@@ -12,14 +12,13 @@ import re
 import subprocess
 import sys
 import textwrap
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.integration import test_doctor as doctor
 from tests.lab import Lab
-from tests.lab.system import command
+from tests.lab.system import command, let_pass
 from tests.lean import WHOLE_TORCH
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def said(lab: Lab, case: Case) -> str:
             stack.enter_context(case.fault(host))
         agents: list[subprocess.Popen[str]] = []
         for host in lab.hosts:
-            time.sleep(case.later if agents else 0.0)
+            let_pass(case.later if agents else 0.0)
             agents.append(_agent(host, lab.hosts[0], case))
         texts = [_ended(host, agent, case.seconds) for host, agent in zip(lab.hosts, agents, strict=True)]
     return "".join(text if len(text) < LONGEST else text[-LONGEST:].partition("\n")[2] for text in texts)

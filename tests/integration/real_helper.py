@@ -10,18 +10,16 @@ import functools
 import hashlib
 import io
 import sys
-import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.ssh import Connector
 from clusterddp.hosts.ssh.pipes import ChildPipe
 from clusterddp.hosts.zipapp import COMMAND, PACKAGE, Bundle, bundle
 from clusterddp.inventory import HostEntry
+from tests.lab.system import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -83,9 +81,4 @@ def alive(pid: int) -> bool:
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:
     """Poll until ``condition`` holds; its value."""
-    deadline = time.monotonic() + PATIENCE
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {PATIENCE:g} s for {what}")
-        time.sleep(0.01)
-    return value
+    return wait_until(what, condition, PATIENCE)

@@ -5,41 +5,25 @@ Not covered here: the agent (tests with real torchrun pass `spool.worker` as PYT
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from clusterddp.remote.spool.events import read_events
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.worker.worker_env import shim_script
+from tests.lab.system import wait_until
 from tests.unit.plan_made import PLAN, changed, made_spool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PROBES = Path(__file__).parent / "shim_probes"
-OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
-INTERPRETERS = sorted({"3.8", OWN, "3.13"}, key=lambda version: int(version.split(".")[1]))  # oldest, ours, newest
 PATIENCE = 30.0
-
-
-@functools.cache
-def interpreter(version: str) -> str:
-    """An interpreter of that version; without one the test is skipped by its name."""
-    if version == OWN:
-        return sys.executable
-    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python3"))
-    if not found:
-        pytest.skip(f"no Python {version} under ~/.pyenv")
-    return str(found[-1])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,11 +144,7 @@ def without_addresses(text: bytes) -> bytes:
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
     """Poll until ``condition`` holds."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {PATIENCE:g} s for {what}")
-        time.sleep(0.01)
+    wait_until(what, condition, PATIENCE)
 
 
 def alive(pid: int) -> bool:

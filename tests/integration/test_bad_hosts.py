@@ -119,7 +119,7 @@ def test_a_host_that_cannot_take_part_is_named_with_the_remedy(
 
 @torch_needed
 def test_a_port_range_without_a_free_port_is_named(two: Lab, ready: User) -> None:
-    script = "import socket, time\ns = socket.create_server(('', 29777))\nprint('ok', flush=True)\ntime.sleep(600)"
+    script = "import socket\ns = socket.create_server(('', 29777))\nprint('ok', flush=True)\nwhile True: s.accept()"
     argv = two.host("gpu00").argv([sys.executable, "-c", script])
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as holder:
         assert holder.stdout
@@ -133,7 +133,7 @@ def test_a_port_range_without_a_free_port_is_named(two: Lab, ready: User) -> Non
 @torch_needed
 @pytest.mark.usefixtures("two")
 def test_readers_that_leave_and_references_that_mean_none_or_several(ready: User) -> None:
-    ready.write("many.py", "import time\nfor i in range(20000): print(i)\ntime.sleep(600)\n")
+    ready.write("many.py", "import threading\nfor i in range(20000): print(i)\nthreading.Event().wait(600)\n")
     run = f"{CLUSTERDDP} run --limit gpu00 --name one many.py"
     out, said = shell(ready, f"{run} | head -1; echo ${{PIPESTATUS[0]}}")
     assert out == "[0 gpu00:0] 0\n141\n"

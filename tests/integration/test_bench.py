@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.lab import Lab
     from tests.lab.host import LabHost
 
-pytestmark = [pytest.mark.lab, pytest.mark.alone]
+pytestmark = pytest.mark.lab
 SICK = "gpu01"
 
 
@@ -44,6 +44,7 @@ def named(user: User, only: str, *words: str) -> list[tuple[str, str, tuple[str,
     return [(one["name"], one["verdict"], tuple(one["hosts"]), one["message"]) for one in found]
 
 
+@pytest.mark.alone
 def test_a_slow_host_is_named_alone_by_the_bandwidth_of_its_pairs(three: Lab, user: User) -> None:
     three.host(SICK).rate("100mbit")
     ((name, verdict, hosts, message),) = named(user, "bandwidth")
@@ -65,7 +66,7 @@ def test_the_table_shows_every_pair(three: Lab, user: User) -> None:
 
 
 def test_it_refuses_beside_a_live_run(three: Lab, user: User) -> None:
-    user.write("sleeper.py", "import time\ntime.sleep(600)\n")
+    user.write("sleeper.py", "import threading\nthreading.Event().wait(600)\n")
     run = user.run("run", "--detach", "--nproc-per-node", "1", "sleeper.py").out.strip()
     done = user.run("doctor", "--bench", "--only", "bandwidth", "--json")
     assert user.run("stop", run).code == 0
@@ -110,6 +111,7 @@ def signalled(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+@pytest.mark.alone
 def test_a_rank_that_is_held_up_is_named_alone(three: Lab, user: User) -> None:
     assert named(user, "stragglers", "--skip", "rehearsal") == []
     with stopped_now_and_then(three.host(SICK)):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 DAY = 86400.0
 MOST_LEFT = 100_000  # bytes of disk that a run which does next to nothing leaves
-WAITS = "import os, time; print('agent', os.getpid()); time.sleep(600)"
+WAITS = "import os, threading; print('agent', os.getpid()); threading.Event().wait(600)"
 FILLS = """
     import os
     with open(os.path.join(os.environ["CLUSTERDDP_RUN_DIR"], "result"), "wb") as out:

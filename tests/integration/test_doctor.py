@@ -30,10 +30,10 @@ EPHEMERAL = "32768:60999"
 WORKDIRS = "/home/trainer/clusterddp"
 Named = tuple[str, str, tuple[str, ...], str]  # check, verdict, hosts, words of its message
 LISTEN = """
-import socket, sys, time
+import socket, sys, threading
 kept = [socket.create_server(("", port)) for port in range(29400, 29500)]
 print("listening", flush=True)
-time.sleep(600)
+threading.Event().wait(600)
 """
 
 
@@ -294,7 +294,7 @@ def test_several_faults_at_once_are_all_named(three: Lab, user: User) -> None:
 
 
 def test_a_live_run_is_told_and_gone_when_it_is_stopped(three: Lab, user: User) -> None:
-    user.write("sleeper.py", "import time\ntime.sleep(600)\n")
+    user.write("sleeper.py", "import threading\nthreading.Event().wait(600)\n")
     started = user.run("run", "--detach", "--nproc-per-node", "1", "sleeper.py")
     assert started.code == 0, started.err
     run = started.out.strip()

@@ -33,10 +33,10 @@ pytestmark = pytest.mark.lab
 CROWDED = "gpu02"  # lets one at a time log in
 HOME = "/home/trainer"
 LEAVES = """
-import subprocess, time
+import subprocess, threading
 subprocess.Popen(["sleep", "600"], start_new_session=True)
 print("started", flush=True)
-time.sleep(600)
+threading.Event().wait(600)
 """
 CPU = Path("/sys/fs/cgroup/cpu")
 

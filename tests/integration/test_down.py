@@ -21,11 +21,11 @@ need_torch()
 pytestmark = pytest.mark.torch
 
 LEAVES = """
-import os, subprocess, time
+import os, subprocess, threading
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
 open(os.path.join(os.environ["CLUSTERDDP_RUN_DIR"], "result"), "w").close()
 print("left", child.pid, flush=True)
-time.sleep(600)
+threading.Event().wait(600)
 """
 SHORT = "print('done')"
 

@@ -31,7 +31,7 @@ with open(os.path.join(os.environ["CLUSTERDDP_RUN_DIR"], "result"), "w") as out:
     out.write("done")
 print("saved", flush=True)
 """
-WAITS = "import time\nprint('here', flush=True)\ntime.sleep(600)\n"
+WAITS = "import threading\nprint('here', flush=True)\nthreading.Event().wait(600)\n"
 
 
 def owned(host: LabHost) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import User, wait_until_nothing_is_left
+from tests.integration.cli import WAIT, User, wait_until_nothing_is_left
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.torch
 
 # No worker notices: as in a collective whose peer is gone, and nobody says so.
 HANGS_WITH_ALL = """
-import os, time
+import os, threading
 print("world", os.environ["WORLD_SIZE"], flush=True)
-while os.environ["WORLD_SIZE"] == "4":
-    time.sleep(0.1)
+if os.environ["WORLD_SIZE"] == "4":
+    threading.Event().wait()
 """
 
 
@@ -48,11 +48,9 @@ def test_a_run_goes_on_without_hosts_that_are_dead_or_die(make_lab: MakeLab, tmp
     wait_until_nothing_is_left([lab.host("gpu00"), lab.host("gpu02")], done.run)
 
 
-UNTIL_TOLD = """
-import os, sys, time
+UNTIL_TOLD = f"""{WAIT}
 print("world", os.environ["WORLD_SIZE"], flush=True)
-while not os.path.exists(sys.argv[1]):
-    time.sleep(0.1)
+wait_for(sys.argv[1])
 """
 
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("lab_left_clean")]
 
 ONE, TWO = ("--limit", "gpu03"), ("--limit", "gpu01,gpu02")
 ENDS = """
-import os, signal, sys, time
+import os, signal, sys, threading
 how, rank = sys.argv[1], os.environ["RANK"]
 print("started", flush=True)
 if how == "raises" and rank == "1":
@@ -42,7 +42,7 @@ if how.isdigit():
 if how == "ignores":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("deaf", flush=True)
-time.sleep(600)
+threading.Event().wait(600)
 """
 WAITS = f"""{WAIT}
 print("started", flush=True)

@@ -80,6 +80,7 @@ def alone(user: User, *words: str) -> str:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     env = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    env["GLOO_SOCKET_IFNAME"] = "lo"  # else Gloo looks up this machine's own name, and warns where it has no address
     done = subprocess.run(
         [sys.executable, *words],
         cwd=user.folder,

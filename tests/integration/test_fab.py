@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.lab import Lab
 
-TRAIN = "import sys, time\nprint(*sys.argv[1:], flush=True)\ntime.sleep(float(sys.argv[2]))\n"
+TRAIN = "import sys, threading\nprint(*sys.argv[1:], flush=True)\nthreading.Event().wait(float(sys.argv[2]))\n"
 FAB = Path(sys.executable).with_name("fab")
 
 

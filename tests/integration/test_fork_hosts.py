@@ -23,11 +23,11 @@ pytestmark = pytest.mark.torch
 
 # Goes on for ever in the first attempt, and in a world of one.
 SCRIPT = """
-import os, sys, time
+import os, sys, threading
 attempt, world = os.environ["TORCHELASTIC_RUN_ID"].rpartition(".")[2], os.environ["WORLD_SIZE"]
 print("attempt", attempt, "world", world, "torch" in sys.modules, flush=True)
-while "forever" in sys.argv and attempt == "1" or world == "1":
-    time.sleep(0.05)
+if "forever" in sys.argv and attempt == "1" or world == "1":
+    threading.Event().wait()
 """
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ARGS = ("-u", "script.py", "report.json", "a b")
 ENV: dict[str, str] = {}  # with an empty torch, by the fixture
-SLEEPS = "import os, time\ndef inner():\n    time.sleep(600)\ndef outer():\n    inner()\nprint(os.getpid())\nouter()\n"
+SLEEPS = "import os, signal\ndef inner():\n    signal.pause()\ndef outer():\n    inner()\nprint(os.getpid())\nouter()\n"
 
 
 @pytest.fixture(scope="module", params=["cold", "warm"])

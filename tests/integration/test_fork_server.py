@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.torch
 DIES_TWICE = """
-import os, signal, sys, time, torch
+import os, signal, sys, threading, torch
 import torch.distributed as dist
 times = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), len(os.listdir(os.environ["CLUSTERDDP_RUN_DIR"]))
 dist.init_process_group("gloo")
@@ -33,7 +33,7 @@ dist.barrier()
 if dist.get_rank() == 1:
     open(os.path.join(os.environ["CLUSTERDDP_RUN_DIR"], f"{times[1]}"), "w") if times[0] else None
     os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(600)
+threading.Event().wait(600)
 """
 
 

@@ -139,7 +139,7 @@ def test_autograd_compilation_and_loaders_work_in_a_fork(spool: ShimSpool) -> No
 
 def test_a_worker_ends_when_its_shim_is_killed_and_so_does_its_keeper(spool: ShimSpool) -> None:
     (spool.cwd / "script.py").write_text(
-        "import os, time\nprint(os.getpid(), os.getppid(), flush=True)\ntime.sleep(600)\n"
+        "import os, threading\nprint(os.getpid(), os.getppid(), flush=True)\nthreading.Event().wait(600)\n"
     )
     before = len(spool.events("worker_started"))
     with spool.popen(*SCRIPT, env=torch_environment()) as shim:
@@ -153,7 +153,7 @@ def test_a_worker_ends_when_its_shim_is_killed_and_so_does_its_keeper(spool: Shi
 
 
 def test_signals_reach_a_forked_worker_and_its_end_is_recorded(spool: ShimSpool) -> None:
-    (spool.cwd / "script.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(600)\n")
+    (spool.cwd / "script.py").write_text("import threading\nprint('here', flush=True)\nthreading.Event().wait(600)\n")
     before = len(spool.events("worker_started"))
     with spool.popen(*SCRIPT, env=torch_environment()) as shim:
         wait_for(lambda: len(spool.events("worker_started")) > before, "the start")

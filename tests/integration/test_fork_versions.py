@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.fork_spool import empty_torch, fork_server, torch_environment
-from tests.integration.shim_spool import PROBES, ShimSpool, interpreter, make_spool, run_plain, without_addresses
+from tests.integration.shim_spool import PROBES, ShimSpool, make_spool, run_plain, without_addresses
 from tests.integration.test_shim_transparency import ENDINGS, normal
+from tests.pythons import interpreter
 
 if TYPE_CHECKING:
     from pathlib import Path

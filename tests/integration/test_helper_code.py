@@ -14,7 +14,7 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.zipapp import COMMAND, PACKAGE, bundle
 from clusterddp.remote.shared.code.code_archive import is_whole
 from tests.integration.real_helper import Shell, entry, wait_for
-from tests.integration.shim_spool import interpreter
+from tests.pythons import interpreter
 
 if TYPE_CHECKING:
     from pathlib import Path

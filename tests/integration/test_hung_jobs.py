@@ -23,12 +23,12 @@ pytestmark = pytest.mark.torch
 
 # A real collective that one rank never joins.
 HANGS = """
-import os, sys, time
+import os, sys, threading
 import torch
 import torch.distributed as dist
 
 def validate():
-    time.sleep(600)
+    threading.Event().wait(600)
 
 def step():
     dist.all_reduce(torch.ones(1))
@@ -40,7 +40,7 @@ print("together", flush=True)
 validate() if rank == 1 else step()
 """
 IN_VALIDATE, IN_STEP = (1 + HANGS.splitlines().index(line) for line in (
-    "    time.sleep(600)", "    dist.all_reduce(torch.ones(1))",
+    "    threading.Event().wait(600)", "    dist.all_reduce(torch.ones(1))",
 ))  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.integration.cli import WAIT
 from tests.integration.shim_spool import PROBES, ShimSpool, make_spool, without_addresses
 from tests.integration.test_plugin import DIES_ONCE, hosts, launched, plan_for
 from tests.integration.test_shim_torchrun import VARYING, torchrun
@@ -26,15 +27,13 @@ need_torch()
 pytestmark = pytest.mark.torch
 
 BOTH = ("whole", "lean")
-HEAD = """
-import os, sys, time
+HEAD = f"""{WAIT}
 first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 mine = os.environ["RANK"] == "1"
 there = "the other is there " + os.environ["TORCHELASTIC_RESTART_COUNT"]
 if not mine:
     open(there, "w").close()
-while not os.path.exists(there):
-    time.sleep(0.01)
+wait_for(there)
 """
 STEPS = """
 import torch
@@ -45,10 +44,10 @@ optimizer.step()
 print(weights.sum().item(), hasattr(torch._dynamo, "optimize"))
 """
 ENDS = {  # of rank 1, once the other is there, which waits for its end: always the same fails first
-    "raises": f"{HEAD}if mine: raise ValueError('loss is NaN')\ntime.sleep(600)",
-    "exits": f"{HEAD}if mine: sys.exit(7)\ntime.sleep(600)",
-    "killed": f"{HEAD}if mine: os.kill(os.getpid(), 9)\ntime.sleep(600)",
-    "starts again": f"{HEAD}if mine: sys.exit(first)\nif first: time.sleep(600)",
+    "raises": f"{HEAD}if mine: raise ValueError('loss is NaN')\nthreading.Event().wait(600)",
+    "exits": f"{HEAD}if mine: sys.exit(7)\nthreading.Event().wait(600)",
+    "killed": f"{HEAD}if mine: os.kill(os.getpid(), 9)\nthreading.Event().wait(600)",
+    "starts again": f"{HEAD}if mine: sys.exit(first)\nif first: threading.Event().wait(600)",
 }
 
 

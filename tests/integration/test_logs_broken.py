@@ -32,7 +32,7 @@ for batch in range({BATCHES}):
     for number in range(batch * {BATCH}, (batch + 1) * {BATCH}):
         print("line", number, flush=True)
         if number % 50 == 0:
-            time.sleep(0.01)
+            pace(0.01)
 """
 LINES = [f"line {number}" for number in range(BATCH * BATCHES)]
 

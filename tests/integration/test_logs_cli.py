@@ -37,7 +37,7 @@ if rank == "0":
     say(b"\\x1b[2J\\x1b[31mred\\x1b[0m\\n")
     say(b"x" * {LONG} + b"\\n")
     say(b"half a line")
-    time.sleep(0.3)  # so that readers meet it unfinished
+    pace(0.3)  # so that readers meet it unfinished
     say(b" and the rest\\n\\n  indented\\n")
     say(b"no newline at the end")
 """

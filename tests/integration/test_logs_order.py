@@ -39,7 +39,7 @@ for part in range(3):
     for number in range(part * {PART}, (part + 1) * {PART}):
         say(number)
         if number % 100 == 50:
-            time.sleep(0.005)
+            pace(0.005)
 """
 LINES = [f"line {number}" for number in range(3 * PART)]
 HOSTS = ["gpu02", "gpu03"]

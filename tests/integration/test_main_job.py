@@ -31,7 +31,7 @@ names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "CLUSTERDDP_HOS
 print(json.dumps([socket.gethostname(), [os.environ[name] for name in names], sys.argv]), flush=True)
 """
 DIES_ONCE = """
-import os, pathlib, signal, time
+import os, pathlib, signal, threading
 mark = pathlib.Path(os.environ["CLUSTERDDP_RUN_DIR"], "was here")  # torchrun's own count differs between hosts
 first = not mark.exists()
 mark.touch()
@@ -39,7 +39,7 @@ print("first round" if first else "again", flush=True)
 if first and os.environ["RANK"] == "1":
     os.kill(os.getpid(), signal.SIGKILL)
 if first:
-    time.sleep(600)  # as in a collective with the dead one, until torchrun ends it
+    threading.Event().wait(600)  # as in a collective with the dead one, until torchrun ends it
 """
 
 

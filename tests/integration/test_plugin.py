@@ -18,6 +18,7 @@ from clusterddp.launch.prepare import new_run_id
 from clusterddp.launch.ssh.over_ssh import launch
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.runs.run_view import run_views
+from tests.integration.cli import WAIT
 from tests.integration.real_helper import entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of
 from tests.lean import training_python
@@ -33,21 +34,21 @@ need_torch()
 pytestmark = pytest.mark.torch
 
 PORTS = (29340, 29359)
-DIES_ONCE = """
-    import os, signal, sys, time
-    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH")
-    print(*[os.environ.get(name) for name in names], flush=True)
-    ours = [name for name in os.environ if name.startswith("CLUSTERDDP_")]
-    assert set(ours) == {"CLUSTERDDP_RUN_ID", "CLUSTERDDP_RUN_DIR", "CLUSTERDDP_HOST"}, ours
-    assert not [entry for entry in sys.path if "remote.pyz" in entry], sys.path
-    mark = "was here " + os.environ["RANK"]
-    if not os.path.exists(mark):
-        open(mark, "w").close()
-        while os.environ["RANK"] == "1" and not all(os.path.exists("was here %d" % rank) for rank in range(3)):
-            time.sleep(0.01)
-        if os.environ["RANK"] == "1":
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(600)  # as in a collective with the dead one
+DIES_ONCE = f"""{WAIT}
+import signal
+names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH")
+print(*[os.environ.get(name) for name in names], flush=True)
+ours = [name for name in os.environ if name.startswith("CLUSTERDDP_")]
+assert sorted(ours) == ["CLUSTERDDP_HOST", "CLUSTERDDP_RUN_DIR", "CLUSTERDDP_RUN_ID"], ours
+assert not [entry for entry in sys.path if "remote.pyz" in entry], sys.path
+mark = "was here " + os.environ["RANK"]
+if not os.path.exists(mark):
+    open(mark, "w").close()
+    if os.environ["RANK"] == "1":
+        for rank in range(3):
+            wait_for("was here %d" % rank)
+        os.kill(os.getpid(), signal.SIGKILL)
+    threading.Event().wait(600)  # as in a collective with the dead one
 """
 
 
@@ -102,17 +103,16 @@ def plan_for(
     return replace(plan, nodes=spread, argv=argv)
 
 
-THE_OTHER_FIRST = """
-    import os, time
-    from torch.distributed import TCPStore
-    rank = int(os.environ["RANK"])
-    while rank == 0 and not os.path.exists("met"):
-        time.sleep(0.01)
-    assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"  # what torch's env:// asks
-    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, is_master=False)
-    store.add("came", 1)
-    open("met", "w").close()
-    store.wait(["last"]) if rank else store.set("last", "")
+THE_OTHER_FIRST = f"""{WAIT}
+from torch.distributed import TCPStore
+rank = int(os.environ["RANK"])
+if rank == 0:
+    wait_for("met")
+assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"  # what torch's env:// asks
+store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, is_master=False)
+store.add("came", 1)
+open("met", "w").close()
+store.wait(["last"]) if rank else store.set("last", "")
 """
 
 
@@ -143,14 +143,14 @@ def test_ranks_follow_the_inventory_and_all_workers_start_again(
 
 
 HANGS_WITH_ALL = """
-    import os, time
+    import os, threading
     from torch.distributed import TCPStore
     world = int(os.environ["WORLD_SIZE"])
     store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world, is_master=False)
     assert store.add("workers of this round", 1) <= world
     print(os.environ["WORLD_SIZE"], flush=True)
-    while os.environ["WORLD_SIZE"] == "7":  # as in a collective whose peer is gone, and nobody says so
-        time.sleep(0.1)
+    if os.environ["WORLD_SIZE"] == "7":  # as in a collective whose peer is gone, and nobody says so
+        threading.Event().wait()
 """
 
 

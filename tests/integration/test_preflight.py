@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import Done, User, nothing_left
+from tests.integration.cli import WAIT, Done, User, nothing_left
 from tests.integration.complaint import one_line
 from tests.integration.test_doctor import dropped_in, no_new_ephemeral, small_shm
 from tests.own_lab import own_lab
@@ -72,7 +72,7 @@ def test_a_check_that_fails_refuses_and_a_skipped_one_does_not(three: Lab, user:
 
 
 def test_a_host_that_run_would_refuse_does_not_join_either_until_its_check_is_skipped(three: Lab, user: User) -> None:
-    user.write("waits.py", "import os, time; print(os.environ['WORLD_SIZE'], flush=True); time.sleep(600)\n")
+    user.write("waits.py", WAIT + "print(os.environ['WORLD_SIZE'], flush=True)\nwait_for('/never')\n")
     both = ("run", "--limit", f"gpu00,{SICK}")
     with (
         nothing_left(three),

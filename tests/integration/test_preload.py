@@ -34,7 +34,7 @@ LEFT_OUT = {
     "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "importing it ended the process"),
     "prints": ("print('welcome')", "importing it changed the output"),
     "threads": (
-        "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+        "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()",
         "importing it changed the number of threads",
     ),
     "listens": ("import socket; s = socket.socket(); s.bind(('127.0.0.1', 0))", "importing it changed the open files"),

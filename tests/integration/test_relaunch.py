@@ -21,7 +21,7 @@ pytestmark = pytest.mark.torch
 
 # Waits in the first attempt, with a checkpoint on every host; ends in a later one, having read it.
 SCRIPT = """
-import os, time
+import os, threading
 if os.environ["TORCHELASTIC_RUN_ID"].endswith(".1"):
     os.makedirs("ckpt/epoch_7")
     open("ckpt/epoch_7/weights.bin", "wb").write(b"w" * 5_000_000)
@@ -30,8 +30,8 @@ else:
     print(len(open("ckpt/last/weights.bin", "rb").read()), "bytes from", os.path.realpath("ckpt/last")[-7:], flush=True)
 attempt = os.environ["TORCHELASTIC_RUN_ID"].rpartition(".")[2]
 print("attempt", attempt, "world", os.environ["WORLD_SIZE"], flush=True)
-while attempt == "1":
-    time.sleep(0.1)
+if attempt == "1":
+    threading.Event().wait()
 """
 
 

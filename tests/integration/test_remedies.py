@@ -11,7 +11,7 @@ import pytest
 
 from clusterddp.errors import UsageError
 from clusterddp.launch.options import run_options
-from tests.integration.cli import WAIT, User
+from tests.integration.cli import WAIT, User, used_before
 from tests.integration.complaint import one_line
 from tests.lean import lean_python
 from tests.remedies import Remedy, remedy, type_line
@@ -26,7 +26,7 @@ ONE_HOST = "all:\n  hosts:\n    {}:\n      {}\n"
 @pytest.fixture
 def user(tmp_path: Path) -> User:
     """Somebody without an inventory, whose Python has torchrun."""
-    made = User(tmp_path)
+    made = used_before(User(tmp_path))
     made.write("train.py", TRAIN)
     made.env["CLUSTERDDP_PYTHON"] = lean_python()
     return made

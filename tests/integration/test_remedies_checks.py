@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.cli import WAIT, User
+from tests.integration.cli import WAIT, User, used_before
 from tests.integration.test_doctor import named
 from tests.lean import lean_python
 from tests.remedies import Remedy, remedy, type_line
@@ -28,7 +28,7 @@ TRAIN = "import os\nprint('trained', os.environ.get('MASTER_ADDR'), flush=True)\
 @pytest.fixture
 def user(tmp_path: Path) -> User:
     """Somebody whose hosts are this machine."""
-    made = User(tmp_path)
+    made = used_before(User(tmp_path))
     made.write("train.py", TRAIN)
     return made
 

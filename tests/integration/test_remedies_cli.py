@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import WAIT, User
+from tests.integration.cli import WAIT, User, used_before
 from tests.integration.test_remedies import TRAIN, Case, named, typed_and_holds
 from tests.lean import lean_python
 from tests.remedies import remedy, type_line
@@ -30,7 +30,7 @@ REMEMBERED = f"echo '{LOCAL.strip()}' >i.yaml; clusterddp up --skip torch i.yaml
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[User]:
     """Somebody without an inventory, whose Python has torchrun; no run of theirs is left."""
-    made = User(tmp_path)
+    made = used_before(User(tmp_path))
     made.write("train.py", TRAIN)
     made.write("wait.py", WAITS)
     made.env["CLUSTERDDP_PYTHON"] = lean_python()

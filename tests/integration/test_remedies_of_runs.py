@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.shared.names import interfaces
-from tests.integration.cli import User, local_processes
+from tests.integration.cli import User, local_processes, used_before
 from tests.integration.test_remedies_runs import WAITS, refused, typed, write_inventory
 from tests.lab.system import ProcessId, kill_and_wait, wait_until
+from tests.lean import lean_python
 from tests.remedies import remedy, type_line
 from tests.with_torch import need_torch
 
@@ -30,7 +31,7 @@ GIVEN = f"-i {INVENTORY}"
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[User]:
     """Somebody with two hosts that are this machine, who names the inventory in each command."""
-    made = User(tmp_path)
+    made = used_before(User(tmp_path))
     made.write("train.py", TRAIN)
     made.write("waits.py", WAITS)
     write_inventory(made, "here", "there", name=INVENTORY, ansible_python_interpreter=sys.executable)
@@ -97,7 +98,7 @@ OUTSIDE = remedy("launch/ssh/join.py", "start the run with hosts of two machines
 def test_a_host_elsewhere_joins_a_run_that_was_started_with_an_address(user: User) -> None:
     need_torch()
     address = own_address()
-    inside = f"{{ansible_connection: local, clusterddp_python: {sys.executable}}}"
+    inside = f"{{ansible_connection: local, clusterddp_python: {lean_python()}}}"
     outside = inside.replace("{", f"{{clusterddp_address: {address}, ")
     go = user.home / "go on"
     begin = ("run", "-i", INVENTORY, "--limit", "a,b", "--nnodes", "2:3", "--max-restarts", "2", "waits.py", str(go))

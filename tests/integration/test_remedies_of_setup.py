@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.cli import User, local_processes
+from tests.integration.cli import User, local_processes, used_before
 from tests.integration.gpus_made import DATA, KIND
 from tests.integration.test_doctor import named
 from tests.lab.system import ProcessId, kill_and_wait
@@ -37,7 +37,7 @@ case "$*" in --query-gpu=*) cat '{0}/gpus.csv' ;; --query-compute-apps=*) cat '{
 @pytest.fixture
 def user(tmp_path: Path) -> User:
     """Somebody whose hosts are this machine."""
-    made = User(tmp_path)
+    made = used_before(User(tmp_path))
     made.write("train.py", "print('trained', flush=True)\n")
     return made
 
@@ -233,7 +233,7 @@ def test_a_disk_that_is_too_small_for_an_environment_is_cleared_or_left(locked: 
     make_wheel(wheels, "tiny", "2.0", {"tiny.py": "X = 2\n"})
     make_wheel(wheels, "large", "1.0", {"large.txt": "x" * 12_000_000})
     state = locked.home / ".clusterddp"
-    state.mkdir(mode=0o700)
+    state.mkdir(mode=0o700, exist_ok=True)
     with disk(locked, str(state), "size=200m,mode=700") as there:
 
         def build(*needs: str) -> Done:
@@ -291,10 +291,10 @@ def test_the_python_that_a_login_finds_is_taken_once_it_is_named(user: User) -> 
 
 
 LEAVES = """
-import subprocess, time
+import subprocess, threading
 subprocess.Popen(["sleep", "600"], start_new_session=True)
 print("started", flush=True)
-time.sleep(600)
+threading.Event().wait(600)
 """
 
 

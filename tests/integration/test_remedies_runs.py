@@ -14,8 +14,8 @@ import pytest
 from clusterddp.remote.probes.reachability import bind_range
 from clusterddp.remote.probes.torch import find_interpreter
 from clusterddp.remote.system.bootstrap import Refused
-from tests.integration.cli import WAIT, User
-from tests.lean import lean_python
+from tests.integration.cli import WAIT, User, used_before
+from tests.lean import lean_python, training_python
 from tests.remedies import Remedy, remedy, type_line
 from tests.with_torch import need_torch
 
@@ -39,7 +39,7 @@ def write_inventory(user: User, *hosts: str, name: str = "inventory.yaml", **var
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[User]:
     """Somebody with one host."""
-    made = User(tmp_path)
+    made = used_before(User(tmp_path))
     made.env["CLUSTERDDP_INVENTORY"] = str(made.folder / "inventory.yaml")
     made.write("train.py", TRAIN)
     made.write("waits.py", WAITS)
@@ -256,7 +256,7 @@ def test_what_is_told_beside_a_live_run_is_typed_and_holds(user: User) -> None:
 
 def test_an_elastic_run_takes_as_many_hosts_as_it_has_room_for(user: User) -> None:
     need_torch()
-    write_inventory(user, "here", "there", "third", clusterddp_python=sys.executable)
+    write_inventory(user, "here", "there", "third")
     go = user.home / "go on"
     with user.start("run", "--limit", "here", "--nnodes", "1:2", "--max-restarts", "2", "waits.py", str(go)) as live:
         live.wait_for("waits")
@@ -370,12 +370,12 @@ def test_a_module_that_is_missing_comes_with_a_setup_line_or_with_a_sync(user: U
 
 def test_a_job_whose_network_card_is_not_there_begins_once_it_is_unset_or_the_right_one(user: User) -> None:
     need_torch()
-    write_inventory(user, "here", clusterddp_python=sys.executable)
+    write_inventory(user, "here", clusterddp_python=training_python())
     user.write("reduce.py", REDUCE)
     wrong = "--env GLOO_SOCKET_IFNAME=ib9"
     refused(user, f"clusterddp run {wrong} reduce.py", CARD, code=1)
     assert "reduced" in typed(user, "clusterddp run reduce.py")
-    write_inventory(user, "here", clusterddp_python=sys.executable, clusterddp_interface="lo")
+    write_inventory(user, "here", clusterddp_python=training_python(), clusterddp_interface="lo")
     assert "reduced" in typed(user, "clusterddp run reduce.py")
     assert "reduced" in typed(user, "clusterddp run --env GLOO_SOCKET_IFNAME=lo reduce.py")
 

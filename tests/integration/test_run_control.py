@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best
 from clusterddp.remote.spool.layout import Spool, all_spools
 from clusterddp.runs.node_answers import nodes_of
 from clusterddp.runs.run_view import RunView, run_views
+from tests.integration.cli import WAIT
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of, with_constants
 
@@ -51,18 +51,17 @@ IMPATIENT = (
     ("supervisor/conclusion", "RECONNECT = 3.0", "RECONNECT = 2.0"),
 )
 # The agent of a first attempt waits; that of a later one ends well.
-AGAIN = """
-    import os, sys, time
-    print("umask", oct(os.umask(0)), flush=True)
-    print("agent", os.getpid(), flush=True)
-    os.makedirs(os.environ["CLUSTERDDP_RUN_DIR"], exist_ok=True)
-    mark = os.path.join(os.environ["CLUSTERDDP_RUN_DIR"], "mark")
-    if "later" in sys.argv or os.path.exists(mark):
-        print("attempt", os.environ["PET_LOG_DIR"].split("/")[-3], flush=True)
-        sys.exit(0)
-    open(mark, "x").close()
-    while not os.path.exists("go on"): time.sleep(0.02)
-    sys.exit(int(open("go on").read() or 0))
+AGAIN = f"""{WAIT}
+print("umask", oct(os.umask(0)), flush=True)
+print("agent", os.getpid(), flush=True)
+os.makedirs(os.environ["CLUSTERDDP_RUN_DIR"], exist_ok=True)
+mark = os.path.join(os.environ["CLUSTERDDP_RUN_DIR"], "mark")
+if "later" in sys.argv or os.path.exists(mark):
+    print("attempt", os.environ["PET_LOG_DIR"].split("/")[-3], flush=True)
+    sys.exit(0)
+open(mark, "x").close()
+wait_for("go on")
+sys.exit(int(open("go on").read() or 0))
 """
 
 
@@ -73,7 +72,7 @@ class Job:
         self.hosts, self.folder, self.run = hosts, folder, new_run_id()
         work = folder / "work"
         work.mkdir(exist_ok=True)
-        (work / f"{self.run}.py").write_text(textwrap.dedent(AGAIN))
+        (work / f"{self.run}.py").write_text(AGAIN)
         nodes = [node(host, folder, self.run) for host in hosts]
         count = len(nodes) - spares
         plan = plan_of(nodes[:count], self.run, **options)

@@ -141,14 +141,13 @@ def test_a_secret_that_is_the_cause_of_a_relaunch_is_struck_in_both_attempts(mak
 
 
 JOINS = """
-import os, sys, time
+import os, threading
 print("world", os.environ["WORLD_SIZE"], flush=True)
-while os.environ["WORLD_SIZE"] != "2":
-    time.sleep(0.1)
+if os.environ["WORLD_SIZE"] != "2":
+    threading.Event().wait()
 if os.environ["CLUSTERDDP_HOST"] == "gpu01":
     raise ValueError("refused as " + os.environ["TOKEN"])
-while True:
-    time.sleep(0.1)
+threading.Event().wait()
 """
 
 

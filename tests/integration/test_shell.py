@@ -62,7 +62,7 @@ def test_a_shell_is_left_by_its_escape_and_ends_with_the_terminal(lab: Lab, user
 
 
 def test_a_shell_of_a_run_has_its_folder_and_a_forwarded_port_answers(lab: Lab, user: User) -> None:
-    user.write("serve.py", "import time\nprint('up', flush=True)\ntime.sleep(600)\n")
+    user.write("serve.py", "import threading\nprint('up', flush=True)\nthreading.Event().wait(600)\n")
     second = lab.hosts[1]
     with nothing_left(lab), user.start("run", "--limit", "gpu00,gpu01", "--env", "SIZE=small", "serve.py") as run:
         ident = run.run

@@ -18,12 +18,12 @@ from tests.integration.shim_spool import (
     ShimSpool,
     alive,
     environment,
-    interpreter,
     make_spool,
     run_plain,
     shim_environment,
     wait_for,
 )
+from tests.pythons import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Starts a child in its own group, and reports every signal that either gets.
 LISTENER = """
-import os, signal, sys, time
+import os, signal, sys, threading
 def note(who):
     return lambda number, frame: os.write(1, ("%s %d\\n" % (who, number)).encode())
 for number in (10, 12, 15, 2, 1, 3, 20, 18):
@@ -42,7 +42,7 @@ for number in (10, 12, 15, 2, 1, 3, 20, 18):
 if not child:
     os.write(1, ("ready %d\\n" % os.getpid()).encode())  # the parent was before the fork
 while True:
-    time.sleep(60)
+    threading.Event().wait(60)
 """
 
 
@@ -172,7 +172,7 @@ def test_a_term_that_comes_before_the_worker_exists_is_not_lost(spool: ShimSpool
     def hold() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # it stays pending until the shim takes it
 
-    with spool.popen("-u", script(spool, "import time; time.sleep(600)"), preexec_fn=hold) as process:
+    with spool.popen("-u", script(spool, "import threading; threading.Event().wait(600)"), preexec_fn=hold) as process:
         process.terminate()
         assert process.wait(10) == -signal.SIGTERM
     assert spool.event("worker_exited")["signal"] == signal.SIGTERM
@@ -243,7 +243,7 @@ def test_a_killed_agent_leaves_no_worker_and_the_end_is_on_record(spool: ShimSpo
 
 
 def test_a_killed_shim_leaves_no_worker(spool: ShimSpool) -> None:
-    process = started(spool, "import time; print('ready'); time.sleep(600)")
+    process = started(spool, "import threading; print('ready'); threading.Event().wait(600)")
     pid = spool.event("worker_started")["pid"]
     process.kill()
     wait_for(lambda: not alive(pid), "the worker to be gone")

@@ -20,7 +20,7 @@ from tests.integration.shim_spool import ShimSpool, environment, make_spool, shi
 if TYPE_CHECKING:
     from pathlib import Path
 
-SLEEP = "print('ready'); import time; time.sleep(600)"
+SLEEP = "print('ready'); import threading; threading.Event().wait(600)"
 HOARD = "hoard = []\nwhile True:\n    hoard.append(bytearray(1 << 20))\n"
 
 

@@ -18,14 +18,13 @@ from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system import disk_space
 from clusterddp.remote.worker.hook import sitecustomize as hook
 from tests.integration.shim_spool import (
-    INTERPRETERS,
     ShimSpool,
     environment,
-    interpreter,
     make_spool,
     run_plain,
     wait_for,
 )
+from tests.pythons import INTERPRETERS, interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.shim_spool import INTERPRETERS, ShimSpool, interpreter, make_spool
+from tests.integration.shim_spool import ShimSpool, make_spool
+from tests.pythons import INTERPRETERS, interpreter
 from tests.unit.spool_writer import read
 
 if TYPE_CHECKING:

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.shim_spool import (
-    INTERPRETERS,
     PROBES,
     Ended,
     ShimSpool,
     environment,
-    interpreter,
     make_spool,
     run_plain,
     without_addresses,
 )
+from tests.pythons import INTERPRETERS, interpreter
 
 if TYPE_CHECKING:
     from pathlib import Path

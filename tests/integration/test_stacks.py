@@ -119,9 +119,9 @@ def test_a_stopped_worker_is_named_and_gets_no_signal(spool: ShimSpool, monkeypa
 def test_one_that_blocks_the_signal_is_named_and_asked_no_second_time(
     spool: ShimSpool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nprint('ready')\n"
+    text = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nprint('ready')\n"
     monkeypatch.setattr(remote_stacks, "PATIENCE", 0.5)
-    with worker(spool, text + "time.sleep(600)", "-u"):
+    with worker(spool, text + "signal.pause()", "-u"):
         first, second = (ask(spool, monkeypatch) for _ in range(2))
     assert first.place.startswith("it does not answer; sleeping")
     assert second.place.startswith("it has not answered an earlier question; sleeping")
@@ -144,7 +144,7 @@ def test_one_in_uninterruptible_sleep_is_named_and_goes_on_when_it_wakes(
     assert stack.place.startswith("it does not answer; in uninterruptible sleep")
 
 
-@pytest.mark.parametrize("text", ["print('ready'); import time; time.sleep(600)"])
+@pytest.mark.parametrize("text", ["print('ready'); import threading; threading.Event().wait(600)"])
 def test_one_without_our_hook_gets_no_signal_that_would_end_it(
     spool: ShimSpool, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
@@ -157,8 +157,8 @@ def test_one_without_our_hook_gets_no_signal_that_would_end_it(
 def test_one_that_closed_our_descriptor_gets_nothing_written_anywhere(
     spool: ShimSpool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "import os, time\nos.closerange(3, 256)\nfor n in range(3, 256): os.dup2(os.open('own', 66), n)\n"
-    with worker(spool, text + "print('ready')\ntime.sleep(600)", "-u"):
+    text = "import os, threading\nos.closerange(3, 256)\nfor n in range(3, 256): os.dup2(os.open('own', 66), n)\n"
+    with worker(spool, text + "print('ready')\nthreading.Event().wait(600)", "-u"):
         stack = ask(spool, monkeypatch)
     assert stack.why == "it runs no Python of ours, or has not begun"
     assert (spool.cwd / "own").read_bytes() == b""

@@ -24,17 +24,17 @@ need_torch()
 pytestmark = pytest.mark.torch
 
 NEVER = """
-import time
+import threading
 print("started", flush=True)
-time.sleep(600)
+threading.Event().wait(600)
 """
 # A program of root's with the set-user-id bit, as sudo is one.
 BECOMES_ROOT = "/tmp/rootpython"
 ROOTS = f"""
-import subprocess, time
-root = "import os, time; os.setresuid(0, 0, 0); os.setsid(); time.sleep(600)"
+import subprocess, threading
+root = "import os, threading; os.setresuid(0, 0, 0); os.setsid(); threading.Event().wait(600)"
 print("root", subprocess.Popen([{BECOMES_ROOT!r}, "-c", root]).pid, flush=True)
-time.sleep(600)
+threading.Event().wait(600)
 """
 
 

@@ -19,6 +19,7 @@ from clusterddp.hosts.client import Host
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.spool.layout import Spool
+from tests.integration.cli import WAIT
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for
 from tests.integration.runs_started import (
     Started,
@@ -38,17 +39,22 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 
 WAITS = """
-    import os, time
+    import os, threading
     print("agent", os.getpid())
-    time.sleep(600)
+    threading.Event().wait(600)
 """
 
+UNTIL_GO = f"""{WAIT}
+print("agent", os.getpid())
+wait_for("go")
+"""
 # Everything that does not want to end: deaf to SIGTERM, in sessions of their own, forked twice, without our markers.
 STUBBORN = """
-    import os, signal, subprocess, sys, time
+    import os, signal, subprocess, sys, threading
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("agent", os.getpid())
-    waits = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
+    deaf = "import signal, threading; signal.signal(15, signal.SIG_IGN); threading.Event().wait(600)"
+    waits = [sys.executable, "-c", deaf]
     print("session", subprocess.Popen(waits, start_new_session=True).pid)
     bare = subprocess.Popen(["/usr/bin/env", "-i", *waits], start_new_session=True)
     print("bare", bare.pid)
@@ -56,9 +62,9 @@ STUBBORN = """
         os.setsid()
         if not os.fork():
             print("orphan", os.getpid())
-            time.sleep(600)
+            threading.Event().wait(600)
         os._exit(0)
-    time.sleep(600)
+    threading.Event().wait(600)
 """
 
 
@@ -106,7 +112,11 @@ class TestStart:
     def test_it_may_have_a_connection_to_every_node_of_a_large_run_and_its_agent_has_the_users_limit(
         self, host: Host, folder: Path
     ) -> None:
-        tells = "import resource, time; print('agent', resource.getrlimit(resource.RLIMIT_NOFILE)[0]); time.sleep(600)"
+        tells = """
+            import resource, threading
+            print("agent", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            threading.Event().wait(600)
+        """
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with running(host, folder, tells) as node:
             assert node.word("agent") == str(soft)
@@ -226,12 +236,7 @@ class TestEnd:
             assert gone(*node.pids("left"))
 
     def test_an_order_that_comes_with_the_agents_end_changes_nothing(self, host: Host, folder: Path) -> None:
-        program = """
-            import os, time
-            print("agent", os.getpid())
-            while not os.path.exists("go"): time.sleep(0.01)
-        """
-        with running(host, folder, program) as node:
+        with running(host, folder, UNTIL_GO) as node:
             (agent,) = node.pids("agent")
             os.kill(node.supervisor, signal.SIGSTOP)
             (folder / "work" / "go").touch()
@@ -273,10 +278,10 @@ class TestStop:
 
     def test_the_grace_is_the_agents_to_use_and_a_shorter_one_cuts_it(self, host: Host, folder: Path) -> None:
         program = """
-            import os, signal, time
+            import os, signal, threading
             signal.signal(signal.SIGTERM, lambda *_: print("heard", 1))
             print("agent", os.getpid())
-            while True: time.sleep(600)
+            while True: threading.Event().wait(600)
         """
         with running(host, folder, program) as node, ThreadPoolExecutor(1) as pool:
             agent = node.pids("agent")[0]

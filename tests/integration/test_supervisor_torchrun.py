@@ -21,6 +21,7 @@ from clusterddp.launch.ssh.over_ssh import launch
 from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.runs.run_view import RunView, run_views
+from tests.integration.cli import WAIT
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, agent_plan, gone, modes, node, plan_of, start, with_constant
 from tests.lean import lean_python
@@ -85,11 +86,11 @@ def listening(port: int) -> bool:
 
 
 def test_two_nodes_meet_work_and_end(hosts: list[Host], folder: Path) -> None:
-    script = """
-        import os, sys, time
-        while os.environ["RANK"] != "0" and not os.path.exists("first is done"): time.sleep(0.01)
-        print(os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["TOKEN"], sys.argv[1:], flush=True)
-    """
+    script = f"""{WAIT}
+if os.environ["RANK"] != "0":
+    wait_for("first is done")
+print(os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["TOKEN"], sys.argv[1:], flush=True)
+"""
     with contextlib.ExitStack() as taken:
         for port in (PORTS[0], PORTS[0] + 2):
             other = taken.enter_context(socket.create_server(("127.0.0.1", port)))
@@ -128,13 +129,13 @@ def test_two_nodes_meet_work_and_end(hosts: list[Host], folder: Path) -> None:
 
 
 def test_a_failure_on_one_node_ends_the_other_with_nobody_attached(hosts: list[Host], folder: Path) -> None:
-    script = """
-        import os, time
-        if os.environ["RANK"] == "2":
-            while not os.path.exists("all are there"): time.sleep(0.01)
-            raise ValueError("loss is NaN")
-        time.sleep(600)
-    """
+    script = f"""{WAIT}
+if os.environ["RANK"] == "2":
+    wait_for("all are there")
+    raise ValueError("loss is NaN")
+threading.Event().wait(600)
+"""
+    line = 1 + script.splitlines().index('    raise ValueError("loss is NaN")')
     with launched(hosts, folder, script) as (_, (one, two)):
         wait_for(lambda: len(one.events("worker_started") + two.events("worker_started")) == 3, "all workers")
         (folder / "work" / "all are there").touch()
@@ -144,15 +145,15 @@ def test_a_failure_on_one_node_ends_the_other_with_nobody_attached(hosts: list[H
     assert verdict
     assert (verdict.state, verdict.exit_code) == ("failed", 1)
     local = next(event["local_rank"] for event in two.events("worker_started") if event["rank"] == 2)
-    assert verdict.line.startswith(f"rank 2 (two:{local}) failed first: ValueError: loss is NaN ({two.run}.py:5)")
+    assert verdict.line.startswith(f"rank 2 (two:{local}) failed first: ValueError: loss is NaN ({two.run}.py:{line})")
 
 
 def test_a_stop_ends_deaf_workers_and_proves_it(hosts: list[Host], folder: Path) -> None:
     script = """
-        import signal, time
+        import signal, threading
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print("deaf", flush=True)
-        time.sleep(600)
+        threading.Event().wait(600)
     """
     with launched(hosts, folder, script) as (_, (one, two)):
         outs = [(one, "0.0.out"), (two, "0.0.out"), (two, "0.1.out")]
@@ -169,7 +170,7 @@ def test_a_stop_ends_deaf_workers_and_proves_it(hosts: list[Host], folder: Path)
 
 
 def test_a_killed_supervisor_is_lost_and_its_workers_are_gone(hosts: list[Host], folder: Path) -> None:
-    with launched(hosts, folder, "import time; time.sleep(600)") as (_, (one, two)):
+    with launched(hosts, folder, "import threading; threading.Event().wait(600)") as (_, (one, two)):
         wait_for(lambda: len(two.events("worker_started")) == 2, "the workers")
         workers = [event["pid"] for event in two.events("worker_started")]
         os.kill(two.supervisor, 9)
@@ -184,7 +185,7 @@ def test_a_torch_that_cannot_be_taken_apart_gets_its_store_the_plain_way(folder:
     )
     connector = Connector()
     with contextlib.closing(connector), Host.open(entry(folder / "state", "three"), connector, broken) as host:
-        plan = agent_plan(host, folder, "import time\ntime.sleep(600)")
+        plan = agent_plan(host, folder, "import threading\nthreading.Event().wait(600)")
         plan["argv"] += ["--rdzv-endpoint", "127.0.0.1:{port}"]
         plan["store"] = {"address": "127.0.0.1", "ports": list(PORTS)}
         started = start(host, plan)

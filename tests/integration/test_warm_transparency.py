@@ -19,12 +19,13 @@ import pytest
 from clusterddp.remote.fork_server.fork_checks import FORK_SOCKET
 from clusterddp.remote.worker.fork_client import connect
 from tests.integration.fork_spool import LOADED, empty_torch, torch_environment
-from tests.integration.shim_spool import PROBES, ShimSpool, interpreter, make_spool
+from tests.integration.shim_spool import PROBES, ShimSpool, make_spool
 from tests.integration.test_fork_transparency import STATE, forked, plain, seen_by
 from tests.integration.test_fork_versions import assert_both_see_the_same
 from tests.integration.test_shim_transparency import ENDINGS, normal
 from tests.integration.warm_spool import ask, begun, warm_server
 from tests.lab.system import wait_until
+from tests.pythons import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ from tests.lab.system import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-SLEEPS = "import sys, time; time.sleep(600)"
+SLEEPS = "import sys, threading; threading.Event().wait(600)"
 
 
 def common(spool: ShimSpool, told: str, env: Mapping[str, str] | None = None) -> dict[str, str]:

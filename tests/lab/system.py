@@ -151,14 +151,20 @@ def ssh_banner(address: str, port: int = 22, timeout: float = 1) -> str:
         return connection.recv(256).decode("ascii", "replace").split("\r\n", 1)[0]
 
 
-def wait_until(what: str, ready: Callable[[], object], timeout: float = 20) -> None:
-    """Return when `ready()` is true, asked every 10 ms.
+def wait_until(what: str, ready: Callable[[], T], timeout: float = 20, interval: float = 0.01) -> T:
+    """Return what `ready()` returned once that is true; it is called every `interval` seconds.
 
     Raises:
         LabError: It was not true within `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
-    while not ready():
+    while not (found := ready()):
         if time.monotonic() > deadline:
             raise LabError(f"{what}: not within {timeout} s")
-        time.sleep(0.01)
+        time.sleep(interval)
+    return found
+
+
+def let_pass(seconds: float) -> None:
+    """Wait for nothing but time, where a scenario says how long a fault lasts or when a command is killed."""
+    time.sleep(seconds)

@@ -80,7 +80,8 @@ def _empty(place: Path) -> Path:
     real = Path(sys.executable).resolve()
     (place / "pyvenv.cfg").write_text(f"home = {real.parent}\ninclude-system-site-packages = false\n")
     (place / "bin").mkdir()
-    (place / "bin" / "python").symlink_to(real)
+    for name in ("python", "python3"):
+        (place / "bin" / name).symlink_to(real)
     _packages(place).mkdir(parents=True)
     return _packages(place)
 

@@ -32,7 +32,7 @@ sys.exit(int(sys.argv[2]) if len(sys.argv) > 2 and os.environ["RANK"] == "1" els
 """
 )
 SAVE = """
-import os, signal, sys, time
+import os, signal, sys, threading
 saved = os.environ["CLUSTERDDP_RUN_DIR"] + "/saved." + os.environ["RANK"]
 attempt = 2 if os.path.exists(saved) else 1
 def save(*_):
@@ -42,7 +42,7 @@ def save(*_):
 signal.signal(signal.SIGUSR1, save)
 print("begun", attempt, flush=True)
 if attempt == 1:
-    time.sleep(600)
+    threading.Event().wait(600)
 """
 SPEAK = """
 import os, sys

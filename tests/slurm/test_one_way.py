@@ -20,7 +20,7 @@ pytest.importorskip("torch", reason="torchrun is part of torch")
 pytestmark = pytest.mark.torch
 
 # It outlasts the first look at the nodes' files: a job that has ended well by then is judged by its exit status.
-SPEAK = 'import os, time\nprint("rank", os.environ["RANK"], flush=True)\ntime.sleep(60)\n'
+SPEAK = 'import os, threading\nprint("rank", os.environ["RANK"], flush=True)\nthreading.Event().wait(60)\n'
 ONE_WAY = "the login host's files are seen there, and what is written there is not seen on the login host"
 REMEDY = "set clusterddp_slurm_shared: false, or clusterddp_state to a folder that nodes and login host share"
 MOST = 15.0  # seconds from the command to its line, where the queue is empty

@@ -52,9 +52,9 @@ ENDS = {
     "exits with true": "sys.exit(True)",
     "runs what was left for the end": "atexit.register(print, 'last'); print('first'); sys.exit(3)",
     "waits for its threads": "threading.Timer(0.2, print, ['late']).start(); sys.exit(4)",
-    "leaves a thread": "threading.Thread(target=time.sleep, args=[60], daemon=True).start(); sys.exit(5)",
+    "leaves a thread": "threading.Thread(target=threading.Event().wait, daemon=True).start(); sys.exit(5)",
     "raises": "raise ValueError('told')",
-    "is interrupted": "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)",
+    "is interrupted": "os.kill(os.getpid(), signal.SIGINT); threading.Event().wait(60)",
     "is killed": "os.kill(os.getpid(), signal.SIGKILL)",
     "leaves at once": "print('never seen'); os._exit(6)",
     "has lost its output": "os.close(1); print('lost'); sys.exit(0)",
@@ -118,7 +118,7 @@ def test_it_ends_as_a_started_one_ends(script: Path, tmp_path: Path, body: str) 
 @BOTH
 def test_it_is_waited_for_and_signalled_like_any_child(script: Path, tmp_path: Path, how: Any) -> None:
     script.write_text(
-        f"#!{forked.interpreter()}\nimport sys, time\nprint(sys.stdin.readline(), flush=True)\ntime.sleep(60)\n"
+        f"#!{forked.interpreter()}\nimport signal, sys\nprint(sys.stdin.readline(), flush=True)\nsignal.pause()\n"
     )
     pipes = {**PIPES, "stdin": subprocess.PIPE}
     with how([str(script)], cwd=tmp_path, env={"LANG": "C.UTF-8"}, **pipes) as process:

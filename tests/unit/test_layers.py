@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import functools
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.hosts.zipapp import PACKAGE, bundle
+from tests.pythons import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -298,38 +298,22 @@ def test_the_zipapp_runs_without_site_packages(zipapp: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "no such role: 'nothing'\n")
 
 
-def pythons_3_8() -> list[str]:
-    """Real interpreters: on PATH, or pyenv's."""
-    installed = sorted(Path.home().glob(".pyenv/versions/3.8*/bin/python3.8"))
-    found = [str(path) for path in installed] or [shutil.which("python3.8") or ""]
-    argv = ("-I", "-c", "import sys; print(sys.version_info[:2])")
-    return [
-        python
-        for python in filter(None, found)
-        if subprocess.run([python, *argv], capture_output=True, text=True, check=False).stdout == "(3, 8)\n"
-    ]
-
-
 def test_every_module_of_the_zipapp_imports_under_python_3_8(zipapp: Path) -> None:
-    found = pythons_3_8()
-    if not found:
-        pytest.skip("no python3.8 on PATH or in ~/.pyenv/versions")
-    done = imported_by(found[0], zipapp)
+    python = interpreter("3.8")
+    done = imported_by(python, zipapp)
     assert (done.returncode, done.stderr) == (0, "")
     program = f"import sys; sys.path[0] = sys.argv[1]; import {PACKAGE}.helper.own_code as own; own.keep(sys.argv[1])"
-    subprocess.run([found[0], "-I", "-S", "-c", program, str(zipapp)], check=True)
+    subprocess.run([python, "-I", "-S", "-c", program, str(zipapp)], check=True)
     (own,) = zipapp.parent.glob("remote-*.pyz")  # its own byte code
-    done = imported_by(found[0], own)
+    done = imported_by(python, own)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS | BY_TORCH))
 def test_a_program_of_remote_compiles_under_python_3_8(name: str) -> None:
-    found = pythons_3_8()
-    if not found:
-        pytest.skip("no python3.8 on PATH or in ~/.pyenv/versions")
+    python = interpreter("3.8")
     text = (REMOTE / name).read_text(encoding="utf-8")
-    argv = [found[0], "-I", "-c", "import sys; compile(sys.stdin.read(), 'program', 'exec')"]
+    argv = [python, "-I", "-c", "import sys; compile(sys.stdin.read(), 'program', 'exec')"]
     done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -54,3 +54,11 @@ def test_tests_begin_as_at_a_login_whatever_started_them() -> None:
 
 def test_a_job_in_a_shells_background_is_no_different() -> None:
     assert told('"$@" & wait $!') == told('exec "$@"')
+
+
+def test_python3_is_an_interpreter_though_a_version_managers_script_comes_first(tmp_path: Path) -> None:
+    script = tmp_path / "python3"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    *_, env = told(f'PATH={tmp_path}:$PATH; exec "$@"')
+    assert env["PATH"] == f"{Path(sys.executable).parent}:{tmp_path}:/usr/bin:/bin"

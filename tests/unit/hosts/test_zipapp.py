@@ -18,7 +18,7 @@ import pytest
 
 from clusterddp.hosts import kept_code, zipapp
 from clusterddp.remote.shared.code import code_archive
-from tests.integration.shim_spool import INTERPRETERS, OWN, interpreter
+from tests.pythons import INTERPRETERS, OWN, interpreter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from clusterddp.remote.supervisor.preload_client import DiffersError, PreloadedS
 from clusterddp.remote.supervisor.start import agent_environment
 from clusterddp.remote.system import procfs
 from clusterddp.remote.worker import fork_client
+from tests.lab.system import wait_until
 from tests.unit.plan_made import PLAN, changed, made_spool
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def server(**changes: Any) -> Iterator[LivePreloadServer]:
     with subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, **{"env": ENV, **changes}) as living:
         ticks = procfs.start_ticks(living.pid) or 0
         try:
-            while not Path(f"/proc/{living.pid}/environ").read_bytes():  # not there at once when Popen returns
-                time.sleep(0.001)
+            environ = Path(f"/proc/{living.pid}/environ")  # not there at once when Popen returns
+            wait_until("the server's variables are there", environ.read_bytes)
             yield LivePreloadServer(living.pid, ticks, FORKED.python, Path(sys.argv[0]).name, ready=True)
         finally:
             living.kill()
@@ -236,9 +236,7 @@ def left_by(node: PreloadedStart, told: Path, monkeypatch: pytest.MonkeyPatch) -
     program.chmod(0o755)
     node = node._replace(plan=node.plan._replace(python=str(program)))
     node.leave_one(0)
-    deadline = time.monotonic() + 30
-    while not told.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until("the program has told", told.exists, 30)
     return told.read_text()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from clusterddp.remote.workdir.folder_lock import PLACE, make_place
 from clusterddp.remote.workdir.live_runs import live_runs
 from clusterddp.remote.workdir.lock_owner import LockOwner, owner_of
 from clusterddp.remote.workdir.run_markers import mark
+from tests.lab.system import wait_until
 
 STRANGER = LockOwner("f" * 16, "e" * 16, 1, 1)
 BEATS = "import sys; from clusterddp.remote.workdir import heartbeat as beat; beat.BEAT = 0.02; beat.main(sys.argv[1:])"
@@ -103,18 +103,10 @@ def test_a_marker_beats_while_the_supervisor_lives_and_goes_with_it(state: str, 
         ticks = procfs.start_ticks(supervisor.pid)
         argv = [sys.executable, "-c", BEATS, str(marker), str(supervisor.pid), str(ticks)]
         with subprocess.Popen(argv) as beating:
-            _until(lambda: marker.stat().st_mtime > 1)
+            wait_until("the marker is new", lambda: marker.stat().st_mtime > 1, 60)
             marker.unlink()  # another host took it for dead while this one stood still
-            _until(marker.exists)
+            wait_until("the marker is there", marker.exists, 60)
             supervisor.kill()
             supervisor.wait()
             assert beating.wait(60) == 0
     assert markers(root) == []
-
-
-def _until(met: object) -> None:
-    assert callable(met)
-    deadline = time.monotonic() + 60
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
