@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.api import find_runs
 from clusterddp.api.cluster import Cluster
 from clusterddp.cli.main import main
 from clusterddp.hosts.client import Host
@@ -45,7 +46,7 @@ def bug(*_: object, **__: object) -> Any:
 def test_it_is_one_line_and_a_private_crash_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], argv: list[str], code: int
 ) -> None:
-    for place, name in ((Cluster, "connect"), (Cluster, "_runs"), (Connections, "open_all")):
+    for place, name in ((Cluster, "connect"), (find_runs, "gather"), (Connections, "open_all")):
         monkeypatch.setattr(place, name, bug)
     ended, lines = said(capsys, *argv)
     assert ended == code
