@@ -7,6 +7,7 @@ for.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -178,9 +179,7 @@ def __getattr__(name: str) -> Any:
     """Import a name's module only when it is asked for: ``clusterddp --help`` does not pay for it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - start-up
-
-    return getattr(import_module(_MODULES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -106,7 +106,7 @@ class Cluster(ClusterHosts):
             UsageError: a name is no check.
             HostsError: hosts cannot be reached or cannot train; names each.
         """
-        from clusterddp.launch import host_report  # noqa: PLC0415 - start-up
+        from clusterddp.launch import host_report  # noqa: PLC0415 - only for `up`
 
         fresh, left_out = read("fresh", option_values.flag, fresh), read("skip", option_values.checks, skip)
         spread = read("spread", option_values.spread, spread)
@@ -124,7 +124,7 @@ class Cluster(ClusterHosts):
         Raises:
             ClusterddpError: a name is no check, an option has a value that cannot be meant, or there is no node.
         """
-        from clusterddp.doctor.borrowed_nodes import examine  # noqa: PLC0415 - start-up
+        from clusterddp.doctor.borrowed_nodes import examine  # noqa: PLC0415 - only for `doctor`
 
         given = option_values.read_all(options, DOCTOR_READERS, "the doctor")
         return examine(self, lambda reached: self.describe("", reached, BRIEF), **given)
@@ -135,7 +135,7 @@ class Cluster(ClusterHosts):
         Raises:
             ClusterddpError: a host cannot take part, or the code cannot be synced.
         """
-        from clusterddp.launch.plan_run import plan_run  # noqa: PLC0415 - start-up
+        from clusterddp.launch.plan_run import plan_run  # noqa: PLC0415 - only what starts runs plans
 
         return plan_run(self, options, dry=dry)
 
@@ -163,7 +163,7 @@ class Cluster(ClusterHosts):
 
     def options_again(self, reference: str, ask: Callable[[str], str] | None = None) -> RunOptions:
         """What ``again`` starts, as a value; ``ask`` asks a person for a secret that is not set here."""
-        from clusterddp.launch import repeat as again  # noqa: PLC0415 - start-up
+        from clusterddp.launch import repeat as again  # noqa: PLC0415 - only for `run --again`
 
         return again.options_of(again.recorded(self.project, reference), ask)
 
@@ -188,7 +188,7 @@ class Cluster(ClusterHosts):
             RunError: no host is left that could.
             ClusterddpError: the run takes no more hosts, or a host cannot take part, or one of ``names`` be reached.
         """
-        from clusterddp.launch.ssh import join  # noqa: PLC0415 - start-up
+        from clusterddp.launch.ssh import join  # noqa: PLC0415 - only for `run --join`
 
         return join.join_from_inventory(self, run, names, skip)
 
@@ -275,7 +275,7 @@ class Cluster(ClusterHosts):
         Raises:
             ClusterddpError: a source is not there, a host refuses it or has no room, or a file changes meanwhile.
         """
-        from clusterddp.api import copy  # noqa: PLC0415 - start-up
+        from clusterddp.api import copy  # noqa: PLC0415 - only for `push` and `pull`
 
         most = read("rate", option_values.optional(option_values.size), rate)
         overwrite = read("overwrite", option_values.flag, overwrite)
@@ -308,7 +308,7 @@ class Cluster(ClusterHosts):
             ClusterddpError: ``what`` is a run and a path, there is no such run, or nothing there, no host could tell,
                 or it cannot be written here.
         """
-        from clusterddp.api import copy  # noqa: PLC0415 - start-up
+        from clusterddp.api import copy  # noqa: PLC0415 - only for `push` and `pull`
 
         overwrite = read("overwrite", option_values.flag, overwrite)
         chosen = read("rank", ranks, rank)
@@ -331,7 +331,7 @@ class Cluster(ClusterHosts):
 
     def warm(self, stays: str | float) -> list[str]:
         """Start a warm server on each node for a first run within ``stays`` (``15m``); the hosts that have one now."""
-        from clusterddp.launch import preload  # noqa: PLC0415 - start-up
+        from clusterddp.launch import preload  # noqa: PLC0415 - only for `up --warm`
 
         return preload.begin(self.reached(), self.project, self.inventory, read("stays", option_values.limit, stays))
 

@@ -27,7 +27,7 @@ def reached(site: Site) -> list[Host]:
 
 def install(site: Site, hosts: Iterable[Host], spread: str = "auto") -> None:
     """Let the hosts that are to have the environment of a lock have it; from now on they use its interpreter."""
-    from clusterddp.environments import install as environments  # noqa: PLC0415 - start-up
+    from clusterddp.environments import install as environments  # noqa: PLC0415 - only what starts programs installs
 
     environments.ensure([*hosts], site.project, site.notify, site.progress, spread=spread)
 
@@ -40,12 +40,10 @@ def sync(site: Site, *, dry: bool, limit: int | None, rate: int | None, spread: 
         hosts = reached(site)
         site.progress("looking at the project")
         tree = scanning.result()
-    from clusterddp.launch import code_on_hosts  # noqa: PLC0415 - start-up
-    from clusterddp.sync.transfer.between_hosts import TransferOptions  # noqa: PLC0415
+    from clusterddp.launch import code_on_hosts  # noqa: PLC0415 - imported by now, while hosts were waited for
 
-    how = TransferOptions(mode=spread, rate=rate, notify=site.notify)
     return code_on_hosts.synced_or_previewed(
-        hosts, site.project, site.notify, site.progress, tree, how, take=take, dry=dry
+        hosts, site.project, site.notify, site.progress, tree, spread=spread, rate=rate, take=take, dry=dry
     )
 
 
@@ -59,7 +57,7 @@ def execution(site: Site, command: Command, given: IO[bytes] | None, *, sync: bo
     if asked and not command.bare:
         install(site, hosts)
     if sync:
-        from clusterddp.launch import code_on_hosts  # noqa: PLC0415 - start-up
+        from clusterddp.launch import code_on_hosts  # noqa: PLC0415 - only with sync
 
         folders.update(code_on_hosts.synced(hosts, site.project, site.notify, site.progress).workdirs)
     return Execution(entries, connect, command, workdirs=folders, subfolder=site.project.subfolder, given=given)

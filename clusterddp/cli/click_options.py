@@ -11,7 +11,7 @@ import click
 from clusterddp.cli.completion import hosts
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values
-from clusterddp.text.units import duration
+from clusterddp.text.units import duration, ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ class Moment(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The time in ns by the operator's clock."""
-        from clusterddp.logs.selection import moment  # noqa: PLC0415 - start-up
+        from clusterddp.logs.selection import moment  # noqa: PLC0415 - only for --since and --until
 
         return int(_read(lambda given: moment(given, time.time_ns()), value, self, param, ctx))
 
@@ -102,8 +102,6 @@ class Ranks(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...] | None:
         """The ranks."""
-        from clusterddp.text.units import ranks  # noqa: PLC0415 - start-up
-
         found: tuple[int, ...] | None = _read(ranks, value, self, param, ctx)
         return found
 

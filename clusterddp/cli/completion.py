@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterddp.cli.project_options import current_project
 from clusterddp.errors import ClusterddpError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import click
-
-    from clusterddp.project.project import Project
 
     Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -40,24 +39,18 @@ def _completing(words: Callable[[click.Context], Iterable[str]], *, several: boo
     return complete
 
 
-def _project() -> Project:
-    from clusterddp.project.project import find  # noqa: PLC0415 - --help completes nothing
-
-    return find()
-
-
 def _hosts(context: click.Context) -> Iterable[str]:
     from clusterddp.cli.inventory_choice import choose, read_chosen  # noqa: PLC0415 - reads YAML
 
     named = context.params.get("inventory")
-    chosen = choose(_project(), Path(named) if named else None, None)
+    chosen = choose(current_project(), Path(named) if named else None, None)
     hosts = read_chosen(replace(chosen, limit=None)).hosts
     groups = {group for host in hosts for group in host.groups}
     return [*(host.name for host in hosts), *sorted(groups), "all"]
 
 
 def _runs(_context: click.Context) -> Iterable[str]:
-    newest = _project().runs()[: -_MOST_RUNS - 1 : -1]
+    newest = current_project().runs()[: -_MOST_RUNS - 1 : -1]
     names = [record.name for record in newest]
     words = [*names, *(record.run for record in newest)]
     return dict.fromkeys(word for word in words if word)
@@ -66,7 +59,7 @@ def _runs(_context: click.Context) -> Iterable[str]:
 def _ranks(context: click.Context) -> Iterable[str]:
     """Ranks of the run that is named before them, else of the newest."""
     named = context.params.get("run")
-    worlds = [record.world_size for record in _project().runs() if named in (None, record.run, record.name)]
+    worlds = [record.world_size for record in current_project().runs() if named in (None, record.run, record.name)]
     return map(str, range(min((worlds or [0])[-1] or 0, _MOST_RANKS)))
 
 

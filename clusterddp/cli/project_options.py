@@ -25,6 +25,13 @@ KEYS = OF_HOSTS | OF_THE_INVENTORY | OF_COMMANDS
 _PROJECT = "project"  # project.py reads it
 
 
+def current_project() -> Project:
+    """The project of the current folder."""
+    from clusterddp.project.project import find  # noqa: PLC0415 - --help asks for no project
+
+    return find()
+
+
 def checked(project: Project) -> dict[str, str]:
     """The project's settings by click's names, as they would be written on the command line.
 

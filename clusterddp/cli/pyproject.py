@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli.click_options import Number
-from clusterddp.cli.project_options import OF_COMMANDS, checked, place
+from clusterddp.cli.project_options import OF_COMMANDS, checked, current_project, place
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values
 
@@ -46,19 +46,13 @@ class Defaults(Mapping[str, str]):
             names = OF_COMMANDS | ({"limit"} if self._command == "up" else set())
             self._found = {}
             with contextlib.suppress(UsageError):  # every command's session says it; --help shall work all the same
-                self._found = {name: text for name, text in checked(_project()).items() if name in names}
+                self._found = {name: text for name, text in checked(current_project()).items() if name in names}
         return self._found
 
 
 def where_set(name: str) -> str:
     """``file:key`` of an option that the project in the current folder sets."""
-    return place(_project(), name)
-
-
-def _project() -> Project:
-    from clusterddp.project.project import find  # noqa: PLC0415 - --help asks for no value
-
-    return find()
+    return place(current_project(), name)
 
 
 def with_defaults(inventory: Inventory, project: Project) -> Inventory:

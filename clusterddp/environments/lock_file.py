@@ -109,7 +109,7 @@ def _pin(lock: Lock) -> str:
 
 def wanted(lock: Lock, kind: Kind) -> list[LockedPackages]:
     """The wheels of a lock file that a kind of host needs; ``LockError`` names anything that is no wheel for it."""
-    from packaging.pylock import Pylock, PylockSelectError, PylockValidationError  # noqa: PLC0415 - start-up
+    from packaging.pylock import Pylock, PylockSelectError, PylockValidationError  # noqa: PLC0415 - only hosts with a lock need packaging
 
     if lock.kind == "requirements":
         refuse_loose(lock, lock.path)
@@ -128,11 +128,9 @@ def wanted(lock: Lock, kind: Kind) -> list[LockedPackages]:
 
 
 def _wanted(lock: Lock, kind: Kind, package: Package, source: Any) -> LockedPackages:
-    from packaging.pylock import PackageWheel  # noqa: PLC0415 - start-up
-
     what = f"{package.name} {package.version or ''}".strip()
-    if not isinstance(source, PackageWheel):
-        is_one = type(source).__name__.removeprefix("Package").lower()
+    is_one = type(source).__name__.removeprefix("Package").lower()  # a class of packaging.pylock
+    if is_one != "wheel":
         said = {
             "sdist": f"has no wheel for {kind}, only a source distribution",
             "vcs": "comes from a version control system",
@@ -196,7 +194,7 @@ def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
 
     The ``LockError`` names the first with file and line.
     """
-    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - start-up
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - only hosts with a lock need packaging
 
     for number, line in _lines(lock, path):
         where = f"{path.name}:{number}: {line[:80]}"

@@ -68,7 +68,7 @@ class Kind:
 
     def tags(self) -> list[Tag]:
         """The tags of wheels that fit, the best first."""
-        from packaging.tags import compatible_tags, cpython_tags  # noqa: PLC0415 - start-up
+        from packaging.tags import compatible_tags, cpython_tags  # noqa: PLC0415 - only hosts with a lock need packaging
 
         major, minor = map(int, self.python.split(".")[:2])
         platforms = list(self.platforms())

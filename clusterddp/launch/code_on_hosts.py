@@ -119,8 +119,9 @@ def synced_or_previewed(
     notify: Callable[[str], None],
     progress: Callable[[str], None],
     tree: Tree,
-    spread: TransferOptions,
     *,
+    spread: str,
+    rate: int | None,
     take: str | None,
     dry: bool,
 ) -> SyncResult:
@@ -132,7 +133,8 @@ def synced_or_previewed(
         notify: Receives messages for the user.
         progress: Receives the progress, in a few words.
         tree: The result of a scan of the project.
-        spread: Whether hosts pass the code on to each other.
+        spread: As in ``RunOptions``.
+        rate: At most so many bytes a second are sent, to all hosts together.
         take: As in ``RunOptions``.
         dry: Change nothing on the hosts.
 
@@ -141,7 +143,8 @@ def synced_or_previewed(
     """
     if not dry:
         progress("syncing")
-        return synced(hosts, project, notify, progress, tree, spread=spread, take=take)
+        how = TransferOptions(mode=spread, rate=rate, notify=notify)
+        return synced(hosts, project, notify, progress, tree, spread=how, take=take)
     for notice in tree.notices:
         notify(notice)
     result = SyncResult(

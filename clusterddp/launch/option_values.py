@@ -217,7 +217,7 @@ def checks(value: Any) -> tuple[str, ...]:
     """Accept names of checks or categories; a wrong one is refused before any host is reached."""
     found = names(value)
     if found:
-        from clusterddp.checks.engine import select  # noqa: PLC0415 - start-up
+        from clusterddp.checks.engine import select  # noqa: PLC0415 - the whole catalogue of checks, only to check their names
 
         select(skip=found)
     return found
@@ -225,7 +225,7 @@ def checks(value: Any) -> tuple[str, ...]:
 
 def gpus(value: str) -> None:
     """Accept ``all``, ``free``, ``free:N``, or indices and UUIDs."""
-    from clusterddp.facts.gpu_assignment import GpuPolicy  # noqa: PLC0415 - start-up
+    from clusterddp.facts.gpu_assignment import GpuPolicy  # noqa: PLC0415 - only for --gpus
 
     try:
         GpuPolicy.parse(value)
@@ -263,7 +263,7 @@ def environment(value: Any) -> dict[str, str]:
 
 def launcher(name: str) -> None:
     """Accept a launcher's name; whether it exists in this version is checked when it is used."""
-    from clusterddp.inventory.launchers import DEFAULT_LAUNCHER, LAUNCHERS  # noqa: PLC0415 - start-up
+    from clusterddp.inventory.launchers import DEFAULT_LAUNCHER, LAUNCHERS  # noqa: PLC0415 - the inventory's package reads YAML
 
     if name not in LAUNCHERS:
         raise UsageError(

@@ -92,7 +92,7 @@ def _is_pattern(line: str) -> bool:
 
 
 def _spec(lines: list[str]) -> GitIgnoreSpec:
-    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - start-up
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - git itself is asked where there is one
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # Python's of sets such as `[[]`

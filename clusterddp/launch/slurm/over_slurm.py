@@ -146,7 +146,7 @@ class Slurm:
 
     def files(self, site: Site, query: FileQuery) -> AbstractContextManager[tuple[list[Origin], list[ClusterddpError]]]:
         """See ``Launcher``: on the login host or, where it shares no folder with the nodes, on each node."""
-        from clusterddp.launch.slurm import run_files  # noqa: PLC0415 - start-up
+        from clusterddp.launch.slurm import run_files  # noqa: PLC0415 - only for `pull`
 
         return run_files.origins(site, query)
 

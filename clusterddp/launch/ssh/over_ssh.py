@@ -100,7 +100,7 @@ class Ssh:
     @contextlib.contextmanager
     def files(self, site: Site, query: FileQuery) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
         """See ``Launcher``."""
-        from clusterddp.launch.ssh.origins import origins  # noqa: PLC0415 - start-up
+        from clusterddp.launch.ssh.origins import origins  # noqa: PLC0415 - only for `pull`
 
         yield origins(site, query)
 

@@ -218,7 +218,7 @@ class PassedOn:
         if self._authority or not self._all_there:
             return
         if self._spread.mode == "on" or self._schedule.worth(time.monotonic()):
-            from clusterddp.sync.transfer.certificates import Authority  # noqa: PLC0415 - start-up
+            from clusterddp.sync.transfer.certificates import Authority  # noqa: PLC0415 - only where hosts pass chunks on
 
             self._authority = Authority()
             self._schedule.spreading = True
