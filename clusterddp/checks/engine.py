@@ -34,8 +34,8 @@ def select(
     given.
     """
     only, skip = named(only), named(skip)
-    known = {word for check in TABLE for word in (check.name, check.category)}
-    wrong = next((word for word in (*only, *skip) if word not in known), None)
+    known = {name for check in TABLE for name in (check.name, check.category)}
+    wrong = next((name for name in (*only, *skip) if name not in known), None)
     if wrong is not None:
         raise UsageError(f"{wrong!r} is no check", remedy="`clusterddp doctor --list` shows them")
     left = [check for check in TABLE if not {check.name, check.category} & set(skip)]
@@ -43,7 +43,7 @@ def select(
         (bench, _measures, "measured with `doctor --bench`"),
         (slurm, of_slurm, "looked at with `doctor --launcher slurm`"),
     ):
-        barred = {word for check in TABLE if of_it(check) for word in (check.name, check.category)}
+        barred = {name for check in TABLE if of_it(check) for name in (check.name, check.category)}
         if not given and barred & set(only):
             raise UsageError(f"{min(barred & set(only))} is {how} only")
         left = [check for check in left if given or not of_it(check)]
@@ -56,10 +56,10 @@ def select(
     return [check for check in left if check.name in wanted]
 
 
-def named(words: Iterable[str]) -> list[str]:
+def named(names: Iterable[str]) -> list[str]:
     """Names of checks and categories in the table's spelling, whatever their case; unknown ones are left as is."""
-    known = {word.lower(): word for check in TABLE for word in (check.name, check.category)}
-    return [known.get(word.lower(), word) for word in words]
+    known = {name.lower(): name for check in TABLE for name in (check.name, check.category)}
+    return [known.get(name.lower(), name) for name in names]
 
 
 def judge(
@@ -119,8 +119,10 @@ def _lack(evidence: Evidence, seen: Seen, check: Check, culprits: Culprits) -> F
     if cause:
         return skipped(seen.name, f"because of {cause}")
     if seen.error and (check.needs or check.category != CATEGORY):
-        told = any(seen.name in culprits.get(name, {}) for name in _ROOTS)
-        return skipped(seen.name, "because the host was not reached") if told else blind(seen.name, seen.error.message)
+        reported = any(seen.name in culprits.get(name, {}) for name in _ROOTS)
+        return (
+            skipped(seen.name, "because the host was not reached") if reported else blind(seen.name, seen.error.message)
+        )
     return next((found for need in check.needs if (found := need.missing(evidence, seen, culprits))), None)
 
 

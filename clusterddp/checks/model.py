@@ -128,7 +128,7 @@ class Need(Generic[T]):
 
     def each(self, evidence: Evidence) -> list[tuple[HostEntry, T]]:
         """The hosts that answered, with their answers, in order."""
-        return [(seen.entry, told) for seen in evidence.hosts if (told := self.of(seen)) is not None]
+        return [(seen.entry, answer) for seen in evidence.hosts if (answer := self.of(seen)) is not None]
 
     def missing(self, evidence: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
         """Why a host cannot be judged for want of this answer; None if it can."""

@@ -43,8 +43,8 @@ def _not_asked(_: Evidence, seen: Seen, __: Culprits) -> Finding | None:
 def _no_facts(_: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
     if seen.facts is not None:
         return None
-    told = seen.name in culprits.get("setup", {})
-    return skipped(seen.name, "because of setup") if told else blind(seen.name, seen.facts_error or NOT_ASKED)
+    reported = seen.name in culprits.get("setup", {})
+    return skipped(seen.name, "because of setup") if reported else blind(seen.name, seen.facts_error or NOT_ASKED)
 
 
 ASKED: Need[Any] = Need(name="asked", lack=_not_asked)  # the host was asked for its facts, successfully or not
@@ -142,9 +142,9 @@ GPU_TRIAL: Need[Any] = Need(name="gpu-trial", lack=_never)  # makes the question
 SHARED: Need[Mapping[str, tuple[str, ...]]] = Need(name="shared", lack=_never)
 
 
-def _anywhere(words: Callable[[Evidence], str]) -> Callable[[Evidence, Seen, Culprits], Finding | None]:
-    """A ``lack`` for a need that concerns all hosts at once: ``words`` says why it is missing, or is empty."""
-    return lambda evidence, seen, _: blind(seen.name, why) if (why := words(evidence)) else None
+def _anywhere(reason: Callable[[Evidence], str]) -> Callable[[Evidence, Seen, Culprits], Finding | None]:
+    """A ``lack`` for a need that concerns all hosts at once: ``reason`` says why it is missing, or is empty."""
+    return lambda evidence, seen, _: blind(seen.name, why) if (why := reason(evidence)) else None
 
 
 def _not_dialled(evidence: Evidence) -> str:
@@ -188,5 +188,5 @@ BENCH: Need[Any] = Need(name="bench", bench=True, lack=_never)  # marks a check 
 PAIRS: Need[Any] = Need(name="pairs", bench=True, lack=_unmeasured)  # the speed of every pair
 WORKERS: Need[Any] = Need(name="workers", bench=True, lack=_no_workers)  # the benchmark run over all hosts
 # SLURM: what Slurm reports, judged on its login host; SLURM_NODE: the same compared with a node's own facts.
-SLURM: Need[Any] = Need(name="slurm", slurm=True, lack=_anywhere(lambda told: "" if told.slurm else NOT_ASKED))
+SLURM: Need[Any] = Need(name="slurm", slurm=True, lack=_anywhere(lambda evidence: "" if evidence.slurm else NOT_ASKED))
 SLURM_NODE: Need[Any] = Need(name="slurm-node", slurm=True, lack=_no_facts)

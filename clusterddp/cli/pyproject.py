@@ -90,4 +90,4 @@ def _gpus(text: str, project: Project) -> tuple[str, ...] | None:
     policy = GpuPolicy.parse(text)
     if policy.free:
         raise UsageError(f"{where}: {text} is chosen from run to run", remedy="give it on the line of `run`")
-    return policy.words or None
+    return policy.names or None

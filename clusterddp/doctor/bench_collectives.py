@@ -66,7 +66,7 @@ def measure_together(
     bench = replace(bench, together=together)
     if not together.error and not slow_all_reduce(bench):
         return bench
-    return replace(bench, together=replace(together, apart=_apart(cluster, ready, backend, progress)))
+    return replace(bench, together=replace(together, apart=_hosts_at_fault(cluster, ready, backend, progress)))
 
 
 def _ready(taking: Sequence[RehearsalPart]) -> tuple[str, list[RehearsalPart]]:
@@ -88,7 +88,7 @@ def _together(cluster: Site, ready: Sequence[RehearsalPart], backend: str, measu
     return Together(
         hosts=names,
         backend=backend,
-        measured=_told(played),
+        measured=_measured(played),
         error=error,
         blamed=blamed,
         remedy=remedy,
@@ -96,8 +96,8 @@ def _together(cluster: Site, ready: Sequence[RehearsalPart], backend: str, measu
     )
 
 
-def _told(played: Played) -> Measured:
-    return Measured.from_lines((one.host, one.rank, one.value) for one in played.told)
+def _measured(played: Played) -> Measured:
+    return Measured.from_lines((one.host, one.rank, one.value) for one in played.lines)
 
 
 def _failed(hosts: _Group, error: ClusterddpError, blamed: _Group, *, reduced: bool) -> Together:
@@ -125,7 +125,9 @@ def _ended(played: Played) -> tuple[str, _Group, str]:
     return verdict.line, verdict.culprits, verdict.remedy
 
 
-def _apart(cluster: Site, ready: Sequence[RehearsalPart], backend: str, progress: Callable[[str], None]) -> _Group:
+def _hosts_at_fault(
+    cluster: Site, ready: Sequence[RehearsalPart], backend: str, progress: Callable[[str], None]
+) -> _Group:
     """Find hosts at fault with smaller groups: those all of whose groups are bad while others are good."""
     by_name = {part.host.name: part for part in ready}
     first = neighbours(list(by_name))
@@ -162,7 +164,7 @@ def _try(
             _log.debug("%s: %s", ", ".join(group), error)
             return 0.0  # whatever failed, the group counts as bad
         why, _, _ = _ended(played)
-        return 0.0 if why else max((one.busbw for one in _told(played).reduces), default=0.0)
+        return 0.0 if why else max((one.busbw for one in _measured(played).reduces), default=0.0)
 
     for turn in at_once(groups):
         pool = ThreadPoolExecutor(len(turn))

@@ -117,14 +117,14 @@ class _Meter:
     @property
     def speeds(self) -> tuple[Speed, ...]:
         """The results in the hosts' order."""
-        order = {name: place for place, name in enumerate(self._hosts)}
+        order = {name: index for index, name in enumerate(self._hosts)}
         return tuple(sorted(self.found.values(), key=lambda one: (order[one.source], order[one.target])))
 
     @property
     def silent(self) -> list[tuple[str, str]]:
         """Failed measurements between hosts that work with others: a SYN may get lost on a busy connection."""
-        heard = {host for one in self.found.values() if not one.error for host in (one.source, one.target)}
-        return [pair for pair, one in self.found.items() if one.error and heard.issuperset(pair)]
+        measured = {host for one in self.found.values() if not one.error for host in (one.source, one.target)}
+        return [pair for pair, one in self.found.items() if one.error and measured.issuperset(pair)]
 
     def measure(self, pairs: Round) -> None:
         """Measure one round: all pairs at once, each in both directions in turn."""

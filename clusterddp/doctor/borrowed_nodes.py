@@ -104,7 +104,7 @@ class BorrowedNodes:
 
 def examine(
     cluster: Site,
-    told_runs: Callable[[Sequence[HostEntry]], list[Outcome[Reports]]],
+    ask_runs: Callable[[Sequence[HostEntry]], list[Outcome[Reports]]],
     *,
     launcher: str | None = None,
     nnodes: int | None = None,
@@ -125,7 +125,7 @@ def examine(
     asked = "--nnodes" if nnodes else "--partition" if partition else ""
     if asked:
         raise UsageError(f"{asked}: without Slurm every host of the inventory is looked at", remedy="leave it out")
-    return diagnose(cluster, told_runs, only=only, skip=skip, bench=bench, share_gpus=share_gpus)
+    return diagnose(cluster, ask_runs, only=only, skip=skip, bench=bench, share_gpus=share_gpus)
 
 
 def _of_nodes(
@@ -152,19 +152,19 @@ def _of_nodes(
     nodes: Diagnosis | None = None
     if not seen.error and any(SLURM not in check.needs and check.needs for check in chosen):
         hold = partial(held_nodes, name=JOB, script=f"sleep {LIMIT * 60}", patience=PATIENCE)
-        with hold(login, [job_words(request)], cluster.connections, cluster.progress) as (held,):
-            seen = replace(seen, refused=None if held.job else held.refused)
-            if held.job:
-                site = _site(cluster, entry, login, held.job, held.nodes)
+        with hold(login, [job_words(request)], cluster.connections, cluster.progress) as (lease,):
+            seen = replace(seen, refused=None if lease.job else lease.refused)
+            if lease.job:
+                site = _site(cluster, entry, login, lease.job, lease.nodes)
                 if settings_of(cluster.inventory).slurm.get("shared", True):
-                    seen = replace(seen, apart=_apart(login, site))
+                    seen = replace(seen, apart=_unshared(login, site))
                 more: dict[str, Any] = {"bench": bench, "share_gpus": share_gpus, "slurm": seen}
                 nodes = diagnose(site, lambda reached: site.describe("", reached, BRIEF), only=only, skip=skip, **more)
     ours = [check for check in chosen if SLURM in check.needs]
-    told = Evidence(hosts=(Seen(entry=entry),), slurm=seen)
-    results = tuple(engine.judge(told, ours))
+    evidence = Evidence(hosts=(Seen(entry=entry),), slurm=seen)
+    results = tuple(engine.judge(evidence, ours))
     if nodes is None:
-        return Diagnosis(evidence=told, results=results)
+        return Diagnosis(evidence=evidence, results=results)
     return replace(nodes, results=(*results, *nodes.results))
 
 
@@ -181,7 +181,7 @@ def _site(cluster: Site, entry: HostEntry, login: LoginHost, job: str, names: Se
     return BorrowedNodes(cluster, entry, job, hosts)
 
 
-def _apart(login: LoginHost, site: BorrowedNodes) -> dict[str, dict[str, str]]:
+def _unshared(login: LoginHost, site: BorrowedNodes) -> dict[str, dict[str, str]]:
     """For each node that answers, the folders of a run that it does not share with the login host, and how."""
     nodes = [outcome.value for outcome in site.connect() if outcome.value]
     usual = site.project.workdir if site.project.known_id else WORKDIRS

@@ -48,15 +48,15 @@ def _telling_crashes(cluster: Site) -> Callable[[Exception, str], None]:
     def crashed(error: Exception, during: str) -> None:
         """Record a bug in one part of clusterddp and notify the user; the rest goes on without that part."""
         path = write_crash(error, during=during, project=cluster.project)
-        told = f"; please report it with {path}" if path else f": {error!r}"
-        cluster.notify(f"internal error in {during}{told}")
+        where = f"; please report it with {path}" if path else f": {error!r}"
+        cluster.notify(f"internal error in {during}{where}")
 
     return crashed
 
 
 def diagnose(
     cluster: Site,
-    told_runs: Callable[[Sequence[HostEntry]], list[Outcome[Reports]]],
+    ask_runs: Callable[[Sequence[HostEntry]], list[Outcome[Reports]]],
     *,
     only: Iterable[str] = (),
     skip: Iterable[str] = (),
@@ -66,7 +66,7 @@ def diagnose(
 ) -> Diagnosis:
     """Run `doctor` on a cluster's hosts; see ``Cluster.doctor``.
 
-    ``told_runs`` asks hosts for their runs, in brief; ``slurm`` is what Slurm reported, if it has the hosts.
+    ``ask_runs`` asks hosts for their runs, in brief; ``slurm`` is what Slurm reported, if it has the hosts.
     """
     only = set(engine.named(only))
     chosen = _chosen(only, skip, bench=bench, slurm=slurm is not None)
@@ -81,15 +81,15 @@ def diagnose(
     workdir = cluster.project.workdir if cluster.project.known_id else ""
     evidence = gather_evidence(entries, outcomes, needs, workdir=workdir, fresh=fresh, crashed=crashed)
 
-    def spare(step: Callable[[Evidence], Evidence], *told: Need[Any]) -> Evidence:
+    def spare(step: Callable[[Evidence], Evidence], *wanted: Need[Any]) -> Evidence:
         """The evidence after a step; unchanged if the step met a bug, which marks its needs as broken."""
         broken = set(evidence.broken)
-        return replace(spared(told, lambda: step(evidence), evidence, broken, crashed), broken=tuple(sorted(broken)))
+        return replace(spared(wanted, lambda: step(evidence), evidence, broken, crashed), broken=tuple(sorted(broken)))
 
     def runs(known: Evidence) -> Evidence:
         reached = [outcome.value.entry for outcome in outcomes if outcome.value]
         left = cleanup.orphans(reached, lambda entry: cluster.host(entry.name))
-        return with_runs(known, told_runs(reached), left)
+        return with_runs(known, ask_runs(reached), left)
 
     def rehearsed(known: Evidence) -> Evidence:
         parts = rehearsal.parts(known, outcomes, chosen)

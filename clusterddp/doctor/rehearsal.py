@@ -60,7 +60,7 @@ class RehearsalPart:
 
     host: Host
     facts: Facts
-    place: Interface
+    interface: Interface
     nproc: int = 1
     devices: tuple[str, ...] | None = None
 
@@ -88,7 +88,7 @@ class Played:
     """
 
     run: str
-    told: tuple[Told, ...] = ()
+    lines: tuple[Told, ...] = ()
     verdict: Verdict | None = None
     lost: ClusterddpError | None = None
     late: bool = False
@@ -98,7 +98,7 @@ class Played:
     def by_host(self) -> dict[str, list[Mapping[str, Any]]]:
         """The lines of each host that wrote any."""
         found: dict[str, list[Mapping[str, Any]]] = {}
-        for one in self.told:
+        for one in self.lines:
             found.setdefault(one.host, []).append(one.value)
         return found
 
@@ -148,7 +148,7 @@ def play(
         raise
     seconds = time.monotonic() - began
     left = _forget(hosts, plan.run)
-    return replace(follower.heard(plan.run), late=late, seconds=seconds, left=left)
+    return replace(follower.result(plan.run), late=late, seconds=seconds, left=left)
 
 
 class _Audience:
@@ -157,16 +157,16 @@ class _Audience:
     def __init__(self, run: Run) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()
         self._silent = set(run.spools)
-        self._told: list[Told] = []
+        self._lines: list[Told] = []
         self._verdict: Verdict | None = None
         self._lost: ClusterddpError | None = None
         self._reader = LineReader()
         self._follower = Follower(run, Selection(stream="out", agent=False, follow=True), self._show)
         threading.Thread(target=self._follow, name=f"follow {run.id}", daemon=True).start()
 
-    def heard(self, run: str) -> Played:
+    def result(self, run: str) -> Played:
         """The lines so far, and the verdict if there is one."""
-        return Played(run=run, told=tuple(self._told), verdict=self._verdict, lost=self._lost, left={})
+        return Played(run=run, lines=tuple(self._lines), verdict=self._verdict, lost=self._lost, left={})
 
     def _follow(self) -> None:
         try:
@@ -182,7 +182,7 @@ class _Audience:
             for line in self._reader.feed(event.host, event.frame) if isinstance(event, FrameArrived) else ():
                 value = _object(line.text)
                 if value is not None and line.rank is not None:
-                    self._told.append(Told(rank=line.rank, host=line.host, value=value))
+                    self._lines.append(Told(rank=line.rank, host=line.host, value=value))
                     self._silent.discard(line.host)
         if not self._silent:
             self.begun.set()
@@ -201,8 +201,8 @@ def _plan(parts: Sequence[RehearsalPart], program: str, options: Mapping[str, An
     run = new_run_id()
     nodes = []
     for part in parts:
-        place = (part.place.name, part.place.address)
-        nodes.append(node_of(part.host, part.facts, place, part.nproc, part.devices, "", "", run))
+        where = (part.interface.name, part.interface.address)
+        nodes.append(node_of(part.host, part.facts, where, part.nproc, part.devices, "", "", run))
     hosts = [part.host for part in parts]
     facts = {part.host.name: part.facts for part in parts}
     wanted = RunOptions(script=program, args=(json.dumps(options),), time_limit=limit + SAFETY)
@@ -245,7 +245,7 @@ def parts(
     }
     where = evidence.network.where if evidence.network else {}
     return [
-        RehearsalPart(host=outcome.value, facts=seen.facts, place=where[seen.name])
+        RehearsalPart(host=outcome.value, facts=seen.facts, interface=where[seen.name])
         for seen, outcome in zip(evidence.hosts, outcomes, strict=True)
         if outcome.value and seen.facts and seen.name in where and seen.name not in bad
     ]
@@ -255,7 +255,7 @@ def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = LI
     """Start a process group of one worker per host, with an all-reduce and a barrier; how far each host came."""
     backend, why, devices = _backend(parts)
     parts = [
-        RehearsalPart(host=part.host, facts=part.facts, place=part.place, devices=devices.get(part.host.name))
+        RehearsalPart(host=part.host, facts=part.facts, interface=part.interface, devices=devices.get(part.host.name))
         for part in parts
     ]
     try:
@@ -290,5 +290,5 @@ def _backend(parts: Sequence[RehearsalPart]) -> tuple[str, str, dict[str, tuple[
     if not all(part.facts.torch and part.facts.torch.nccl_available for part in parts):
         return "gloo", "not every torch has NCCL", none
     devices = spare_gpus([(part.host.entry, part.facts) for part in parts])
-    busy = [name for name, words in devices.items() if not words]
+    busy = [name for name, chosen in devices.items() if not chosen]
     return ("gloo", f"no GPU of {folded_names(busy)} is free", none) if busy else ("nccl", "", devices)

@@ -64,7 +64,10 @@ def _counted(found: Diagnosis) -> str:
     for one in found.results:  # each check's worst result comes first
         worst.setdefault(one.name, one.verdict)
     verdicts = list(worst.values())
-    return ", ".join(f"{verdicts.count(word)} {word}" for word in SIGNS if word in verdicts) or "no check was run"
+    return (
+        ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in SIGNS if verdict in verdicts)
+        or "no check was run"
+    )
 
 
 def _findings(bad: Sequence[CheckResult]) -> str:
@@ -99,24 +102,24 @@ class _Drawn:
     verdict: str
     cost: float | None
     number: str
-    told: str
+    tooltip: str
 
 
 def _way(one: Pair) -> _Drawn:
-    told = f"{one.source} → {one.target}: {one.word}" + (f" on {one.ports} ports" if one.ports else "")
+    tooltip = f"{one.source} → {one.target}: {one.word}" + (f" on {one.ports} ports" if one.ports else "")
     if one.rtt_ms is not None:
-        told += f", {one.rtt_ms:.2f} ms"
+        tooltip += f", {one.rtt_ms:.2f} ms"
     if one.loss:
-        told += f", {one.loss:.1%} sent again"
+        tooltip += f", {one.loss:.1%} sent again"
     cost, number = (max(one.rtt_ms, _QUICK), f"{one.rtt_ms:.2f}") if one.rtt_ms is not None else (None, "")
-    return _Drawn(source=one.source, target=one.target, verdict=one.verdict, cost=cost, number=number, told=told)
+    return _Drawn(source=one.source, target=one.target, verdict=one.verdict, cost=cost, number=number, tooltip=tooltip)
 
 
 def _speed(one: Speed) -> _Drawn:
-    told = f"{one.source} → {one.target}: " + (one.error or f"{one.mbit:.0f} Mbit/s")
+    tooltip = f"{one.source} → {one.target}: " + (one.error or f"{one.mbit:.0f} Mbit/s")
     cost, number = (1 / one.mbit, f"{one.mbit / 1000:.1f}") if one.mbit else (None, "")
     verdict = "fail" if one.error else "pass"
-    return _Drawn(source=one.source, target=one.target, verdict=verdict, cost=cost, number=number, told=told)
+    return _Drawn(source=one.source, target=one.target, verdict=verdict, cost=cost, number=number, tooltip=tooltip)
 
 
 def _within_ms(cost: float, *, last: bool) -> str:
@@ -127,10 +130,10 @@ def _at_least_gbit(cost: float, *, last: bool) -> str:
     return f"below {1e-3 / cost:.1f}" if last else f"down to {1e-3 / cost:.1f}"
 
 
-def _matrix(ways: Sequence[_Drawn], unit: str, words: _Limit) -> str:
+def _matrix(ways: Sequence[_Drawn], unit: str, describe: _Limit) -> str:
     """An HTML table with sources as rows and targets as columns; shades show the cost, symbols what did not pass.
 
-    ``unit`` names the numbers; ``words`` describes a shade by its limit.
+    ``unit`` names the numbers; ``describe`` names a shade by its limit.
     """
     names = list(dict.fromkeys(one.source for one in ways))
     cells = {(one.source, one.target): one for one in ways}
@@ -153,7 +156,7 @@ def _matrix(ways: Sequence[_Drawn], unit: str, words: _Limit) -> str:
         for source in names
     )
     table = f'<table class="matrix"><thead><tr><td>from ↓ to →</td>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    shades = [words(limit, last=False) for limit in limits] + [words(limits[-1], last=True)] if least else []
+    shades = [describe(limit, last=False) for limit in limits] + [describe(limits[-1], last=True)] if least else []
     legend = _legend({one.verdict for one in ways}, unit, shades)
     return f'<div class="wide">{table}</div>{left}<p class="legend">{legend}</p>'
 
@@ -162,16 +165,16 @@ def _cell(one: _Drawn | None, limits: Sequence[float], *, numbered: bool) -> str
     """One cell; its shade is the number of doublings above the least cost, so that noise does not change colours."""
     if one is None:
         return '<td class="self"></td>'
-    told = escape(one.told)
+    tooltip = escape(one.tooltip)
     if one.verdict != "pass":
-        return f'<td class="{one.verdict}" title="{told}">{SIGNS[one.verdict]}</td>'
+        return f'<td class="{one.verdict}" title="{tooltip}">{SIGNS[one.verdict]}</td>'
     step = sum((one.cost or 0.0) > limit for limit in limits)
-    return f'<td class="pass step{step}" title="{told}">{one.number if numbered else ""}</td>'
+    return f'<td class="pass step{step}" title="{tooltip}">{one.number if numbered else ""}</td>'
 
 
 def _legend(verdicts: Container[str], unit: str, shades: Sequence[str]) -> str:
-    signs = [f"{_mark(word)} {meaning}" for word, meaning in _MEANINGS.items() if word in verdicts]
-    drawn = "".join(f'<span class="swatch pass step{step}"></span>{escape(word)}' for step, word in enumerate(shades))
+    signs = [f"{_mark(name)} {meaning}" for name, meaning in _MEANINGS.items() if name in verdicts]
+    drawn = "".join(f'<span class="swatch pass step{step}"></span>{escape(name)}' for step, name in enumerate(shades))
     return " · ".join([*signs, *([f"{escape(unit)}: {drawn}"] if drawn else [])])
 
 
@@ -191,10 +194,10 @@ def _host(seen: Seen, verdict: str) -> str:
     if seen.facts is None:
         why = seen.error.message if seen.error else seen.facts_error
         return f'<tr>{head}<td colspan="{len(_COLUMNS) - 1}">{escape(why or "it was not asked")}</td></tr>'
-    return f"<tr>{head}{''.join(f'<td>{escape(word)}</td>' for word in _told(seen.facts))}</tr>"
+    return f"<tr>{head}{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(seen.facts))}</tr>"
 
 
-def _told(facts: Facts) -> tuple[str, ...]:
+def _cells(facts: Facts) -> tuple[str, ...]:
     """A host's row of the table, in the order of ``_COLUMNS``."""
     models = list(dict.fromkeys(gpu.name for gpu in facts.gpus))
     torch = facts.torch

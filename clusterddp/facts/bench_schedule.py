@@ -56,7 +56,7 @@ def neighbours(hosts: Sequence[str]) -> list[Group]:
     """
     if len(hosts) <= FEW:
         return [pair for one in all_rounds(hosts) for pair in one] if len(hosts) == FEW else []
-    pairs: list[Group] = [tuple(hosts[place : place + 2]) for place in range(0, len(hosts) - len(hosts) % 2, 2)]
+    pairs: list[Group] = [tuple(hosts[index : index + 2]) for index in range(0, len(hosts) - len(hosts) % 2, 2)]
     return [*pairs[:-1], (*pairs[-1], hosts[-1])] if len(hosts) % 2 else pairs
 
 
@@ -68,7 +68,7 @@ def second_round(first: Sequence[Group], bad: Collection[Group]) -> list[Group]:
     """
     good = list(dict.fromkeys(host for group in first if group not in bad for host in group))
     doubtful = dict.fromkeys(host for group in first if group in bad for host in group if host not in good)
-    return [(host, good[place % len(good)]) for place, host in enumerate(doubtful)] if good else []
+    return [(host, good[index % len(good)]) for index, host in enumerate(doubtful)] if good else []
 
 
 def always_bad(groups: Sequence[Group], bad: Collection[Group]) -> list[str]:

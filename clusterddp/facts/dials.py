@@ -45,8 +45,10 @@ class Dialled:
     def from_json(cls, source: str, target: str, address: str, port: int, data: Any, *, ranged: bool) -> Dialled:
         """Read one answer of ``source`` to its ``dial`` operation; ``HelperError`` if it is damaged."""
         fields = facts_of(source, data)
-        word = fields.text("word")[:80]
-        return read_as(cls, fields, source=source, target=target, address=address, port=port, ranged=ranged, word=word)
+        outcome = fields.text("word")[:80]
+        return read_as(
+            cls, fields, source=source, target=target, address=address, port=port, ranged=ranged, word=outcome
+        )
 
     @property
     def failure(self) -> DialFailure | None:

@@ -27,7 +27,7 @@ class GpuPolicy:
     bare: bool = False
     free: bool = False
     count: int | None = None
-    words: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str | None) -> GpuPolicy:
@@ -40,18 +40,18 @@ class GpuPolicy:
                 raise UsageError(f"--gpus {text}: not a number of GPUs", remedy="for example free:2")
             return cls(given=True, free=True, count=int(count) if count else None)
         bare = text.strip().isdecimal() and int(text) > 0
-        words = tuple(word.strip() for word in text.removesuffix(",").split(","))
-        if not all(word.isdecimal() or word.startswith(("GPU-", "MIG-")) for word in words):
+        names = tuple(name.strip() for name in text.removesuffix(",").split(","))
+        if not all(name.isdecimal() or name.startswith(("GPU-", "MIG-")) for name in names):
             raise UsageError(f"--gpus {text}: not a choice of GPUs", remedy="use all, free, free:2 or 0,3")
-        return cls(given=True, bare=bare, words=words)
+        return cls(given=True, bare=bare, names=names)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Device:
-    """A GPU: ``key`` identifies it among all machines, ``word`` is its name in CUDA_VISIBLE_DEVICES."""
+    """A GPU: ``key`` identifies it among all machines, ``name`` is its name in CUDA_VISIBLE_DEVICES."""
 
     key: str
-    word: str
+    name: str
     index: int | None
     free: bool
 
@@ -66,9 +66,9 @@ class _NodeGpus:
     fixed: bool
     count: int | None
 
-    def words(self, taken: Sequence[_Device]) -> tuple[str, ...] | None:
+    def names(self, taken: Sequence[_Device]) -> tuple[str, ...] | None:
         """CUDA_VISIBLE_DEVICES for the taken GPUs; None where these are all that are visible."""
-        return None if tuple(taken) == self.visible else tuple(device.word for device in taken)
+        return None if tuple(taken) == self.visible else tuple(device.name for device in taken)
 
 
 def assign_gpus(
@@ -87,12 +87,12 @@ def assign_gpus(
     taken: dict[str, tuple[_Device, ...]] = {}
     for group in [[choice] for choice in choices] if share else _machines(choices):
         taken.update(_divide(group, free=wanted.free))
-    return {choice.name: choice.words(taken[choice.name]) for choice in choices}
+    return {choice.name: choice.names(taken[choice.name]) for choice in choices}
 
 
 def _refuse_unclear(wanted: GpuPolicy, nodes: Nodes) -> None:
     """Refuse a number that could be an index or a count, with a message that shows both spellings."""
-    count = int(wanted.words[0])
+    count = int(wanted.names[0])
     name = next((entry.name for entry, facts in nodes if len(_visible(facts)) > count), None)
     if name:
         first = ",".join(map(str, range(count))) + ("," if count == 1 else "")
@@ -109,16 +109,16 @@ def spare_gpus(nodes: Sequence[tuple[HostEntry, Facts]]) -> dict[str, tuple[str,
     for choice in [_choice(entry, facts, GpuPolicy()) for entry, facts in nodes]:
         free = [device for device in choice.pool if device.free and device.key not in taken][:1]
         taken |= {device.key for device in free}
-        found[choice.name] = tuple(device.word for device in free)
+        found[choice.name] = tuple(device.name for device in free)
     return found
 
 
 def _choice(entry: HostEntry, facts: Facts, wanted: GpuPolicy) -> _NodeGpus:
     visible = _visible(facts)
     own = None if wanted.given else entry.gpus
-    words = wanted.words or (own if isinstance(own, tuple) else ())
-    where = "--gpus" if wanted.words else "clusterddp_gpus"
-    pool = tuple(_find(entry.name, visible, word, where) for word in words) if words else visible
+    names = wanted.names or (own if isinstance(own, tuple) else ())
+    where = "--gpus" if wanted.names else "clusterddp_gpus"
+    pool = tuple(_find(entry.name, visible, name, where) for name in names) if names else visible
     return _NodeGpus(
         name=entry.name,
         visible=visible,
@@ -131,38 +131,38 @@ def _choice(entry: HostEntry, facts: Facts, wanted: GpuPolicy) -> _NodeGpus:
 def _visible(facts: Facts) -> tuple[_Device, ...]:
     """The GPUs visible in the host's environment: those of its CUDA_VISIBLE_DEVICES if set, else all."""
     if facts.visible_devices is not None:
-        words = [word.strip() for word in facts.visible_devices.split(",")]
-        return tuple(_named(word, facts) for word in words if word and word != "-1")
+        names = [name.strip() for name in facts.visible_devices.split(",")]
+        return tuple(_named(name, facts) for name in names if name and name != "-1")
     if facts.gpus and not any(gpu.mig for gpu in facts.gpus):
         return tuple(_device(gpu, gpu.uuid) for gpu in facts.gpus)
     return tuple(_named(str(index), facts) for index in range(facts.devices))
 
 
-def _device(gpu: Gpu, word: str) -> _Device:
+def _device(gpu: Gpu, name: str) -> _Device:
     free = not gpu.processes and (gpu.used_mib or 0) < FREE_MIB
-    return _Device(key=gpu.uuid, word=word, index=gpu.index, free=free)
+    return _Device(key=gpu.uuid, name=name, index=gpu.index, free=free)
 
 
-def _named(word: str, facts: Facts) -> _Device:
+def _named(name: str, facts: Facts) -> _Device:
     for gpu in facts.gpus:
-        named = word == str(gpu.index) or (word.startswith("GPU-") and gpu.uuid.startswith(word))
+        named = name == str(gpu.index) or (name.startswith("GPU-") and gpu.uuid.startswith(name))
         if named and not gpu.mig:
-            return _device(gpu, word)
-    index = int(word) if word.isascii() and word.isdecimal() and len(word) < 6 else None
-    return _Device(key=f"{facts.boot}#{word}", word=word, index=index, free=True)  # ROCm, MIG: only the name is known
+            return _device(gpu, name)
+    index = int(name) if name.isascii() and name.isdecimal() and len(name) < 6 else None
+    return _Device(key=f"{facts.boot}#{name}", name=name, index=index, free=True)  # ROCm, MIG: only the name is known
 
 
-def _find(host: str, visible: Sequence[_Device], word: str, where: str) -> _Device:
+def _find(host: str, visible: Sequence[_Device], name: str, where: str) -> _Device:
     for device in visible:
-        by_uuid = word.startswith("GPU-") and (device.word.startswith(word) or device.key.startswith(word))
-        if word in (str(device.index), device.word) or by_uuid:
+        by_uuid = name.startswith("GPU-") and (device.name.startswith(name) or device.key.startswith(name))
+        if name in (str(device.index), device.name) or by_uuid:
             return device
-    if word.startswith("MIG-"):
-        return _Device(key=word, word=word, index=None, free=True)
+    if name.startswith("MIG-"):
+        return _Device(key=name, name=name, index=None, free=True)
     if not visible:
-        raise PlanError(f"{host}: {where} names GPU {word}, but the host has no GPU", remedy=f"leave {where} out")
-    there = ", ".join(device.word if device.index is None else str(device.index) for device in visible)
-    raise PlanError(f"{host}: {where} names GPU {word}, but the host has: {there}", remedy=f"correct {where}")
+        raise PlanError(f"{host}: {where} names GPU {name}, but the host has no GPU", remedy=f"leave {where} out")
+    there = ", ".join(device.name if device.index is None else str(device.index) for device in visible)
+    raise PlanError(f"{host}: {where} names GPU {name}, but the host has: {there}", remedy=f"correct {where}")
 
 
 def _machines(choices: Sequence[_NodeGpus]) -> list[list[_NodeGpus]]:
@@ -204,7 +204,7 @@ def _refuse_claimed(choice: _NodeGpus, owner: dict[str, str]) -> None:
     for device in choice.pool:
         if device.key in owner:
             raise PlanError(
-                f"{choice.name} and {owner[device.key]} both claim GPU {device.word} of one machine",
+                f"{choice.name} and {owner[device.key]} both claim GPU {device.name} of one machine",
                 remedy=_OWN,
             )
 

@@ -116,8 +116,8 @@ def _unsigned(fields: Fields, name: str) -> int:
 
 
 def _owners(fields: Fields, name: str) -> dict[int, PortOwner]:
-    told = fields.mapping(name, lambda one, pid: read_as(PortOwner, one.part(pid)))
-    return {int(pid): one for pid, one in told.items() if pid.isdecimal()}
+    owners = fields.mapping(name, lambda one, pid: read_as(PortOwner, one.part(pid)))
+    return {int(pid): one for pid, one in owners.items() if pid.isdecimal()}
 
 
 def _locks(fields: Fields, name: str) -> dict[str, int]:

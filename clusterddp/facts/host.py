@@ -204,6 +204,6 @@ def _torch(fields: Fields, name: str) -> TorchFacts | None:
     """Read what torch reports; if its import failed, only the error."""
     if not fields.given(name):
         return None
-    told = fields.part(name)
-    error = told.maybe_text("import_error")
-    return read_as(TorchFacts, told) if error is None else TorchFacts(import_error=error)
+    report = fields.part(name)
+    error = report.maybe_text("import_error")
+    return read_as(TorchFacts, report) if error is None else TorchFacts(import_error=error)

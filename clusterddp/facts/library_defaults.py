@@ -35,7 +35,7 @@ def fits(card: str, wanted: str, *, exact: bool = False) -> bool:
         return not fits(card, wanted[1:])
     if wanted.startswith("="):
         return card in wanted[1:].split(",")
-    return card.startswith(tuple(word for word in wanted.split(",") if word))
+    return card.startswith(tuple(prefix for prefix in wanted.split(",") if prefix))
 
 
 def nccl_cards(facts: Facts) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def nccl_cards(facts: Facts) -> tuple[str, ...]:
         return _named(usable, wanted)
     return (
         _named(usable, "ib")
-        or _beside(usable, facts.environment.get("NCCL_COMM_ID", ""))
+        or _cards_in_network_of(usable, facts.environment.get("NCCL_COMM_ID", ""))
         or next((found for pattern in _LAST if (found := _named(usable, pattern))), ())
     )
 
@@ -57,8 +57,8 @@ def gloo_cards(facts: Facts, own_name: Lookup | None) -> tuple[str, ...]:
     wanted = facts.environment.get(GLOO)
     if wanted:
         return _unique(one.name for one in facts.addresses if fits(one.name, wanted, exact=True))
-    told = own_name.addresses if own_name else ()
-    return _unique(one.name for one in facts.addresses if one.address in told)
+    addresses = own_name.addresses if own_name else ()
+    return _unique(one.name for one in facts.addresses if one.address in addresses)
 
 
 def elected(host: str, data: Any) -> Mapping[str, bool]:
@@ -76,7 +76,7 @@ def _named(addresses: list[Interface], pattern: str) -> tuple[str, ...]:
     return _unique(one.name for one in addresses if fits(one.name, pattern))
 
 
-def _beside(addresses: list[Interface], endpoint: str) -> tuple[str, ...]:
+def _cards_in_network_of(addresses: list[Interface], endpoint: str) -> tuple[str, ...]:
     """The cards whose network contains an endpoint (``address:port``)."""
     try:
         address = ipaddress.ip_address(endpoint.rpartition(":")[0].strip("[]"))

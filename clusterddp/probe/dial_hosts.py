@@ -73,8 +73,8 @@ def shared_folders(
 
     def look(host: Host) -> dict[str, tuple[str, ...]]:
         others = {name: nonce for name, nonce in nonces.items() if name != host.name}
-        told = facts_of(host.name, ask(host, "marked", nonces=others))
-        found = told.mapping("folders", lambda one, key: one.texts(key))
+        answer = facts_of(host.name, ask(host, "marked", nonces=others))
+        found = answer.mapping("folders", lambda one, key: one.texts(key))
         return {name: seen for name, seen in found.items() if name in left[host.name]}
 
     try:

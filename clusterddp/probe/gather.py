@@ -60,36 +60,36 @@ def gather_evidence(
     """
     hosts = [outcome.value for outcome in outcomes if outcome.value]
     look = _spared(lambda host: facts_of_host(host, fresh=fresh, packages=True), "facts", crashed)
-    told = {one.name: one for one in each(hosts, look)} if needs else {}
-    facts = {name: one.value for name, one in told.items() if one.value}
+    outcome_of = {one.name: one for one in each(hosts, look)} if needs else {}
+    facts = {name: one.value for name, one in outcome_of.items() if one.value}
     broken: set[str] = set()
-    beside = ThreadPoolExecutor(len(needs) + 1)
+    pool = ThreadPoolExecutor(len(needs) + 1)
     try:
         asking = {
-            need.name: beside.submit(ask_hosts, need, hosts, facts, needs=needs, workdir=workdir, crashed=crashed)
+            need.name: pool.submit(ask_hosts, need, hosts, facts, needs=needs, workdir=workdir, crashed=crashed)
             for need in needs
             if need.operation
         }
         if SHARED in needs:
-            asking[SHARED.name] = beside.submit(spared, (SHARED,), lambda: _shared(hosts), [], broken, crashed)
+            asking[SHARED.name] = pool.submit(spared, (SHARED,), lambda: _shared(hosts), [], broken, crashed)
         dialling = None
         if {NETWORK, DIALLED} & set(needs):
             known = [host for host in hosts if host.name in facts]
-            dialling = beside.submit(spared, (NETWORK,), lambda: survey_network(known, facts), None, broken, crashed)
+            dialling = pool.submit(spared, (NETWORK,), lambda: survey_network(known, facts), None, broken, crashed)
         answers: dict[str, dict[str, Answer]] = {entry.name: {} for entry in entries}
         for name, asked in asking.items():
             for outcome in asked.result():
                 answers[outcome.name][name] = Answer(value=outcome.value, error=outcome.words)
         dials = dialling.result() if dialling else None
     finally:  # after Ctrl-C do not wait for hosts that may never answer
-        beside.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
     seen = [
         Seen(
             entry=entry,
             error=outcome.error,
             noise=outcome.value.noise if outcome.value else "",
             facts=facts.get(entry.name),
-            facts_error=told[entry.name].words if entry.name in told else "",
+            facts_error=outcome_of[entry.name].words if entry.name in outcome_of else "",
             answers=answers[entry.name],
         )
         for entry, outcome in zip(entries, outcomes, strict=True)
@@ -203,12 +203,14 @@ def survey_network(
     )
 
 
-def with_runs(evidence: Evidence, told: Iterable[Outcome[Reports]], left: Iterable[Outcome[list[Orphans]]]) -> Evidence:
+def with_runs(
+    evidence: Evidence, reported: Iterable[Outcome[Reports]], left: Iterable[Outcome[list[Orphans]]]
+) -> Evidence:
     """Add the hosts' runs and leftover processes to the evidence; a host that did not report them is unknown there."""
-    told, left = list(told), list(left)
-    both: list[Outcome[Any]] = [*told, *left]
+    reported, left = list(reported), list(left)
+    both: list[Outcome[Any]] = [*reported, *left]
     errors = {outcome.name: outcome.words for outcome in both if outcome.error}
-    known = run_views([node for outcome in told for node in outcome.value or ()])
+    known = run_views([node for outcome in reported for node in outcome.value or ()])
     runs = runs_seen(known, [one for outcome in left for one in outcome.value or ()])
     hosts = tuple(
         replace(seen, answers={**seen.answers, RUNS.name: Answer(error=errors.get(seen.name, ""))})

@@ -35,8 +35,8 @@ def program(name: str) -> str:
 
     Raises ``ClusterddpError``, whose remedy installs it.
     """
-    beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.is_file() else shutil.which(name)
+    own = Path(sys.executable).with_name(name)
+    found = str(own) if own.is_file() else shutil.which(name)
     if found is None:
         raise ClusterddpError(f"{name} is not installed", remedy="`pip install ansible-core` brings it")
     return found
@@ -69,13 +69,13 @@ def _as_user(inventory: Inventory, arguments: Sequence[str]) -> list[str]:
 
 
 def _users(arguments: Sequence[str]) -> Iterator[str]:
-    for place, word in enumerate(arguments):
-        if word in _USER:
-            yield from arguments[place + 1 : place + 2]
-        elif word.startswith("--user="):
-            yield word.removeprefix("--user=")
-        elif word.startswith("-u"):
-            yield word.removeprefix("-u")
+    for index, argument in enumerate(arguments):
+        if argument in _USER:
+            yield from arguments[index + 1 : index + 2]
+        elif argument.startswith("--user="):
+            yield argument.removeprefix("--user=")
+        elif argument.startswith("-u"):
+            yield argument.removeprefix("-u")
 
 
 def run_at_terminal(argv: Sequence[str], inventory: Path, *, brief: bool = False) -> int:

@@ -25,10 +25,10 @@ def find_playbook(name: str) -> Path:
 
 def own_playbook(name: str) -> Path:
     """The path of one of our playbooks; a file of that name in the current folder may be an inventory: ignored."""
-    place = next((place / name for place in _PLACES if (place / name).is_file()), None)
-    if name not in NAMES or place is None:
+    path = next((path / name for path in _PLACES if (path / name).is_file()), None)
+    if name not in NAMES or path is None:
         raise UsageError(f"there is no playbook {name}", remedy=f"give a file, or one of ours: {', '.join(NAMES)}")
-    return place
+    return path
 
 
 def mending(results: Iterable[CheckResult]) -> dict[str, dict[str, list[str]]]:

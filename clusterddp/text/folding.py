@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["columns", "cut_in_the_middle", "few", "folded_names", "folded_words"]
 
 
-def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
+def few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
     """The first ``most`` texts, and how many more there are: ``a, b and 7 more``, ``a; b; and 7 more``."""
-    more = f"{separator.rstrip(', ')} and {len(words) - most} more" if words[most:] else ""
-    return separator.join(words[:most]) + more
+    more = f"{separator.rstrip(', ')} and {len(texts) - most} more" if texts[most:] else ""
+    return separator.join(texts[:most]) + more
 
 
 def cut_in_the_middle(text: str, width: int) -> str:

@@ -36,23 +36,23 @@ def plain_style(numbers: str) -> str:
     The numbers of a colour (``38;5;8``) are kept whole. An incomplete colour ends the result: terminals disagree on
     what follows it.
     """
-    words, kept = numbers.split(";"), []
-    if len(words) > _MOST_NUMBERS:
+    parts, kept = numbers.split(";"), []
+    if len(parts) > _MOST_NUMBERS:
         return ""
-    while words:
-        first = _number(words[0])
+    while parts:
+        first = _number(parts[0])
         count = 1
-        if first in _COLOURS and ":" not in words[0]:
-            count = _EXTENDED.get(_number(words[1]), 0) if len(words) > 1 else 0
-            if not count or len(words) < count:
+        if first in _COLOURS and ":" not in parts[0]:
+            count = _EXTENDED.get(_number(parts[1]), 0) if len(parts) > 1 else 0
+            if not count or len(parts) < count:
                 break
         if first not in HIDDEN:
-            kept += words[:count]
-        del words[:count]
+            kept += parts[:count]
+        del parts[:count]
     return ";".join(kept) or "0" * len(kept)  # an empty number is 0
 
 
-def _number(word: str) -> int:
+def _number(text: str) -> int:
     """The number before a colon; an empty text is 0, a number longer than any that a terminal knows is -1."""
-    digits = word.partition(":")[0].lstrip("0")
+    digits = text.partition(":")[0].lstrip("0")
     return int(digits or "0") if len(digits) < 4 else -1

@@ -62,10 +62,10 @@ def _all_reduce(evidence: Evidence) -> Iterable[Finding]:
         yield from _named(together, hosts, "warn", slow)
 
 
-def _named(together: Together, hosts: Sequence[str], verdict: Verdict, words: str) -> Iterable[Finding]:
+def _named(together: Together, hosts: Sequence[str], verdict: Verdict, text: str) -> Iterable[Finding]:
     """Blame the hosts that bisection found, else those that failed first, else all that took part."""
     named = [host for host in together.apart or together.blamed if host in hosts]
-    message = f"{words}; groups with it are as bad, others are not" if together.apart and named else words
+    message = f"{text}; groups with it are as bad, others are not" if together.apart and named else text
     blamed = tuple(named) or tuple(host for host in hosts if host in together.hosts)
     yield Finding(verdict=verdict, hosts=blamed, message=message, fix=together.remedy)
     others = tuple(host for host in hosts if host in together.hosts and host not in blamed)
@@ -78,7 +78,7 @@ def _gemm(evidence: Evidence) -> Iterable[Finding]:
     if found is None:
         return
     gemms = found.measured.gemms
-    yield from _untold(evidence, found, gemms)
+    yield from _unmeasured(evidence, found, gemms)
     for one in gemms:
         if one.wrong:
             message = f"{_rank(one)}: {one.wrong} elements of a product differ when it is done again"
@@ -95,7 +95,7 @@ def _stragglers(evidence: Evidence) -> Iterable[Finding]:
     if found is None:
         return
     lateness = found.measured.lateness
-    yield from _untold(evidence, found, lateness)
+    yield from _unmeasured(evidence, found, lateness)
     for one, times in late_ranks(lateness):
         waited = median(median(other.waited) for other in lateness if other is not one)
         share = waited / max(1.0, waited + median(one.worked))
@@ -103,9 +103,11 @@ def _stragglers(evidence: Evidence) -> Iterable[Finding]:
         yield warn(one.host, f"{message} {share:.0%} of the time")
 
 
-def _untold(evidence: Evidence, together: Together, told: Sequence[Gemm] | Sequence[Lateness]) -> Iterable[Finding]:
+def _unmeasured(
+    evidence: Evidence, together: Together, results: Sequence[Gemm] | Sequence[Lateness]
+) -> Iterable[Finding]:
     """Hosts without a measurement: skipped if the check `allreduce` reports why the run failed, else unknown."""
-    there = {one.host for one in told}
+    there = {one.host for one in results}
     for host in (seen.name for seen in evidence.hosts):
         if host in there:
             continue

@@ -23,7 +23,7 @@ def _failed(kind: Callable[[ClusterddpError], bool]) -> Callable[[Evidence], Ite
         for seen in evidence.hosts:
             if seen.error and kind(seen.error):
                 message = seen.error.message.removeprefix(f"{seen.name}: ")
-                symptom = next((words for words in _REFUSALS if words in message), "")
+                symptom = next((text for text in _REFUSALS if text in message), "")
                 yield Finding(
                     verdict="fail",
                     hosts=(seen.name,),

@@ -22,41 +22,41 @@ _MOST = 6  # differences listed for one host
 _OLD = 600  # seconds; few extensions take longer to build
 
 
-def apart(
-    told: Mapping[str, Mapping[str, str]], word: Callable[[str, str], str], nothing: str
+def differences(
+    by_host: Mapping[str, Mapping[str, str]], render: Callable[[str, str], str], nothing: str
 ) -> Iterable[tuple[str, str]]:
     """Compare key-value pairs over hosts: each host that differs from the majority, and its differences as one text.
 
-    ``told`` maps host to key to value; ``word`` renders a key and its value; ``nothing`` stands for a missing value.
+    ``by_host`` maps host to key to value; ``render`` writes a key and its value; ``nothing`` is a missing value.
     """
     found: dict[str, list[str]] = {}
-    for key in sorted({key for values in told.values() for key in values}):
-        theirs = {host: word(key, values[key]) if key in values else "" for host, values in told.items()}
+    for key in sorted({key for values in by_host.values() for key in values}):
+        theirs = {host: render(key, values[key]) if key in values else "" for host, values in by_host.items()}
         usual, odd = odd_ones(theirs)
         other = next(host for host, value in theirs.items() if value == usual)
         for host, value in odd.items():
             found.setdefault(host, []).append(f"{value or f'{key} {nothing}'} ({usual or nothing} on {other})")
-    for host, words in found.items():
-        yield host, few(words, _MOST)
+    for host, texts in found.items():
+        yield host, few(texts, _MOST)
 
 
 def _settings(evidence: Evidence) -> Iterable[Finding]:
-    told = {}
+    by_host = {}
     for entry, facts in evidence.facts:
         steering = {name: value for name, value in facts.environment.items() if name.startswith(STEERING)}
         every = {**facts.settings, **steering}
-        told[entry.name] = {name: value for name, value in every.items() if not name.endswith(_HOST_OWN)}
-    for host, text in apart(told, lambda name, value: f"{name}={value[:80]}", "unset"):
+        by_host[entry.name] = {name: value for name, value in every.items() if not name.endswith(_HOST_OWN)}
+    for host, text in differences(by_host, lambda name, value: f"{name}={value[:80]}", "unset"):
         yield warn(host, text)
 
 
 def _packages(evidence: Evidence) -> Iterable[Finding]:
-    told = {
+    by_host = {
         entry.name: {name: version for name, version in facts.packages.items() if name != "torch"}
         for entry, facts in evidence.facts
         if facts.packages is not None
     }
-    for host, text in apart(told, lambda name, version: f"{name} {version}", "not there"):
+    for host, text in differences(by_host, lambda name, version: f"{name} {version}", "not there"):
         yield warn(host, text)
     for entry, facts in evidence.facts:
         if facts.packages is None:

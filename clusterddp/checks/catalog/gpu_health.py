@@ -37,34 +37,34 @@ def for_gpus(judge: Judge) -> Callable[[Evidence], Iterable[Finding]]:
 
     def judged(evidence: Evidence) -> Iterable[Finding]:
         for seen in evidence.hosts:
-            why = _untold(seen)
+            why = _why_skipped(seen)
             if why:
                 yield Finding(verdict="skipped", hosts=(seen.name,), message=why)
-            elif told := GPU_HEALTH.of(seen):
-                yield from judge(seen, told)
+            elif health := GPU_HEALTH.of(seen):
+                yield from judge(seen, health)
 
     return judged
 
 
-def _untold(seen: Seen) -> str:
-    told = GPU_HEALTH.of(seen)
-    if told is None or not (told.reason or told.error):
+def _why_skipped(seen: Seen) -> str:
+    health = GPU_HEALTH.of(seen)
+    if health is None or not (health.reason or health.error):
         return ""
-    return told.reason or "because of nvidia-smi"
+    return health.reason or "because of nvidia-smi"
 
 
 def _answers(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
-        told = GPU_HEALTH.of(seen)
-        if told and told.reason:
-            yield Finding(verdict="skipped", hosts=(seen.name,), message=told.reason)
-        elif told and told.error:
-            yield fail(seen.name, told.error)
+        health = GPU_HEALTH.of(seen)
+        if health and health.reason:
+            yield Finding(verdict="skipped", hosts=(seen.name,), message=health.reason)
+        elif health and health.error:
+            yield fail(seen.name, health.error)
 
 
-def _health(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
-    yield from on_cards(seen.name, told.cards, _broken, fail, fix=_REPLACE)
-    yield from on_cards(seen.name, told.cards, _to_be_reset, fail)
+def _health(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
+    yield from on_cards(seen.name, health.cards, _broken, fail, fix=_REPLACE)
+    yield from on_cards(seen.name, health.cards, _to_be_reset, fail)
 
 
 def _broken(card: Card) -> str:
@@ -74,19 +74,19 @@ def _broken(card: Card) -> str:
 def _to_be_reset(card: Card) -> str:
     if card.repair_failed:
         return ""
-    words = [
+    reasons = [
         f"{card.uncorrectable} uncorrectable memory errors since it was last reset" if card.uncorrectable else "",
         "bad memory that only a reset takes out of use" if card.repair_pending else "",
         f"the driver asks for {card.recovery!r}" if card.recovery else "",
     ]
-    return ", ".join(filter(None, words))
+    return ", ".join(filter(None, reasons))
 
 
-def _errors(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
-    if told.xids_error:
-        yield unknown(seen.name, f"could not look: {told.xids_error}")
-    buses = {_bus(card.bus): card.index for card in told.cards}
-    for one in told.xids:
+def _errors(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
+    if health.xids_error:
+        yield unknown(seen.name, f"could not look: {health.xids_error}")
+    buses = {_bus(card.bus): card.index for card in health.cards}
+    for one in health.xids:
         if one.xid not in OF_PROGRAMS and one.seconds_ago < _MONTH:
             index = buses.get(_bus(one.bus))
             yield _error(seen.name, one, f"PCI {one.bus}" if index is None else f"GPU {index}")
@@ -94,9 +94,9 @@ def _errors(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
 
 def _error(host: str, one: Xid, where: str) -> Finding:
     meaning = MEANINGS.get(one.xid, OTHER)
-    said = f" ({one.text[:80]})" if one.xid == 154 or meaning is OTHER else ""
+    detail = f" ({one.text[:80]})" if one.xid == 154 or meaning is OTHER else ""
     times = f", {one.count} times, the last" if one.count > 1 else ","
-    message = f"{where}: Xid {one.xid}, {meaning.text}{said}{times} {_ago(one.seconds_ago)} ago"
+    message = f"{where}: Xid {one.xid}, {meaning.text}{detail}{times} {_ago(one.seconds_ago)} ago"
     recent = one.seconds_ago < _DAY  # a GPU that failed longer ago has been reset since, or it would not run
     return (fail if meaning.verdict == "fail" and recent else warn)(host, message, fix=meaning.action)
 
@@ -114,16 +114,16 @@ def _ago(seconds: int) -> str:
     return f"{seconds} s"
 
 
-def _speed(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
-    yield from on_cards(seen.name, told.cards, _slowed, warn)
-    yield from on_cards(seen.name, told.cards, _capped, warn, fix="`sudo nvidia-smi -pl WATTS`, if it is not meant")
+def _speed(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
+    yield from on_cards(seen.name, health.cards, _slowed, warn)
+    yield from on_cards(seen.name, health.cards, _capped, warn, fix="`sudo nvidia-smi -pl WATTS`, if it is not meant")
 
 
 def _slowed(card: Card) -> str:
     by = list(dict.fromkeys(_SLOW[name] for name in card.slowdowns if name in _SLOW))
     hot = f" at {card.celsius} °C" if card.celsius is not None else ""
     # The board's general flag is set along with a specific one: then only the specific reason is shown.
-    named = [word for word in by if word != _SLOW["hw_slowdown"]] or by
+    named = [cause for cause in by if cause != _SLOW["hw_slowdown"]] or by
     return f"slowed down {' and '.join(named)}{hot}" if named else ""
 
 
@@ -135,7 +135,7 @@ def _capped(card: Card) -> str:
 
 def _mig(evidence: Evidence) -> Iterable[Finding]:
     yield from for_gpus(_mig_alone)(evidence)
-    modes = {entry.name: _mode(told.cards) for entry, told in GPU_HEALTH.each(evidence)}
+    modes = {entry.name: _mode(health.cards) for entry, health in GPU_HEALTH.each(evidence)}
     usual, odd = odd_ones({name: mode for name, mode in modes.items() if mode in ("on", "off")})
     for host, mode in odd.items():
         yield warn(host, f"MIG is {mode}, {usual} on most hosts")
@@ -146,11 +146,11 @@ def _mode(cards: Iterable[Card]) -> str:
     return "mixed" if len(modes) > 1 else "on" if True in modes else "off" if modes else ""
 
 
-def _mig_alone(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
+def _mig_alone(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
     fix = "`sudo nvidia-smi mig -cgi PROFILE -C`, or switch MIG off: `sudo nvidia-smi -mig 0`"
-    yield from on_cards(seen.name, told.cards, _without_instance, fail, fix=fix)
-    if _mode(told.cards) == "mixed":
-        yield from on_cards(seen.name, told.cards, _cut, warn)
+    yield from on_cards(seen.name, health.cards, _without_instance, fail, fix=fix)
+    if _mode(health.cards) == "mixed":
+        yield from on_cards(seen.name, health.cards, _cut, warn)
 
 
 def _cut(card: Card) -> str:
@@ -165,13 +165,13 @@ def on_cards(
     host: str, cards: Iterable[Card], wrong: Callable[[Card], str], verdict: Callable[..., Finding], **more: str
 ) -> Iterable[Finding]:
     """Findings for what ``wrong`` says of each GPU of a host; GPUs with the same text share one finding."""
-    return grouped(host, {card.index: words for card in cards if (words := wrong(card))}, verdict, **more)
+    return grouped(host, {card.index: text for card in cards if (text := wrong(card))}, verdict, **more)
 
 
-def grouped(host: str, words: Mapping[int, str], verdict: Callable[..., Finding], **more: str) -> Iterable[Finding]:
+def grouped(host: str, texts: Mapping[int, str], verdict: Callable[..., Finding], **more: str) -> Iterable[Finding]:
     """Findings for a host's GPUs, given as text by GPU index; GPUs with the same text share one finding."""
     alike: dict[str, list[str]] = {}
-    for index, text in words.items():
+    for index, text in texts.items():
         alike.setdefault(text, []).append(str(index))
     for text, indices in alike.items():
         yield verdict(host, f"GPU {folded_names(indices)}: {text}", **more)

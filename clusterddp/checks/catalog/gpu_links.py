@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 
 def _links(evidence: Evidence) -> Iterable[Finding]:
-    yield from for_gpus(_links_untold)(evidence)
+    yield from for_gpus(_links_error)(evidence)
 
-    def links(told: GpuHealth, card: Card) -> int | None:
-        return told.links[card.uuid][0] if card.uuid in told.links else None
+    def links(health: GpuHealth, card: Card) -> int | None:
+        return health.links[card.uuid][0] if card.uuid in health.links else None
 
     yield from _warned(
-        (seen, card, f"{up} of {told.links[card.uuid][1]} NVLinks are up{_others(most)}")
-        for seen, told, card, up, most in _beside_its_kind(evidence, links)
+        (seen, card, f"{up} of {health.links[card.uuid][1]} NVLinks are up{_others(most)}")
+        for seen, health, card, up, most in _with_best_of_model(evidence, links)
         if up < most  # some models have unwired links: only a comparison within the model shows a fault
     )
 
 
-def _links_untold(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
-    if told.links_error:
-        yield unknown(seen.name, f"could not look: {told.links_error}")
+def _links_error(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
+    if health.links_error:
+        yield unknown(seen.name, f"could not look: {health.links_error}")
 
 
 def _width(evidence: Evidence) -> Iterable[Finding]:
-    yield from for_gpus(lambda _seen, _told: ())(evidence)
+    yield from for_gpus(lambda _seen, _health: ())(evidence)
     yield from _warned(
         (seen, card, f"{width} PCIe lanes of {card.most_width}{_others(most) if width < most else ''}")
-        for seen, _told, card, width, most in _beside_its_kind(evidence, lambda _told, card: card.width)
+        for seen, _health, card, width, most in _with_best_of_model(evidence, lambda _health, card: card.width)
         # Virtual machines and boards give healthy cards half of their lanes; then others of the kind have no more.
         if card.most_width and width < card.most_width and (width < most or width < card.most_width // 2)
     )
@@ -49,47 +49,47 @@ def _others(most: int) -> str:
 
 def _warned(found: Iterable[tuple[Seen, Card, str]]) -> Iterable[Finding]:
     """Warnings about single GPUs, grouped by host; GPUs with the same text share one finding."""
-    words: dict[str, dict[int, str]] = {}
+    texts: dict[str, dict[int, str]] = {}
     for seen, card, text in found:
-        words.setdefault(seen.name, {})[card.index] = text
-    for host, by_index in words.items():
+        texts.setdefault(seen.name, {})[card.index] = text
+    for host, by_index in texts.items():
         yield from grouped(host, by_index, warn)
 
 
-def _beside_its_kind(
+def _with_best_of_model(
     evidence: Evidence, value: Callable[[GpuHealth, Card], int | None]
 ) -> list[tuple[Seen, GpuHealth, Card, int, int]]:
     """Each GPU for which ``value`` is known, with it and the largest one among GPUs of its model on all hosts."""
     found = [
-        (seen, told, card, own)
+        (seen, health, card, own)
         for seen in evidence.hosts
-        if (told := GPU_HEALTH.of(seen))
-        for card in told.cards
-        if (own := value(told, card)) is not None
+        if (health := GPU_HEALTH.of(seen))
+        for card in health.cards
+        if (own := value(health, card)) is not None
     ]
     most: dict[str, int] = {}
     for seen, _, card, own in found:
         model = _model(seen, card)
         most[model] = max(most.get(model, 0), own)
-    return [(seen, told, card, own, most[_model(seen, card)]) for seen, told, card, own in found]
+    return [(seen, health, card, own, most[_model(seen, card)]) for seen, health, card, own in found]
 
 
 def _model(seen: Seen, card: Card) -> str:
     return next((gpu.name for gpu in seen.facts.gpus if gpu.uuid == card.uuid), "") if seen.facts else ""
 
 
-def _fabric(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
-    started = told.trial is not None and all(not start.error for start in told.trial.starts)
+def _fabric(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
+    started = health.trial is not None and all(not start.error for start in health.trial.starts)
     # A single GPU of a board that is passed to a virtual machine may be outside the fabric, and does not need it.
-    wrong = list(on_cards(seen.name, told.cards, _outside, warn if started else fail))
+    wrong = list(on_cards(seen.name, health.cards, _outside, warn if started else fail))
     yield from wrong
-    if wrong or not told.switches or any(card.fabric_state for card in told.cards):
+    if wrong or not health.switches or any(card.fabric_state for card in health.cards):
         return
-    if told.fabric_manager not in (None, "active"):
+    if health.fabric_manager not in (None, "active"):
         yield fail(
-            seen.name, f"there are {told.switches} NVSwitches, and nvidia-fabricmanager is {told.fabric_manager}"
+            seen.name, f"there are {health.switches} NVSwitches, and nvidia-fabricmanager is {health.fabric_manager}"
         )
-    elif told.fabric_manager is None and not started:
+    elif health.fabric_manager is None and not started:
         yield unknown(seen.name, "could not look: no systemd here that tells of nvidia-fabricmanager")
 
 
@@ -100,9 +100,9 @@ def _outside(card: Card) -> str:
     return f"NVLink fabric: {card.fabric_status}" if card.fabric_status not in (None, "Success") else ""
 
 
-def _direct(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
-    if told.mellanox and not told.peer_memory and not told.open_driver:
-        yield warn(seen.name, f"{', '.join(told.mellanox[:4])} cannot reach the GPUs' memory: no nvidia_peermem")
+def _direct(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
+    if health.mellanox and not health.peer_memory and not health.open_driver:
+        yield warn(seen.name, f"{', '.join(health.mellanox[:4])} cannot reach the GPUs' memory: no nvidia_peermem")
 
 
 CHECKS = (

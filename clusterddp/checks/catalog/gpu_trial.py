@@ -24,20 +24,20 @@ def for_trials(judge: Callable[[Seen, Trial], Iterable[Finding]]) -> Callable[[E
 
     def judged(evidence: Evidence) -> Iterable[Finding]:
         for seen in evidence.hosts:
-            told = GPU_HEALTH.of(seen)
-            if told and told.trial and told.trial.error:
-                yield unknown(seen.name, f"could not look: {told.trial.error}")
-            elif told and told.trial:
-                yield from judge(seen, told.trial)
-            elif told and not _fails_already(seen):
-                yield Finding(verdict="skipped", hosts=(seen.name,), message=_untried(seen, told))
+            health = GPU_HEALTH.of(seen)
+            if health and health.trial and health.trial.error:
+                yield unknown(seen.name, f"could not look: {health.trial.error}")
+            elif health and health.trial:
+                yield from judge(seen, health.trial)
+            elif health and not _fails_already(seen):
+                yield Finding(verdict="skipped", hosts=(seen.name,), message=_untried(seen, health))
 
     return judged
 
 
-def _untried(seen: Seen, told: GpuHealth) -> str:
-    if told.reason:
-        return told.reason
+def _untried(seen: Seen, health: GpuHealth) -> str:
+    if health.reason:
+        return health.reason
     return "its GPUs are in use" if seen.facts and seen.facts.devices else "torch sees no GPU there"
 
 
@@ -46,11 +46,11 @@ def _fails_already(seen: Seen) -> bool:
 
 
 def _architecture(seen: Seen, trial: Trial) -> Iterable[Finding]:
-    told: dict[tuple[int, int], list[int]] = {}
+    unfit: dict[tuple[int, int], list[int]] = {}
     for start in trial.starts:
         if start.capability and start.arches and not _built_for(start.arches, start.capability):
-            told.setdefault(start.capability, []).append(start.index)
-    for (major, minor), indices in told.items():
+            unfit.setdefault(start.capability, []).append(start.index)
+    for (major, minor), indices in unfit.items():
         arches = ", ".join(trial.starts[0].arches)
         where = f"cuda:{', '.join(map(str, indices))}"
         yield fail(seen.name, f"{where}: this torch is built for {arches}, not for sm_{major}{minor}")
@@ -62,8 +62,8 @@ def _built_for(arches: Iterable[str], capability: tuple[int, int]) -> bool:
     Binary code (``sm``) runs on the same major version from its minor version up, PTX (``compute``) on everything
     newer. The suffix ``a`` means exactly that version, ``f`` only within its major version.
     """
-    for word in arches:
-        match = _ARCH.fullmatch(word)
+    for arch in arches:
+        match = _ARCH.fullmatch(arch)
         if not match:
             continue
         own = int(match[2]), int(match[3])
@@ -93,8 +93,8 @@ def _peers(seen: Seen, trial: Trial) -> Iterable[Finding]:
         why = "it has one GPU" if len(trial.starts) == 1 else "because of gpu-start"
         yield Finding(verdict="skipped", hosts=(seen.name,), message=why)
         return
-    told = GPU_HEALTH.of(seen)
-    iommu = told.iommu if told else None
+    health = GPU_HEALTH.of(seen)
+    iommu = health.iommu if health else None
     translates = iommu is not None and iommu != "identity"
     hint = "boot with iommu=pt (the IOMMU translates here)" if translates else "switch ACS off for the GPUs' bridges"
     fix = f"{hint}, or switch the IOMMU off in the firmware; until then clusterddp_env: {{NCCL_P2P_DISABLE: 1}}"

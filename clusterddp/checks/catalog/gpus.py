@@ -35,9 +35,9 @@ def _counts(evidence: Evidence) -> Iterable[Finding]:
             yield fail(entry.name, f"{counted(facts.devices, 'GPU')}, clusterddp_gpus says {entry.gpus}")
         elif isinstance(entry.gpus, tuple):
             there = {str(gpu.index) for gpu in facts.gpus} | {gpu.uuid for gpu in facts.gpus}
-            gone = [word for word in entry.gpus if word not in there and not word.startswith("MIG-")]
-            if gone:
-                yield fail(entry.name, f"GPU {', '.join(gone)} of clusterddp_gpus is not there")
+            missing = [wanted for wanted in entry.gpus if wanted not in there and not wanted.startswith("MIG-")]
+            if missing:
+                yield fail(entry.name, f"GPU {', '.join(missing)} of clusterddp_gpus is not there")
 
 
 def _driver(entry: HostEntry, facts: Facts) -> Finding | None:
@@ -52,7 +52,7 @@ def _driver(entry: HostEntry, facts: Facts) -> Finding | None:
     return fail(entry.name, f"driver {facts.gpus[0].driver}, and CUDA {cuda[1]} needs {wanted} or newer")
 
 
-def held(evidence: Evidence) -> Iterable[Finding]:
+def busy_gpus(evidence: Evidence) -> Iterable[Finding]:
     """GPUs that some process uses, or may use: judged by the processes nvidia-smi lists and by used memory."""
     for seen in evidence.hosts:
         if not seen.facts:
@@ -63,18 +63,18 @@ def held(evidence: Evidence) -> Iterable[Finding]:
         owners = health.owners if health else {}
         for gpu in seen.facts.gpus:
             if gpu.processes:
-                yield _held(seen, gpu, owners, shared=evidence.share_gpus)
+                yield _busy_gpu(seen, gpu, owners, shared=evidence.share_gpus)
             elif gpu.used_mib is not None and gpu.used_mib > FREE_MIB:
                 yield warn(seen.name, f"GPU {gpu.index}: {gpu.used_mib} MiB used by processes that cannot be seen")
 
 
-def _held(seen: Seen, gpu: Gpu, known: Mapping[int, PortOwner], *, shared: bool) -> Finding:
-    words = [
+def _busy_gpu(seen: Seen, gpu: Gpu, known: Mapping[int, PortOwner], *, shared: bool) -> Finding:
+    holders = [
         f"{known[pid].user}'s {known[pid].command} (pid {pid})" if pid in known else f"pid {pid}"
         for pid in gpu.processes
     ]
     used = "" if gpu.used_mib is None else f", {gpu.used_mib} MiB used"
-    message = f"GPU {gpu.index} is busy: {few(words, 4)}{used}"
+    message = f"GPU {gpu.index} is busy: {few(holders, 4)}{used}"
     user = seen.facts.user if seen.facts else ""
     own = all(pid in known and known[pid].user == user for pid in gpu.processes)
     return warn(seen.name, message) if own or shared else fail(seen.name, message)
@@ -83,9 +83,9 @@ def _held(seen: Seen, gpu: Gpu, known: Mapping[int, PortOwner], *, shared: bool)
 def _models(facts: Facts) -> str:
     counts: dict[str, int] = {}
     for gpu in facts.gpus:
-        word = f"{gpu.name} with {gpu.memory_mib or '?'} MiB"
-        counts[word] = counts.get(word, 0) + 1
-    return ", ".join(f"{count}× {word}" for word, count in sorted(counts.items()))
+        model = f"{gpu.name} with {gpu.memory_mib or '?'} MiB"
+        counts[model] = counts.get(model, 0) + 1
+    return ", ".join(f"{count}× {model}" for model, count in sorted(counts.items()))
 
 
 CHECKS = (
@@ -114,7 +114,7 @@ CHECKS = (
         name="busy-gpus",
         category=CATEGORY,
         title="nobody computes on the GPUs",
-        judge=held,
+        judge=busy_gpus,
         needs=(FACTS, HEALTH),
         after=("gpus",),
         symptom="CUDA out of memory, or half the speed",

@@ -26,8 +26,8 @@ def _active(evidence: Evidence) -> Iterable[Finding]:
     for entry, health in HEALTH.each(evidence):
         wrong = [hca for hca in health.hcas if hca.state != _ACTIVE and (hca.state != "DOWN" or str(hca) in used)]
         if wrong:
-            told = [f"{hca} is {hca.state} ({_MEANINGS.get(hca.state, 'not in use')})" for hca in wrong]
-            yield warn(entry.name, ", ".join(told))
+            states = [f"{hca} is {hca.state} ({_MEANINGS.get(hca.state, 'not in use')})" for hca in wrong]
+            yield warn(entry.name, ", ".join(states))
 
 
 def _alike(evidence: Evidence) -> Iterable[Finding]:
@@ -46,8 +46,8 @@ def _alike(evidence: Evidence) -> Iterable[Finding]:
         yield from _differing(port, {host: f"GID index {hca.roce_index}" for host, hca in over_ethernet.items()})
 
 
-def _differing(port: str, told: dict[str, str]) -> Iterable[Finding]:
-    usual, odd = odd_ones(told)
+def _differing(port: str, by_host: dict[str, str]) -> Iterable[Finding]:
+    usual, odd = odd_ones(by_host)
     for host, found in odd.items():
         yield warn(host, f"{port} has {found}, most have {usual}")
 

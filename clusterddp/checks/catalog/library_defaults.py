@@ -60,9 +60,9 @@ def _card_choice(evidence: Evidence) -> Iterable[Finding]:
         if chosen is None or chosen.loopback or seen.facts is None:
             continue  # one host, or nodes of one machine
         own_name = looked_up(seen, seen.facts.hostname)
-        told = [*_nccl(seen.facts, chosen.name), *_gloo(gloo_cards(seen.facts, own_name), chosen.name)]
-        if told:
-            yield warn(seen.name, f"{' and '.join(told)}; runs of clusterddp set {chosen.name}")
+        notes = [*_nccl(seen.facts, chosen.name), *_gloo(gloo_cards(seen.facts, own_name), chosen.name)]
+        if notes:
+            yield warn(seen.name, f"{' and '.join(notes)}; runs of clusterddp set {chosen.name}")
 
 
 def _nccl(facts: Facts, chosen: str) -> Iterable[str]:

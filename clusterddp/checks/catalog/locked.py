@@ -36,9 +36,9 @@ LOCKED: Need[LockedFacts] = Need(
 
 def _locked(evidence: Evidence) -> Iterable[Finding]:
     """Fail hosts whose environment is missing, was changed since its build, or differs from others of the same lock."""
-    told = [(entry, one) for entry, one in LOCKED.each(evidence) if entry.environment]
+    answers = [(entry, one) for entry, one in LOCKED.each(evidence) if entry.environment]
     by_place: dict[str, dict[str, str]] = {}
-    for entry, one in told:
+    for entry, one in answers:
         if not one.there:
             yield fail(
                 entry.name, f"the environment of {entry.environment} is not built", fix="`clusterddp up` builds it"
@@ -51,7 +51,7 @@ def _locked(evidence: Evidence) -> Iterable[Finding]:
     for digests in by_place.values():
         _, odd = odd_ones(digests)
         for host in odd:
-            path = next(one.path for entry, one in told if entry.name == host)
+            path = next(one.path for entry, one in answers if entry.name == host)
             yield fail(host, "its environment is not what the others have of the same lock", fix=_anew(path))
 
 

@@ -65,8 +65,8 @@ def _clocks(evidence: Evidence) -> Iterable[Finding]:
     for host, (offset, error) in offsets.items():
         off = (abs(offset - middle) - error) / 1e9
         if off > _SKEW:
-            word = "ahead of" if offset > middle else "behind"
-            message = f"its clock is {abs(offset - middle) / 1e9:.0f} s {word} the others'"
+            direction = "ahead of" if offset > middle else "behind"
+            message = f"its clock is {abs(offset - middle) / 1e9:.0f} s {direction} the others'"
             yield (fail if off > _BAD_SKEW else warn)(host, message)
 
 
@@ -74,9 +74,9 @@ def _hardware(evidence: Evidence) -> Iterable[Finding]:
     usual, odd = odd_ones({entry.name: str(facts.cores) for entry, facts in evidence.facts})
     for host, cores in odd.items():
         yield warn(host, f"{counted(int(cores), 'core')}, {usual} on most")
-    told = {entry.name: facts.memory_bytes for entry, facts in evidence.facts if facts.memory_bytes}
-    middle = sorted(told.values())[len(told) // 2] if told else 0
-    for host, memory in told.items():
+    memories = {entry.name: facts.memory_bytes for entry, facts in evidence.facts if facts.memory_bytes}
+    middle = sorted(memories.values())[len(memories) // 2] if memories else 0
+    for host, memory in memories.items():
         if abs(memory - middle) > middle * _LIKE:
             yield warn(host, f"{memory / _GIB:.0f} GiB of memory, {middle / _GIB:.0f} on most")
 

@@ -32,18 +32,18 @@ def _own_name(evidence: Evidence) -> Iterable[Finding]:
     if len({facts.boot for _, facts in evidence.facts}) < 2:
         return  # nodes on one machine meet on the loopback
     for seen, name in _looked_up(evidence):
-        told = looked_up(seen, name)
-        if told is None or seen.facts is None:
+        lookup = looked_up(seen, name)
+        if lookup is None or seen.facts is None:
             yield unknown(seen.name, f"could not look: nobody asked for {name}")
             continue
         own = {one.address for one in seen.facts.addresses}
-        if not told.addresses:
-            yield warn(seen.name, f"its own name {name} has no address there: {told.error}")
-        elif loops := [address for address in told.addresses if is_loopback(address)]:
-            if not set(told.addresses) & own - set(loops):
+        if not lookup.addresses:
+            yield warn(seen.name, f"its own name {name} has no address there: {lookup.error}")
+        elif loops := [address for address in lookup.addresses if is_loopback(address)]:
+            if not set(lookup.addresses) & own - set(loops):
                 yield warn(seen.name, f"its own name {name} means {loops[0]} there")
-        elif not set(told.addresses) & own:
-            yield warn(seen.name, f"its own name {name} means {told.addresses[0]}, which is on none of its cards")
+        elif not set(lookup.addresses) & own:
+            yield warn(seen.name, f"its own name {name} means {lookup.addresses[0]}, which is on none of its cards")
 
 
 def _names(evidence: Evidence) -> Iterable[Finding]:
@@ -54,12 +54,12 @@ def _names(evidence: Evidence) -> Iterable[Finding]:
         for other in evidence.hosts:
             if not other.facts or not seen.facts or HEALTH.of(seen) is None or other.facts.boot == seen.facts.boot:
                 continue
-            told = looked_up(seen, other.facts.hostname)
-            if told is None:
+            lookup = looked_up(seen, other.facts.hostname)
+            if lookup is None:
                 wrong.setdefault("was not looked up", []).append(other.facts.hostname)
-            elif not told.addresses:
-                wrong.setdefault(f"cannot be looked up ({told.error})", []).append(other.facts.hostname)
-            elif _all_loop(told.addresses) or not set(told.addresses) & own[other.name]:
+            elif not lookup.addresses:
+                wrong.setdefault(f"cannot be looked up ({lookup.error})", []).append(other.facts.hostname)
+            elif _all_loop(lookup.addresses) or not set(lookup.addresses) & own[other.name]:
                 wrong.setdefault("has an address of another machine", []).append(other.facts.hostname)
         for what, names in wrong.items():
             verdict = unknown if what == "was not looked up" else warn
@@ -179,10 +179,10 @@ def _taken(evidence: Evidence) -> Iterable[Finding]:
 def _alike(evidence: Evidence, field: str, what: str, unit: str) -> Iterable[Finding]:
     where = evidence.network.where if evidence.network else {}
     judged = {seen.name for seen in evidence.hosts}
-    told = {
+    by_host = {
         host: str(value) for host, one in where.items() if host in judged and (value := getattr(one, field)) is not None
     }
-    usual, odd = odd_ones(told)
+    usual, odd = odd_ones(by_host)
     for host, value in odd.items():
         yield warn(host, f"{where[host].name} has {what} {value}{unit}, most have {usual}{unit}")
 

@@ -104,33 +104,33 @@ def _shares(pairs: Sequence[Pair]) -> dict[str, float]:
 
 def _latency(evidence: Evidence) -> Iterable[Finding]:
     yield from _not_measured(evidence, lambda one: one.rtt_ms is not None)
-    told = {(one.source, one.target): one.rtt_ms for one in _pairs(evidence) if one.rtt_ms is not None}
-    if not told:
+    rtts = {(one.source, one.target): one.rtt_ms for one in _pairs(evidence) if one.rtt_ms is not None}
+    if not rtts:
         return
-    usual = sorted(told.values())[len(told) // 4]  # of three hosts, four ways of six lead to or from a far one
+    usual = sorted(rtts.values())[len(rtts) // 4]  # of three hosts, four ways of six lead to or from a far one
     if usual > _FAR:
         hosts = tuple(seen.name for seen in evidence.hosts)
         yield Finding(verdict="warn", hosts=hosts, message=f"{usual:.0f} ms from host to host and back")
         return
     limit = max(_NEAR, _TIMES * usual)
-    while (host := _farthest(told, limit)) is not None:
-        yield warn(host, f"{_middle(told, host):.1f} ms to the others and back, {usual:.2f} ms is usual here")
-        told = {pair: rtt for pair, rtt in told.items() if host not in pair}
-    for (source, target), rtt in told.items():
+    while (host := _farthest(rtts, limit)) is not None:
+        yield warn(host, f"{_middle(rtts, host):.1f} ms to the others and back, {usual:.2f} ms is usual here")
+        rtts = {pair: rtt for pair, rtt in rtts.items() if host not in pair}
+    for (source, target), rtt in rtts.items():
         if rtt > limit:
             message = f"{source} → {target}: {rtt:.1f} ms there and back, {usual:.2f} ms is usual here"
             yield Finding(verdict="warn", hosts=(source, target), message=message)
 
 
-def _farthest(told: Mapping[tuple[str, str], float], limit: float) -> str | None:
+def _farthest(rtts: Mapping[tuple[str, str], float], limit: float) -> str | None:
     """The host with the largest median round trip, if that exceeds the limit; else None."""
-    middles = {host: _middle(told, host) for host in dict.fromkeys(host for pair in told for host in pair)}
+    middles = {host: _middle(rtts, host) for host in dict.fromkeys(host for pair in rtts for host in pair)}
     found = max(middles, key=lambda host: middles[host], default="")
     return found if found and middles[found] > limit else None
 
 
-def _middle(told: Mapping[tuple[str, str], float], host: str) -> float:
-    own = sorted(rtt for pair, rtt in told.items() if host in pair)
+def _middle(rtts: Mapping[tuple[str, str], float], host: str) -> float:
+    own = sorted(rtt for pair, rtt in rtts.items() if host in pair)
     return own[(len(own) - 1) // 2]
 
 
@@ -150,11 +150,11 @@ def _name_addresses(evidence: Evidence) -> Iterable[Finding]:
 def _dead(evidence: Evidence, seen: Seen, other: Seen) -> Iterable[tuple[str, str]]:
     own = {one.address for one in other.facts.addresses if not one.loopback} if other.facts else set()
     own_name = looked_up(seen, other.facts.hostname) if other.facts else None
-    told = own_name.addresses if own_name else ()
-    if not own & set(told):
+    addresses = own_name.addresses if own_name else ()
+    if not own & set(addresses):
         return  # the check `names` reports it
     unreached = evidence.network.unreached if evidence.network else {}
-    for address in told:
+    for address in addresses:
         if address not in own:
             yield address, "loopback" if is_loopback(address) else "on none of its cards"
         elif (seen.name, address) in unreached:

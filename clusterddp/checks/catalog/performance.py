@@ -22,7 +22,7 @@ _OF_THE_LINE = 0.1  # share of the link's rate; TCP reaches about 0.8, our singl
 
 def busy(evidence: Evidence) -> list[Finding]:
     """What else computes on the hosts, as failures: it would distort a measurement and be disturbed by it."""
-    found = [replace(one, verdict="fail") for one in gpus.held(evidence) if one.verdict != "unknown"]
+    found = [replace(one, verdict="fail") for one in gpus.busy_gpus(evidence) if one.verdict != "unknown"]
     there = {seen.name for seen in evidence.hosts}
     for run in evidence.runs or ():
         if not run.left:
@@ -72,9 +72,9 @@ def _direction(host: SlowHost) -> str:
 def _line(evidence: Evidence) -> float | None:
     """The rate of the slowest host's link in Mbit/s; None unless the rate of every host's card is known."""
     where = evidence.network.where if evidence.network else {}
-    told = [where[seen.name].speed_mbit if seen.name in where else None for seen in evidence.hosts]
-    known = [one for one in told if one is not None]
-    return float(min(known)) if known and len(known) == len(told) else None
+    speeds = [where[seen.name].speed_mbit if seen.name in where else None for seen in evidence.hosts]
+    known = [one for one in speeds if one is not None]
+    return float(min(known)) if known and len(known) == len(speeds) else None
 
 
 def rate(mbit: float) -> str:

@@ -30,7 +30,7 @@ def _judge(evidence: Evidence) -> Iterable[Finding]:
     if seen is None:
         return
     hosts = tuple(one.name for one in evidence.hosts)
-    yield from (warn(host, f"something of it may be left: {words}") for host, words in seen.left.items())
+    yield from (warn(host, f"something of it may be left: {what}") for host, what in seen.left.items())
     if seen.words:
         yield from _failed(seen, hosts)
         return
@@ -39,10 +39,10 @@ def _judge(evidence: Evidence) -> Iterable[Finding]:
         well = tuple(host for host in hosts if host not in seen.left)
         yield Finding(verdict="pass", hosts=well, message=f"{_size(seen, hosts)} in {seen.seconds:.1f} s")
     elif min(_stage(seen, host) for host in behind) < STAGES.index("import torch") + 1:
-        told = (
+        text = (
             f"could not look: {_came(seen, hosts)} within {seen.seconds:.0f} s, and an import of torch may take longer"
         )
-        yield from (unknown(host, told) for host in hosts)
+        yield from (unknown(host, text) for host in hosts)
     else:
         message = f"it hung: {_came(seen, hosts)} within {seen.seconds:.0f} s"
         yield Finding(verdict="fail", hosts=hosts, message=message)

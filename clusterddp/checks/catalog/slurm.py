@@ -104,8 +104,8 @@ def _account(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
             yield "fail", "the user has no account in Slurm, and none of its jobs would start", ""
         return
     if account and account not in own:
-        said = f"your accounts are {few(own, 6)}"
-        yield ("fail" if enforced else "warn"), f"account {account} is none of the user's", said
+        listed = f"your accounts are {few(own, 6)}"
+        yield ("fail" if enforced else "warn"), f"account {account} is none of the user's", listed
         return
     mine = [one for one in seen.associations if not account or one.get("Account") == account]
     known = {name for one in mine for name in one.get("QOS", "").split(",") if name}
@@ -152,15 +152,15 @@ def _job(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
 
 
 def _node_of(evidence: Evidence, name: str) -> Mapping[str, str]:
-    told = evidence.slurm.nodes if evidence.slurm else ()
-    return next((node for node in told if node.get("NodeName") == name), {})
+    nodes = evidence.slurm.nodes if evidence.slurm else ()
+    return next((node for node in nodes if node.get("NodeName") == name), {})
 
 
 def gpus_counted(gres: str) -> int:
     """The number of GPUs in a node's ``Gres``, such as ``gpu:a100:4(S:0-1),gpu:2,shard:8``."""
     parts = re.sub(r"\([^)]*\)", "", gres).split(",")
     found = [part.split(":") for part in parts if part.split(":")[0] == "gpu"]
-    return sum(_number(words[-1]) or 1 for words in found)
+    return sum(_number(fields[-1]) or 1 for fields in found)
 
 
 def _gpus(evidence: Evidence) -> Iterable[Finding]:
@@ -175,9 +175,9 @@ def _gpus(evidence: Evidence) -> Iterable[Finding]:
 def _folders(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
         wrong = evidence.slurm.apart.get(seen.name, {}) if evidence.slurm else {}
-        for words in dict.fromkeys(wrong.values()):
-            folders = ", ".join(folder for folder, said in wrong.items() if said == words)
-            yield fail(seen.name, f"{folders}: {words}")
+        for text in dict.fromkeys(wrong.values()):
+            folders = ", ".join(folder for folder, why in wrong.items() if why == text)
+            yield fail(seen.name, f"{folders}: {text}")
 
 
 def _tmp(evidence: Evidence) -> Iterable[Finding]:

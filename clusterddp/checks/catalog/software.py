@@ -24,8 +24,8 @@ STEERING = ("NCCL_", "GLOO_", "TP_")
 def _setup(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
         if seen.facts_error:
-            said = unknown if seen.facts_error == internal_error("facts") else fail
-            yield said(seen.name, seen.facts_error)
+            finding = unknown if seen.facts_error == internal_error("facts") else fail
+            yield finding(seen.name, seen.facts_error)
 
 
 def _stale(entry: HostEntry, facts: Facts) -> Finding | None:
@@ -85,10 +85,10 @@ def equal(what: str, value: Callable[[Facts], str | None], verdict: Verdict) -> 
     """A check that a value is the same on all hosts; it names the hosts that differ from the majority."""
 
     def judge(evidence: Evidence) -> Iterable[Finding]:
-        told = {entry.name: found for entry, facts in evidence.facts if (found := value(facts)) is not None}
-        usual, odd = odd_ones(told)
+        by_host = {entry.name: found for entry, facts in evidence.facts if (found := value(facts)) is not None}
+        usual, odd = odd_ones(by_host)
         for host, found in odd.items():
-            other = next(name for name, theirs in told.items() if theirs == usual)
+            other = next(name for name, theirs in by_host.items() if theirs == usual)
             yield Finding(
                 verdict=verdict, hosts=(host,), message=f"{what} {found or 'none'}, {usual or 'none'} on {other}"
             )

@@ -71,11 +71,11 @@ def _code(entry: HostEntry, health: Health) -> Finding | None:
 
 
 def _links(entry: HostEntry, health: Health) -> Finding | None:
-    untold = [target for target in entry.links.values() if target not in health.paths]
-    if untold:
-        return unknown(entry.name, f"could not look: {few(untold, 3)} did not answer in time")
-    gone = [f"{name} to {target}" for name, target in sorted(entry.links.items()) if not health.paths[target]]
-    return fail(entry.name, f"links that lead to nothing: {few(gone, 3)}") if gone else None
+    unanswered = [target for target in entry.links.values() if target not in health.paths]
+    if unanswered:
+        return unknown(entry.name, f"could not look: {few(unanswered, 3)} did not answer in time")
+    missing = [f"{name} to {target}" for name, target in sorted(entry.links.items()) if not health.paths[target]]
+    return fail(entry.name, f"links that lead to nothing: {few(missing, 3)}") if missing else None
 
 
 def _slow(entry: HostEntry, health: Health) -> Finding | None:
