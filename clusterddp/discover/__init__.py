@@ -21,7 +21,7 @@ from clusterddp.discover.message import MOST_ID, MOST_WORLD, SHORTEST_KEY, Codec
 from clusterddp.discover.outcome import Failed
 from clusterddp.discover.port import free_port
 from clusterddp.discover.seeker import Seeker
-from clusterddp.discover.segment import Segment, place
+from clusterddp.discover.segment import Segment, choose_interface
 from clusterddp.errors import DiscoverError, UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def discover(options: DiscoverOptions, notify: Callable[[str], None] = lambda _:
     ``notify`` is called with notices of a line each. Raises ``DiscoverError`` if ranks are missing, rank 0 is, or a
     second machine has this rank; ``UsageError`` if there is no such interface.
     """
-    where = place(options.interface)
+    where = choose_interface(options.interface)
     notify(f"rank {options.rank} of {options.world_size} of {options.id} on {where.interface} ({where.address})")
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(free_port(options.port, where.family)) if options.rank == 0 else 0

@@ -55,7 +55,7 @@ class Announcer:
         self._start, self._timeout, self._deadline = now, timeout, now + timeout
         self._interval, self._last = FIRST, now - HURRY
         self._turn = 0
-        self._heard: dict[int, _Peer] = {}
+        self._peers: dict[int, _Peer] = {}
         self._challengers: dict[int, tuple[str, float]] = {}  # rank → a second process: nonce, since when
         self._refused: set[str] = set()
         self._finished: set[int] = set()
@@ -91,7 +91,7 @@ class Announcer:
             return []
         if message.kind == "answer":
             return self._receive_answer(message, now)
-        peer = self._heard.get(message.rank)
+        peer = self._peers.get(message.rank)
         if peer and peer.nonce == message.sender:
             if message.kind == "bye" and not self._complete:
                 peer.at = -EXPIRE + self._start  # counts as missing; kept, so that no recorded answer brings it back
@@ -105,7 +105,7 @@ class Announcer:
 
     def missing(self, now: float) -> list[int]:
         """The ranks not heard from, or not recently."""
-        recent = {rank for rank, peer in self._heard.items() if now - peer.at < EXPIRE}
+        recent = {rank for rank, peer in self._peers.items() if now - peer.at < EXPIRE}
         return [rank for rank in range(1, self.world_size) if rank not in recent]
 
     def _receive_answer(self, message: Message, now: float) -> list[Message]:
@@ -113,7 +113,7 @@ class Announcer:
             return []
         if message.world_size != self.world_size:
             return [self._refusal(message, f"is told a world size of {message.world_size}, not {self.world_size}")]
-        peer = self._heard.get(message.rank)
+        peer = self._peers.get(message.rank)
         # A recorded answer of an earlier process of this rank echoes an older turn than that of its successor.
         if peer and message.turn <= peer.turn - (peer.nonce != message.sender):
             return []  # a duplicate, or a recording
@@ -123,7 +123,7 @@ class Announcer:
                 return [self._refusal(message, f"is refused: {peer.address} has that rank", other=peer.address)]
             if peer.at > since or now - since < TAKEOVER:
                 return []  # the first process may be dead, or only slow
-        self._heard[message.rank] = _Peer(nonce=message.sender, address=message.address, at=now, turn=message.turn)
+        self._peers[message.rank] = _Peer(nonce=message.sender, address=message.address, at=now, turn=message.turn)
         if not self.missing(now):
             self._complete, self._interval, self.due, self._deadline = True, CLOSING, now, now + LINGER
         return []
@@ -186,7 +186,7 @@ class Announcer:
     def _complete_announcements(self) -> list[Message]:
         """Announcements for all that have not sent ``done``, each with a part of them."""
         self._turn += 1
-        waiting = [(rank, peer.nonce) for rank, peer in sorted(self._heard.items()) if rank not in self._finished]
+        waiting = [(rank, peer.nonce) for rank, peer in sorted(self._peers.items()) if rank not in self._finished]
         parts = [waiting[start : start + HEARD_AT_ONCE] for start in range(0, len(waiting), HEARD_AT_ONCE)]
         return [self._message("announce", complete=True, heard=tuple(part)) for part in parts]
 

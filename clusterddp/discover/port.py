@@ -23,24 +23,24 @@ def free_port(wanted: int | None, family: int) -> Iterator[int]:
     and its use by torch anybody may take it. It never listens: whoever calls too early is refused and tries again, as
     before any start of torch's store. Raises ``DiscoverError`` if the port wanted is taken.
     """
-    with socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM) as held:
+    with socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM) as sock:
         if not wanted:
-            yield _hold_any(held)
+            yield _hold_any(sock)
             return
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch does, for ports in TIME_WAIT
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch does, for ports in TIME_WAIT
         try:
-            held.bind(("", wanted))
-            held.listen(1)  # with SO_REUSEADDR several may bind it, but only one can listen
+            sock.bind(("", wanted))
+            sock.listen(1)  # with SO_REUSEADDR several may bind it, but only one can listen
         except OSError as error:
             remedy = "give another --port, or leave it out"
             raise DiscoverError(f"--port {wanted}: {error.strerror or error}", remedy=remedy) from None
-        held.close()
+        sock.close()
         yield wanted
 
 
-def _hold_any(held: socket.socket) -> int:
+def _hold_any(sock: socket.socket) -> int:
     for port in [*random.sample(range(FIRST, LAST + 1), LAST - FIRST + 1), 0]:
         with contextlib.suppress(OSError):  # taken: the next one
-            held.bind(("", port))
+            sock.bind(("", port))
             break
-    return int(held.getsockname()[1])
+    return int(sock.getsockname()[1])

@@ -37,20 +37,20 @@ class NetworkSegment:
     family: int
 
 
-def place(wanted: str | None) -> NetworkSegment:
+def choose_interface(wanted: str | None) -> NetworkSegment:
     """The interface by name or address; if none is wanted the only one, else the one that multicast is routed to.
 
     Raises ``UsageError`` if there is no such interface or it has no address; ``DiscoverError`` if this machine has
     none, or several of which none is the obvious one.
     """
-    places = _places()
+    up = _interfaces()
     if wanted is not None:
-        found = [one for one in places if wanted in {one.interface, one.address}]
+        found = [one for one in up if wanted in {one.interface, one.address}]
         if not found:
-            known = ", ".join(f"{one.interface} ({one.address})" for one in places) or "none"
+            known = ", ".join(f"{one.interface} ({one.address})" for one in up) or "none"
             raise UsageError(f"--interface {wanted}: no such interface is up with an address", remedy=f"up are {known}")
         return found[0]
-    outside = [one for one in places if one.interface != "lo"]
+    outside = [one for one in up if one.interface != "lo"]
     if not outside:
         raise DiscoverError("no network interface is up with an address", remedy="look at `ip address`")
     if len({one.interface for one in outside}) == 1:
@@ -63,13 +63,13 @@ def place(wanted: str | None) -> NetworkSegment:
     raise DiscoverError(f"several network interfaces are up: {names}", remedy="choose one with --interface")
 
 
-def _places() -> list[NetworkSegment]:
+def _interfaces() -> list[NetworkSegment]:
     """Interfaces that are up, IPv4 before IPv6."""
     if sys.platform != "linux":
         raise DiscoverError("discover runs on Linux only", remedy="give MASTER_ADDR by hand")
     found = [one for one in interfaces.addresses() if one["up"]]
-    places = [NetworkSegment(interface=one["interface"], address=one["address"], family=one["family"]) for one in found]
-    return sorted(places, key=lambda one: one.family)
+    up = [NetworkSegment(interface=one["interface"], address=one["address"], family=one["family"]) for one in found]
+    return sorted(up, key=lambda one: one.family)
 
 
 def _routed_address() -> str:

@@ -117,7 +117,7 @@ def ensure(
         names = folded_names([plan.host.name for plan in lacking])
         message = f"{names}: environment {lacking[0].ident[:SHOWN]} of {lacking[0].lock.written} is not there yet"
         raise PlanError(message, remedy="`clusterddp up` builds it")
-    notify(told(plans))
+    notify(summary(plans))
     if lacking and source_of(project):
         notify(f"the project itself is not installed: {SOURCE}/ is on PYTHONPATH")
     if lacking:
@@ -208,13 +208,13 @@ def _base(host: Host) -> BaseInterpreter:
         return BaseInterpreter(python=python, kind=kind_of(fields), left=fields.texts("left"), ready=ready)
 
 
-def told(plans: Sequence[_Plan]) -> str:
+def summary(plans: Sequence[_Plan]) -> str:
     """A notice such as ``environment 4be1 (ready on 16, building on 2)``; if there are several environments, each."""
     parts = []
     for ident in dict.fromkeys(plan.ident for plan in plans):
         count = Counter(bool(plan.digest) for plan in plans if plan.ident == ident)
-        words = [f"{what} on {count[yes]}" for yes, what in ((True, "ready"), (False, "building")) if count[yes]]
-        parts.append(f"{ident[:SHOWN]} ({', '.join(words)})")
+        states = [f"{what} on {count[yes]}" for yes, what in ((True, "ready"), (False, "building")) if count[yes]]
+        parts.append(f"{ident[:SHOWN]} ({', '.join(states)})")
     return f"environment {', '.join(parts)}"
 
 
@@ -223,10 +223,10 @@ def _bring(
 ) -> None:
     """Send every host the wheels that it lacks, including that of uv."""
     uv = {plan.host.name: uv_wheel(plan.lock, plan.base.kind, progress) for plan in plans}
-    told = _each(plans, lambda plan: _lacks(plan, uv[plan.host.name]))
-    lacks = dict(zip((plan.host.name for plan in plans), told, strict=True))
+    answers = _each(plans, lambda plan: _lacks(plan, uv[plan.host.name]))
+    lacks = dict(zip((plan.host.name for plan in plans), answers, strict=True))
     going = {wheel for plan in plans for wheel in (*plan.wheels, uv[plan.host.name])}
-    going = {wheel for wheel in going if any(wheel.sha256 in lacking for lacking in told)}
+    going = {wheel for wheel in going if any(wheel.sha256 in lacking for lacking in answers)}
     if drop_damaged(going):
         _fetch_again(plans, going, progress)
     kinds: dict[frozenset[Wheel], list[_Plan]] = {}

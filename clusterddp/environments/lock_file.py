@@ -75,7 +75,7 @@ def lock_of(written: str, root: Path) -> Lock:
     if not found:
         raise LockError(written, "cannot be understood", remedy="write uv.lock, or uv.lock[EXTRA,EXTRA]")
     path = root / found["path"].strip()
-    extras = tuple(word.strip() for word in (found["extras"] or "").split(",") if word.strip())
+    extras = tuple(extra.strip() for extra in (found["extras"] or "").split(",") if extra.strip())
     lock = Lock(written=written, path=path, extras=extras)
     if not path.is_file():
         raise LockError(written, f"there is no {path}", remedy=f"make it with {_make(lock)}; or name another")
@@ -131,13 +131,13 @@ def _wanted(lock: Lock, kind: Kind, package: Package, source: Any) -> LockedPack
     what = f"{package.name} {package.version or ''}".strip()
     is_one = type(source).__name__.removeprefix("Package").lower()  # a class of packaging.pylock
     if is_one != "wheel":
-        said = {
+        reason = {
             "sdist": f"has no wheel for {kind}, only a source distribution",
             "vcs": "comes from a version control system",
             "directory": "is a folder of this machine",
             "archive": "is an archive",
         }[is_one]
-        raise LockError(lock.written, f"{what} {said}", remedy=_NO_WHEEL)
+        raise LockError(lock.written, f"{what} {reason}", remedy=_NO_WHEEL)
     url = source.url or (lock.path.parent / str(source.path)).resolve().as_uri()
     file = source.name or unquote(urlsplit(url).path.rpartition("/")[2])
     if "/" in file or not file.endswith(".whl") or file.startswith((".", "-")):
@@ -159,34 +159,34 @@ def _as_pylock(lock: Lock, kind: Kind) -> str:
     if lock.kind == "pylock":
         return lock.path.read_text(encoding="utf-8")
     if lock.kind == UV_LOCK:
-        extras = [word for name in lock.extras for word in ("--extra", name)]
+        extras = [argument for name in lock.extras for argument in ("--extra", name)]
         return _uv(lock, ["export", "--frozen", "--no-emit-project", "--format", "pylock.toml", *extras])
     platform = ["--python-platform", kind.uv_platform, "--python-version", kind.python]
     return _uv(lock, ["pip", "compile", "--no-deps", "--format", "pylock.toml", *platform, lock.path.name])
 
 
-def _uv(lock: Lock, words: list[str]) -> str:
+def _uv(lock: Lock, arguments: list[str]) -> str:
     """Run uv in the lock file's folder, and return its output."""
     program = find_uv()
     if program is None:
         remedy = "`pip install 'clusterddp[environments]'` brings it"
         raise LockError(lock.written, "needs uv on this machine", remedy=remedy)
-    argv = [program, *words, "--quiet", "--no-header", "--no-progress"]
+    argv = [program, *arguments, "--quiet", "--no-header", "--no-progress"]
     try:
         done = subprocess.run(argv, cwd=lock.path.parent, capture_output=True, timeout=_PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LockError(lock.written, f"uv cannot be run: {error}") from error
     if done.returncode:
         lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-        said = " ".join(line.strip(" ×╰─▶│") for line in lines[:4]) or f"uv ended with status {done.returncode}"
-        raise LockError(lock.written, one_line(said.removeprefix("error: "))[:500])
+        message = " ".join(line.strip(" ×╰─▶│") for line in lines[:4]) or f"uv ended with status {done.returncode}"
+        raise LockError(lock.written, one_line(message.removeprefix("error: "))[:500])
     return done.stdout.decode()
 
 
 def find_uv() -> str | None:
     """The path of uv: beside our own interpreter, else on PATH; None if there is none."""
-    beside = Path(sys.executable).with_name("uv")
-    return str(beside) if beside.is_file() else which("uv")
+    own = Path(sys.executable).with_name("uv")
+    return str(own) if own.is_file() else which("uv")
 
 
 def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
@@ -198,15 +198,15 @@ def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
 
     for number, line in _lines(lock, path):
         where = f"{path.name}:{number}: {line[:80]}"
-        word = line.split()[0]
-        if word in {"-r", "--requirement"} or word.startswith("--requirement="):
+        first = line.split()[0]
+        if first in {"-r", "--requirement"} or first.startswith("--requirement="):
             for inside in _included(path, line):
                 if inside not in (*above, path):
                     refuse_loose(lock, inside, (*above, path))
             continue
-        if word in _OPTIONS_WITH_PLACE or word.startswith(("--editable=", "./", "../", "/", "git+", "file:")):
+        if first in _OPTIONS_WITH_PLACE or first.startswith(("--editable=", "./", "../", "/", "git+", "file:")):
             raise LockError(lock.written, f"{where}: a folder or a repository cannot be locked", remedy=_NO_WHEEL)
-        if word.startswith("-"):
+        if first.startswith("-"):
             continue  # an option, such as an index, that uv interprets
         try:
             found = Requirement(re.split(r"\s+--hash", line)[0].strip())
@@ -233,17 +233,17 @@ def _lines(lock: Lock, path: Path) -> Iterator[tuple[int, str]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(lock.written, f"{path}: cannot be read ({error})") from error
-    begun, held = 0, ""
+    begun, joined = 0, ""
     for number, raw in enumerate(text.splitlines(), 1):
-        begun = begun if held else number
+        begun = begun if joined else number
         line = re.sub(r"(^|\s)#.*$", "", raw).rstrip()
-        held += line.removesuffix("\\")
+        joined += line.removesuffix("\\")
         if line.endswith("\\"):
-            held += " "
+            joined += " "
             continue
-        if held.strip():
-            yield begun, held.strip()
-        held = ""
+        if joined.strip():
+            yield begun, joined.strip()
+        joined = ""
 
 
 def content(lock: Lock) -> str:

@@ -69,9 +69,9 @@ def listed(
     """
 
     def one(entry: HostEntry) -> list[tuple[str, EnvironmentFound]]:
-        told = host(entry).call("environments", {}, timeout=LIMIT)
+        answer = host(entry).call("environments", {}, timeout=LIMIT)
         with reading_answer(entry.name):
-            all_of_it = Fields({"all": told}, most=_MOST)
+            all_of_it = Fields({"all": answer}, most=_MOST)
             return [_read(entry.name, fields) for fields in all_of_it.each("all", lambda fields: fields)]
 
     found: list[EnvironmentFound] = []
@@ -101,9 +101,9 @@ def remove(
 
     def one(entry: HostEntry) -> EnvironmentsRemoved:
         idents = [one.ident for one in going if one.host == entry.name]
-        told = host(entry).call("remove_environments", {"idents": idents}, timeout=LIMIT)
+        answer = host(entry).call("remove_environments", {"idents": idents}, timeout=LIMIT)
         with reading_answer(entry.name):
-            fields = Fields(told)
+            fields = Fields(answer)
             return EnvironmentsRemoved(host=entry.name, removed=fields.number("removed"), bytes=fields.number("bytes"))
 
     hosts = {one.host for one in going}

@@ -87,10 +87,10 @@ def uv_wheel(lock: Lock, kind: Kind, progress: Callable[[str], None]) -> Wheel:
     path = _cache() / "wheels" / digest / file
     if not path.is_file():
         progress(f"downloading uv {UV}")
-        with tempfile.TemporaryDirectory(dir=_made(_cache())) as place:
+        with tempfile.TemporaryDirectory(dir=_made(_cache())) as folder:
             platforms = ["--platform", f"musllinux_1_1_{kind.machine}"]
-            _pip(lock, [f"uv=={UV}"], Path(place), platforms)
-            _take(lock, Path(place) / file, digest)
+            _pip(lock, [f"uv=={UV}"], Path(folder), platforms)
+            _take(lock, Path(folder) / file, digest)
     return Wheel(name="uv", version=UV, file=file, sha256=digest, size=path.stat().st_size)
 
 
@@ -113,23 +113,23 @@ def _fetched(
     digests = {one.file: one.sha256 for one in wanted}
     if missing:
         progress(f"downloading {counted(len(missing), 'wheel')} of {lock.written}")
-        with tempfile.TemporaryDirectory(dir=_made(_cache())) as place:
-            _download(lock, kind, missing, Path(place))
+        with tempfile.TemporaryDirectory(dir=_made(_cache())) as folder:
+            _download(lock, kind, missing, Path(folder))
             for one in missing:
-                digests[one.file] = _take(lock, Path(place) / one.file, one.sha256)
+                digests[one.file] = _take(lock, Path(folder) / one.file, one.sha256)
     for one in wanted:
         path = _cache() / "wheels" / digests[one.file] / one.file
         size = path.stat().st_size
         yield Wheel(name=one.name, version=one.version, file=one.file, sha256=digests[one.file], size=size)
 
 
-def _download(lock: Lock, kind: Kind, missing: Sequence[LockedPackages], place: Path) -> None:
+def _download(lock: Lock, kind: Kind, missing: Sequence[LockedPackages], folder: Path) -> None:
     remote = []
     for one in missing:
         split = urlsplit(one.url)
         if split.scheme == "file":
             try:
-                shutil.copyfile(unquote(split.path), place / one.file)
+                shutil.copyfile(unquote(split.path), folder / one.file)
             except OSError as error:
                 raise LockError(
                     lock.written, f"{one.file} is not at {unquote(split.path)} ({error.strerror})"
@@ -137,25 +137,27 @@ def _download(lock: Lock, kind: Kind, missing: Sequence[LockedPackages], place: 
         else:
             remote.append(one.url)
     if remote:
-        platforms = [word for platform in kind.platforms() for word in ("--platform", platform)]
+        platforms = [argument for platform in kind.platforms() for argument in ("--platform", platform)]
         major, minor = kind.python.split(".")[:2]
-        abis = [word for abi in (f"cp{major}{minor}{kind.threads}", "abi3", "none") for word in ("--abi", abi)]
-        _pip(lock, remote, place, [*platforms, "--python-version", f"{major}.{minor}", "--implementation", "cp", *abis])
+        abis = [argument for abi in (f"cp{major}{minor}{kind.threads}", "abi3", "none") for argument in ("--abi", abi)]
+        _pip(
+            lock, remote, folder, [*platforms, "--python-version", f"{major}.{minor}", "--implementation", "cp", *abis]
+        )
 
 
-def _pip(lock: Lock, what: Sequence[str], place: Path, words: Sequence[str]) -> None:
+def _pip(lock: Lock, what: Sequence[str], folder: Path, options: Sequence[str]) -> None:
     """Download wheels with pip, which knows this machine's indexes, proxies and credentials."""
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]
-    argv += ["--no-deps", "--only-binary=:all:", "--dest", str(place), *words, *what]
+    argv += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), *options, *what]
     try:
-        done = subprocess.run(argv, cwd=place, capture_output=True, timeout=_PATIENCE, check=False)
+        done = subprocess.run(argv, cwd=folder, capture_output=True, timeout=_PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LockError(lock.written, f"pip cannot be run: {error}") from error
     if done.returncode:
         lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("ERROR")]
-        said = (lines or [f"ERROR: it ended with status {done.returncode}"])[-1].removeprefix("ERROR: ")
+        message = (lines or [f"ERROR: it ended with status {done.returncode}"])[-1].removeprefix("ERROR: ")
         remedy = "`pip install 'clusterddp[environments]'` brings it" if b"No module named pip" in done.stderr else ""
-        raise LockError(lock.written, f"pip: {one_line(said)[:500]}", remedy=remedy)
+        raise LockError(lock.written, f"pip: {one_line(message)[:500]}", remedy=remedy)
 
 
 def _take(lock: Lock, file: Path, sha256: str) -> str:
@@ -181,8 +183,8 @@ def _digest(file: Path) -> str:
 
 def _remembered(path: Path) -> tuple[Wheel, ...] | None:
     try:
-        told = Fields({"all": parse_json(path.read_bytes())}, most=1 << 16)
-        return told.each("all", _wheel)
+        fields = Fields({"all": parse_json(path.read_bytes())}, most=1 << 16)
+        return fields.each("all", _wheel)
     except (OSError, ValueError):  # it is resolved again
         return None
 

@@ -95,9 +95,9 @@ class PiecedAnswer:
         try:
             return read_answer(self.text, self._limit)
         except ValueError as error:
-            told = str(error) if isinstance(error, TooLargeError) else f"its answer is no JSON: {error}"
+            message = str(error) if isinstance(error, TooLargeError) else f"its answer is no JSON: {error}"
             remedy = self._limit.remedy if isinstance(error, TooLargeError) else ""
-            raise HelperError(self._host, told, remedy=remedy) from error
+            raise HelperError(self._host, message, remedy=remedy) from error
 
 
 def read_answer(text: bytes | bytearray, limit: Limit = ORDINARY) -> Any:

@@ -68,7 +68,7 @@ class Host:
         self._lock = threading.Lock()
         self._exchanges: dict[int, Exchange] = {}
         self._ids = itertools.count(1)
-        self._heard = time.monotonic()
+        self._last_received = time.monotonic()
         self._sent = self._received = 0  # bytes
         self._strays = Strays()
         self._write_began: float | None = None  # when the current write began
@@ -117,7 +117,7 @@ class Host:
     @property
     def silence(self) -> float:
         """Seconds since the host last sent anything."""
-        return time.monotonic() - self._heard
+        return time.monotonic() - self._last_received
 
     @property
     def lost(self) -> bool:
@@ -136,10 +136,10 @@ class Host:
         """Read the clock of the helper's host: (sent, host's, received) in ns; our two by ``time.time_ns``."""
         sent = time.time_ns()
         with self._request("ping", {}) as exchange:
-            told = self._next(exchange, time.monotonic() + timeout).header.get("time_ns")
-            if type(told) is not int:
-                raise HelperError(self.name, f"its clock cannot be read: {str(told)[:80]!r}")
-            return sent, told, time.time_ns()
+            clock = self._next(exchange, time.monotonic() + timeout).header.get("time_ns")
+            if type(clock) is not int:
+                raise HelperError(self.name, f"its clock cannot be read: {str(clock)[:80]!r}")
+            return sent, clock, time.time_ns()
 
     def call(
         self, op: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 120.0, limit: Limit = ORDINARY
@@ -287,7 +287,7 @@ class Host:
             if self._reader:
                 self._reader.join(LAST_WORDS)  # the helper's last message explains more
             self._lose(str(error))
-            raise self._gone() from error
+            raise self._lost_error() from error
         return len(data)
 
     def _send(self, data: bytes) -> None:
@@ -315,11 +315,11 @@ class Host:
             except queue.Empty:
                 self._check_alive()
                 if self._lost is not None:  # lost before the reading thread knew of this request
-                    raise self._gone() from None
+                    raise self._lost_error() from None
                 continue
             if frame is None:
                 exchange.frames.put(None)
-                raise self._gone()
+                raise self._lost_error()
             exchange.ended = frame.header["kind"] in ("end", "error")
             if frame.header["kind"] == "error":
                 raise self._failed(frame.header)
@@ -337,10 +337,12 @@ class Host:
 
     def _check_alive(self) -> None:
         now = time.monotonic()
-        silence = now - self._heard
+        silence = now - self._last_received
         if self._lost is not None or silence <= QUIET:
             return
-        if self._asked < self._heard:  # nobody has waited for it until now: a reader may have been paused for long
+        if (
+            self._asked < self._last_received
+        ):  # nobody has waited for it until now: a reader may have been paused for long
             self._asked = now
         if now - self._asked > DEAD - QUIET:
             self._lose(f"no answer for {silence:.0f} s")
@@ -363,7 +365,7 @@ class Host:
     def _read(self, decoder: Decoder) -> None:
         try:
             while data := self._pipe.read(1 << 16):
-                self._heard = time.monotonic()
+                self._last_received = time.monotonic()
                 self._received += len(data)
                 for frame in decoder.feed(data):
                     ident = frame.header.get("id", 0)
@@ -394,5 +396,5 @@ class Host:
         for exchange in list(self._exchanges.values()):
             exchange.frames.put(None)
 
-    def _gone(self) -> Exception:
+    def _lost_error(self) -> Exception:
         return self._bug or UnreachableError(self.name, f"the connection was lost ({self._lost})")

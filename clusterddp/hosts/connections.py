@@ -25,7 +25,7 @@ class Connections:
     def __init__(self, connector: Connector, notify: Callable[[str], None]) -> None:
         self._connector, self._notify = connector, notify
         self._hosts: dict[str, Host] = {}
-        self._told_unwritable: frozenset[str] = frozenset()
+        self._reported_unwritable: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self.inquiry = Inquiry(lambda name: self._hosts.get(_key(name)))
 
@@ -34,9 +34,9 @@ class Connections:
         """The hosts that are open."""
         return list(self._hosts.values())
 
-    def opened_by(self, entry: HostEntry, words: Sequence[str]) -> Opener:
+    def opened_by(self, entry: HostEntry, command: Sequence[str]) -> Opener:
         """An opener that reaches a host by a command on another host, ``entry``."""
-        return Through(self._connector, entry, words)
+        return Through(self._connector, entry, command)
 
     def open(self, entry: HostEntry, by: Opener | None = None, *, way: str = "", writes: bool = False) -> Host:
         """The connection to a host, opened if it is not open or was lost; an unwritable state folder is reported once.
@@ -62,8 +62,11 @@ class Connections:
             if writes:
                 raise shut
             with self._lock:
-                told, self._told_unwritable = key in self._told_unwritable, self._told_unwritable | {key}
-            if not told:
+                reported, self._reported_unwritable = (
+                    key in self._reported_unwritable,
+                    self._reported_unwritable | {key},
+                )
+            if not reported:
                 self._notify(str(shut))
         return host
 

@@ -24,7 +24,7 @@ class Exchange:
         self.given = 0  # bytes of bodies that the host was sent, or is being sent
         self._paid = 0  # bytes of credit the host has used
         self._headers = 0  # bytes of long headers
-        self._heard = 0  # bytes that the host has granted us
+        self._credit_received = 0  # bytes that the host has granted us
 
     @property
     def late(self) -> int:
@@ -54,8 +54,8 @@ class Exchange:
         grant = header.get("n", 0)
         if type(grant) is not int or grant <= 0:
             raise ProtocolError(f"it answers with another frame: {str(header)[:80]}")
-        self._heard += grant
-        if self._heard > self.given or self.frames.qsize() > _MOST_GRANTS:
+        self._credit_received += grant
+        if self._credit_received > self.given or self.frames.qsize() > _MOST_GRANTS:
             raise ProtocolError("it grants more than it was sent")
 
 

@@ -21,12 +21,12 @@ PREFIX = "remote-"  # of each name in the cache
 MOST = 4  # copies in the cache: installations and versions of Python that one user has at a time
 
 
-def copies(place: Path) -> Iterator[bytes]:
-    """Yield the copies kept for ``place``: the file in the package, then the one in the cache.
+def copies(path: Path) -> Iterator[bytes]:
+    """Yield the copies kept for ``path``: the file in the package, then the one in the cache.
 
     A copy in the cache that another user could have written is ignored.
     """
-    for read in (place.read_bytes, lambda: _in_cache(place)):
+    for read in (path.read_bytes, lambda: _in_cache(path)):
         try:
             found = read()
         except OSError:  # there is none, it cannot be read, or others could have written it
@@ -34,32 +34,32 @@ def copies(place: Path) -> Iterator[bytes]:
         yield found
 
 
-def _in_cache(place: Path) -> bytes:
+def _in_cache(path: Path) -> bytes:
     with opened_private(user_cache()) as folder:
-        return read_private(folder, _name(place))
+        return read_private(folder, _name(path))
 
 
-def keep(place: Path, data: bytes) -> None:
-    """Write the data to ``place``, or to the cache if ``place`` cannot be written.
+def keep(path: Path, data: bytes) -> None:
+    """Write the data to ``path``, or to the cache if ``path`` cannot be written.
 
     Raises:
         OSError: neither can be written.
     """
     try:
-        place.parent.mkdir(exist_ok=True)
-        with opened(place.parent) as folder:  # not private: a user who can write there can write our code as well
-            _write(folder, place.name, data, 0o666)
+        path.parent.mkdir(exist_ok=True)
+        with opened(path.parent) as folder:  # not private: a user who can write there can write our code as well
+            _write(folder, path.name, data, 0o666)
     except OSError:
         make_private(user_cache())
         with opened_private(user_cache()) as folder:
-            _write(folder, _name(place), data, 0o600)
+            _write(folder, _name(path), data, 0o600)
             with contextlib.suppress(OSError):  # another command removes them at the same time
                 _remove_oldest(folder)
 
 
-def _name(place: Path) -> str:
+def _name(path: Path) -> str:
     """The file's name in the cache: one for each installation and version of Python."""
-    return f"{PREFIX}{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}.pyz"
+    return f"{PREFIX}{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.pyz"
 
 
 def _write(folder: int, name: str, data: bytes, mode: int) -> None:

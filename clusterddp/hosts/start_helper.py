@@ -67,8 +67,8 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapp
             raise _no_helper(entry, pipe, b"")
     hello = _hello(entry, frames[0].header)
     decoder.texts = True
-    said = [str(hello[key]) for key in ("python", "executable", "pid", "state")]
-    _log.debug("%s: the helper runs: Python %s (%s), pid %s, state in %s", entry.name, *said)
+    facts = [str(hello[key]) for key in ("python", "executable", "pid", "state")]
+    _log.debug("%s: the helper runs: Python %s (%s), pid %s, state in %s", entry.name, *facts)
     return noise, hello, decoder
 
 
@@ -128,8 +128,8 @@ def _magic_line(received: bytes) -> tuple[str, str, bytes] | None:
 
 def _no_helper(entry: HostEntry, pipe: BytePipe, received: bytes) -> ClusterddpError:
     status = pipe.exit_status()
-    said = (pipe.stderr().strip() or received.decode(errors="replace").strip()).splitlines()
-    last = f": {said[-1][:300]}" if said else ""
+    lines = (pipe.stderr().strip() or received.decode(errors="replace").strip()).splitlines()
+    last = f": {lines[-1][:300]}" if lines else ""
     setting = "set ansible_python_interpreter to a Python 3.8 or newer"
     if status == NO_PYTHON:
         wanted = entry.ansible_python or "python3"

@@ -29,13 +29,13 @@ class Through:
     Attributes:
         connector: Opens the connection to the other host.
         entry: The other host.
-        words: The command there; it runs the arguments appended to it on the target host.
+        prefix: The command there; it runs the arguments appended to it on the target host.
     """
 
     connector: Connector
     entry: HostEntry
-    words: Sequence[str]
+    prefix: Sequence[str]
 
-    def open(self, entry: HostEntry, command: str) -> BytePipe:  # noqa: ARG002 - the words name it
-        """Open a pipe to a command on the host that ``words`` lead to."""
-        return self.connector.open(self.entry, _FIRST + shlex.join(self.words) + " " + command.removeprefix(_FIRST))
+    def open(self, entry: HostEntry, command: str) -> BytePipe:  # noqa: ARG002 - the prefix names it
+        """Open a pipe to a command on the host that ``prefix`` leads to."""
+        return self.connector.open(self.entry, _FIRST + shlex.join(self.prefix) + " " + command.removeprefix(_FIRST))

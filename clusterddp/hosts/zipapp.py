@@ -185,10 +185,10 @@ def _with_byte_code() -> Bundle:
         OSError: it cannot be kept: compiling all for every command would cost more than it saves.
         NotImplementedError: this Python keeps no byte code.
     """
-    place = Path(importlib.util.cache_from_source(str(REMOTE / "zipapp.py"))).with_suffix(".pyz")
+    path = Path(importlib.util.cache_from_source(str(REMOTE / "zipapp.py"))).with_suffix(".pyz")
     state, size = _state(), 32
     copies = []
-    for kept in kept_code.copies(place):
+    for kept in kept_code.copies(path):
         if kept.startswith(state):
             return _unpacked(kept)
         copies.append(kept)
@@ -202,7 +202,7 @@ def _with_byte_code() -> Bundle:
 
         code, index = indexed(members, PACKAGE)
         found = _HEAD.pack(state, content, hashlib.sha256(code).digest(), *index) + code
-    kept_code.keep(place, found)
+    kept_code.keep(path, found)
     return _unpacked(found)
 
 

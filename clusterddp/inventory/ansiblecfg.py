@@ -39,6 +39,6 @@ def ansible_cfg_notices() -> list[str]:
 
 def _found() -> Path | None:
     """The ansible.cfg that Ansible would use, in its order of search."""
-    places = [os.environ.get("ANSIBLE_CONFIG") or "", "ansible.cfg", "~/.ansible.cfg", "/etc/ansible/ansible.cfg"]
-    paths = [Path(place).expanduser() for place in places if place]
+    candidates = [os.environ.get("ANSIBLE_CONFIG") or "", "ansible.cfg", "~/.ansible.cfg", "/etc/ansible/ansible.cfg"]
+    paths = [Path(candidate).expanduser() for candidate in candidates if candidate]
     return next((path for path in paths if path.is_file()), None)

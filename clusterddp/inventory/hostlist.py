@@ -75,24 +75,24 @@ def _digest(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()[:12]
 
 
-def variables_of(words: Iterable[str]) -> dict[str, Any]:
+def variables_of(arguments: Iterable[str]) -> dict[str, Any]:
     """Variables from ``NAME=VALUE`` arguments; a value is parsed as YAML: ``2`` is a number, ``{A: 1}`` a mapping.
 
     Raises ``UsageError`` for another form, or a name that we do not use.
     """
     found = {}
-    for word in words:
-        name, equals, text = word.partition("=")
+    for argument in arguments:
+        name, equals, text = argument.partition("=")
         if not equals or not name or not text:
-            raise UsageError(f"-e {word}: no NAME=VALUE", remedy="write it as -e clusterddp_nproc=2")
-        check_name(name, f"-e {word}")
+            raise UsageError(f"-e {argument}: no NAME=VALUE", remedy="write it as -e clusterddp_nproc=2")
+        check_name(name, f"-e {argument}")
         if name not in USED:
-            raise UsageError(f"-e {word}: {name} is no variable that clusterddp reads", remedy="leave it out")
+            raise UsageError(f"-e {argument}: {name} is no variable that clusterddp reads", remedy="leave it out")
         try:
             composed(text, f"-e {name}")
             found[name] = yaml.safe_load(text)
         except yaml.YAMLError:
-            raise UsageError(f"-e {word}: the value is no YAML", remedy="quote it") from None
+            raise UsageError(f"-e {argument}: the value is no YAML", remedy="quote it") from None
     return found
 
 

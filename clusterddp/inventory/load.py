@@ -110,7 +110,7 @@ def _inventory(
         writers=source.writers if source else None,
         hosts=tuple(read_hosts[name][0] for name in tree.hosts_of("all")),
         groups={name: tuple(tree.hosts_of(name)) for name in tree.groups},
-        notices=tuple(dict.fromkeys([*notices, *(notice for _, said in read_hosts.values() for notice in said)])),
+        notices=tuple(dict.fromkeys([*notices, *(notice for _, of_host in read_hosts.values() for notice in of_host)])),
     )
 
 

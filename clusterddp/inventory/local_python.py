@@ -135,8 +135,8 @@ def _with_torch(python: Path) -> str | None:
     """The path of an interpreter that finds torch (without importing it), of a pyenv shim the real one; else None."""
     if python.resolve() == Path(sys.executable).resolve() and python.parent.parent.resolve() == _prefix():
         return sys.executable if _own_finds_torch() else None
-    said = _ask(str(python)).rpartition("\nclusterddp ")[2].rstrip("\n")
-    finds, _, executable = said.partition(" ")
+    answer = _ask(str(python)).rpartition("\nclusterddp ")[2].rstrip("\n")
+    finds, _, executable = answer.partition(" ")
     if finds != "1" or not os.path.isabs(executable):  # noqa: PTH117 - text
         return None
     return executable if python.parent.name == "shims" else str(python)

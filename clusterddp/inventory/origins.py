@@ -49,7 +49,7 @@ def hosts_of(text: str, *, in_effect: bool = False) -> dict[str, dict[str, Any]]
     elif is_ssh_config(text):
         found = hosts_of_ssh_config(text)
     elif slurm := _NODE_NAME.findall(text):
-        found = {name: {} for words in slurm if words.upper() != "DEFAULT" for name in _ranges(words)}
+        found = {name: {} for names in slurm if names.upper() != "DEFAULT" for name in _ranges(names)}
     else:
         for number, line in enumerate(text.splitlines(), 1):
             found.update(_line(line.partition("#")[0].strip(), number))

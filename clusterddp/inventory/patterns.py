@@ -124,10 +124,10 @@ def _in_range(name: str, hosts: Sequence[str]) -> list[str]:
     return named if set(hosts).issuperset(named) else []
 
 
-def _of_two_readings(pattern: str, name: str, places: list[str], named: list[str]) -> tuple[list[str], str]:
+def _of_two_readings(pattern: str, name: str, positions: list[str], named: list[str]) -> tuple[list[str], str]:
     """Choose between a range's two meanings after a group's name: names if it has leading zeros, else positions."""
     by_name = bool(_PADDED.search(name))
-    found, other = (named, places) if by_name else (places, named)
+    found, other = (named, positions) if by_name else (positions, named)
     how = ("by name", "by their places in the group") if by_name else ("by their places in the group", "by name")
     return (
         found,

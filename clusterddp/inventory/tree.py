@@ -127,20 +127,20 @@ class GroupTree:
 
     def _host(self, name: str, group: str, port: int | None, content: Marked, key: str) -> None:
         if name not in self.hosts:
-            place = f"{content.file}:{content.lines.get(key, content.line)}"
-            host = self.hosts[name] = HostNode(name=name, where=place)
+            where = f"{content.file}:{content.lines.get(key, content.line)}"
+            host = self.hosts[name] = HostNode(name=name, where=where)
             if port is not None:  # as in Ansible, a port counts only where the host is first named
                 line = content.lines.get(key, content.line)
                 host.settings["ansible_port"] = Setting(
                     key="ansible_port", value=port, text=None, file=content.file, line=line
                 )
             if name in self.groups:
-                self._same_name(name, place)
+                self._same_name(name, where)
         self.groups[group].hosts[name] = None
 
-    def _same_name(self, name: str, place: str) -> None:
+    def _same_name(self, name: str, where: str) -> None:
         self.notices.append(
-            f"{place}: {name!r} names a group and a host, and variables of the host go to the group, as in Ansible; "
+            f"{where}: {name!r} names a group and a host, and variables of the host go to the group, as in Ansible; "
             "rename one of them"
         )
 

@@ -45,7 +45,7 @@ class InventorySource:
         """
         *folders, last = path.relative_to(self.path.parent).parts
         walk, at = Walk(self.writers.may_own), self.folder
-        with _told(path), contextlib.ExitStack() as handles:
+        with _read_errors(path), contextlib.ExitStack() as handles:
             for name, flags in (*((name, LOOK_UP) for name in folders), (last, _FILE)):
                 at = walk.step(at, name, flags)
                 handles.callback(os.close, at)
@@ -71,7 +71,7 @@ def opened(path: Path, kept: Writers | None = None) -> Iterator[InventorySource]
     now.
     """
     with contextlib.ExitStack() as handles:
-        with _told(path):
+        with _read_errors(path):
             folder, file = _named(path) if kept is None else _kept(path, kept)
         handles.callback(os.close, folder)
         handles.callback(os.close, file)
@@ -80,7 +80,7 @@ def opened(path: Path, kept: Writers | None = None) -> Iterator[InventorySource]
         if objection:
             remedy = f"if you trust that: `clusterddp up {shlex.quote(str(path))}`"
             raise InventoryError(f"{objection}, unlike when `up` was given it", where=str(path), remedy=remedy)
-        with _told(path):
+        with _read_errors(path):
             data = _bytes(file, path) if stat.S_ISREG(info.st_mode) else b""
         yield InventorySource(path=path, info=info, data=data, writers=kept or Writers.of(info), folder=folder)
 
@@ -94,13 +94,13 @@ def refuse_beside(path: Path) -> None:
     roots = [path] if path.is_dir() else [path.parent / kind for kind in ("group_vars", "host_vars")]
     for root in roots:
         for folder, _, names in os.walk(root, followlinks=True):
-            for place in (Path(folder), *(Path(folder, name) for name in names)):
-                _refuse_place(place, writers, path)
+            for file in (Path(folder), *(Path(folder, name) for name in names)):
+                _refuse_file(file, writers, path)
 
 
-def _refuse_place(place: Path, writers: Writers, path: Path) -> None:
+def _refuse_file(file: Path, writers: Writers, path: Path) -> None:
     try:
-        link, info = place.lstat(), place.stat()
+        link, info = file.lstat(), file.stat()
     except OSError:  # a broken link, which nobody can read
         return
     objection = writers.objection(info)
@@ -108,7 +108,7 @@ def _refuse_place(place: Path, writers: Writers, path: Path) -> None:
         objection = f"is a link of {user_name(link.st_uid)}"
     if objection:
         remedy = "make it yours, writable by nobody else (chmod go-w), or move it away"
-        raise InventoryError(f"{objection}, who may not write {path.name}", where=str(place), remedy=remedy)
+        raise InventoryError(f"{objection}, who may not write {path.name}", where=str(file), remedy=remedy)
 
 
 def _named(path: Path) -> tuple[int, int]:
@@ -145,7 +145,7 @@ def _bytes(handle: int, path: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

@@ -99,7 +99,7 @@ class Inventory:
         if not any(host.name in left for host in self.nodes):
             return ""
         base = self.pattern or "all"
-        without = [f"!{word}" for word in self._folded(names)]
+        without = [f"!{part}" for part in self._folded(names)]
         if "," in base or (base == "all" and any(":" in name for name in names)):
             return ",".join([base, *without])
         if any(":" in name for name in names):
@@ -109,10 +109,10 @@ class Inventory:
     def _folded(self, names: Collection[str]) -> list[str]:
         """The names as patterns: in ranges, unless a range would mean positions in a group of that name."""
         named = [host.name for host in self.hosts if host.name in names]
-        words = folded_words(named)
-        ranges = [word for word in words if word not in named]
-        taken = all("[" in word and word.partition("[")[0] not in self.groups for word in ranges)
-        return words if taken else named
+        patterns = folded_words(named)
+        ranges = [pattern for pattern in patterns if pattern not in named]
+        taken = all("[" in pattern and pattern.partition("[")[0] not in self.groups for pattern in ranges)
+        return patterns if taken else named
 
     def to_json(self) -> list[dict[str, Any]]:
         """The data of ``hosts --json``: ``name, address, port, user, groups, vars`` of each host.

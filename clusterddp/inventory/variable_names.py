@@ -50,7 +50,7 @@ def settings(mapping: Marked) -> dict[str, Setting]:
 
 def check_name(name: str, where: str) -> None:
     """Raise for a ``clusterddp_`` name that is unknown, or reserved."""
-    prefix, rest = _apart(name)
+    prefix, rest = _split_prefix(name)
     if not prefix or name in OURS:
         return
     if name in RESERVED:
@@ -61,7 +61,7 @@ def check_name(name: str, where: str) -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _apart(name: str) -> tuple[str, str]:
+def _split_prefix(name: str) -> tuple[str, str]:
     """Split off our prefix as it is written, with at most one letter wrong; an empty prefix if it is not ours."""
     if name.startswith(PREFIX):
         return PREFIX, name[len(PREFIX) :]

@@ -66,8 +66,8 @@ class VarsFiles:
 
 def duplicate_notices(duplicates: tuple[tuple[str, object, int], ...]) -> Iterator[str]:
     """Notices about duplicate keys that do not concern variables we use."""
-    for place, key, earlier in duplicates:
-        yield f"{place}: {key!r} is given twice, first at line {earlier}; the last one counts"
+    for where, key, earlier in duplicates:
+        yield f"{where}: {key!r} is given twice, first at line {earlier}; the last one counts"
 
 
 def _files(folder: Path, name: str) -> Iterator[Path]:

@@ -164,10 +164,10 @@ def _is_json(text: str) -> bool:
 
 def _syntax_error(error: yaml.MarkedYAMLError, shown: str) -> InventoryError:
     mark = error.problem_mark or error.context_mark
-    place = f"{shown}:{mark.line + 1}:{mark.column + 1}" if mark else shown
+    where = f"{shown}:{mark.line + 1}:{mark.column + 1}" if mark else shown
     problem = " ".join(str(part) for part in (error.context, error.problem) if part)
     remedy = "quote values that begin with {, [, *, &, !, % or @, and indent with spaces"
-    return InventoryError(f"is not YAML: {problem}".replace("\n", " "), where=place, remedy=remedy)
+    return InventoryError(f"is not YAML: {problem}".replace("\n", " "), where=where, remedy=remedy)
 
 
 class _Builder:

@@ -44,10 +44,10 @@ def report(
     """
     options = RunOptions(script="", skip=skip)
     checks = preflight.chosen(options)
-    told = {outcome.name: outcome for outcome in probe(hosts, fresh=fresh)}
-    facts, devices = preflight.admit_hosts(hosts, told, options, checks, notify, busy=False)
+    outcomes = {outcome.name: outcome for outcome in probe(hosts, fresh=fresh)}
+    facts, devices = preflight.admit_hosts(hosts, outcomes, options, checks, notify, busy=False)
     seen = survey_network(hosts, facts, measured=False)
-    network = preflight.admit_network(hosts, told, options, checks, notify, seen)
+    network = preflight.admit_network(hosts, outcomes, options, checks, notify, seen)
     counts = {host.name: workers(host.entry, facts[host.name], devices[host.name]) for host in hosts}
     nodes = [node_of(host, facts[host.name], network[host.name], counts[host.name], None, "", "", "") for host in hosts]
     taking = [node for host, node in zip(hosts, nodes, strict=True) if host.entry.role == "node"]

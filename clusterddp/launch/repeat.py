@@ -47,10 +47,10 @@ class Repeat:
         Raises:
             RunError: The new run would differ; the message says how.
         """
-        apart = differences(self.record, now)
-        hosts = [one for one in apart if (one.subject, one.name) in _OF_THE_HOSTS]
-        told = [one for one in apart if one.subject in _OF_THE_JOB and one not in hosts]
-        wrong = [one for one in told if (one.subject, one.name) != _OF_US]
+        differing = differences(self.record, now)
+        hosts = [one for one in differing if (one.subject, one.name) in _OF_THE_HOSTS]
+        notable = [one for one in differing if one.subject in _OF_THE_JOB and one not in hosts]
+        wrong = [one for one in notable if (one.subject, one.name) != _OF_US]
         if wrong:
             why = "; ".join(f"{one.what} was {one.a or 'none'}, is {one.b or 'none'}" for one in wrong)
             raise _refused(self.record, why, "bring that back, or start the script without --again")
@@ -179,12 +179,12 @@ def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterat
     entries = code_store.load(project, record.code)
     if entries is None:
         raise _gone(record)
-    with tempfile.TemporaryDirectory(prefix="again-", dir=project_folder.own(project.folder)) as place:
-        chunks = code_store.lay_out(project, entries, Path(place))
+    with tempfile.TemporaryDirectory(prefix="again-", dir=project_folder.own(project.folder)) as folder:
+        chunks = code_store.lay_out(project, entries, Path(folder))
         if chunks is None:
             raise _gone(record)
         tree = Tree(
-            root=Path(place),
+            root=Path(folder),
             entries=tuple(entries),
             manifest=encode(entries),
             digest=record.code,

@@ -92,19 +92,19 @@ def _is_launcher(name: str, *, module: bool) -> bool:
     return name in _LAUNCHER_MODULES if module else Path(name).name in _LAUNCHERS
 
 
-def _inside(words: Sequence[str]) -> Sequence[str]:
+def _inside(parts: Sequence[str]) -> Sequence[str]:
     """Return what a launcher's module, as in ``python -m torch.distributed.run``, would start; else an empty list."""
-    is_launcher = words[0] == "-m" and _is_launcher(words[1], module=True)
-    return _program(words[2:], may_have_options=True) if is_launcher else []
+    is_launcher = parts[0] == "-m" and _is_launcher(parts[1], module=True)
+    return _program(parts[2:], may_have_options=True) if is_launcher else []
 
 
 def _program(args: Sequence[str], *, may_have_options: bool) -> Sequence[str]:
     """Return the words from the script or ``-m MODULE`` on; empty if there is none."""
-    for place, word in enumerate(args):
-        if word in ("-m", "--module") and args[place + 1 :]:
-            return ["-m", *args[place + 1 :]]
-        if word.endswith(".py") or not (may_have_options or word.startswith("-")):
-            return args[place:]
+    for index, argument in enumerate(args):
+        if argument in ("-m", "--module") and args[index + 1 :]:
+            return ["-m", *args[index + 1 :]]
+        if argument.endswith(".py") or not (may_have_options or argument.startswith("-")):
+            return args[index:]
     return []
 
 
@@ -136,8 +136,8 @@ def script_of(options: RunOptions, project: Project) -> str:
 
 def _meant(script: str, cwd: Path) -> str:
     """Suggest a correction for a missing SCRIPT: a quoted command line split up, or a file with a similar name."""
-    words = script.split()
-    if len(words) > 1 and (cwd / words[0]).is_file():
+    parts = script.split()
+    if len(parts) > 1 and (cwd / parts[0]).is_file():
         return f"write it without the quotes: {script}"
     folder = (cwd / script).parent
     try:

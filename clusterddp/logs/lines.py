@@ -73,7 +73,7 @@ class LineSplitter:
     """Splits the bytes of one file."""
 
     def __init__(self) -> None:
-        self._carry = bytearray()  # the unfinished line
+        self._unfinished = bytearray()  # the unfinished line
         self._start = 0  # offset of the unfinished line
         self._time: int | None = None  # time of its last bytes
         self._next: int | None = None
@@ -84,10 +84,10 @@ class LineSplitter:
         """Take the bytes at ``offset``; return the lines and redraws now complete. A gap ends an unfinished line."""
         spans = [] if self._next in (None, offset) else self.close()
         self._next = offset + len(body)
-        if self._carry[-1:] == b"\r" and body[:1] not in (b"", b"\n"):
-            spans.append(self._cut(len(self._carry)))  # the \r was a lone one: that redraw has a time of its own
+        if self._unfinished[-1:] == b"\r" and body[:1] not in (b"", b"\n"):
+            spans.append(self._cut(len(self._unfinished)))  # the \r was a lone one: that redraw has a time of its own
         self._time = time
-        if not self._carry:
+        if not self._unfinished:
             self._start = offset
             if body[-1:] == b"\n":
                 spans.append(Span(offset, body, time))
@@ -96,7 +96,7 @@ class LineSplitter:
 
     def at_line_start(self, offset: int) -> bool:
         """Whether a new line can begin at ``offset``: nothing is missing before it, and no line is incomplete."""
-        return not self._carry and self._next in (None, offset)
+        return not self._unfinished and self._next in (None, offset)
 
     def skip(self, following: int) -> None:
         """Continue at ``following``, past whole lines that were already shown."""
@@ -105,19 +105,19 @@ class LineSplitter:
 
     def _gather(self, body: bytes) -> list[Span]:
         spans = []
-        seen = max(0, len(self._carry) - 1)
-        self._carry += body
-        if len(self._carry) > LONGEST_LINE + _END:
+        seen = max(0, len(self._unfinished) - 1)
+        self._unfinished += body
+        if len(self._unfinished) > LONGEST_LINE + _END:
             spans = self._overlong()
             seen = 0
-        cut = last_unit(self._carry, seen)
+        cut = last_unit(self._unfinished, seen)
         if cut:
             spans.append(self._cut(cut))
         return spans
 
     def close(self) -> list[Span]:
         """Return the unfinished line, or else the last redraw if it was not shown."""
-        span = self._cut(len(self._carry))
+        span = self._cut(len(self._unfinished))
         span = span._replace(data=span.data.rstrip(b"\r"))
         if self._redraw and not span.data.strip():
             span = self._redraw
@@ -126,18 +126,18 @@ class LineSplitter:
 
     def unfinished(self) -> bytes:
         """Return the text of the unfinished line, or of the latest redraw, for a terminal's last row."""
-        text = bytes(self._carry[:4096]).rstrip(b"\r")
+        text = bytes(self._unfinished[:4096]).rstrip(b"\r")
         return text if text.strip() or not self._redraw else self._redraw.data
 
     @property
     def held(self) -> int:
         """The number of bytes buffered here until the rest of their line arrives."""
-        return len(self._carry) + (len(self._redraw.data) if self._redraw else 0)
+        return len(self._unfinished) + (len(self._redraw.data) if self._redraw else 0)
 
     def cut(self) -> list[Span]:
         """Return what has arrived of the unfinished line; the rest becomes another line. A redraw is forgotten."""
         self._redraw = None
-        size = len(self._carry) - (self._carry[-1:] == b"\r")  # a final \r may be half of a line end
+        size = len(self._unfinished) - (self._unfinished[-1:] == b"\r")  # a final \r may be half of a line end
         return [self._cut(size)] if size else []
 
     def drop_redraw(self) -> None:
@@ -163,14 +163,14 @@ class LineSplitter:
         return True
 
     def _cut(self, size: int) -> Span:
-        span = Span(self._start, bytes(self._carry[:size]), self._time)
-        del self._carry[:size]
+        span = Span(self._start, bytes(self._unfinished[:size]), self._time)
+        del self._unfinished[:size]
         self._start += size
         return span
 
     def _overlong(self) -> list[Span]:
         """Cut pieces of LONGEST_LINE bytes off the first line or redraw while it is longer than that."""
         spans = []
-        while (first_unit(self._carry) or len(self._carry)) > LONGEST_LINE + _END:
+        while (first_unit(self._unfinished) or len(self._unfinished)) > LONGEST_LINE + _END:
             spans.append(self._cut(LONGEST_LINE))
         return spans

@@ -61,9 +61,11 @@ def listed(
     workdir = project.workdir
 
     def one(entry: HostEntry) -> list[tuple[str, WorkdirBeside]]:
-        told = host(entry).call("workdirs_beside", {"workdir": entry.workdir or workdir}, timeout=LIMIT, limit=PATHS)
+        answer = host(entry).call("workdirs_beside", {"workdir": entry.workdir or workdir}, timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
-            return [_read(entry.name, fields) for fields in Fields({"all": told}, most=_MOST).each("all", lambda f: f)]
+            return [
+                _read(entry.name, fields) for fields in Fields({"all": answer}, most=_MOST).each("all", lambda f: f)
+            ]
 
     outcomes = each(entries, one)
     found: dict[str, WorkdirBeside] = {}
@@ -104,9 +106,9 @@ def remove(
     def one(entry: HostEntry) -> WorkdirsRemoved:
         paths = [folder.path for folder in folders if entry.name == folder.hosts[0]]
         args: dict[str, Any] = {"workdir": entry.workdir or workdir, "paths": paths, "stopped": list(stopped)}
-        told = host(entry).call("remove_workdirs", args, timeout=LIMIT, limit=PATHS)
+        answer = host(entry).call("remove_workdirs", args, timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
-            fields = Fields(told, most=_MOST)
+            fields = Fields(answer, most=_MOST)
             return WorkdirsRemoved(host=entry.name, kept=paths_with_reasons(fields, "kept"), **what_was_removed(fields))
 
     first = {folder.hosts[0] for folder in folders}

@@ -68,11 +68,11 @@ def clean(
 
     def one(entry: HostEntry) -> Cleaned:
         args = {"hosts": [entry.name], "project": project, "purge": purge}
-        told = host(entry).call(operation, args, timeout=LIMIT)
+        answer = host(entry).call(operation, args, timeout=LIMIT)
         with reading_answer(entry.name):
-            told["kept"] = tuple(map(str, told["kept"]))
-            told["workdirs"] = tuple((str(path), int(days)) for path, days in told["workdirs"])
-            return Cleaned(host=entry.name, **told)
+            answer["kept"] = tuple(map(str, answer["kept"]))
+            answer["workdirs"] = tuple((str(path), int(days)) for path, days in answer["workdirs"])
+            return Cleaned(host=entry.name, **answer)
 
     outcomes = each(entries, one)
     return [outcome.value or Cleaned(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
@@ -94,7 +94,7 @@ def orphans(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> 
     """Return, by host, the processes left over from ended or lost runs."""
 
     def one(entry: HostEntry) -> list[Orphans]:
-        told = host(entry).call("orphans", {"hosts": [entry.name]})
+        answer = host(entry).call("orphans", {"hosts": [entry.name]})
         with reading_answer(entry.name):
             return [
                 Orphans(
@@ -103,7 +103,7 @@ def orphans(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> 
                     known=bool(found["known"]),
                     processes=tuple((int(left["pid"]), str(left["command"])) for left in found["processes"]),
                 )
-                for found in told
+                for found in answer
             ]
 
     return each(entries, one)

@@ -80,9 +80,9 @@ def held(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], projec
     """Return what each host holds."""
 
     def one(entry: HostEntry) -> Holdings:
-        told = host(entry).call("holdings", {"workdir": _workdir(entry, project)}, timeout=LIMIT, limit=PATHS)
+        answer = host(entry).call("holdings", {"workdir": _workdir(entry, project)}, timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
-            fields = Fields(told, most=_MOST)
+            fields = Fields(answer, most=_MOST)
             return Holdings(
                 host=entry.name,
                 states=_sizes(fields, "states"),
@@ -113,9 +113,9 @@ def remove(
 
     def one(entry: HostEntry) -> EverythingRemoved:
         args = {"workdir": _workdir(entry, project), "shown": workdirs[entry.name]}
-        told = host(entry).call("remove_everything", args, timeout=LIMIT, limit=PATHS)
+        answer = host(entry).call("remove_everything", args, timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
-            fields = Fields(told, most=_MOST)
+            fields = Fields(answer, most=_MOST)
             left = paths_with_reasons(fields, "left")
             return EverythingRemoved(host=entry.name, left=left, **what_was_removed(fields))
 

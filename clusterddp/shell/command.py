@@ -106,16 +106,16 @@ def output_frame(host: str, frame: Frame, offsets: dict[str, int]) -> Frame:
 def end_frame(host: str, frame: Frame) -> Frame:
     """Check the last frame and convert it to the form that merging logs takes; ``HelperError`` if it is damaged."""
     try:
-        told = parse_json(frame.body)
-        ended(host, told)
+        answer = parse_json(frame.body)
+        ended(host, answer)
     except ValueError as error:
         raise HelperError(host, f"its answer is damaged: {error}") from error
-    return Frame({"kind": "end"}, json.dumps({"ended": told}).encode())
+    return Frame({"kind": "end"}, json.dumps({"ended": answer}).encode())
 
 
-def ended(host: str, told: Any) -> Executed:
+def ended(host: str, answer: Any) -> Executed:
     """Decode a host's report of the end; ``ValueError`` if it is damaged."""
-    fields = Fields(told)
+    fields = Fields(answer)
     left = fields.each("left", lambda one: f"{one.number('pid')} {one.text('command')}")
     return Executed(
         host=host,

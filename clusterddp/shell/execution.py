@@ -105,9 +105,9 @@ class Execution:
             for event in events:
                 if isinstance(event, StreamBroken):
                     self.results[event.host] = unreached(event.host, str(event.error))
-            for name, told in self._merge.ended.items():
+            for name, answer in self._merge.ended.items():
                 if name not in self.results:
-                    self.results[name] = ended(name, told)
+                    self.results[name] = ended(name, answer)
             yield events
             if not events and self._merge.done:
                 return

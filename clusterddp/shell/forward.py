@@ -54,7 +54,7 @@ class Forward:
 
     def __init__(self, open_host: Callable[[], Host], port: int, notify: Callable[[str], None]) -> None:
         self._open_host, self._port, self._notify = open_host, port, notify
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._listener = _listen(port)
         self.local_port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name=f"forward {port}", daemon=True).start()
@@ -69,9 +69,9 @@ class Forward:
         with contextlib.suppress(OSError):  # the listener was closed
             while True:
                 client, _ = self._listener.accept()
-                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+                threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
-    def _carry(self, client: socket.socket) -> None:
+    def _forward(self, client: socket.socket) -> None:
         outgoing = Outgoing()
         with client:
             try:
@@ -90,8 +90,8 @@ class Forward:
                     client.shutdown(socket.SHUT_RDWR)
 
     def _tell(self, line: str) -> None:
-        if line not in self._told:
-            self._told.add(line)
+        if line not in self._reported:
+            self._reported.add(line)
             self._notify(line)
 
 

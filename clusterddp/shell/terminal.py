@@ -47,9 +47,9 @@ def run_shell(host: Host, args: Mapping[str, Any]) -> int:
     return 0  # the user hung up
 
 
-def _code(host: str, told: bytes) -> int:
+def _code(host: str, answer: bytes) -> int:
     try:
-        return Fields(parse_json(told)).number("code", 255)
+        return Fields(parse_json(answer)).number("code", 255)
     except ValueError as error:
         raise HelperError(host, f"its answer is damaged: {error}") from error
 

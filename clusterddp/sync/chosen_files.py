@@ -108,15 +108,15 @@ def choose(project: Project, sources: Sequence[str], dest: str, progress: Callab
     ``sources`` are paths on this machine; a source that is a link is followed. ``dest`` is the destination as written.
     Raises ``UsageError`` if two files get the same path, ``SyncError`` if a file cannot be read.
     """
-    place = destination([(source, os.path.isdir(source)) for source in sources], dest)
-    word = hashlib.sha256(repr([os.path.abspath(source) for source in sources]).encode()).hexdigest()[:16]  # noqa: PTH100
-    known = HashCache(project.folder, f"pushed-{word}.json")
+    target = destination([(source, os.path.isdir(source)) for source in sources], dest)
+    key = hashlib.sha256(repr([os.path.abspath(source) for source in sources]).encode()).hexdigest()[:16]  # noqa: PTH100
+    known = HashCache(project.folder, f"pushed-{key}.json")
     progress("reading the files")
     entries: list[Entry] = []
     chunks: dict[str, tuple[str, ...]] = {}
     places: dict[str, bytes] = {}
     skipped: list[Skipped] = []
-    for source, prefix in zip(sources, place.prefixes, strict=True):
+    for source, prefix in zip(sources, target.prefixes, strict=True):
         root = os.path.realpath(os.fsencode(source))
         for path, full, info in _files(root, prefix, skipped):
             entry, digests = _entry(root, path, full, info, known) or (None, ())
@@ -129,10 +129,10 @@ def choose(project: Project, sources: Sequence[str], dest: str, progress: Callab
                 chunks[entry.content] = tuple(digests)
     if known.changed:
         with contextlib.suppress(UsageError):  # in a project that cannot be written, hashes are computed each time
-            project.write(f"pushed-{word}.json", known.encoded())
+            project.write(f"pushed-{key}.json", known.encoded())
     _refuse_doubled(entries)
     chosen = Chosen(entries=tuple(manifest.ordered(entries)), chunks=chunks, places=places, skipped=tuple(skipped))
-    return place.folder, chosen
+    return target.folder, chosen
 
 
 def _files(root: bytes, prefix: str, skipped: list[Skipped]) -> Iterator[tuple[str, bytes, os.stat_result]]:

@@ -94,7 +94,7 @@ def load(project: Project, digest: str) -> list[Entry] | None:
 def content(project: Project, entry: Entry) -> bytes | None:
     """Return a file's content; None if it is not kept, or damaged."""
     try:
-        data = project_folder.read(_place(project.folder / FOLDER, entry.content))
+        data = project_folder.read(_content_path(project.folder / FOLDER, entry.content))
     except OSError:
         return None
     digests = [digest_of(data[start : start + size]) for start, size in spans(len(data))]
@@ -113,7 +113,7 @@ def lay_out(project: Project, entries: Sequence[Entry], into: Path) -> dict[str,
         target = os.path.join(os.fsencode(into), on_disk(entry.path))  # noqa: PTH118 - bytes
         os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120 - bytes
         try:
-            _copy(_place(project.folder / FOLDER, entry.content), target)
+            _copy(_content_path(project.folder / FOLDER, entry.content), target)
         except OSError:
             return None
         _, digests = hash_file(target)
@@ -153,7 +153,7 @@ def _keep(folder: Path, tree: Tree) -> CodeChanges | None:
 
 def _store(folder: Path, root: Path, entry: Entry) -> int:
     """Keep a file's content; return how many bytes were written."""
-    target = _place(folder, entry.content)
+    target = _content_path(folder, entry.content)
     if target.parent.is_symlink():
         raise OSError(f"{target.parent} is a link")
     if target.exists():
@@ -185,7 +185,7 @@ def _write(folder: Path, target: Path, pieces: Iterable[bytes]) -> None:
         new.replace(target)
 
 
-def _place(folder: Path, digest: str) -> Path:
+def _content_path(folder: Path, digest: str) -> Path:
     return folder / "files" / digest[:2] / digest[2:]
 
 
@@ -220,7 +220,7 @@ def _clear(folder: Path, now: float) -> int:
     manifests = sorted((folder / "manifests").iterdir(), key=lambda path: -path.stat().st_mtime)
     for path in manifests:
         contents = {entry.content for entry in _load(folder, path.name) or () if entry.kind == manifest.FILE} - used
-        more = path.stat().st_size + sum(_size(_place(folder, name)) for name in contents)
+        more = path.stat().st_size + sum(_size(_content_path(folder, name)) for name in contents)
         if path is manifests[0] or (total + more <= MOST_BYTES and now - path.stat().st_mtime <= MOST_AGE):
             total += more
             used |= contents

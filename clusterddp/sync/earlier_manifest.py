@@ -73,10 +73,10 @@ class Bases:
         if data is None:
             raise ValueError(f"no manifest {digest!r:.80}")
         there = {entry.path: entry for entry in manifest.decode(data)}
-        told = difference(data, self._tree.manifest)
+        part = difference(data, self._tree.manifest)
         changes, needs = compared(there, self._tree.entries)
         contents = contents_of(there)
-        return EarlierManifest(digest=digest, told=told, entries=there, contents=contents, changes=changes, needs=needs)
+        return EarlierManifest(digest=digest, told=part, entries=there, contents=contents, changes=changes, needs=needs)
 
 
 def contents_of(there: Mapping[str, Entry]) -> frozenset[str]:

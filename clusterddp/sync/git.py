@@ -80,7 +80,7 @@ def _without_own_filters(root: bytes) -> list[str]:
     keys = [key.split(b"\n")[0] for scope, key in zip(parts[::2], parts[1::2], strict=False) if scope in _OF_ITS_OWN]
     drivers = dict.fromkeys(os.fsdecode(key).removeprefix("filter.").rpartition(".")[0] for key in keys)
     nothing = ("clean=", "process=", "required=false")
-    return [word for name in drivers for key in nothing for word in ("-c", f"filter.{name}.{key}")]
+    return [argument for name in drivers for key in nothing for argument in ("-c", f"filter.{name}.{key}")]
 
 
 def _may_have_filters(root: bytes) -> bool:
@@ -91,7 +91,7 @@ def _may_have_filters(root: bytes) -> bool:
             text = file.read(_MOST_CONFIG).lower()
     except OSError:  # the configuration of a worktree or submodule is elsewhere
         return True
-    return len(text) == _MOST_CONFIG or any(word in text for word in (b"filter", b"include", b"worktreeconfig"))
+    return len(text) == _MOST_CONFIG or any(key in text for key in (b"filter", b"include", b"worktreeconfig"))
 
 
 def _within_another(root: bytes) -> bool:
@@ -104,11 +104,11 @@ def _within_another(root: bytes) -> bool:
 
 
 def _list(root: bytes, folder: bytes, listed: Listed) -> None:
-    place = os.path.join(root, folder) if folder else root
-    result = _git(place, "ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard")
+    base = os.path.join(root, folder) if folder else root
+    result = _git(base, "ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard")
     if result.returncode:
-        said = result.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise SyncError(f"{os.fsdecode(place)}: git cannot list the files ({said[0]})")
+        errors = result.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        raise SyncError(f"{os.fsdecode(base)}: git cannot list the files ({errors[0]})")
     above, inside = root + b"/", folder + b"/" if folder else b""
     for line in result.stdout.split(b"\0")[:-1]:
         tag, _, name = line.partition(b" ")
@@ -127,14 +127,14 @@ def _list(root: bytes, folder: bytes, listed: Listed) -> None:
             _list(root, path, listed)
 
 
-def _git(place: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
+def _git(folder: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     # With GIT_DIR or GIT_INDEX_FILE, as set in a git hook, git would answer for another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:
         return subprocess.run(
-            ["git", *_RUNS_NOTHING, *words],
-            cwd=place,
+            ["git", *_RUNS_NOTHING, *arguments],
+            cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -62,8 +62,8 @@ def unreadable(name: bytes, error: OSError) -> SyncError:
 
 def _ignored(path: bytes, rules: Rules, *, folder: bool) -> bool:
     """Whether a path is ignored: by the last rule that matches, in the innermost .gitignore that has one."""
-    for place, spec in reversed(rules):
-        relative = as_text(path[len(place) + 1 if place else 0 :])
+    for base, spec in reversed(rules):
+        relative = as_text(path[len(base) + 1 if base else 0 :])
         found = spec.check_file(relative + "/" if folder else relative).include
         if found is not None:
             return found

@@ -283,11 +283,11 @@ def _link_target(root: bytes, real_root: bytes, name: bytes) -> str | None:
     """The relative target of a link that stays inside the project, else None."""
     full = os.path.join(root, name)
     target = os.readlink(full)
-    place = os.path.realpath(full)
-    if place != real_root and not place.startswith(real_root + b"/"):
+    resolved = os.path.realpath(full)
+    if resolved != real_root and not resolved.startswith(real_root + b"/"):
         return None
     if target.startswith(b"/"):
-        target = os.path.relpath(place, os.path.realpath(os.path.dirname(full)))
+        target = os.path.relpath(resolved, os.path.realpath(os.path.dirname(full)))
     return as_text(target) if manifest.stays_inside(as_text(name), as_text(target)) else None
 
 

@@ -107,15 +107,15 @@ class SyncResult:
         """One line for everything a user should know; the same line of several hosts is shown once."""
         lines: dict[str, list[str]] = {}
         for host in self.hosts:
-            for line in (*host.told, *self._kept_lines(host), *_gone_line(host.changes)):
+            for line in (*host.told, *self._kept_lines(host), *_removed_line(host.changes)):
                 lines.setdefault(line, []).append(host.name)
-        told = [f"{folded_names(names)}: {line}" for line, names in lines.items()]
-        told += _standing_lines(self.hosts)
+        messages = [f"{folded_names(names)}: {line}" for line, names in lines.items()]
+        messages += _standing_lines(self.hosts)
         sent = [host.sent_bytes for host in self.hosts if host.sent_bytes]
         if sent and self.seconds >= PATIENCE:
             count = counted(len(sent), "host")
-            told.append(f"synced {human_size(sum(sent))} to {count} in {human_duration(self.seconds)}")
-        return tuple(told)
+            messages.append(f"synced {human_size(sum(sent))} to {count} in {human_duration(self.seconds)}")
+        return tuple(messages)
 
     def _kept_lines(self, host: HostSync) -> list[str]:
         return [_kept_line(kept, self.subfolder) for kept in host.kept]
@@ -136,10 +136,10 @@ def _kept_line(kept: KeptFile, subfolder: str) -> str:
     return f"{line}; as long as git tracks it each sync puts the project's there: `git rm --cached {path}` ends that"
 
 
-def _gone_line(changes: Changes) -> list[str]:
+def _removed_line(changes: Changes) -> list[str]:
     """A line on removed files that are not code by their names: a user may want to know of them."""
-    gone = [shown(path) for path in changes.gone if not is_code(path)]
-    return [f"removed, as git tracks it no more: {few(gone, 5)}"] if gone else []
+    removed = [shown(path) for path in changes.gone if not is_code(path)]
+    return [f"removed, as git tracks it no more: {few(removed, 5)}"] if removed else []
 
 
 def _standing_lines(hosts: Sequence[HostSync]) -> list[str]:

@@ -117,8 +117,8 @@ def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "")
         args = {"workdir": host.entry.workdir or workdir, "digest": "", "name": name}
         answer = host.call("workdir_state", args, timeout=_ASKING, limit=PATHS)
         with reading_answer(host.name):
-            told = _lines(answer["notice"], answer["links"])
-            return HostSync(name=host.name, workdir=str(answer["workdir"]), digest=str(answer["digest"]), told=told)
+            lines = _lines(answer["notice"], answer["links"])
+            return HostSync(name=host.name, workdir=str(answer["workdir"]), digest=str(answer["digest"]), told=lines)
 
     return tuple(fanout.values(fanout.each(hosts, ask)))
 
@@ -177,9 +177,9 @@ class _HostSync:
         self.live, self.shared = tuple(map(str, answer["live"])), answer["shared"] and str(answer["shared"])
         self._take_standing(answer["data"])
         if answer["ready"]:
-            workdir, told = str(answer["workdir"]), _lines(answer["notice"], answer["links"])
+            workdir, lines = str(answer["workdir"]), _lines(answer["notice"], answer["links"])
             self.result = HostSync(
-                name=self.name, workdir=workdir, digest=self._tree.digest, told=told, data=self._data()
+                name=self.name, workdir=workdir, digest=self._tree.digest, told=lines, data=self._data()
             )
             return
         self.workdir = str(answer["workdir"])
@@ -192,8 +192,8 @@ class _HostSync:
             for path, kind, executable, size, content in answer["have"]:
                 there[str(path)] = Entry(str(path), str(kind), executable, size, str(content))
             (changes, self.needs), contents = compared(there, self._tree.entries), contents_of(there)
-        gone = tuple(path for path in changes.gone if path not in self._data_paths)
-        self.changes = replace(changes, gone=gone)
+        obsolete = tuple(path for path in changes.gone if path not in self._data_paths)
+        self.changes = replace(changes, gone=obsolete)
         self._have = contents.union(map(str, answer["chunks"]))
         # A host that is asked again has changed meanwhile.
         self.args.update(base=base.digest, edited=edited, prove=True, data_base="", data_size=0)
@@ -218,10 +218,10 @@ class _HostSync:
 
     def ask_data(self) -> None:
         """Ask which of the project's data would be placed on the host, and which conflicts with the host's own."""
-        told = self._data_told
-        args = {**self.args, "manifest": len(told), "lists": len(_NO_LISTS)}
+        data = self._data_told
+        args = {**self.args, "manifest": len(data), "lists": len(_NO_LISTS)}
         compress = self.host.entry.connection != "local"
-        pieces = bundles_of(told + _NO_LISTS, compress=compress)
+        pieces = bundles_of(data + _NO_LISTS, compress=compress)
         answer = self.host.upload("data_state", args, pieces, timeout=_ASKING, limit=self._limit)
         with reading_answer(self.name):
             if "missing" in answer:  # another sync came in between: the host is asked again

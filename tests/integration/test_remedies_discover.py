@@ -14,7 +14,7 @@ import pytest
 from clusterddp.discover.announcer import Announcer
 from clusterddp.discover.message import Codec, Message
 from clusterddp.discover.outcome import UDP_PORT
-from clusterddp.discover.segment import GROUPS, Segment, place
+from clusterddp.discover.segment import GROUPS, Segment, choose_interface
 from tests.integration.cli import User
 from tests.remedies import remedy, type_line
 
@@ -156,7 +156,7 @@ def other_rank_1_is_met(job: str, ended: threading.Event) -> None:
     master.receive(answer, now)
     (met,) = master.tick(now)
     assert met.complete
-    with contextlib.closing(Segment(place("lo"))) as segment:
+    with contextlib.closing(Segment(choose_interface("lo"))) as segment:
         while not ended.wait(0.05):
             segment.send(codec.encode(met))
 

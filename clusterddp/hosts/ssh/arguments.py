@@ -115,7 +115,7 @@ class SshArgs:
     passed: tuple[str, ...]
 
 
-def parse_ssh_args(words: Sequence[str], *, host: str, where: str = "") -> SshArgs:
+def parse_ssh_args(arguments: Sequence[str], *, host: str, where: str = "") -> SshArgs:
     """Sort a host's ssh arguments by how they are used.
 
     Args:
@@ -128,7 +128,7 @@ def parse_ssh_args(words: Sequence[str], *, host: str, where: str = "") -> SshAr
     """
     options: dict[str, tuple[str, ...]] = {}
     config_file, foreign, unused, passed = "", [], [], []
-    for word, keyword, value in each_option(words, host, where):
+    for option, keyword, value in each_option(arguments, host, where):
         fine = _ONLY_WHEN.get(keyword, ())
         if keyword == "-F":
             config_file = config_file or value
@@ -140,45 +140,45 @@ def parse_ssh_args(words: Sequence[str], *, host: str, where: str = "") -> SshAr
             unused.append(_NEVER_USED[keyword])
             continue
         elif keyword in _REFUSED and value.lower() not in fine:
-            raise _refusal(word, host, where)
+            raise _refusal(option, host, where)
         elif keyword not in _NO_EFFECT and value.lower() not in fine:
-            foreign.append(word)
+            foreign.append(option)
         elif keyword == "controlpath" or keyword.startswith("serveralive"):
             options[keyword] = (*options.get(keyword, ()), value)
-        passed.append(word)
+        passed.append(option)
     return SshArgs(
         options=options,
         config_file=config_file,
         foreign=tuple(foreign),
         unused=tuple(dict.fromkeys(unused)),
-        passed=tuple(part for word in passed for part in _as_arguments(word)),
+        passed=tuple(part for option in passed for part in _as_arguments(option)),
     )
 
 
-def _refusal(word: str, host: str, where: str) -> InventoryError:
+def _refusal(option: str, host: str, where: str) -> InventoryError:
     return InventoryError(
-        f"ssh argument {word!r} of {host} cannot be used here",
+        f"ssh argument {option!r} of {host} cannot be used here",
         where=where,
         remedy="remove it from ansible_ssh_common_args or ansible_ssh_extra_args",
     )
 
 
-def _as_arguments(word: str) -> tuple[str, ...]:
+def _as_arguments(option: str) -> tuple[str, ...]:
     """Turn an option, as normalised by ``each_option``, back into arguments."""
-    return (word[:2], word[2:].lstrip()) if len(word) > 2 else (word,)
+    return (option[:2], option[2:].lstrip()) if len(option) > 2 else (option,)
 
 
-def each_option(words: Sequence[str], host: str, where: str) -> Iterator[tuple[str, str, str]]:
+def each_option(arguments: Sequence[str], host: str, where: str) -> Iterator[tuple[str, str, str]]:
     """Yield each option as (as written, keyword, value); flags may be bundled, values attached or separate."""
-    queue = list(words)
+    queue = list(arguments)
     while queue:
-        word = queue.pop(0)
-        if len(word) < 2 or not word.startswith("-") or word.startswith("--"):
-            raise _refusal(word, host, where)
-        flag, rest = word[1], word[2:]
+        option = queue.pop(0)
+        if len(option) < 2 or not option.startswith("-") or option.startswith("--"):
+            raise _refusal(option, host, where)
+        flag, rest = option[1], option[2:]
         if flag in _WITH_VALUE:
             if not rest and not queue:
-                raise _refusal(word, host, where)
+                raise _refusal(option, host, where)
             yield _with_value(flag, rest or queue.pop(0), host, where)
             continue
         yield _flag(flag, host, where)
@@ -187,23 +187,23 @@ def each_option(words: Sequence[str], host: str, where: str) -> Iterator[tuple[s
 
 
 def _with_value(flag: str, value: str, host: str, where: str) -> tuple[str, str, str]:
-    word = f"-{flag} {value}"
+    option = f"-{flag} {value}"
     if flag in _REFUSED_FLAGS:
-        raise _refusal(word, host, where)
+        raise _refusal(option, host, where)
     if flag != "o":
-        return word, _KEYWORD_OF.get(flag, f"-{flag}"), value
+        return option, _KEYWORD_OF.get(flag, f"-{flag}"), value
     keyword, separator, setting = value.partition("=")
     if not separator or " " in keyword.strip():
         keyword, _, setting = value.strip().partition(" ")
     keyword, setting = keyword.strip().lower(), setting.strip().removeprefix("=").strip()
-    return word, keyword, setting if keyword.endswith("hostsfile") else setting.strip('"')  # those list several
+    return option, keyword, setting if keyword.endswith("hostsfile") else setting.strip('"')  # those list several
 
 
 def _flag(flag: str, host: str, where: str) -> tuple[str, str, str]:
-    word = f"-{flag}"
+    option = f"-{flag}"
     if flag in _REFUSED_FLAGS:
-        raise _refusal(word, host, where)
+        raise _refusal(option, host, where)
     if flag in _NO_EFFECT_FLAGS:
-        return word, "loglevel", ""
-    keyword, value = _FLAG_MEANS.get(flag, (word, ""))
-    return word, keyword, value
+        return option, "loglevel", ""
+    keyword, value = _FLAG_MEANS.get(flag, (option, ""))
+    return option, keyword, value

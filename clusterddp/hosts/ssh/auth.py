@@ -100,15 +100,15 @@ class Authentication:
 
     def _keys(self, agents: contextlib.ExitStack, tried: _Tried) -> Iterator[tuple[str, paramiko.PKey]]:
         """Yield the keys the user named (the agent signs for those it holds), then the agent's, then the defaults."""
-        held = {key.asbytes(): key for key in self._agent_keys(agents, tried)}
+        agent_keys = {key.asbytes(): key for key in self._agent_keys(agents, tried)}
         target = self.target
         for path in target.key_files[: target.given_keys]:
-            yield from self._from_file(path, held, tried)
+            yield from self._from_file(path, agent_keys, tried)
         if not target.only_given_keys:
-            for key in list(held.values()):
+            for key in list(agent_keys.values()):
                 yield f"agent key {key.comment or key.get_name()}", key
         for path in target.key_files[target.given_keys :]:
-            yield from self._from_file(path, held, tried)
+            yield from self._from_file(path, agent_keys, tried)
 
     def _agent_keys(self, agents: contextlib.ExitStack, tried: _Tried) -> Sequence[paramiko.AgentKey]:
         if not self.target.agent:
@@ -122,11 +122,11 @@ class Authentication:
         return agent.get_keys()
 
     def _from_file(
-        self, path: Path, held: dict[bytes, paramiko.AgentKey], tried: _Tried
+        self, path: Path, agent_keys: dict[bytes, paramiko.AgentKey], tried: _Tried
     ) -> Iterator[tuple[str, paramiko.PKey]]:
         public = _public_blob(path)
-        if public in held:
-            yield f"{path} (agent)", held.pop(public)
+        if public in agent_keys:
+            yield f"{path} (agent)", agent_keys.pop(public)
             return
         began = time.monotonic()
         try:
@@ -143,8 +143,8 @@ class Authentication:
                 f"{self.target.name}: key file {path} {error}", remedy="name the private key, not the .pub file"
             ) from error
         tried.waited = path if time.monotonic() - began > LONG else None
-        if key.asbytes() in held:
-            del held[key.asbytes()]
+        if key.asbytes() in agent_keys:
+            del agent_keys[key.asbytes()]
         yield str(path), key
 
     def _other_ways(self, transport: paramiko.Transport, allowed: Sequence[str], tried: _Tried) -> list[str]:
@@ -162,31 +162,31 @@ class Authentication:
                             ask(whose + one_line(prompt)[:MOST_PROMPT]) for prompt, _echo in prompts[:MOST_PROMPTS]
                         ],
                     )
-                return transport.auth_password(user, ask(f"Password of {user} on {self.target.place}: "))
+                return transport.auth_password(user, ask(f"Password of {user} on {self.target.endpoint}: "))
         except paramiko.SSHException as error:
             raise self._failed(tried, "") from error
 
     def _hung_up(self, key: Path) -> DroppedError:
         return DroppedError(
             self.target.name,
-            f"{self.target.place} hung up while the passphrase of {key} was waited for",
+            f"{self.target.endpoint} hung up while the passphrase of {key} was waited for",
             remedy=unlock_by_agent(key),
         )
 
     def _failed(self, tried: _Tried, more: str) -> AuthenticationError:
         """Build the error for a failed login; the same for all hosts with one locked key, so that it is shown once."""
         target = self.target
-        place = f"{target.user}@{target.place}"
-        said = list(tried.unusable)
+        login = f"{target.user}@{target.endpoint}"
+        reasons = list(tried.unusable)
         if tried.refused or not tried.locked:
             refused = (
                 f"refused {', '.join(tried.refused)}" if tried.refused else "got no key from us: there is none to offer"
             )
-            said.insert(0, f"{place} {refused}{f' ({more})' if more else ''}")
+            reasons.insert(0, f"{login} {refused}{f' ({more})' if more else ''}")
         remedy = let_key_in(target, keys=bool(tried.refused or tried.unusable))
         if tried.locked:
             remedy = unlock_by_agent(tried.locked[0])
-        return AuthenticationError(target.name, "; ".join(said), remedy=remedy)
+        return AuthenticationError(target.name, "; ".join(reasons), remedy=remedy)
 
 
 def _public_blob(path: Path) -> bytes:

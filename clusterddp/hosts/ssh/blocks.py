@@ -46,8 +46,8 @@ def _settings(entry: HostEntry) -> Iterator[tuple[str, str]]:
         yield "User", entry.user
     if entry.identity_file:
         yield "IdentityFile", _quoted(str(entry.identity_file))
-    for word, keyword, value in each_option(entry.ssh_args, entry.name, entry.where):
-        name, fixed = _FLAGS.get(word[:2], (_SPELLED.get(keyword, keyword), ""))
+    for option, keyword, value in each_option(entry.ssh_args, entry.name, entry.where):
+        name, fixed = _FLAGS.get(option[:2], (_SPELLED.get(keyword, keyword), ""))
         if fixed or (value and not name.startswith("-")):
             yield name, fixed or (value if keyword in _WHOLE_LINE else _quoted(value))
 

@@ -191,8 +191,8 @@ def _lines(path: Path, folder: Path, depth: int = 0) -> Iterator[tuple[str, str]
         yield keyword.lower(), rest.strip()
         if keyword.lower() == "include" and depth < _INCLUDE_DEPTH:
             for pattern in rest.replace("\0", "").split():
-                place = folder / os.path.expanduser(pattern.strip('"'))  # noqa: PTH111 - Path's raises for an unknown user
-                for name in glob.glob(str(place)):  # noqa: PTH207 - may be absolute
+                included = folder / os.path.expanduser(pattern.strip('"'))  # noqa: PTH111 - Path's raises for an unknown user
+                for name in glob.glob(str(included)):  # noqa: PTH207 - may be absolute
                     yield from _lines(Path(name), folder, depth + 1)
 
 
@@ -212,8 +212,8 @@ def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def _ask(argv: Sequence[str], address: str) -> Settings:
     answer = _run(argv)
     if answer.returncode:
-        said = answer.stderr.strip().splitlines() or ["ssh -G failed"]
-        raise UsageError(f"{address}: ssh cannot use its configuration: {said[0]}", remedy=f"see: ssh -G {address}")
+        errors = answer.stderr.strip().splitlines() or ["ssh -G failed"]
+        raise UsageError(f"{address}: ssh cannot use its configuration: {errors[0]}", remedy=f"see: ssh -G {address}")
     found: Settings = {}
     for line in answer.stdout.splitlines():
         keyword, _, value = line.partition(" ")

@@ -145,7 +145,7 @@ class Connector:
             return ChildPipe(["/bin/sh", "-c", command])
         route = self._resolver.route(entry)
         target = route.target
-        _log.debug("%s: %s", entry.name, route.words)
+        _log.debug("%s: %s", entry.name, route.description)
         if route.openssh:
             program = self._config.program or "ssh"
             return _patiently(lambda: open_pipe(target, command, program))

@@ -18,7 +18,7 @@ import paramiko
 from clusterddp.errors import AuthenticationError, HostError, UnreachableError
 from clusterddp.hosts.ssh.auth import Authentication, HostKeyPolicy
 from clusterddp.hosts.ssh.pipes import EXIT_STATUS_WAIT, DroppedError, Tail
-from clusterddp.hosts.ssh.proxy import carry
+from clusterddp.hosts.ssh.proxy import open_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,7 +175,7 @@ def connect(
     jump: paramiko.Transport | None = None,
 ) -> Link:
     """Open one authenticated connection, through the transport ``jump`` if ``target`` has a jump host."""
-    sock, proxy = carry(target, timeouts, jump)
+    sock, proxy = open_socket(target, timeouts, jump)
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(HostKeyPolicy(target, known))
     link = Link(client, sock, proxy)
@@ -222,29 +222,31 @@ def _transports(known_types: tuple[str, ...], timeouts: Timeouts) -> Callable[..
     return make
 
 
-def _classified(error: Exception, target: Target, transport: paramiko.Transport | None, said: str) -> HostError:
-    """The error to show for a connection that failed; ``said`` is what a ProxyCommand wrote on stderr."""
-    detail = f": {said}" if said else ""
+def _classified(error: Exception, target: Target, transport: paramiko.Transport | None, proxy_error: str) -> HostError:
+    """The error to show for a connection that failed; ``proxy_error`` is what a ProxyCommand wrote on stderr."""
+    detail = f": {proxy_error}" if proxy_error else ""
     if isinstance(error, paramiko.AuthenticationException):
-        return AuthenticationError(target.name, f"{target.user}@{target.place} refused our keys: {error}")
+        return AuthenticationError(target.name, f"{target.user}@{target.endpoint} refused our keys: {error}")
     if isinstance(error, OSError) and transport is None:
-        return UnreachableError(target.name, f"cannot reach {target.place}: {error}")
+        return UnreachableError(target.name, f"cannot reach {target.endpoint}: {error}")
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
         return UnreachableError(
             target.name,
-            f"{target.place} and paramiko have no algorithm in common: {error}",
+            f"{target.endpoint} and paramiko have no algorithm in common: {error}",
             remedy="set clusterddp_transport: openssh",
         )
     if transport is None or not transport.remote_version:
         if isinstance(error.__context__, TimeoutError):
             return UnreachableError(
-                target.name, f"{target.place} did not answer as an SSH server in time{detail}", remedy="check the port"
+                target.name,
+                f"{target.endpoint} did not answer as an SSH server in time{detail}",
+                remedy="check the port",
             )
-        if said:
-            return UnreachableError(target.name, f"ProxyCommand to {target.place} failed{detail}")
+        if proxy_error:
+            return UnreachableError(target.name, f"ProxyCommand to {target.endpoint} failed{detail}")
         return DroppedError(
             target.name,
-            f"{target.place} closed the connection before it said anything",
+            f"{target.endpoint} closed the connection before it said anything",
             remedy="too many logins at once? raise MaxStartups in its sshd_config",
         )
-    return UnreachableError(target.name, f"the connection to {target.place} broke during login: {error}{detail}")
+    return UnreachableError(target.name, f"the connection to {target.endpoint} broke during login: {error}{detail}")

@@ -95,13 +95,13 @@ def _is_named(name: str, pattern: str) -> bool:
 def _parse(path: Path, text: str) -> list[KnownKey]:
     keys = []
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
             continue
-        marker = words.pop(0) if words[0] in _MARKERS else ""
-        if len(words) < 3 or words[0].startswith("@"):
+        marker = fields.pop(0) if fields[0] in _MARKERS else ""
+        if len(fields) < 3 or fields[0].startswith("@"):
             continue  # as ssh does: a line nobody understands vouches for nobody
-        patterns, kind, blob, *_ = words
+        patterns, kind, blob, *_ = fields
         keys.append(
             KnownKey(
                 marker=marker,

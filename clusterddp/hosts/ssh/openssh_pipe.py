@@ -97,7 +97,7 @@ def _options(target: Target) -> list[str]:
         settings["ProxyCommand"] = _jump_command(target.via)
     elif not target.live_master:
         settings["ProxyCommand"] = "none"
-    files = [word for path in target.key_files for word in ("-i", str(path))]
+    files = [argument for path in target.key_files for argument in ("-i", str(path))]
     where = ["-p", str(target.port), "-l", target.user]
     base = ["-F", target.config_file] if target.config_file else home_options()
     return ["-T", *base, *(f"-o{name}={value}" for name, value in settings.items()), *files, *where]
@@ -109,8 +109,8 @@ def _user_options(target: Target) -> list[str]:
 
 def _jump_command(via: Target) -> str:
     """Build the ProxyCommand that goes through ``via`` and, by its own options, through the jump hosts before it."""
-    words = [_literal(word) for word in ("ssh", *_options(via))]
-    return shlex.join([*words, "-W", "[%h]:%p", "--", via.called])
+    command = [_literal(argument) for argument in ("ssh", *_options(via))]
+    return shlex.join([*command, "-W", "[%h]:%p", "--", via.called])
 
 
 def _literal(text: str) -> str:
@@ -122,32 +122,32 @@ def _listed(paths: tuple[Path, ...]) -> str:
     return " ".join(f'"{path}"' for path in paths)
 
 
-def _classified(said: str, target: Target, program: str, *, late: bool) -> HostError | UsageError:
+def _classified(stderr: str, target: Target, program: str, *, late: bool) -> HostError | UsageError:
     """Turn ssh's last messages into an error for the user."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["ssh said nothing"]
-    if revoked := _REVOKED.search(said):
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()] or ["ssh said nothing"]
+    if revoked := _REVOKED.search(stderr):
         return _revoked_key(revoked, target)
-    if "HOST IDENTIFICATION HAS CHANGED" in said:
-        return _changed_key(said, target)
-    if "ost key verification failed" in said or "host key is known for" in said:
-        return _unknown_key(said, target, program)
-    if "Permission denied" in said or "Too many authentication failures" in said:
-        return _refused(said, target, lines)
-    if found := _UNREACHABLE.search(said):
+    if "HOST IDENTIFICATION HAS CHANGED" in stderr:
+        return _changed_key(stderr, target)
+    if "ost key verification failed" in stderr or "host key is known for" in stderr:
+        return _unknown_key(stderr, target, program)
+    if "Permission denied" in stderr or "Too many authentication failures" in stderr:
+        return _refused(stderr, target, lines)
+    if found := _UNREACHABLE.search(stderr):
         return UnreachableError(
             target.name, f"ssh: {found[0].strip()}", remedy="check the address, the port and that sshd runs there"
         )
-    if "onfiguration option" in said or "command-line line" in said or "unknown option" in said:
+    if "onfiguration option" in stderr or "command-line line" in stderr or "unknown option" in stderr:
         return UsageError(f"{target.name}: ssh refuses its arguments: {lines[0]}")
     if target.proxy:
         its_own = [line for line in lines if not _DROPPED.search(line)] or lines
-        return UnreachableError(target.name, f"ProxyCommand to {target.place} failed: {its_own[0]}")
-    if _DROPPED.search(said):
+        return UnreachableError(target.name, f"ProxyCommand to {target.endpoint} failed: {its_own[0]}")
+    if _DROPPED.search(stderr):
         return DroppedError(
             target.name, f"ssh: {lines[0]}", remedy="too many logins at once? raise MaxStartups in its sshd_config"
         )
     why = "no login in time" if late else lines[-1]
-    return UnreachableError(target.name, f"ssh to {target.place}: {why}")
+    return UnreachableError(target.name, f"ssh to {target.endpoint}: {why}")
 
 
 def _revoked_key(found: re.Match[str], target: Target) -> HostKeyError:
@@ -160,29 +160,29 @@ def _revoked_key(found: re.Match[str], target: Target) -> HostKeyError:
         )
     marked = f"the host key of {found['host']} is revoked in known_hosts"
     listed = f"host key {found['key']} is revoked by {found['file']}"
-    said = marked if found["host"] else listed
-    return HostKeyError(target.name, said, remedy="do not connect until the host has a new key")
+    message = marked if found["host"] else listed
+    return HostKeyError(target.name, message, remedy="do not connect until the host has a new key")
 
 
-def _changed_key(said: str, target: Target) -> HostKeyError:
-    place = re.search(r"Offending .* key in (\S+:\d+)", said)
-    where = f"; the known one is in {place[1]}" if place else ""
-    path = place[1].rpartition(":")[0] if place else str(target.known_hosts[0])
-    name = re.search(r"ssh-keygen -f \S+ -R [\"']?([^\"'\s]+)", said)
+def _changed_key(stderr: str, target: Target) -> HostKeyError:
+    found = re.search(r"Offending .* key in (\S+:\d+)", stderr)
+    where = f"; the known one is in {found[1]}" if found else ""
+    path = found[1].rpartition(":")[0] if found else str(target.known_hosts[0])
+    name = re.search(r"ssh-keygen -f \S+ -R [\"']?([^\"'\s]+)", stderr)
     return HostKeyError(
         target.name,
-        f"the host key of {target.place} has changed{where}",
+        f"the host key of {target.endpoint} has changed{where}",
         remedy=f"if the host was set up anew: ssh-keygen -f {shlex.quote(path)}"
         f" -R {shlex.quote(name[1] if name else target.key_names[0])}",
     )
 
 
-def _unknown_key(said: str, target: Target, program: str) -> HostKeyError:
+def _unknown_key(stderr: str, target: Target, program: str) -> HostKeyError:
     shown = _shown_key(target, program)
     if shown is not None:
         return unknown_key(shown, target.known_hosts[0])
-    named = re.search(r"host key is known for (\S+)", said)
-    who = named[1] if named else target.place
+    named = re.search(r"host key is known for (\S+)", stderr)
+    who = named[1] if named else target.endpoint
     return HostKeyError(
         target.name,
         f"the host key of {who} is unknown",
@@ -207,18 +207,21 @@ def _shown_key(target: Target, program: str) -> PresentedKey | None:
         )
         pipe.wait_for_marker(2 * target.connect_timeout + 5)
         pipe.close()
-        words = file.read_text().split() if file.exists() else []
-    if len(words) < 3:
+        fields = file.read_text().split() if file.exists() else []
+    if len(fields) < 3:
         return None
-    return PresentedKey(host=target.name, names=target.key_names, type=words[1], blob=words[2])
+    return PresentedKey(host=target.name, names=target.key_names, type=fields[1], blob=fields[2])
 
 
-def _refused(said: str, target: Target, lines: list[str]) -> AuthenticationError:
+def _refused(stderr: str, target: Target, lines: list[str]) -> AuthenticationError:
     denied = next((line for line in lines if "ermission denied" in line or "Too many" in line), lines[-1])
     keys = ", ".join(map(str, target.key_files)) or "the agent's keys"
-    mode = " (a key file others can read is not used)" if "UNPROTECTED PRIVATE KEY" in said else ""
+    mode = " (a key file others can read is not used)" if "UNPROTECTED PRIVATE KEY" in stderr else ""
     any_key = bool(target.key_files or os.environ.get("SSH_AUTH_SOCK"))
-    message, remedy = f"{target.user}@{target.place} refused {keys}{mode}: {denied}", let_key_in(target, keys=any_key)
+    message, remedy = (
+        f"{target.user}@{target.endpoint} refused {keys}{mode}: {denied}",
+        let_key_in(target, keys=any_key),
+    )
     if locked := _locked_key(target.key_files):
         message += f"; {locked} has a passphrase, which the ssh program may not ask for here"
         remedy = unlock_by_agent(locked)
@@ -227,12 +230,12 @@ def _refused(said: str, target: Target, lines: list[str]) -> AuthenticationError
 
 def _locked_key(files: Sequence[Path]) -> Path | None:
     """Return the first of these private keys that has a passphrase; None if the agent holds that key."""
-    held = _output_of("ssh-add", "-L") if os.environ.get("SSH_AUTH_SOCK") else ""
+    agent_keys = _output_of("ssh-add", "-L") if os.environ.get("SSH_AUTH_SOCK") else ""
     for path in files:
         public = Path(f"{path}.pub")
-        words = public.read_text(errors="replace").split() if os.access(public, os.R_OK) else []
+        fields = public.read_text(errors="replace").split() if os.access(public, os.R_OK) else []
         if "incorrect passphrase" in _output_of("ssh-keygen", "-y", "-P", "", "-f", str(path)):
-            return None if len(words) > 1 and words[1] in held else path
+            return None if len(fields) > 1 and fields[1] in agent_keys else path
     return None
 
 

@@ -33,7 +33,7 @@ class Timeouts:
     channel: float
 
 
-def carry(target: Target, timeouts: Timeouts, jump: paramiko.Transport | None) -> tuple[Any, Proxy | None]:
+def open_socket(target: Target, timeouts: Timeouts, jump: paramiko.Transport | None) -> tuple[Any, Proxy | None]:
     """Open the socket or channel for a connection to ``target``; return it and the ProxyCommand's process.
 
     Raises:
@@ -80,15 +80,17 @@ def tcp(target: Target) -> socket.socket:
 def _no_answer(error: OSError, target: Target) -> UnreachableError:
     if isinstance(error, ConnectionRefusedError):
         return UnreachableError(
-            target.name, f"connection refused by {target.place}", remedy="start sshd there, or correct ansible_port"
+            target.name, f"connection refused by {target.endpoint}", remedy="start sshd there, or correct ansible_port"
         )
     if isinstance(error, TimeoutError):
         return UnreachableError(
             target.name,
-            f"no answer from {target.place} within {target.connect_timeout:g} s",
+            f"no answer from {target.endpoint} within {target.connect_timeout:g} s",
             remedy="the host is down or a firewall drops the port",
         )
-    return UnreachableError(target.name, f"cannot reach {target.place}: {error.strerror}", remedy="check its network")
+    return UnreachableError(
+        target.name, f"cannot reach {target.endpoint}: {error.strerror}", remedy="check its network"
+    )
 
 
 def _keep_alive(sock: socket.socket) -> None:
@@ -107,14 +109,14 @@ def _through(jump: paramiko.Transport, target: Target, timeouts: Timeouts) -> pa
         prohibited = error.code == 1
         raise UnreachableError(
             target.name,
-            f"the jump host {'forbids the way' if prohibited else 'cannot connect'} to {target.place}: {error.text}",
+            f"the jump host {'forbids the way' if prohibited else 'cannot connect'} to {target.endpoint}: {error.text}",
             remedy="allow AllowTcpForwarding in its sshd"
             if prohibited
             else "check the address as the jump host sees it",
         ) from error
     except (paramiko.SSHException, EOFError, OSError) as error:
         raise UnreachableError(
-            target.name, f"no way to {target.place} through the jump host within {patience:g} s: {error}"
+            target.name, f"no way to {target.endpoint} through the jump host within {patience:g} s: {error}"
         ) from error
 
 

@@ -40,16 +40,16 @@ class Route:
     why: str = ""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The route as text: ``fabric to alice@10.0.0.1:22 via alice@bastion:22``."""
         hops, hop = [], self.target.via
         while hop:
-            hops.append(f" via {hop.user}@{hop.place}")
+            hops.append(f" via {hop.user}@{hop.endpoint}")
             hop = hop.via
         proxy = " by its ProxyCommand" if self.target.proxy else ""
         why = f" (for {self.why})" if self.why else ""
         program = "the ssh program" if self.openssh else "fabric"
-        return f"{program}{why} to {self.target.user}@{self.target.place}{''.join(hops)}{proxy}"
+        return f"{program}{why} to {self.target.user}@{self.target.endpoint}{''.join(hops)}{proxy}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,11 +167,11 @@ class Resolver:
         """Return the jump host just before ``behind``; its ``via`` leads to the jump hosts before it."""
         via: Target | None = None
         why = ""
-        for number, word in enumerate(spec.split(",")):
-            match = _HOP.fullmatch(word.strip())
+        for number, text in enumerate(spec.split(",")):
+            match = _HOP.fullmatch(text.strip())
             if match is None or depth + number >= _MOST_HOPS:
                 raise InventoryError(
-                    f"jump host {word!r} of {behind.name} " + ("leads in a circle" if match else "is not a host"),
+                    f"jump host {text!r} of {behind.name} " + ("leads in a circle" if match else "is not a host"),
                     where=origin.where,
                     remedy="write ProxyJump as user@host:port,user@host:port",
                 )

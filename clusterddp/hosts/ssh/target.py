@@ -76,7 +76,7 @@ class Target:
         return self.known_hosts + self.system_hosts
 
     @property
-    def place(self) -> str:
+    def endpoint(self) -> str:
         """``host:port`` for messages."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -104,11 +104,11 @@ def let_key_in(target: Target, *, keys: bool) -> str:
     return f"{user}; `ssh-keygen -t ed25519{f' -f {named}' if file else ''}` makes a key, then `{copy}`"
 
 
-def refuse_unsafe(word: str, what: str, host: str, where: str) -> None:
+def refuse_unsafe(name: str, what: str, host: str, where: str) -> None:
     """Refuse a host or user name that an argument list or a shell could misinterpret."""
-    if _UNSAFE.search(word):
+    if _UNSAFE.search(name):
         raise InventoryError(
-            f"{what} {word!r} of {host} is not a name ssh could be given safely",
+            f"{what} {name!r} of {host} is not a name ssh could be given safely",
             where=where,
             remedy="use letters, digits, '.', '-', '_' and ':', and begin with no '-'",
         )
@@ -139,8 +139,8 @@ def user_path(text: str) -> Path:
 
 def split_paths(values: Iterable[str]) -> tuple[Path, ...]:
     """The paths of a setting that lists several in one value."""
-    words = [word for value in values for word in re.findall(r'"([^"]*)"|(\S+)', value)]
-    return tuple(user_path(quoted or plain) for quoted, plain in words if (quoted or plain) != "none")
+    found = [match for value in values for match in re.findall(r'"([^"]*)"|(\S+)', value)]
+    return tuple(user_path(quoted or plain) for quoted, plain in found if (quoted or plain) != "none")
 
 
 def default_keys() -> tuple[Path, ...]:

@@ -123,29 +123,29 @@ def carried_code(
     transfer = Transfer(f"sending the code to {login.host.name}", progress)
     transfer.expect(sum(chunk.size for chunk in uploads.every))
     pieces = transfer.counted(uploads.pieces(uploads.every, compress=True))
-    held = _up_to(SMALL, pieces)
-    if len(held) > SMALL:
+    packed = _up_to(SMALL, pieces)
+    if len(packed) > SMALL:
         room = int(ROOM * _script_size(login))
-        held += _up_to(room - len(held), pieces)
-        if len(held) > room:
+        packed += _up_to(room - len(packed), pieces)
+        if len(packed) > room:
             sent = sent._replace(broadcast=True)
-            return CarriedCode(sent=sent, workdir=expected, packed=_packed(b""), code=chain([held], pieces))
-    return CarriedCode(sent=sent, workdir=expected, packed=_packed(held))
+            return CarriedCode(sent=sent, workdir=expected, packed=_packed(b""), code=chain([packed], pieces))
+    return CarriedCode(sent=sent, workdir=expected, packed=_packed(packed))
 
 
 def _up_to(size: int, pieces: Iterator[bytes]) -> bytes:
     """Return the next pieces until they exceed ``size`` bytes, or all of them."""
-    held = bytearray()
-    while len(held) <= size and (piece := next(pieces, None)) is not None:
-        held += piece
-    return bytes(held)
+    found = bytearray()
+    while len(found) <= size and (piece := next(pieces, None)) is not None:
+        found += piece
+    return bytes(found)
 
 
 def _script_size(login: LoginHost) -> int:
     """Return the largest script that Slurm accepts, in bytes."""
     _, out, _ = login.command("scontrol", "show", "config")
-    said = re.search(r"max_script_size=([0-9]{1,12})", read_config(out).get("SchedulerParameters", ""))
-    return int(said[1]) if said else MOST
+    limit = re.search(r"max_script_size=([0-9]{1,12})", read_config(out).get("SchedulerParameters", ""))
+    return int(limit[1]) if limit else MOST
 
 
 def _packed(stream: bytes) -> str:

@@ -42,16 +42,16 @@ def unshared(login: Host, nodes: Sequence[Host], folders: Mapping[str, str]) -> 
     """
     nodes = [node for node in nodes if node.name != login.name]  # a login host may be a node too
     outcomes = shared_folders([login, *nodes], {host.name: folders for host in (login, *nodes)})
-    told = {outcome.name: outcome.value for outcome in outcomes if outcome.value is not None}
-    here = told.get(login.name, {})
+    markers = {outcome.name: outcome.value for outcome in outcomes if outcome.value is not None}
+    here = markers.get(login.name, {})
     found: dict[str, dict[str, str]] = {}
     for node in nodes:
-        there = told.get(node.name, {})
+        there = markers.get(node.name, {})
         for name in [one for one in folders if one in here and one in there]:  # both could leave their marker
             reads, returns = login.name in there[name], node.name in here[name]
             if not (reads and returns):
-                words = ONE_WAY if reads else OTHER_WAY if returns else NEITHER
-                found.setdefault(node.name, {})[folders[name]] = words
+                problem = ONE_WAY if reads else OTHER_WAY if returns else NEITHER
+                found.setdefault(node.name, {})[folders[name]] = problem
     return found
 
 
@@ -68,7 +68,7 @@ def unshared_by_run(cluster: Site, login: LoginHost, run: RunOnHosts) -> str:
         found = unshared(login.host, [node], {"run": f"{login.state}/slurm/{run.id}"})
     except HostError:  # its node does not answer, or not yet
         return ""
-    return "".join(f"{name}: {path}: {words}" for name, wrong in found.items() for path, words in wrong.items())
+    return "".join(f"{name}: {path}: {problem}" for name, wrong in found.items() for path, problem in wrong.items())
 
 
 def refuse_unshared(site: Site, login: LoginHost) -> None:

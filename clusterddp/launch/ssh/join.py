@@ -111,11 +111,11 @@ def join(
     """
     deadline = time.monotonic() + TURN_LIMIT
     spools: dict[str, str] = {}
-    told: set[str] = set()
+    shown: set[str] = set()
 
     def tell(line: str) -> None:
-        if line not in told:  # an earlier try may have shown it
-            told.add(line)
+        if line not in shown:  # an earlier try may have shown it
+            shown.add(line)
             notify(line)
 
     while True:
@@ -177,10 +177,10 @@ def _admitted(
     options = RunOptions(script="", nproc_per_node=record.nproc, **asked)
     options = replace(options, skip=(*options.skip, *skip))
     checks, everyone = preflight.chosen(options), [guide, *hosts]
-    told = {outcome.name: outcome for outcome in probe(everyone, fresh=False)}
-    facts, devices = preflight.admit_hosts(everyone, told, options, checks, notify, taking=hosts)
+    outcomes = {outcome.name: outcome for outcome in probe(everyone, fresh=False)}
+    facts, devices = preflight.admit_hosts(everyone, outcomes, options, checks, notify, taking=hosts)
     seen = survey_network(everyone, facts, measured=False)
-    return facts, devices, preflight.admit_network(everyone, told, options, checks, notify, seen)
+    return facts, devices, preflight.admit_network(everyone, outcomes, options, checks, notify, seen)
 
 
 def _check_room(plan: NodePlan, hosts: Sequence[Host]) -> None:

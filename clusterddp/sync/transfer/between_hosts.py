@@ -164,38 +164,38 @@ class PassedOn:
             member.outgoing.detach()  # unblocks the writer if the operation never started
             member.todo.put(None)
 
-    def _hear(self, member: _TransferHost, told: Fields) -> None:
+    def _hear(self, member: _TransferHost, message: Fields) -> None:
         now = time.monotonic()
         with self._lock:
-            if told.there("here"):
-                here = told.part("here")
-                member.where, member.live = Addresses.from_json(member.name, told.raw("here")), here.flag("live")
+            if message.there("here"):
+                here = message.part("here")
+                member.where, member.live = Addresses.from_json(member.name, message.raw("here")), here.flag("live")
                 self._awaited.discard(member.name)
                 self._schedule.come(member.name)
                 if self._authority:
                     self._join()
                 self._begin()
-            elif told.there("have"):
-                unit = told.number("have", len(self._units) - 1)
+            elif message.there("have"):
+                unit = message.number("have", len(self._units) - 1)
                 self._transfer.add(self._schedule.arrived(member.name, unit, now))
-            elif told.there("failed"):
-                self._failed(member, told)
-            elif told.there("port"):
-                self._listens(member, told.part("port"))
+            elif message.there("failed"):
+                self._failed(member, message)
+            elif message.there("port"):
+                self._listens(member, message.part("port"))
             self._go_on()
 
-    def _failed(self, member: _TransferHost, told: Fields) -> None:
-        source, why = self._labels[told.text("source")], told.text("why")
+    def _failed(self, member: _TransferHost, message: Fields) -> None:
+        source, why = self._labels[message.text("source")], message.text("why")
         _log.debug("%s: nothing from %s: %s", member.name, source, why)
-        unit = told.number("failed", len(self._units) - 1)
-        self._schedule.failed(member.name, unit, source, reached=told.flag("reached"))
+        unit = message.number("failed", len(self._units) - 1)
+        self._schedule.failed(member.name, unit, source, reached=message.flag("reached"))
 
-    def _listens(self, member: _TransferHost, told: Fields) -> None:
-        if told.given("port"):
-            member.place = (member.asked, told.number("port", _MOST_PORT))
-        elif told.text("why"):
-            _log.debug("%s: takes part in no spreading: %s", member.name, told.text("why"))
-        self._schedule.joined(member.name, gives=member.place is not None, takes=not told.text("why"))
+    def _listens(self, member: _TransferHost, message: Fields) -> None:
+        if message.given("port"):
+            member.place = (member.asked, message.number("port", _MOST_PORT))
+        elif message.text("why"):
+            _log.debug("%s: takes part in no spreading: %s", member.name, message.text("why"))
+        self._schedule.joined(member.name, gives=member.place is not None, takes=not message.text("why"))
 
     def _look(self) -> None:
         """Handle late units, and decide whether passing on would save time."""

@@ -98,17 +98,17 @@ class _Tally:
 
 def collect(
     origins: Sequence[Origin],
-    place: Callable[[bool], tuple[Path, str]],
+    choose_target: Callable[[bool], tuple[Path, str]],
     transfer: Transfer,
     *,
     overwrite: bool = False,
 ) -> Pulled:
     """Fetch the files of hosts.
 
-    ``place`` returns the local folder and the name of a single file (empty: its own), given whether it is a folder on
-    the hosts. ``transfer`` counts the bytes. ``overwrite`` replaces local files that differ. Raises ``RunError`` if no
-    host has anything there, ``SyncError`` if it cannot be written here, or is a file on one host and a folder on
-    another, ``HostError`` or ``HostsError`` if no host could answer.
+    ``choose_target`` returns the local folder and the name of a single file (empty: its own), given whether it is a
+    folder on the hosts. ``transfer`` counts the bytes. ``overwrite`` replaces local files that differ. Raises
+    ``RunError`` if no host has anything there, ``SyncError`` if it cannot be written here, or is a file on one host and
+    a folder on another, ``HostError`` or ``HostsError`` if no host could answer.
     """
     tally, waiting = _Tally(), list(origins)
     found = _listed(waiting, tally)
@@ -121,7 +121,7 @@ def collect(
     kinds = {one.folder for one in there.values()}
     if len(kinds) > 1:
         raise SyncError(f"{origins[0].path} is a file on one host and a folder on another", remedy="--host chooses")
-    folder, name = place(kinds.pop())
+    folder, name = choose_target(kinds.pop())
     with Landing(folder) as landing:
         for number in range(_TRIES):
             if number:
@@ -160,15 +160,18 @@ def _each_once(found: Mapping[str, Listing]) -> tuple[dict[str, Listing], set[st
     That they share a folder is each host's own claim, so no host may hide another's file, or stand in for it: if they
     differ on a path, it changed between two readings, or one of them lies.
     """
-    told: dict[tuple[str, str], dict[Entry, str]] = {}  # folder, path → each reported file, its first host
+    reports: dict[tuple[str, str], dict[Entry, str]] = {}  # folder, path → each reported file, its first host
     for host, one in found.items():
         for entry in one.entries if one.shared else ():
-            told.setdefault((one.shared or "", entry.path), {}).setdefault(entry, host)
-    disputed = {path for (_, path), entries in told.items() if len(entries) > 1}
+            reports.setdefault((one.shared or "", entry.path), {}).setdefault(entry, host)
+    disputed = {path for (_, path), entries in reports.items() if len(entries) > 1}
 
     def once(host: str, one: Listing) -> Listing:
-        versions = [(entry, told[one.shared or "", entry.path]) for entry in one.entries]
-        return replace(one, entries=tuple(entry for entry, said in versions if len(said) == 1 and said[entry] == host))
+        versions = [(entry, reports[one.shared or "", entry.path]) for entry in one.entries]
+        return replace(
+            one,
+            entries=tuple(entry for entry, reporters in versions if len(reporters) == 1 and reporters[entry] == host),
+        )
 
     return {host: once(host, one) if one.shared else one for host, one in found.items()}, disputed
 
@@ -187,12 +190,12 @@ def _arranged(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[En
     folders = {folder for path in versions for folder in parents(path)}
     plan: dict[str, tuple[Entry, Sequence[Chunk]]] = {}
     for path, by_entry in versions.items():
-        apart = len(by_entry) > 1 or path in folders
-        if apart:
+        separate = len(by_entry) > 1 or path in folders
+        if separate:
             tally.differing.add(path)
         for entry, hosts in by_entry.items():
-            for host in hosts if apart else hosts[:1]:
-                target = f"{quote(host, safe='')}/{path}" if apart else path
+            for host in hosts if separate else hosts[:1]:
+                target = f"{quote(host, safe='')}/{path}" if separate else path
                 chunks = found[host].chunks.get(entry.content, ()) if entry.kind == FILE else ()
                 if target in plan:
                     raise SyncError(f"{target} would be two files", remedy="--host chooses")

@@ -124,7 +124,7 @@ def fetched(
     compress = host.entry.connection != "local"
     for start in range(0, len(wanted), MOST_CHUNKS):
         part = wanted[start : start + MOST_CHUNKS]
-        asked = [[place.path, place.offset, place.chunk.size] for place in part]
+        asked = [[wanted_chunk.path, wanted_chunk.offset, wanted_chunk.chunk.size] for wanted_chunk in part]
         frames = host.stream("pull_read", {"root": root, "chunks": asked, "compress": compress})
         try:
             pieces = (frame.body for frame in frames if frame.header["kind"] == "data")
@@ -132,12 +132,12 @@ def fetched(
             expected = iter(part)
             for bundle in iter(incoming.bundle, None):
                 for digest, data in bundle or ():
-                    place = next(expected, None)
-                    if place is None:
+                    wanted_chunk = next(expected, None)
+                    if wanted_chunk is None:
                         raise BadStream("it sends more than was asked for")
-                    if digest == place.chunk.digest:
+                    if digest == wanted_chunk.chunk.digest:
                         yield digest, data
-                    counted(place.chunk.size)
+                    counted(wanted_chunk.chunk.size)
             if next(expected, None) is not None:
                 raise BadStream("it sends less than was asked for")
         except BadStream as error:

@@ -55,14 +55,14 @@ class Landing:
         return self
 
     def _open(self) -> None:
-        with self._told(str(self.folder)):
+        with self._as_sync_error(str(self.folder)):
             try:
                 self._root = self._kept_open(open_folder(self.folder, make=0o777))
             except StrangersLinkError as error:
                 remedy = "give another destination"
                 raise SyncError(f"{shown(str(self.folder))}: {error}, and is not followed", remedy=remedy) from None
             self._lock_folder()
-        with self._told(str(self.folder / _PARTS)):
+        with self._as_sync_error(str(self.folder / _PARTS)):
             self._parts_folder = self._kept_open(open_parts(self._root, _PARTS))
 
     def __exit__(self, *_: object) -> None:
@@ -88,7 +88,7 @@ class Landing:
         return handle
 
     @contextlib.contextmanager
-    def _told(self, path: str) -> Iterator[None]:
+    def _as_sync_error(self, path: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -124,7 +124,7 @@ class Landing:
 
         Raises ``SyncError`` if there is no room for them.
         """
-        with self._told(str(self.folder / _PARTS)):
+        with self._as_sync_error(str(self.folder / _PARTS)):
             self._parts = Parts(self._parts_folder)
             self._parts.want({content: list(chunks) for content, chunks in contents.items()})
             self._parts.remove_old(time.time())
@@ -138,7 +138,7 @@ class Landing:
 
     def put(self, digest: str, data: bytes) -> None:
         """Store a chunk that was proved by its digest; from any thread."""
-        with self._lock, self._told(str(self.folder / _PARTS)):
+        with self._lock, self._as_sync_error(str(self.folder / _PARTS)):
             self._parts.put(digest, data)
 
     def whole(self, content: str) -> bool:
@@ -150,7 +150,7 @@ class Landing:
 
         ``last``: no other entry needs the content. ``overwrite``: replace what is there.
         """
-        with self._told(str(self.folder / entry.path)), self._parent(entry.path, make=True) as (folder, name):
+        with self._as_sync_error(str(self.folder / entry.path)), self._parent(entry.path, make=True) as (folder, name):
             spare = self._spare(entry, last=last)
             try:
                 if overwrite:

@@ -35,7 +35,7 @@ class Transfer:
         self.total = self.done = 0
         self._pace = Pace(rate, clock)
         self._what, self._tell, self._clock = what, tell, clock
-        self._began = self._told = clock()
+        self._began = self._last_report = clock()
         self._lock = threading.Lock()
 
     def expect(self, size: int) -> None:
@@ -59,9 +59,9 @@ class Transfer:
         with self._lock:
             self.done += size
             now = self._clock()
-            if now - self._began < PATIENCE or now - self._told < _PAUSE:
+            if now - self._began < PATIENCE or now - self._last_report < _PAUSE:
                 return
-            self._told = now
+            self._last_report = now
             rate = max(1.0, self.done / (now - self._began))
             left = human_duration((self.total - self.done) / rate)
             of = f"{human_size(self.done)} of {human_size(self.total)}"

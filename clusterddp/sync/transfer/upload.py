@@ -37,16 +37,16 @@ class ContentSource(Protocol):
 
 
 class Files:
-    """Files on this machine, as they were when their chunks were hashed; ``place`` returns the file of an entry.
+    """Files on this machine, as they were when their chunks were hashed; ``path_of`` returns the file of an entry.
 
     ``lists`` has the digests of the chunks of each content with several chunks.
     """
 
     def __init__(
-        self, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]], place: Callable[[Entry], bytes]
+        self, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]], path_of: Callable[[Entry], bytes]
     ) -> None:
         self._places: dict[str, tuple[Entry, int]] = {}  # digest → an entry that has it, and the offset
-        self._place = place
+        self._path_of = path_of
         for entry in entries:
             if entry.kind == FILE:
                 digests = lists.get(entry.content) or (entry.content,)
@@ -66,7 +66,7 @@ class Files:
         entry, offset = self._places[chunk.digest]
         path = entry.path
         try:
-            handle = os.open(self._place(entry), os.O_RDONLY | os.O_CLOEXEC)
+            handle = os.open(self._path_of(entry), os.O_RDONLY | os.O_CLOEXEC)
             try:
                 data = read_at(handle, offset, chunk.size)
             finally:

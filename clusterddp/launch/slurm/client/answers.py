@@ -122,10 +122,10 @@ def read_all_shown(text: str) -> list[dict[str, str]]:
 def read_shown(text: str) -> dict[str, str]:
     """The fields in the first line of ``scontrol show … -o``; values may contain spaces."""
     line = text.strip().split("\n", 1)[0]
-    places = [(match.group(1), match.start(), match.end()) for match in _WORD.finditer(line)]
-    ends = [*(start for _, start, _ in places[1:]), len(line)]
+    positions = [(match.group(1), match.start(), match.end()) for match in _WORD.finditer(line)]
+    ends = [*(start for _, start, _ in positions[1:]), len(line)]
     found: dict[str, str] = {}
-    for (name, _, begin), end in zip(places, ends, strict=False):
+    for (name, _, begin), end in zip(positions, ends, strict=False):
         found.setdefault(name, line[begin:end].strip())
     return found
 
@@ -133,10 +133,10 @@ def read_shown(text: str) -> dict[str, str]:
 def last_error(text: str) -> str:
     """The reason in the error output of a Slurm command, without the program's name."""
     lines = [one_line(line.strip()) for line in text.splitlines() if line.strip()]
-    said = [
+    reasons = [
         re.sub(r"^\w+: (?:error|fatal): ", "", line) for line in lines if ": error: " in line or ": fatal: " in line
     ]
-    return (said or lines or ["it says nothing"])[-1][:_LONGEST]
+    return (reasons or lines or ["it says nothing"])[-1][:_LONGEST]
 
 
 def _given(value: str) -> str:

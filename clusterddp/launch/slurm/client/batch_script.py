@@ -262,14 +262,14 @@ def _options(job: SlurmJob, request: JobRequest) -> list[str]:
     plan = job.plan
     name = (plan.record.name or plan.run).removesuffix(f".{index_of(plan.run)}")
     own = [
-        f"job-name={_word(name)}",
+        f"job-name={_quoted(name)}",
         *([f"array={request.array}"] if request.array else []),
         f"comment={COMMENT}{plan.run}",
         f"nodes={least}" if least == most else f"nodes={least}-{most}",
         *([f"nodelist={request.nodelist}"] if request.nodelist else []),
         *([] if plan.settings.elastic else ["ntasks-per-node=1"]),  # of a range, Slurm would give the least
     ]
-    asked = [f"{name}={_word(value)}" if value else name for name, value in request.options.items()]
+    asked = [f"{name}={_quoted(value)}" if value else name for name, value in request.options.items()]
     fixed = [
         *_notice(request.options.get("time", "")),
         "export=NONE",
@@ -277,7 +277,7 @@ def _options(job: SlurmJob, request: JobRequest) -> list[str]:
         "open-mode=append",
         "output=/dev/null"
         if job.apart
-        else f"output={_word(job.state)}/slurm/{'%A_%a' if request.array else '%j'}.out",
+        else f"output={_quoted(job.state)}/slurm/{'%A_%a' if request.array else '%j'}.out",
     ]
     return own + asked + fixed
 
@@ -302,7 +302,7 @@ def _readable(job: Mapping[str, Any]) -> str:
     return f"{{\n{lines(job, ' ')}\n}}"
 
 
-def _word(value: str) -> str:
+def _quoted(value: str) -> str:
     """A value for a line of ``#SBATCH``, quoted if a shell would need it."""
     return shlex.quote(value) if re.search(r"[^\w@%+=:,./\[\]&|*!-]", value) else value
 

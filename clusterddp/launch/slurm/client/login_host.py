@@ -93,8 +93,8 @@ class LoginHost:
         until the job's nodes are sent it (``broadcast``). Raises ``UsageError`` with Slurm's reason if Slurm refuses
         it, ``HelperError`` if Slurm does not answer.
         """
-        told = {"run": run, "script": script, "job": job, "secrets": secrets, "inside": inside, "runs": runs}
-        message = json.dumps(told).encode()
+        request = {"run": run, "script": script, "job": job, "secrets": secrets, "inside": inside, "runs": runs}
+        message = json.dumps(request).encode()
         limit = SENDING if code else SUBMIT_TIMEOUT
         data = chain([message], code)
         answer = self.host.upload("slurm_submit", {"message": len(message)}, data, timeout=limit)
@@ -103,8 +103,8 @@ class LoginHost:
             raise refusal(last_error(err))
         number = out.strip().partition(";")[0]
         if not JOB_ID.fullmatch(number):
-            said = f"sbatch tells no job's number: {last_error(out)}"
-            raise HelperError(self.host.name, said, remedy="see `squeue --me` there: the job may wait")
+            problem = f"sbatch tells no job's number: {last_error(out)}"
+            raise HelperError(self.host.name, problem, remedy="see `squeue --me` there: the job may wait")
         return number
 
     def jobs(self, numbers: Iterable[str]) -> dict[str, QueuedJob]:
@@ -112,8 +112,8 @@ class LoginHost:
         wanted = set(numbers)
         if not wanted:
             return {}
-        words = ("--noheader", "--me", "--all", "--array", "--states=all", f"--format={QUEUE_FORMAT}")
-        status, out, err = self.command("squeue", *words)
+        arguments = ("--noheader", "--me", "--all", "--array", "--states=all", f"--format={QUEUE_FORMAT}")
+        status, out, err = self.command("squeue", *arguments)
         if status:
             raise HelperError(self.host.name, f"Slurm does not answer: {last_error(err)}")
         found = {job.job: job for job in read_queue(out) if job.job in wanted}
@@ -199,7 +199,7 @@ _REFUSALS = (  # part of Slurm's message → the remedy
 )
 
 
-def refusal(said: str) -> UsageError:
+def refusal(reason: str) -> UsageError:
     """The error for a job that Slurm refuses, with Slurm's own reason and the remedy if it is known."""
-    remedy = next((remedy for part, remedy in _REFUSALS if part.lower() in said.lower()), "")
-    return UsageError(f"Slurm refuses the job: {said.removeprefix('Batch job submission failed: ')}", remedy=remedy)
+    remedy = next((remedy for part, remedy in _REFUSALS if part.lower() in reason.lower()), "")
+    return UsageError(f"Slurm refuses the job: {reason.removeprefix('Batch job submission failed: ')}", remedy=remedy)

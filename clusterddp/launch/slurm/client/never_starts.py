@@ -125,10 +125,10 @@ def why_never(login: LoginHost, job: QueuedJob) -> str:
     if limit is None:
         return ""
     _, out, _ = login.command("scontrol", "show", "job", "-o", job.job)
-    told = read_shown(out)
-    for whose, row in (_qos if limit.of_qos else _accounts)(login, told, limit.field):
-        if said := beyond(limit, row, told):
-            return f"{job.reason}: {whose} has {said}"
+    fields = read_shown(out)
+    for whose, row in (_qos if limit.of_qos else _accounts)(login, fields, limit.field):
+        if excess := beyond(limit, row, fields):
+            return f"{job.reason}: {whose} has {excess}"
     return ""
 
 
@@ -140,8 +140,8 @@ def _accounts(login: LoginHost, job: Mapping[str, str], field: str) -> Iterator[
     for _ in range(_DEEPEST):
         if account in {"", "(null)"}:
             return
-        words = (f"cluster={cluster}", f"account={account}", f"format={','.join(names)}")
-        _, out, _ = login.command("sacctmgr", "-nP", "show", "associations", *words)
+        arguments = (f"cluster={cluster}", f"account={account}", f"format={','.join(names)}")
+        _, out, _ = login.command("sacctmgr", "-nP", "show", "associations", *arguments)
         rows = [one for one in read_table(out, names) if one["User"] in {"", user}]
         for row in rows:
             yield f"account {account}" + (f" of {user}" if row["User"] else ""), row
@@ -153,7 +153,7 @@ def _qos(login: LoginHost, job: Mapping[str, str], field: str) -> Iterator[tuple
     _, out, _ = login.command("scontrol", "show", "partition", "-o", job.get("Partition", ""))
     chosen = {job.get("QOS", ""), read_shown(out).get("QoS", "")} - {"", "(null)", "N/A"}
     names = ("Name", field)
-    words = (",".join(sorted(chosen)), f"format={','.join(names)}")
-    _, out, _ = login.command("sacctmgr", "-nP", "show", "qos", *words)
+    arguments = (",".join(sorted(chosen)), f"format={','.join(names)}")
+    _, out, _ = login.command("sacctmgr", "-nP", "show", "qos", *arguments)
     for row in read_table(out, names) if chosen else ():
         yield f"QOS {row['Name']}", row
