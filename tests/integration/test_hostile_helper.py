@@ -166,7 +166,7 @@ def test_a_stop_whose_proof_is_damaged_is_not_proved_there_and_goes_on_elsewhere
     class Both:
         inventory = Inventory(path=None, hosts=tuple(HostEntry(name=name, address=name) for name in answers), groups={})
 
-        def carrier(self, record: object) -> Ssh:
+        def launcher_of(self, record: object) -> Ssh:
             del record
             return LAUNCHER
 
