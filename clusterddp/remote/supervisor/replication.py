@@ -18,7 +18,7 @@ import os
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..control.connection import Address, Secret
 from ..shared.schema.fields import Fields
@@ -106,7 +106,8 @@ class Serving:
         ours = os.urandom(16).hex()
         connection.settimeout(PROOF)
         connection.sendall(json.dumps({"nonce": ours}).encode() + b"\n")
-        asked = Fields(parse_json(_line(_reader(connection, time.monotonic() + PROOF))[0]))
+        until = time.monotonic() + PROOF
+        asked = Fields(parse_json(Incoming(lambda: _read_until(connection, until)).line(_LINE)))
         place, theirs, path, get = asked.number("place"), asked.text("nonce"), asked.text("path"), asked.flag("get")
         words = (ours, theirs, place, self._secret.place, path, get)
         if not hmac.compare_digest(_proof(self._secret, "asks", *words), asked.text("proof")):
@@ -214,63 +215,25 @@ class Taking:
         self, connection: socket.socket, source: ReplicaSource, path: str, *, get: bool
     ) -> Tuple[Optional[Carried], Incoming]:
         connection.settimeout(HASHING)
-        read = _reader(connection)
-        hello, rest = _line(read)
-        ours, theirs = os.urandom(16).hex(), Fields(parse_json(hello)).text("nonce")
+        incoming = Incoming(lambda: connection.recv(_BLOCK))
+        ours, theirs = os.urandom(16).hex(), Fields(parse_json(incoming.line(_LINE))).text("nonce")
         words = (theirs, ours, self._secret.place, source.place, path, get)
         asked = {"place": self._secret.place, "nonce": ours, "path": path, "get": get}
         connection.sendall(json.dumps(dict(asked, proof=_proof(self._secret, "asks", *words))).encode() + b"\n")
-        head, rest = _line(read, rest)
-        told = Fields(parse_json(head))
+        told = Fields(parse_json(incoming.line(_LINE)))
         size, lists = told.number("manifest", _MOST), told.number("lists", _MOST)
-        data = bytearray(rest)
-        while len(data) < size + lists:
-            data += _some(read)
-        body, rest = bytes(data[: size + lists]), bytes(data[size + lists :])
+        body = incoming.take(size + lists)
         proof = _proof(self._secret, "tells", *words, hashlib.sha256(body).hexdigest())
         if not hmac.compare_digest(proof, told.text("proof")):
             raise ValueError("it does not know the run's key")
         connection.settimeout(PATIENCE)
-        pieces = _pieces(rest, read)
-        return decoded(path, body[:size], body[size:]), Incoming(lambda: next(pieces, b""))
+        return decoded(path, body[:size], body[size:]), incoming
 
 
-def _reader(connection: socket.socket, until: Optional[float] = None) -> Callable[[], bytes]:
-    """A function that reads on, until a time of ``time.monotonic`` if one is given."""
-
-    def read() -> bytes:
-        if until is not None:
-            left = until - time.monotonic()
-            if left <= 0:  # with bytes always there, a short timeout would never end
-                raise socket.timeout("too slow")
-            connection.settimeout(left)
-        return connection.recv(_BLOCK)
-
-    return read
-
-
-def _some(read: Callable[[], bytes]) -> bytes:
-    data = read()
-    if not data:
-        raise ValueError("it was cut short")
-    return data
-
-
-def _line(read: Callable[[], bytes], begun: bytes = b"") -> Tuple[bytes, bytes]:
-    """The next line, and what was read after it."""
-    while b"\n" not in begun:
-        if len(begun) > _LINE:
-            raise ValueError("a line is too long")
-        begun += _some(read)
-    line, _, rest = begun.partition(b"\n")
-    return line, rest
-
-
-def _pieces(rest: bytes, read: Callable[[], bytes]) -> Iterator[bytes]:
-    if rest:
-        yield rest
-    while True:
-        data: Any = read()
-        if not data:
-            return
-        yield data
+def _read_until(connection: socket.socket, until: float) -> bytes:
+    """The next bytes; with some always there, a short timeout alone would never end."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise socket.timeout("too slow")
+    connection.settimeout(left)
+    return connection.recv(_BLOCK)

@@ -159,12 +159,13 @@ class TransferPeers:
             _step_back()  # not before the handshake: on a busy host the other end would consider us unreachable
             self._strangers.discard(connection)
             with self._counted(_name_of(connection)) as uploads:
+                requests = Incoming(lambda: _asked(connection))
                 while True:
                     connection.settimeout(None)  # its operator decides when it asks
-                    chunks, read = self._stored(_request(connection))
+                    chunks, read = self._stored(parse_json(requests.line(MOST_LINE)))
                     with uploads, self._uploads:
                         self._send(connection, chunks, read)
-        except (OSError, ValueError, EOFError):
+        except (OSError, ValueError):
             pass  # the other end sees it
         finally:
             self._strangers.discard(connection)
@@ -238,22 +239,11 @@ def _name_of(connection: ssl.SSLSocket) -> str:
     return next((str(value) for kind, value in names if kind == "DNS"), "")
 
 
-def _request(connection: ssl.SSLSocket) -> Any:
-    """The ranges that the other end requests.
-
-    Raises:
-        EOFError: it has closed the connection; ValueError: it sent no request.
-    """
-    line = b""
-    while not line.endswith(b"\n"):
-        data = connection.recv(MOST_LINE)
-        if not data:
-            raise EOFError
-        line += data
-        if len(line) > MOST_LINE:
-            raise ValueError("a request is too long")
-        connection.settimeout(STALL)
-    return parse_json(line)
+def _asked(connection: ssl.SSLSocket) -> bytes:
+    """The next bytes of a request, for which the other end takes its time; once it has begun, no longer."""
+    data = connection.recv(MOST_LINE)
+    connection.settimeout(STALL)
+    return data
 
 
 def _read(connection: ssl.SSLSocket, until: float) -> bytes:

@@ -118,11 +118,11 @@ class Incoming:
         Raises:
             BadStream: the data is no bundle.
         """
-        line = self._line()
+        line = self.line(_LINE)
         if not line:
             return None
         encoding, size, chunks = _head(line)
-        body = self._take(size)
+        body = self.take(size)
         total = sum(length for _, length in chunks)
         if encoding == ZLIB:
             body = _inflated(body, total)
@@ -137,18 +137,28 @@ class Incoming:
             found.append((digest, data))
         return found
 
-    def _line(self) -> bytes:
+    def line(self, most: int) -> bytes:
+        """The next line, of not many more than ``most`` bytes, without its end; empty at the end of the stream.
+
+        Raises:
+            BadStream: it is longer, or the stream ends within it.
+        """
         while b"\n" not in self._buffer:
             piece = self._read()
             if not piece and not self._buffer:
                 return b""
-            if not piece or len(self._buffer) > _LINE:
-                raise BadStream("it was cut short" if not piece else "a bundle's line is too long")
+            if not piece or len(self._buffer) > most:
+                raise BadStream("it was cut short" if not piece else "a line is too long")
             self._buffer += piece
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
-    def _take(self, size: int) -> bytes:
+    def take(self, size: int) -> bytes:
+        """The next ``size`` bytes.
+
+        Raises:
+            BadStream: the stream ends before.
+        """
         pieces, left = [self._buffer], size - len(self._buffer)
         while left > 0:
             piece = self._read()
