@@ -16,6 +16,7 @@ from clusterddp.remote.cleanup import retention
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.spool.layout import all_spools
 from clusterddp.remote.system.bootstrap import write_json
+from clusterddp.remote.system.disk_space import disk_usage
 from clusterddp.remote.workdir.stat_cache import StatCache, write_memory
 from clusterddp.runs.node_answers import nodes_of
 from tests.integration.escapees import EVERY_WAY, WAYS
@@ -108,7 +109,7 @@ class TestOldSpools:
 
     def test_by_size_the_oldest_first(self, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         nodes = [ended(host, tmp_path, days=days) for days in (3, 1, 2)]
-        sizes = [retention.disk_usage(node.spool.folder) for node in nodes]
+        sizes = [disk_usage(node.spool.folder) for node in nodes]
         monkeypatch.setattr(retention, "KEPT_BYTES", sum(sizes) - 1)
         assert retention.prune(str(tmp_path / "state"), ["here"]) == (1, sizes[0])
         monkeypatch.setattr(retention, "KEPT_BYTES", sizes[1])
@@ -181,7 +182,7 @@ class TestWhatARunLeaves:
         before = taken()
         node = small(host, tmp_path)
         assert taken() - before <= MOST_LEFT
-        assert retention.disk_usage(node.spool.folder) <= MOST_LEFT
+        assert disk_usage(node.spool.folder) <= MOST_LEFT
 
     def test_its_code_outlives_the_helpers(self, host: Host, tmp_path: Path) -> None:
         node = small(host, tmp_path)
@@ -189,7 +190,7 @@ class TestWhatARunLeaves:
             path.unlink()
         with zipfile.ZipFile(node.spool.path("remote.pyz")) as code:
             assert code.testzip() is None
-        assert retention.disk_usage(node.spool.folder) > 1_000_000  # now it is the last name of it
+        assert disk_usage(node.spool.folder) > 1_000_000  # now it is the last name of it
 
 
 def small(host: Host, folder: Path) -> Started:

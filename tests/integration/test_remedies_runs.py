@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.probes.reachability import bind_range
-from clusterddp.remote.probes.torch import find_interpreter
 from clusterddp.remote.system.bootstrap import Refused
+from clusterddp.remote.system.interpreter import find_interpreter
 from tests.integration.cli import WAIT, User, used_before
 from tests.lean import lean_python, training_python
 from tests.remedies import Remedy, remedy, type_line
@@ -381,7 +381,7 @@ def test_a_job_whose_network_card_is_not_there_begins_once_it_is_unset_or_the_ri
 
 
 PYTHON = remedy(
-    "remote/probes/torch.py",
+    "remote/system/interpreter.py",
     "set clusterddp_python to the interpreter that has torch, or clusterddp_setup to bring it",
 )
 

@@ -11,6 +11,7 @@ from ..helper.request import Request
 from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused, home_folder, read_json
+from ..system.disk_space import disk_usage
 from ..workdir.data import DataRecord
 from ..workdir.folder_lock import PLACE, folder_id
 from ..workdir.live_runs import live_runs
@@ -18,7 +19,6 @@ from ..workdir.stat_cache import folder_of
 from ..workdir.sync_record import SyncRecord
 from ..workdir.workdir import folders_beside, workdir_path
 from .helpers import unended_jobs
-from .retention import disk_usage
 
 _NAMED = 3  # how many of a workdir's largest files are listed
 

@@ -7,13 +7,14 @@ the hosts that this connection represents are removed; other hosts may share the
 import os
 import shutil
 import time
-from typing import Container, Dict, NamedTuple, Set, Tuple
+from typing import Container, NamedTuple, Set
 
 from ..processes.ownership import NodeProcesses
 from ..shared.run.run_state import RunState
 from ..spool.layout import Spool, all_spools
 from ..system import procfs
 from ..system.bootstrap import Refused, private_folder
+from ..system.disk_space import disk_usage
 from .helpers import remove_unused_helpers
 
 KEPT_DAYS = 30
@@ -112,20 +113,3 @@ def remove_empty(*folders: str) -> None:
             os.rmdir(folder)
         except OSError:  # something is in it, or it was never there
             continue
-
-
-def disk_usage(folder: str) -> int:
-    """The bytes that removing a folder frees: holes take no space, and files with further names elsewhere free none."""
-    total = 0
-    shared: Dict[Tuple[int, int], int] = {}  # how many names in the folder a file has, for files with several names
-    for base, _, names in os.walk(folder):
-        for name in names:
-            try:
-                info = os.lstat(os.path.join(base, name))
-            except OSError:  # removed meanwhile
-                continue
-            key = info.st_dev, info.st_ino
-            shared[key] = shared.get(key, 0) + 1 if info.st_nlink > 1 else 1
-            if shared[key] == info.st_nlink:
-                total += info.st_blocks * 512
-    return total

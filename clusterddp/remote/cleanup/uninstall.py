@@ -13,6 +13,7 @@ from ..helper.request import Request
 from ..preload import server_folder
 from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import Spool, all_spools
+from ..system.disk_space import disk_usage
 from ..workdir.other_workdirs import SUPERVISOR_EXIT_LIMIT
 from ..workdir.stat_cache import folder_of
 from . import retention
@@ -72,12 +73,12 @@ def remove_ended_runs(state: str, spools: List[Spool], report: Dict[str, Any]) -
         if not retention.nothing_left(spool):
             report["kept"].append(spool.run)
             continue
-        report["bytes"] += retention.disk_usage(spool.folder)
+        report["bytes"] += disk_usage(spool.folder)
         report["spools"] += 1
         retention.remove_spool(state, spool)
         run_dir = os.path.join(state, "rundirs", "%s-%s" % (spool.run, spool.host))
         if os.path.isdir(run_dir):
-            report["bytes"] += retention.disk_usage(run_dir)
+            report["bytes"] += disk_usage(run_dir)
             report["run_dirs"] += 1
             shutil.rmtree(run_dir, ignore_errors=True)
 

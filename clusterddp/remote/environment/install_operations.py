@@ -9,9 +9,9 @@ import zipfile
 from typing import Any, Dict, Iterable, List
 
 from ..helper.request import Request
-from ..probes.torch import find_interpreter
 from ..system.bootstrap import Refused, private
 from ..system.bounded_child import Child
+from ..system.interpreter import find_interpreter
 from ..system.setup_env import setup_environment
 from .folders import EnvironmentStore, checked, installed_digest
 

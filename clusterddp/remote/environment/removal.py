@@ -5,10 +5,10 @@ import shutil
 import time
 from typing import Any, Dict, List, NamedTuple, Set
 
-from ..cleanup.retention import disk_usage
 from ..helper.request import Request
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
+from ..system.disk_space import disk_usage
 from .folders import EnvironmentStore
 
 FRESH = 3600.0  # seconds in which a wheel may be about to be installed

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, NoReturn
 
-from ..rendezvous.participants import HANDLE
+from ..shared.run.plan import PARTICIPANTS
 from ..system import prctl
 from ..system.clock import boot_clock
 from ..system.rename import rename, set_environment
@@ -75,7 +75,7 @@ def _agent(own: List[int]) -> Main:
 
     def main() -> object:
         if own:
-            os.environ[HANDLE] = str(own[0])
+            os.environ[PARTICIPANTS] = str(own[0])
         sys.argv[0] = str(torchrun.__file__)
         return torchrun.main()
 

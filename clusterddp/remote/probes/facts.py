@@ -11,11 +11,12 @@ from ..helper.request import Request
 from ..shared.names import interfaces
 from ..system import nvidia_smi
 from ..system.bootstrap import Refused, home_folder
+from ..system.interpreter import find_interpreter
 from ..system.setup_env import environment_digest, setup_environment
 from .host import host_facts
 from .nccl_settings import places, settings
 from .packages import installed
-from .torch import find_interpreter, torch_facts, torch_folder
+from .torch import torch_facts, torch_folder
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 

@@ -11,8 +11,8 @@ from typing import Any, Dict, List, Optional
 
 from ..system.bootstrap import Refused
 from ..system.bounded_child import Child, ChildResult
+from ..system.interpreter import Interpreter, find_interpreter
 from ..system.setup_env import setup_environment
-from .torch import Interpreter, find_interpreter
 
 START = 60.0  # seconds for `import torch` and the first use of a GPU
 PEERS = 60.0  # seconds for the copies between all pairs

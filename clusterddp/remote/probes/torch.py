@@ -8,54 +8,17 @@ cached.
 import hashlib
 import json
 import os
-import shutil
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from ..shared.verdict.failures import TORCH_NOT_IMPORTED_IN_TIME
 from ..system.bootstrap import Refused, private_folder, read_json, write_json
 from ..system.bounded_child import Child
+from ..system.interpreter import Interpreter
 from ..system.small_files import sorted_names
 
 TIMEOUT = 120.0  # seconds for `import torch`
-QUICK = 30.0  # seconds for an interpreter that only reports its path and version
 FORMAT = 2
-_WHO = (
-    "import json, os, sys; os.write(int(sys.argv[2]), json.dumps("
-    "{'python': sys.executable, 'version': sys.version.split()[0], 'path': sys.path}).encode())"
-)
-
-
-class Interpreter(NamedTuple):
-    """The Python that workers run."""
-
-    python: str  # absolute, links kept: a virtual environment is its link
-    version: str
-    path: List[str]  # its sys.path
-
-
-def find_interpreter(wanted: Optional[str], env: Dict[str, str], workdir: Optional[str]) -> Interpreter:
-    """The interpreter with torch, in the environment after the setup: ``wanted``, else ``python``, else ``python3``.
-
-    ``wanted`` is ``clusterddp_python``: a name on PATH, or a path (``~`` and paths relative to ``workdir``, or without
-    one to the home folder, allowed).
-
-    Raises:
-        Refused: there is none, or it does not run.
-    """
-    names = [wanted] if wanted else ["python", "python3"]
-    said = ""
-    for name in names:
-        found = locate(name, env, workdir)
-        if found is None:
-            continue
-        answer = Child([found, "-c", _WHO], env=env, timeout=QUICK, cwd="/", given=b"").answer()
-        if answer.payload:
-            who = json.loads(answer.payload)
-            return Interpreter(str(who["python"]) or found, str(who["version"]), [str(entry) for entry in who["path"]])
-        said = said or "%s does not run: %s" % (found, answer.last_line() or "status %s" % answer.status)
-    message = said or "no %s in the environment of this host" % " or ".join(names)
-    raise Refused(message, "set clusterddp_python to the interpreter that has torch, or clusterddp_setup to bring it")
 
 
 def torch_facts(
@@ -100,18 +63,6 @@ def torch_folder(path: Sequence[str]) -> Optional[str]:
 
 def _is_torch(name: str) -> bool:
     return name == "torch" or (name.startswith("torch-") and name.endswith((".dist-info", ".egg-info")))
-
-
-def locate(name: str, env: Dict[str, str], workdir: Optional[str]) -> Optional[str]:
-    """The path of the interpreter ``name``, a name on the environment's PATH or a path.
-
-    None where it does not exist.
-    """
-    name = os.path.expanduser(name)
-    if "/" not in name:
-        return shutil.which(name, path=env.get("PATH", os.defpath))
-    path = os.path.normpath(os.path.join(os.path.expanduser(workdir or "~"), name))
-    return path if os.access(path, os.X_OK) and os.path.isfile(path) else None
 
 
 def _ask(interpreter: Interpreter, env: Dict[str, str]) -> Dict[str, Any]:

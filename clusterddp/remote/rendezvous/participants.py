@@ -19,9 +19,9 @@ import socket
 import threading
 from typing import Callable, FrozenSet, NamedTuple, Optional
 
+from ..shared.run.plan import PARTICIPANTS
 from ..system.clock import boot_clock
 
-HANDLE = "CLUSTERDDP_PARTICIPANTS"  # in the agent's environment: the descriptor of its socket
 LONGEST = 65536  # bytes of a message
 # Seconds that the agent waits beyond the lease, so that the fence's SIGTERM comes first, and so that an agent that was
 # itself stopped for a while can read a newer lease before it acts on the old one.
@@ -136,7 +136,7 @@ class Listener:
 
 def of_supervisor() -> Callable[[], Participants]:
     """Return a function that gives the supervisor's newest message; without a supervisor, all nodes take part."""
-    handle = os.environ.get(HANDLE)
+    handle = os.environ.get(PARTICIPANTS)
     if handle is None:
         return lambda: EVERYONE
     listener = Listener(socket.socket(fileno=int(handle)), lambda number: os.kill(os.getpid(), number))

@@ -15,9 +15,9 @@ from collections import deque
 from typing import Any, Deque, Dict, List, Optional
 
 from ..helper.request import Request
-from ..probes.torch import locate
 from ..shared.run.node_env import without_other_launchers
 from ..system.bootstrap import Refused, home_folder
+from ..system.interpreter import locate
 from ..system.setup_env import setup_environment
 from ..worker.worker_env import original_environment
 from .guard import GuardedCommand, GuardPipes, guard

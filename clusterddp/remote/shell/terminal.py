@@ -17,9 +17,9 @@ from typing import Any, Dict, NoReturn
 
 from ..helper.request import Request
 from ..spool.layout import Spool
-from ..supervisor.start import agent_environment
 from ..system.bootstrap import Refused, home_folder
 from ..system.wait_status import exit_code
+from ..worker.agent_environment import agent_environment
 from ..worker.worker_env import PRIVATE, PRIVATE_PREFIX, original_environment
 from .execute import folder_of, worker_like
 

@@ -15,6 +15,7 @@ from ..helper.request import Request
 from ..shared.slurm.job_record import JOB_ID
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
+from ..system.disk_space import disk_usage
 from .job_folder import NAME, JobFolder
 from .login_operations import run_command, submit
 
@@ -116,12 +117,12 @@ class EndedRuns:
 def remove_run(folder: JobFolder, report: Dict[str, Any], *, run_dirs: bool) -> None:
     """Remove a run's folder, spools and job output, and with ``run_dirs`` also its workers' run directories."""
     for spool in list(all_spools(folder.state, folder.run)):
-        report["bytes"] += retention.disk_usage(spool.folder)
+        report["bytes"] += disk_usage(spool.folder)
         report["spools"] += 1
         retention.remove_spool(folder.state, spool)
         run_dir = os.path.join(folder.state, "rundirs", "%s-%s" % (folder.run, spool.host))
         if run_dirs and os.path.isdir(run_dir):
-            report["bytes"] += retention.disk_usage(run_dir)
+            report["bytes"] += disk_usage(run_dir)
             report["run_dirs"] += 1
             shutil.rmtree(run_dir, ignore_errors=True)
     job = folder.submitted()

@@ -11,9 +11,9 @@ from typing import Callable, Dict, List, Optional, Set, Tuple
 from ..processes import terminate
 from ..processes.ownership import NodeProcesses
 from ..processes.roster import RosterWriter
-from ..rendezvous.participants import HANDLE, Participants
+from ..rendezvous.participants import Participants
 from ..shared.run.node_env import STATIC
-from ..shared.run.plan import AGENT_LOG, BACKEND, PORT_TO_COME, NodePlan
+from ..shared.run.plan import AGENT_LOG, BACKEND, PARTICIPANTS, PORT_TO_COME, NodePlan
 from ..spool.layout import Spool
 from ..system import prctl, procfs
 from ..system.clock import boot_clock
@@ -190,7 +190,7 @@ class Children:
             self.agent = fork.order(argv, self.environment, os.path.join(self.spool.logs, AGENT_LOG), self.until)
         forked, theirs = self.agent is not None, self.agents_end
         if self.agent is None:
-            env = dict(self.environment, **({HANDLE: str(theirs.fileno())} if theirs else {}))
+            env = dict(self.environment, **({PARTICIPANTS: str(theirs.fileno())} if theirs else {}))
             self.agent = self.spawn(argv, self.agent_log, (theirs.fileno() if theirs else None,), env)
         if theirs:
             theirs.close()

@@ -8,8 +8,8 @@ from ..shared.run.plan import read_plan
 from ..shared.schema.fields import DamagedError
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
+from ..worker.agent_environment import agent_environment
 from .preload_client import PreloadedStart, wants
-from .start import agent_environment
 
 
 def warm_ahead(request: Request) -> Dict[str, Any]:

@@ -19,8 +19,7 @@ from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence, T
 
 from ..cleanup import retention
 from ..helper.request import Request
-from ..shared.run.node_env import without_other_launchers
-from ..shared.run.plan import BACKEND, NodePlan, read_plan, spool_environment
+from ..shared.run.plan import NodePlan, read_plan
 from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import Ready, read_ready
 from ..shared.schema.fields import DamagedError
@@ -33,8 +32,8 @@ from ..system.bootstrap import Refused, private_folder
 from ..system.clock import boot_clock
 from ..system.descriptors import OpenedCode, own_code
 from ..system.ports import bind_ports
-from ..system.setup_env import setup_environment
 from ..workdir.run_markers import protect
+from ..worker.agent_environment import agent_environment
 from ..worker.worker_env import write_worker
 
 CLAIM_TIME = 60.0  # seconds for which the place of a joining host is reserved, until it has started
@@ -271,23 +270,6 @@ def _existing(spool: Spool) -> Dict[str, Any]:
             raise Refused("an earlier start of this node was cut short", "start a new run")
         time.sleep(0.05)
     return _started(spool, spool.plan().bound, started=False)
-
-
-def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
-    """The agent's environment: what the setup lines leave, without other launchers' variables, then the plan's."""
-    environment = without_other_launchers(setup_environment(plan.setup, dict(os.environ)))
-    values = dict(plan.env)
-    for name in plan.yielding:  # probed values; the host's user or a setup line may override them
-        if name in environment:
-            values.pop(name, None)
-    environment.update(values)
-    environment.update(spool_environment(spool.folder, plan))
-    user = environment.get("PYTHONPATH")
-    if user is not None:
-        environment["CLUSTERDDP_USER_PYTHONPATH"] = user  # the shim restores it for the worker
-    if plan.settings.rdzv_backend == BACKEND:  # torch finds the plugin there
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (spool.code, user)))
-    return environment
 
 
 def _spawn_somehow(

@@ -1,4 +1,4 @@
-"""Disk space: reserve it for records that must be written on a full disk, and free it by punching holes in files.
+"""Disk space: reserve it for records that must be written on a full disk, punch holes in files, measure folders.
 
 A reserved record is a file of blanks beside its path; on a full disk the record is written over the blanks, and the
 file renamed.
@@ -7,6 +7,7 @@ file renamed.
 import errno
 import fcntl
 import os
+from typing import Dict, Tuple
 
 FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 # Errors that trying again in a moment does not change: read-only, full, removed, or another user's by now.
@@ -115,3 +116,20 @@ def _fallocate(handle: int, mode: int, offset: int, size: int) -> None:
     if call(handle, mode, offset, size):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def disk_usage(folder: str) -> int:
+    """The bytes that removing a folder frees: holes take no space, and files with further names elsewhere free none."""
+    total = 0
+    shared: Dict[Tuple[int, int], int] = {}  # how many names in the folder a file has, for files with several names
+    for base, _, names in os.walk(folder):
+        for name in names:
+            try:
+                info = os.lstat(os.path.join(base, name))
+            except OSError:  # removed meanwhile
+                continue
+            key = info.st_dev, info.st_ino
+            shared[key] = shared.get(key, 0) + 1 if info.st_nlink > 1 else 1
+            if shared[key] == info.st_nlink:
+                total += info.st_blocks * 512
+    return total

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.probes.torch import Interpreter, find_interpreter, installations, torch_facts
+from clusterddp.remote.probes.torch import installations, torch_facts
 from clusterddp.remote.system.bootstrap import Refused
+from clusterddp.remote.system.interpreter import Interpreter, find_interpreter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.rendezvous import participants
-from clusterddp.remote.rendezvous.participants import EVERYONE, HANDLE, Listener, Participants, of_supervisor
+from clusterddp.remote.rendezvous.participants import EVERYONE, Listener, Participants, of_supervisor
+from clusterddp.remote.shared.run.plan import PARTICIPANTS
 from clusterddp.remote.system.clock import boot_clock
 
 if TYPE_CHECKING:
@@ -100,5 +101,5 @@ def test_a_lease_that_is_prolonged_after_a_sigterm_can_end_again(agent: Agent) -
 
 
 def test_an_agent_without_a_supervisor_meets_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(HANDLE, raising=False)
+    monkeypatch.delenv(PARTICIPANTS, raising=False)
     assert of_supervisor()() == EVERYONE

@@ -20,9 +20,9 @@ from clusterddp.remote.preload.server_folder import LivePreloadServer
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import preload_client
 from clusterddp.remote.supervisor.preload_client import DiffersError, PreloadedStart
-from clusterddp.remote.supervisor.start import agent_environment
 from clusterddp.remote.system import procfs
 from clusterddp.remote.worker import fork_client
+from clusterddp.remote.worker.agent_environment import agent_environment
 from tests.lab.system import wait_until
 from tests.unit.plan_made import PLAN, changed, made_spool
 

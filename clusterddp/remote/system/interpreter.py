@@ -1,0 +1,59 @@
+"""The Python that workers run: found by its setting, or in the environment after the setup."""
+
+import json
+import os
+import shutil
+from typing import Dict, List, NamedTuple, Optional
+
+from .bootstrap import Refused
+from .bounded_child import Child
+
+QUICK = 30.0  # seconds for an interpreter that only reports its path and version
+_WHO = (
+    "import json, os, sys; os.write(int(sys.argv[2]), json.dumps("
+    "{'python': sys.executable, 'version': sys.version.split()[0], 'path': sys.path}).encode())"
+)
+
+
+class Interpreter(NamedTuple):
+    """The Python that workers run."""
+
+    python: str  # absolute, links kept: a virtual environment is its link
+    version: str
+    path: List[str]  # its sys.path
+
+
+def find_interpreter(wanted: Optional[str], env: Dict[str, str], workdir: Optional[str]) -> Interpreter:
+    """The interpreter with torch, in the environment after the setup: ``wanted``, else ``python``, else ``python3``.
+
+    ``wanted`` is ``clusterddp_python``: a name on PATH, or a path (``~`` and paths relative to ``workdir``, or without
+    one to the home folder, allowed).
+
+    Raises:
+        Refused: there is none, or it does not run.
+    """
+    names = [wanted] if wanted else ["python", "python3"]
+    said = ""
+    for name in names:
+        found = locate(name, env, workdir)
+        if found is None:
+            continue
+        answer = Child([found, "-c", _WHO], env=env, timeout=QUICK, cwd="/", given=b"").answer()
+        if answer.payload:
+            who = json.loads(answer.payload)
+            return Interpreter(str(who["python"]) or found, str(who["version"]), [str(entry) for entry in who["path"]])
+        said = said or "%s does not run: %s" % (found, answer.last_line() or "status %s" % answer.status)
+    message = said or "no %s in the environment of this host" % " or ".join(names)
+    raise Refused(message, "set clusterddp_python to the interpreter that has torch, or clusterddp_setup to bring it")
+
+
+def locate(name: str, env: Dict[str, str], workdir: Optional[str]) -> Optional[str]:
+    """The path of the interpreter ``name``, a name on the environment's PATH or a path.
+
+    None where it does not exist.
+    """
+    name = os.path.expanduser(name)
+    if "/" not in name:
+        return shutil.which(name, path=env.get("PATH", os.defpath))
+    path = os.path.normpath(os.path.join(os.path.expanduser(workdir or "~"), name))
+    return path if os.access(path, os.X_OK) and os.path.isfile(path) else None
