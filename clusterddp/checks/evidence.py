@@ -80,7 +80,7 @@ class RehearsalSeen:
         reached: The last stage that each host reported; empty for one that reported none.
         backend: ``nccl`` or ``gloo``; ``why`` says why not NCCL on hosts with GPUs.
         blamed: Hosts that failed, where it is known.
-        words: How it failed; empty if it succeeded or hung.
+        failure: How it failed; empty if it succeeded or hung.
         left: Hosts on which processes or files of it may remain, and what.
     """
 
@@ -88,7 +88,7 @@ class RehearsalSeen:
     backend: str = "gloo"
     why: str = ""
     blamed: tuple[str, ...] = ()
-    words: str = ""
+    failure: str = ""
     remedy: str = ""
     seconds: float = 0.0
     left: Mapping[str, str] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class SlurmSeen:
         associations: The user's accounts; None where Slurm keeps none, or does not show them.
         asked: What a job would ask for: ``partition``, ``account``, ``qos``, ``gpus-per-node``, number of ``nodes``.
         refused: Why Slurm gave no job in which to examine nodes, and the remedy.
-        apart: For each node of that job, the folders of a run that it does not share with the login host, and how.
+        unshared: For each node of that job, the folders of a run that it does not share with the login host, and how.
     """
 
     error: str = ""
@@ -115,7 +115,7 @@ class SlurmSeen:
     associations: tuple[Mapping[str, str], ...] | None = None
     asked: Mapping[str, str] = field(default_factory=dict)
     refused: tuple[str, str] | None = None
-    apart: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unshared: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

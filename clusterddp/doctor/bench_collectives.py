@@ -66,7 +66,7 @@ def measure_together(
     bench = replace(bench, together=together)
     if not together.error and not slow_all_reduce(bench):
         return bench
-    return replace(bench, together=replace(together, apart=_hosts_at_fault(cluster, ready, backend, progress)))
+    return replace(bench, together=replace(together, at_fault=_hosts_at_fault(cluster, ready, backend, progress)))
 
 
 def _ready(taking: Sequence[RehearsalPart]) -> tuple[str, list[RehearsalPart]]:

@@ -139,7 +139,7 @@ class _Meter:
     def pour(self, source: str, target: str) -> None:
         """Measure one direction, and keep the better of this and an earlier result."""
         (outcome,) = each([self._hosts[source]], lambda host: self._pour(host, target))
-        speed = outcome.value or Speed(source=source, target=target, error=outcome.words)
+        speed = outcome.value or Speed(source=source, target=target, error=outcome.reason)
         known = self.found.get((source, target))
         if known is None or speed.mbit > known.mbit:
             self.found[source, target] = speed
@@ -147,7 +147,7 @@ class _Meter:
     def _pour(self, host: Host, target: str) -> Speed:
         listening = self._ports[target]
         if listening.error:
-            return Speed(source=host.name, target=target, error=f"{target} does not listen: {listening.words}")
+            return Speed(source=host.name, target=target, error=f"{target} does not listen: {listening.reason}")
         args = {"address": self._where[target].address, "port": listening.get(), "nonce": self._nonces[target]}
         return Speed.from_json(host.name, target, host.call("pour", args, timeout=POUR_TIMEOUT))
 

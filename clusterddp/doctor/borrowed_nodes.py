@@ -157,7 +157,7 @@ def _of_nodes(
             if lease.job:
                 site = _site(cluster, entry, login, lease.job, lease.nodes)
                 if settings_of(cluster.inventory).slurm.get("shared", True):
-                    seen = replace(seen, apart=_unshared(login, site))
+                    seen = replace(seen, unshared=_unshared(login, site))
                 more: dict[str, Any] = {"bench": bench, "share_gpus": share_gpus, "slurm": seen}
                 nodes = diagnose(site, lambda reached: site.describe("", reached, BRIEF), only=only, skip=skip, **more)
     ours = [check for check in chosen if SLURM in check.needs]

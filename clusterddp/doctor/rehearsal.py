@@ -66,7 +66,7 @@ class RehearsalPart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class WorkerLine:
     """One line of JSON that a worker wrote."""
 
     rank: int
@@ -88,7 +88,7 @@ class Played:
     """
 
     run: str
-    lines: tuple[Told, ...] = ()
+    lines: tuple[WorkerLine, ...] = ()
     verdict: Verdict | None = None
     lost: ClusterddpError | None = None
     late: bool = False
@@ -157,7 +157,7 @@ class _Audience:
     def __init__(self, run: Run) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()
         self._silent = set(run.spools)
-        self._lines: list[Told] = []
+        self._lines: list[WorkerLine] = []
         self._verdict: Verdict | None = None
         self._lost: ClusterddpError | None = None
         self._reader = LineReader()
@@ -182,7 +182,7 @@ class _Audience:
             for line in self._reader.feed(event.host, event.frame) if isinstance(event, FrameArrived) else ():
                 value = _object(line.text)
                 if value is not None and line.rank is not None:
-                    self._lines.append(Told(rank=line.rank, host=line.host, value=value))
+                    self._lines.append(WorkerLine(rank=line.rank, host=line.host, value=value))
                     self._silent.discard(line.host)
         if not self._silent:
             self.begun.set()
@@ -261,7 +261,7 @@ def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = LI
     try:
         played = play(cluster, parts, REHEARSAL, {"backend": backend, "timeout": STEP}, limit=limit)
     except ClusterddpError as error:
-        return replace(RehearsalSeen(backend=backend, why=why), **_failure(error))
+        return _failed(RehearsalSeen(backend=backend, why=why), error)
     lines = played.by_host()
     verdict = played.verdict
     seen = RehearsalSeen(
@@ -272,14 +272,14 @@ def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = LI
         left=played.left,
     )
     if verdict and verdict.state == RunState.FAILED:
-        return replace(seen, blamed=verdict.culprits, words=verdict.line, remedy=verdict.remedy)
-    return replace(seen, **_failure(played.lost)) if played.lost and not played.late else seen
+        return replace(seen, blamed=verdict.culprits, failure=verdict.line, remedy=verdict.remedy)
+    return _failed(seen, played.lost) if played.lost and not played.late else seen
 
 
-def _failure(error: ClusterddpError) -> dict[str, Any]:
-    """Fields for a rehearsal that raised an error: the host to blame if the error names one, message and remedy."""
+def _failed(seen: RehearsalSeen, error: ClusterddpError) -> RehearsalSeen:
+    """Add an error that ended the rehearsal; it blames its host, if it names one."""
     blamed = (error.host,) if isinstance(error, HostError) else ()
-    return {"blamed": blamed, "words": error.message, "remedy": error.remedy}
+    return replace(seen, blamed=blamed, failure=error.message, remedy=error.remedy)
 
 
 def _backend(parts: Sequence[RehearsalPart]) -> tuple[str, str, dict[str, tuple[str, ...]]]:

@@ -21,7 +21,7 @@ class Together:
         measured: What the workers reported before its end.
         error: Why it failed; empty if it completed.
         blamed: The hosts that failed first; empty if that is not known.
-        apart: Hosts whose smaller groups all failed too, while groups without them did not.
+        at_fault: Hosts whose smaller groups all failed too, while groups without them did not.
         reduced: Whether all-reduces were asked for, so that the check ``allreduce`` reports the error.
     """
 
@@ -31,7 +31,7 @@ class Together:
     error: str = ""
     blamed: tuple[str, ...] = ()
     remedy: str = ""
-    apart: tuple[str, ...] = ()
+    at_fault: tuple[str, ...] = ()
     reduced: bool = True
 
 

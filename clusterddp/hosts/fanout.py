@@ -31,7 +31,7 @@ class Outcome(Generic[T]):
         return self.value  # type: ignore[return-value]
 
     @property
-    def words(self) -> str:
+    def reason(self) -> str:
         """The error without its host's name, for a caller that shows the name beside it; empty without an error."""
         return str(self.error).removeprefix(f"{self.name}: ") if self.error else ""
 

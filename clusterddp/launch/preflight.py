@@ -153,7 +153,7 @@ def evidence(
     hosts = []
     for entry, outcome in told:
         stated = replace(entry, nproc=entry.nproc if nproc is None else nproc)
-        hosts.append(Seen(entry=stated, facts=outcome.value, facts_error=outcome.words))
+        hosts.append(Seen(entry=stated, facts=outcome.value, facts_error=outcome.reason))
     return Evidence(hosts=tuple(hosts), network=network)
 
 

@@ -79,7 +79,7 @@ def gather_evidence(
         answers: dict[str, dict[str, Answer]] = {entry.name: {} for entry in entries}
         for name, asked in asking.items():
             for outcome in asked.result():
-                answers[outcome.name][name] = Answer(value=outcome.value, error=outcome.words)
+                answers[outcome.name][name] = Answer(value=outcome.value, error=outcome.reason)
         dials = dialling.result() if dialling else None
     finally:  # after Ctrl-C do not wait for hosts that may never answer
         pool.shutdown(wait=False, cancel_futures=True)
@@ -89,7 +89,7 @@ def gather_evidence(
             error=outcome.error,
             noise=outcome.value.noise if outcome.value else "",
             facts=facts.get(entry.name),
-            facts_error=outcome_of[entry.name].words if entry.name in outcome_of else "",
+            facts_error=outcome_of[entry.name].reason if entry.name in outcome_of else "",
             answers=answers[entry.name],
         )
         for entry, outcome in zip(entries, outcomes, strict=True)
@@ -199,7 +199,7 @@ def survey_network(
         failures=tuple(broken),
         pairs=matrix(best.where, dialled),
         unreached={(one.source, one.address): one.meaning for one in failures if one not in broken},
-        deaf={outcome.name: outcome.words for outcome in deaf},
+        deaf={outcome.name: outcome.reason for outcome in deaf},
     )
 
 
@@ -209,7 +209,7 @@ def with_runs(
     """Add the hosts' runs and leftover processes to the evidence; a host that did not report them is unknown there."""
     reported, left = list(reported), list(left)
     both: list[Outcome[Any]] = [*reported, *left]
-    errors = {outcome.name: outcome.words for outcome in both if outcome.error}
+    errors = {outcome.name: outcome.reason for outcome in both if outcome.error}
     known = run_views([node for outcome in reported for node in outcome.value or ()])
     runs = runs_seen(known, [one for outcome in left for one in outcome.value or ()])
     hosts = tuple(

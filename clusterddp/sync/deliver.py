@@ -97,7 +97,7 @@ class _HostPush:
     """The push to one host."""
 
     operation = "push_apply"
-    told: bytes | None = None
+    manifest_part: bytes | None = None
 
     def __init__(self, host: Host, uploads: Uploads, entries: Sequence[Entry], args: dict[str, Any]) -> None:
         self.name, self.folder = host.name, ""

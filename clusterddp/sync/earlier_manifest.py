@@ -23,7 +23,7 @@ class EarlierManifest:
 
     Attributes:
         digest: The manifest's; empty for no manifest.
-        told: The tree's manifest as its difference from this one.
+        manifest_part: The tree's manifest as its difference from this one.
         entries: Its files by path.
         contents: The contents of its files.
         changes: What a sync would do.
@@ -31,7 +31,7 @@ class EarlierManifest:
     """
 
     digest: str
-    told: bytes
+    manifest_part: bytes
     entries: Mapping[str, Entry]
     contents: frozenset[str]
     changes: Changes
@@ -76,7 +76,9 @@ class Bases:
         part = difference(data, self._tree.manifest)
         changes, needs = compared(there, self._tree.entries)
         contents = contents_of(there)
-        return EarlierManifest(digest=digest, told=part, entries=there, contents=contents, changes=changes, needs=needs)
+        return EarlierManifest(
+            digest=digest, manifest_part=part, entries=there, contents=contents, changes=changes, needs=needs
+        )
 
 
 def contents_of(there: Mapping[str, Entry]) -> frozenset[str]:
@@ -90,7 +92,7 @@ def compared(there: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[Chan
     changes = Changes(
         new=tuple(entry.path for entry in differing if entry.path not in there),
         changed=tuple(entry.path for entry in differing if entry.path in there),
-        gone=tuple(sorted(there.keys() - {entry.path for entry in entries})),
+        removed=tuple(sorted(there.keys() - {entry.path for entry in entries})),
     )
     return changes, tuple(entry for entry in differing if _lacks(there.get(entry.path), entry))
 

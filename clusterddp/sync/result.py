@@ -33,10 +33,10 @@ class Changes:
 
     new: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.new or self.changed or self.gone)
+        return bool(self.new or self.changed or self.removed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,7 +138,7 @@ def _kept_line(kept: KeptFile, subfolder: str) -> str:
 
 def _removed_line(changes: Changes) -> list[str]:
     """A line on removed files that are not code by their names: a user may want to know of them."""
-    removed = [shown(path) for path in changes.gone if not is_code(path)]
+    removed = [shown(path) for path in changes.removed if not is_code(path)]
     return [f"removed, as git tracks it no more: {few(removed, 5)}"] if removed else []
 
 

@@ -145,7 +145,7 @@ class _HostSync:
         self.needs: tuple[Entry, ...] = ()
         self.changes = Changes()
         self._first_changes = Changes()  # a host that changes meanwhile is asked several times
-        self.told: bytes | None = None
+        self.manifest_part: bytes | None = None
         self.undecided = False  # whether the host must be asked which of the data would be replaced
         self.conflicts: tuple[str, ...] = ()
         self._standing: dict[str, str] = {}
@@ -155,7 +155,7 @@ class _HostSync:
         self._limit = Limit.of_files(len(tree.entries) + len(tree.data) + chunks)
         self.host, self._tree, self._bases = host, tree, bases
         self._data_paths = {entry.path for entry in tree.data}  # a file that was code may be data now
-        self._data_told = b""
+        self._data_part = b""
         self.args: dict[str, Any] = {
             "workdir": workdir,
             "digest": tree.digest,
@@ -184,7 +184,7 @@ class _HostSync:
             return
         self.workdir = str(answer["workdir"])
         base = self._bases.of(str(answer["base"]))
-        self.told, changes, self.needs, contents = base.told, base.changes, base.needs, base.contents
+        self.manifest_part, changes, self.needs, contents = base.manifest_part, base.changes, base.needs, base.contents
         edited = bool(base.digest and (answer["have"] or answer["gone"]))
         if answer["have"] or answer["gone"]:
             removed = set(map(str, answer["gone"]))
@@ -192,8 +192,8 @@ class _HostSync:
             for path, kind, executable, size, content in answer["have"]:
                 there[str(path)] = Entry(str(path), str(kind), executable, size, str(content))
             (changes, self.needs), contents = compared(there, self._tree.entries), contents_of(there)
-        obsolete = tuple(path for path in changes.gone if path not in self._data_paths)
-        self.changes = replace(changes, gone=obsolete)
+        obsolete = tuple(path for path in changes.removed if path not in self._data_paths)
+        self.changes = replace(changes, removed=obsolete)
         self._have = contents.union(map(str, answer["chunks"]))
         # A host that is asked again has changed meanwhile.
         self.args.update(base=base.digest, edited=edited, prove=True, data_base="", data_size=0)
@@ -205,9 +205,9 @@ class _HostSync:
 
     def _send_data(self, digest: str) -> None:
         """Include the project's data manifest, for a host that has the data of ``digest``."""
-        base, self._data_told = self._bases.data(digest)
-        self.args.update(data_base=base, data_size=len(self._data_told))
-        self.told = (self.told or b"") + self._data_told
+        base, self._data_part = self._bases.data(digest)
+        self.args.update(data_base=base, data_size=len(self._data_part))
+        self.manifest_part = (self.manifest_part or b"") + self._data_part
 
     def _put_data(self, new: Sequence[str], put: Sequence[Entry]) -> None:
         """Plan to send these data files; ``new`` are the paths at which the host has no file."""
@@ -218,7 +218,7 @@ class _HostSync:
 
     def ask_data(self) -> None:
         """Ask which of the project's data would be placed on the host, and which conflicts with the host's own."""
-        data = self._data_told
+        data = self._data_part
         args = {**self.args, "manifest": len(data), "lists": len(_NO_LISTS)}
         compress = self.host.entry.connection != "local"
         pieces = bundles_of(data + _NO_LISTS, compress=compress)
@@ -250,7 +250,7 @@ class _HostSync:
             digest="",
             sent=len(self.needs),
             sent_bytes=size,
-            removed=len(self.changes.gone),
+            removed=len(self.changes.removed),
             changes=self.changes,
             conflicts=self.conflicts,
         )

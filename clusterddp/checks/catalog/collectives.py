@@ -64,8 +64,8 @@ def _all_reduce(evidence: Evidence) -> Iterable[Finding]:
 
 def _named(together: Together, hosts: Sequence[str], verdict: Verdict, text: str) -> Iterable[Finding]:
     """Blame the hosts that bisection found, else those that failed first, else all that took part."""
-    named = [host for host in together.apart or together.blamed if host in hosts]
-    message = f"{text}; groups with it are as bad, others are not" if together.apart and named else text
+    named = [host for host in together.at_fault or together.blamed if host in hosts]
+    message = f"{text}; groups with it are as bad, others are not" if together.at_fault and named else text
     blamed = tuple(named) or tuple(host for host in hosts if host in together.hosts)
     yield Finding(verdict=verdict, hosts=blamed, message=message, fix=together.remedy)
     others = tuple(host for host in hosts if host in together.hosts and host not in blamed)

@@ -31,7 +31,7 @@ def _judge(evidence: Evidence) -> Iterable[Finding]:
         return
     hosts = tuple(one.name for one in evidence.hosts)
     yield from (warn(host, f"something of it may be left: {what}") for host, what in seen.left.items())
-    if seen.words:
+    if seen.failure:
         yield from _failed(seen, hosts)
         return
     behind = [host for host in hosts if _stage(seen, host) < len(STAGES)]
@@ -51,7 +51,7 @@ def _judge(evidence: Evidence) -> Iterable[Finding]:
 def _failed(seen: RehearsalSeen, hosts: tuple[str, ...]) -> Iterable[Finding]:
     blamed = tuple(host for host in hosts if host in seen.blamed) or hosts
     came = f"{_came(seen, hosts)}: " if seen.reached else "it did not start: "
-    yield Finding(verdict="fail", hosts=blamed, message=came + seen.words, fix=seen.remedy)
+    yield Finding(verdict="fail", hosts=blamed, message=came + seen.failure, fix=seen.remedy)
     others = tuple(host for host in hosts if host not in blamed)
     if others:
         yield Finding(verdict="skipped", hosts=others, message=f"because of {folded_names(blamed)}")

@@ -174,7 +174,7 @@ def _gpus(evidence: Evidence) -> Iterable[Finding]:
 
 def _folders(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
-        wrong = evidence.slurm.apart.get(seen.name, {}) if evidence.slurm else {}
+        wrong = evidence.slurm.unshared.get(seen.name, {}) if evidence.slurm else {}
         for text in dict.fromkeys(wrong.values()):
             folders = ", ".join(folder for folder, why in wrong.items() if why == text)
             yield fail(seen.name, f"{folders}: {text}")

@@ -55,12 +55,12 @@ def _summary(host: HostSync, *, dry: bool) -> str:
     changes = host.changes
     if not changes:
         return "nothing to change"
-    counts = {"new": len(changes.new), "changed": len(changes.changed), "removed": len(changes.gone)}
+    counts = {"new": len(changes.new), "changed": len(changes.changed), "removed": len(changes.removed)}
     told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     return f"{'would be ' if dry else ''}{told}; {human_size(host.sent_bytes)} {'to send' if dry else 'in these files'}"
 
 
 def _lines(changes: Changes) -> Iterator[str]:
-    for sign, paths in (("+", changes.new), ("~", changes.changed), ("-", changes.gone)):
+    for sign, paths in (("+", changes.new), ("~", changes.changed), ("-", changes.removed)):
         for path in paths:
             yield f"  {sign} {shown(path)}"

@@ -68,7 +68,7 @@ class TransferTask(Protocol):
     host: Host
     operation: str
     args: dict[str, Any]
-    told: bytes | None  # the part of the manifest that is sent; None: all
+    manifest_part: bytes | None  # the part of the manifest that is sent; None: all
 
     def lacking(self, uploads: Uploads) -> Sequence[Chunk]:
         """The chunks that the host has nowhere."""
@@ -98,7 +98,7 @@ class _TransferHost:
     live: bool = False
     place: tuple[str, int] | None = None
     asked: str = ""  # the address on which it was asked to listen
-    told: bool = False
+    warned: bool = False
     ended: bool = False
 
 
@@ -143,7 +143,7 @@ class PassedOn:
     def _follow(self, member: _TransferHost) -> None:
         """Run one host's operation, from its request to its answer."""
         job = member.job
-        args = {**job.args, **self._uploads.sizes(job.told), "spread": True}
+        args = {**job.args, **self._uploads.sizes(job.manifest_part), "spread": True}
         writing = threading.Thread(target=self._write, args=(member,), name=f"spread {member.name}", daemon=True)
         writing.start()
         try:
@@ -159,7 +159,7 @@ class PassedOn:
         finally:
             with self._lock:
                 self._awaited.discard(member.name)
-                self._schedule.gone(member.name)
+                self._schedule.leave(member.name)
                 self._go_on()
             member.outgoing.detach()  # unblocks the writer if the operation never started
             member.todo.put(None)
@@ -253,8 +253,8 @@ class PassedOn:
         for order in self._schedule.orders(time.monotonic()):
             self._members[order.host].todo.put(order)
         for member in self._members.values():
-            if not member.told and self._schedule.unreached(member.name):
-                member.told = True
+            if not member.warned and self._schedule.unreached(member.name):
+                member.warned = True
                 self._spread.notify(f"{member.name}: reaches no other host from {member.asked}: it gets all from here")
             if not member.ended and self._schedule.free(member.name, all_there=self._all_there):
                 member.ended = True
@@ -264,7 +264,7 @@ class PassedOn:
         """Send one host everything in its queue, in order; runs in a thread of its own."""
         compress = member.job.host.entry.connection != "local"
         try:
-            for piece, _ in self._uploads.pieces((), compress=compress, told=member.job.told):
+            for piece, _ in self._uploads.pieces((), compress=compress, part=member.job.manifest_part):
                 member.outgoing.send(piece)
             while (todo := member.todo.get()) is not None:
                 if isinstance(todo, dict):

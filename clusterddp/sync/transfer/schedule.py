@@ -111,7 +111,7 @@ class Schedule:
         for unit in member.wants:
             self._offer(member, unit)
 
-    def gone(self, name: str) -> None:
+    def leave(self, name: str) -> None:
         """Remove a host that no longer takes part."""
         self._wants.pop(name, None)
         member = self._members.pop(name, None)

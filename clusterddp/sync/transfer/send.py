@@ -40,6 +40,6 @@ def send(jobs: Sequence[TransferTask], uploads: Uploads, transfer: Transfer, spr
 
 
 def _send_plainly(job: TransferTask, uploads: Uploads, transfer: Transfer, lacking: Sequence[Chunk]) -> None:
-    pieces = uploads.pieces(lacking, compress=job.host.entry.connection != "local", told=job.told)
-    args = {**job.args, **uploads.sizes(job.told)}
+    pieces = uploads.pieces(lacking, compress=job.host.entry.connection != "local", part=job.manifest_part)
+    args = {**job.args, **uploads.sizes(job.manifest_part)}
     job.take(job.host.upload(job.operation, args, transfer.counted(pieces), limit=PATHS))

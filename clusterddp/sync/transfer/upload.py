@@ -97,9 +97,9 @@ class Uploads:
         self._made: OrderedDict[object, Future[bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def sizes(self, told: bytes | None = None) -> dict[str, int]:
-        """The arguments with the lengths of manifest and lists; ``told`` is as in ``pieces``."""
-        return {"manifest": len(self._manifest if told is None else told), "lists": len(self._encoded)}
+    def sizes(self, part: bytes | None = None) -> dict[str, int]:
+        """The arguments with the lengths of manifest and lists; ``part`` is as in ``pieces``."""
+        return {"manifest": len(self._manifest if part is None else part), "lists": len(self._encoded)}
 
     @property
     def every(self) -> list[Chunk]:
@@ -113,13 +113,13 @@ class Uploads:
         return chunks_of(entry.content, entry.size, list(digests)) if digests else (Chunk(entry.content, entry.size),)
 
     def pieces(
-        self, needs: Iterable[Chunk], *, compress: bool, told: bytes | None = None
+        self, needs: Iterable[Chunk], *, compress: bool, part: bytes | None = None
     ) -> Iterator[tuple[bytes, int]]:
         """The data for a host that lacks ``needs``, and for each piece the bytes of file content in it.
 
-        ``told`` is the part of the manifest that is sent; None: all.
+        ``part`` is what is sent of the manifest; None: all.
         """
-        head = self._manifest if told is None else told
+        head = self._manifest if part is None else part
         yield self._once((head, compress), lambda: self._head(head, compress=compress)), 0
         for group in grouped(needs):
             yield self.bundle(group, compress=compress), sum(chunk.size for chunk in group)
@@ -128,8 +128,8 @@ class Uploads:
         """These chunks, as one bundle."""
         return self._once((group, compress), functools.partial(self._bundle, group, compress=compress))
 
-    def _head(self, told: bytes, *, compress: bool) -> bytes:
-        return b"".join(bundles_of(told + self._encoded, compress=compress))
+    def _head(self, part: bytes, *, compress: bool) -> bytes:
+        return b"".join(bundles_of(part + self._encoded, compress=compress))
 
     def _bundle(self, group: Sequence[Chunk], *, compress: bool) -> bytes:
         return bundle(self._source.read(group), compress=compress)

@@ -165,7 +165,7 @@ def test_a_run_that_failed_without_all_reduces_leaves_its_checks_unknown(name: s
 
 
 def test_who_was_told_apart_by_groups_is_named_before_who_failed_first() -> None:
-    found = of_run("allreduce", error="timed out", blamed=("gpu01",), apart=("gpu03",))
+    found = of_run("allreduce", error="timed out", blamed=("gpu01",), at_fault=("gpu03",))
     assert found[0] == ("fail", ("gpu03",), "timed out; groups with it are as bad, others are not")
     assert of_run("allreduce", error="it did not end within 90 s")[0][1] == NAMES
 

@@ -62,9 +62,9 @@ def test_what_may_only_be_a_slow_import_is_unknown(stage: str) -> None:
 
 
 def test_one_that_could_not_start_says_why() -> None:
-    seen_ = RehearsalSeen(blamed=("gpu03",), words="gpu03: no free port in 29400-29499 for the rendezvous")
+    seen_ = RehearsalSeen(blamed=("gpu03",), failure="gpu03: no free port in 29400-29499 for the rendezvous")
     first, _ = told(replace(cluster(), rehearsal=seen_))
-    assert first == ("fail", ("gpu03",), f"it did not start: {seen_.words}")
+    assert first == ("fail", ("gpu03",), f"it did not start: {seen_.failure}")
 
 
 def test_what_may_be_left_is_a_warning() -> None:

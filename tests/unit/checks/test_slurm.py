@@ -157,10 +157,10 @@ def test_gres_is_counted(gres: str, count: int) -> None:
 
 
 def test_folders_of_their_own_and_temporary_files_elsewhere_are_told() -> None:
-    apart = replace(WELL, apart={"gpu01": {"/home/u/.clusterddp": "it is not the login host's"}})
+    apart = replace(WELL, unshared={"gpu01": {"/home/u/.clusterddp": "it is not the login host's"}})
     assert of_node("slurm-folders", apart) == [("fail", "/home/u/.clusterddp: it is not the login host's")]
     why = {"/a": "it is not the login host's", "/b": "it is not the login host's", "/c": "cannot be written"}
-    assert of_node("slurm-folders", replace(WELL, apart={"gpu01": why})) == [
+    assert of_node("slurm-folders", replace(WELL, unshared={"gpu01": why})) == [
         ("fail", "/a, /b: it is not the login host's"),
         ("fail", "/c: cannot be written"),
     ]

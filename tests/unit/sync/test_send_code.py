@@ -83,7 +83,7 @@ def test_a_change_among_many_files_is_told_by_what_differs_where_the_old_manifes
     assert content(host.workdir) == content(root)
     changes = result.changes
     assert (changes.new, changes.changed) == (("pkg/moved.py",), ("many/m100.py",))
-    assert changes.gone == ("many/m200.py", "pkg/model.py")
+    assert changes.removed == ("many/m200.py", "pkg/model.py")
     assert (host.sent_bytes > 10_000) == another
 
 

@@ -88,7 +88,7 @@ class Play:
         assert all(count <= FROM_OPERATOR for count in alone.values())
 
     def leave(self, name: str) -> None:
-        self.schedule.gone(name)
+        self.schedule.leave(name)
         del self.has[name]
         self.under_way = [order for order in self.under_way if order.host != name]
         for order in [order for order in self.under_way if order.source == name]:
