@@ -124,10 +124,10 @@ class Cluster(ClusterHosts):
         Raises:
             ClusterddpError: a name is no check, an option has a value that cannot be meant, or there is no node.
         """
-        from clusterddp.doctor.borrowed_nodes import examine  # noqa: PLC0415 - only for `doctor`
+        from clusterddp.doctor.examine import examine  # noqa: PLC0415 - only for `doctor`
 
         given = option_values.read_all(options, DOCTOR_READERS, "the doctor")
-        return examine(self, lambda reached: self.describe("", reached, BRIEF), **given)
+        return examine(self, **given)
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
         """All that ``run`` does before it starts anything: connect, facts, sync, plan.

@@ -14,7 +14,7 @@ from clusterddp.checks.model import WORST_FIRST, Check, CheckResult, Finding, bl
 from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from clusterddp.checks.evidence import Evidence, Seen
 
@@ -25,13 +25,13 @@ _BAD = ("fail", "warn")
 
 
 def select(
-    only: Iterable[str] = (), skip: Iterable[str] = (), *, bench: bool = False, slurm: bool = False
+    only: Iterable[str] = (), skip: Iterable[str] = (), *, bench: bool = False, launchers: Container[str] = ()
 ) -> list[Check]:
     """Choose the checks to run by names of checks or categories; an empty ``only`` means all.
 
     Checks whose failure could explain a failure of the selected ones are added. Checks that measure need ``bench``,
-    those of Slurm need ``slurm``. Raises ``UsageError`` for an unknown name, or one that needs an option that is not
-    given.
+    those of a launcher's own hosts its name in ``launchers``. Raises ``UsageError`` for an unknown name, or one that
+    needs an option that is not given.
     """
     only, skip = named(only), named(skip)
     known = {name for check in TABLE for name in (check.name, check.category)}
@@ -39,9 +39,10 @@ def select(
     if wrong is not None:
         raise UsageError(f"{wrong!r} is no check", remedy="`clusterddp doctor --list` shows them")
     left = [check for check in TABLE if not {check.name, check.category} & set(skip)]
+    of_launchers = {need.launcher: need.elsewhere for check in TABLE for need in check.needs if need.launcher}
     for given, of_it, how in (
         (bench, _measures, "measured with `doctor --bench`"),
-        (slurm, of_slurm, "looked at with `doctor --launcher slurm`"),
+        *((name in launchers, _of(name), elsewhere) for name, elsewhere in of_launchers.items()),
     ):
         barred = {name for check in TABLE if of_it(check) for name in (check.name, check.category)}
         if not given and barred & set(only):
@@ -91,9 +92,14 @@ def _measures(check: Check) -> bool:
     return any(need.bench for need in check.needs)
 
 
-def of_slurm(check: Check) -> bool:
-    """Whether a check needs Slurm."""
-    return any(need.slurm for need in check.needs)
+def _of(launcher: str) -> Callable[[Check], bool]:
+    """Whether a check needs the hosts of this launcher."""
+    return lambda check: any(need.launcher == launcher for need in check.needs)
+
+
+def asks_manager(check: Check) -> bool:
+    """Whether a check judges what a workload manager reports, not hosts."""
+    return any(need.of_manager for need in check.needs)
 
 
 def _findings(evidence: Evidence, check: Check, culprits: Culprits) -> list[Finding]:

@@ -127,7 +127,7 @@ class Evidence:
     runs: tuple[RunSeen, ...] | None = None
     rehearsal: RehearsalSeen | None = None
     bench: Bench | None = None
-    slurm: SlurmSeen | None = None
+    manager: SlurmSeen | None = None  # what the workload manager that has the hosts reports
     share_gpus: bool = False  # whether the user accepts that others compute on the GPUs too
     broken: tuple[str, ...] = ()  # names of needs that were not collected because of a bug in clusterddp
 

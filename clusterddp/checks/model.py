@@ -107,7 +107,9 @@ class Need(Generic[T]):
         lack: Why a host cannot be judged, or None, given the evidence, the host, and who failed which check (check →
             host → why). By default a host without an answer is unknown.
         bench: Collected only with ``--bench``.
-        slurm: Collected only on Slurm's hosts.
+        launcher: Collected only on the hosts of this launcher; empty: of any.
+        elsewhere: With such a launcher: how it is collected, for those who ask for it on other hosts.
+        of_manager: Reported by a workload manager for all hosts, and judged apart from them.
     """
 
     name: str
@@ -119,7 +121,9 @@ class Need(Generic[T]):
     without_facts: bool = False
     lack: Callable[[Evidence, Seen, Culprits], Finding | None] | None = None
     bench: bool = False
-    slurm: bool = False
+    launcher: str = ""
+    elsewhere: str = ""
+    of_manager: bool = False
 
     def of(self, seen: Seen) -> T | None:
         """A host's answer; None if there is none."""

@@ -188,5 +188,8 @@ BENCH: Need[Any] = Need(name="bench", bench=True, lack=_never)  # marks a check 
 PAIRS: Need[Any] = Need(name="pairs", bench=True, lack=_unmeasured)  # the speed of every pair
 WORKERS: Need[Any] = Need(name="workers", bench=True, lack=_no_workers)  # the benchmark run over all hosts
 # SLURM: what Slurm reports, judged on its login host; SLURM_NODE: the same compared with a node's own facts.
-SLURM: Need[Any] = Need(name="slurm", slurm=True, lack=_anywhere(lambda evidence: "" if evidence.slurm else NOT_ASKED))
-SLURM_NODE: Need[Any] = Need(name="slurm-node", slurm=True, lack=_no_facts)
+_OF_SLURM: dict[str, Any] = {"launcher": "slurm", "elsewhere": "looked at with `doctor --launcher slurm`"}
+SLURM: Need[Any] = Need(
+    name="slurm", of_manager=True, lack=_anywhere(lambda evidence: "" if evidence.manager else NOT_ASKED), **_OF_SLURM
+)
+SLURM_NODE: Need[Any] = Need(name="slurm-node", lack=_no_facts, **_OF_SLURM)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks import engine
 from clusterddp.checks.model import Diagnosis
-from clusterddp.checks.needs import PAIRS, REHEARSAL, RUNS, SHARED, SLURM, WORKERS
+from clusterddp.checks.needs import PAIRS, REHEARSAL, RUNS, SHARED, WORKERS
 from clusterddp.crash import write_crash
 from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.environments import install
@@ -16,17 +16,16 @@ from clusterddp.launch import answering
 from clusterddp.probe.gather import gather_evidence, spared, with_runs
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs import cleanup
+from clusterddp.runs.node_answers import BRIEF
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from clusterddp.checks.evidence import Evidence, SlurmSeen
+    from clusterddp.checks.evidence import Evidence
     from clusterddp.checks.model import Check, Need
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.inventory import HostEntry
     from clusterddp.runs.run_on_hosts import Site
-    from clusterddp.runs.run_view import Reports
 
 
 def _with_environments(cluster: Site, outcomes: list[Outcome[Host]]) -> list[Outcome[Host]]:
@@ -38,10 +37,10 @@ def _with_environments(cluster: Site, outcomes: list[Outcome[Host]]) -> list[Out
     return outcomes
 
 
-def _chosen(only: Iterable[str], skip: Iterable[str], *, bench: bool, slurm: bool) -> list[Check]:
-    """The selected checks of hosts; under Slurm not those of Slurm itself, nor of folders that nodes share anyway."""
-    chosen = engine.select(only, skip, bench=bench, slurm=slurm)
-    return [check for check in chosen if not (slurm and {SLURM, SHARED} & set(check.needs))]
+def _chosen(launcher: str, only: Iterable[str], skip: Iterable[str], *, bench: bool, managed: bool) -> list[Check]:
+    """The selected checks of hosts; under a manager not those of folders, which the hosts of a job share anyway."""
+    chosen = engine.select(only, skip, bench=bench, launchers=[launcher])
+    return [check for check in chosen if not (engine.asks_manager(check) or (managed and SHARED in check.needs))]
 
 
 def _telling_crashes(cluster: Site) -> Callable[[Exception, str], None]:
@@ -56,20 +55,20 @@ def _telling_crashes(cluster: Site) -> Callable[[Exception, str], None]:
 
 def diagnose(
     cluster: Site,
-    ask_runs: Callable[[Sequence[HostEntry]], list[Outcome[Reports]]],
+    launcher: str,
+    manager: Evidence | None,
+    only: Iterable[str],
+    skip: Iterable[str],
     *,
-    only: Iterable[str] = (),
-    skip: Iterable[str] = (),
-    bench: bool = False,
-    share_gpus: bool = False,
-    slurm: SlurmSeen | None = None,
+    bench: bool,
+    share_gpus: bool,
 ) -> Diagnosis:
-    """Run `doctor` on a cluster's hosts; see ``Cluster.doctor``.
+    """Judge a cluster's hosts, which ``launcher`` lends; see ``Cluster.doctor``.
 
-    ``ask_runs`` asks hosts for their runs, in brief; ``slurm`` is what Slurm reported, if it has the hosts.
+    ``manager`` is what their workload manager reported, if they have one.
     """
     only = set(engine.named(only))
-    chosen = _chosen(only, skip, bench=bench, slurm=slurm is not None)
+    chosen = _chosen(launcher, only, skip, bench=bench, managed=manager is not None)
     needs = {need for check in chosen for need in check.needs}
     answering.nodes(cluster.inventory)
     entries = cluster.inventory.nodes + cluster.inventory.spares
@@ -89,7 +88,7 @@ def diagnose(
     def runs(known: Evidence) -> Evidence:
         reached = [outcome.value.entry for outcome in outcomes if outcome.value]
         left = cleanup.orphans(reached, lambda entry: cluster.host(entry.name))
-        return with_runs(known, ask_runs(reached), left)
+        return with_runs(known, cluster.describe("", reached, BRIEF), left)
 
     def rehearsed(known: Evidence) -> Evidence:
         parts = rehearsal.parts(known, outcomes, chosen)
@@ -100,7 +99,7 @@ def diagnose(
         return replace(known, bench=bench_pairs.measure(cluster, outcomes, known, chosen, cluster.progress))
 
     evidence = spare(runs, RUNS) if RUNS in needs else evidence
-    evidence = replace(evidence, share_gpus=share_gpus, slurm=slurm)
+    evidence = replace(evidence, share_gpus=share_gpus, manager=manager.manager if manager else None)
     evidence = spare(rehearsed, REHEARSAL) if REHEARSAL in needs else evidence
     evidence = spare(measured, PAIRS, WORKERS) if bench else evidence
     return Diagnosis(evidence=evidence, results=tuple(engine.judge(evidence, chosen, crashed)))

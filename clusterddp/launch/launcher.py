@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from contextlib import AbstractContextManager
 
+    from clusterddp.checks.evidence import Evidence
     from clusterddp.errors import ClusterddpError
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry, Inventory
@@ -58,8 +59,39 @@ class FileQuery:
         return self.view if self.path is None else None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostQuery:
+    """Which hosts the doctor wants to look at.
+
+    Attributes:
+        nnodes: How many, of those that a manager chooses; None: as many as the inventory names, else one.
+        partition: In which of the manager's partitions; None: the inventory's, else the manager's default.
+        wanted: Whether hosts are wanted at all, and not only what the manager reports.
+    """
+
+    nnodes: int | None
+    partition: str | None
+    wanted: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LentHosts:
+    """Hosts that the doctor may look at.
+
+    Attributes:
+        site: The hosts; None if there are none.
+        manager: What the workload manager reports, as evidence of the host on which it was asked; None without one.
+    """
+
+    site: Site | None
+    manager: Evidence | None = None
+
+
 class Launcher(RunLauncher, Protocol):
     """One way to start runs: its own methods, and those for a run that has started (``RunLauncher``)."""
+
+    name: str
+    """As the registry has it."""
 
     def render(self, site: Site, options: RunOptions) -> str:
         """Return what ``start`` would do, as text that a person could use instead; start nothing.
@@ -110,6 +142,13 @@ class Launcher(RunLauncher, Protocol):
             ClusterddpError: No host is meant, or none answers.
         """
 
+    def borrow_hosts(self, site: Site, query: HostQuery) -> AbstractContextManager[LentHosts]:
+        """Yield hosts like those of its runs, which the doctor may look at while the block runs.
+
+        Raises:
+            ClusterddpError: The launcher has no such choice of hosts, or cannot be asked for them.
+        """
+
 
 def launcher(name: str, *, said: str = "--launcher") -> Launcher:
     """Return the launcher with this name.
@@ -136,8 +175,15 @@ def launchers(site: Site) -> list[Launcher]:
 def managing(site: Site) -> Launcher:
     """Return the launcher that chooses the hosts of runs itself; the default one if none here does."""
     if site.inventory.managed:
-        return chosen(None, [entry for entry in site.inventory.hosts if entry.role != "none"])
+        return _of_inventory(site.inventory)
     return launchers(site)[-1]
+
+
+def lender(wanted: str | None, inventory: Inventory) -> Launcher:
+    """Return the launcher whose hosts the doctor looks at: the one that was asked for, or the inventory's."""
+    if wanted:
+        return launcher(wanted)
+    return _of_inventory(inventory) if inventory.managed else default()
 
 
 def default() -> Launcher:
@@ -174,6 +220,10 @@ def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:
         raise UsageError(f"clusterddp_launcher differs: {said}", remedy="choose one with --launcher")
     name, host = next(iter(first.items()), (DEFAULT_LAUNCHER, ""))
     return launcher(name, said=f"{host}: clusterddp_launcher:")
+
+
+def _of_inventory(inventory: Inventory) -> Launcher:
+    return chosen(None, [entry for entry in inventory.hosts if entry.role != "none"])
 
 
 def of_record(record: RunRecord) -> Launcher:

@@ -41,7 +41,7 @@ def _for_login(judge: Callable[[SlurmSeen], Iterable[tuple[str, str, str]]]) -> 
     """Turn a judgement of Slurm's answers (verdict, message, remedy) into a check that reports on the login host."""
 
     def found(evidence: Evidence) -> Iterable[Finding]:
-        host, seen = evidence.hosts[0].name, evidence.slurm or SlurmSeen()
+        host, seen = evidence.hosts[0].name, evidence.manager or SlurmSeen()
         return [
             (fail if verdict == "fail" else warn)(host, message, **({"fix": fix} if fix else {}))
             for verdict, message, fix in judge(seen)
@@ -152,7 +152,7 @@ def _job(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
 
 
 def _node_of(evidence: Evidence, name: str) -> Mapping[str, str]:
-    nodes = evidence.slurm.nodes if evidence.slurm else ()
+    nodes = evidence.manager.nodes if evidence.manager else ()
     return next((node for node in nodes if node.get("NodeName") == name), {})
 
 
@@ -174,14 +174,14 @@ def _gpus(evidence: Evidence) -> Iterable[Finding]:
 
 def _folders(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
-        wrong = evidence.slurm.unshared.get(seen.name, {}) if evidence.slurm else {}
+        wrong = evidence.manager.unshared.get(seen.name, {}) if evidence.manager else {}
         for text in dict.fromkeys(wrong.values()):
             folders = ", ".join(folder for folder, why in wrong.items() if why == text)
             yield fail(seen.name, f"{folders}: {text}")
 
 
 def _tmp(evidence: Evidence) -> Iterable[Finding]:
-    meant = evidence.slurm.config.get("TmpFS", "/tmp") if evidence.slurm else "/tmp"  # noqa: S108 - Slurm's default
+    meant = evidence.manager.config.get("TmpFS", "/tmp") if evidence.manager else "/tmp"  # noqa: S108 - Slurm's default
     for entry, facts in evidence.facts:
         used = facts.places.get("TMPDIR", "/tmp")  # noqa: S108 - what programs take without it
         if f"{used}/".startswith(f"{meant.rstrip('/')}/"):

@@ -18,6 +18,7 @@ from clusterddp.cli.progress import Progress
 from clusterddp.doctor.explain import explain
 from clusterddp.doctor.report_html import page
 from clusterddp.errors import EXIT_FAILED, UsageError
+from clusterddp.inventory.launchers import LAUNCHERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ def act(
         raise UsageError(f"--html {html}: there is no folder {html.parent}", remedy="make it, or name another")
     _refuse_mixed(fix=fix, yes=yes, as_json=as_json, arguments=arguments)
     names = option_docs.names(only), option_docs.names(skip)
-    checks = select(*names, bench=bench or listing, slurm=True)  # with which launcher is not known yet
+    checks = select(*names, bench=bench or listing, launchers=LAUNCHERS)  # with which launcher is not known yet
     if listing:
         for check in checks:
             click.echo(f"{check.name}\t{check.category}\t{check.title}")

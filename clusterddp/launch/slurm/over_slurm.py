@@ -8,28 +8,23 @@ the job.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import EXIT_INTERRUPTED, HelperError, PlanError, RunError, UnreachableError
+from clusterddp.errors import HelperError, PlanError, RunError, UnreachableError
 from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.launch.run_secrets import secret_values
 from clusterddp.launch.slurm.allocation import allocated
 from clusterddp.launch.slurm.client.answers import QueuedJob, last_error, read_partitions
 from clusterddp.launch.slurm.client.batch_script import compact
-from clusterddp.launch.slurm.client.exit_status import by_exit_status
 from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
-from clusterddp.launch.slurm.client.never_starts import told_reason, why_never
-from clusterddp.launch.slurm.client.states import MANAGER, StateMeaning, meaning
+from clusterddp.launch.slurm.client.never_starts import why_never
+from clusterddp.launch.slurm.client.states import NAME, meaning
 from clusterddp.launch.slurm.job_nodes import JobNodes, bring_secrets, nodes_of_run, running
+from clusterddp.launch.slurm.job_report import is_settled, job_report
 from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
 from clusterddp.remote.shared.slurm.job_record import in_array
-from clusterddp.remote.shared.verdict.failures import ended_by_manager
-from clusterddp.remote.shared.verdict.judge import CTRL_C
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.runs import local_cache
 from clusterddp.runs.choose import array_names
-from clusterddp.runs.managed_job import JobReport, JobStatus
 from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof, Survivor
 from clusterddp.runs.run import Run
@@ -42,12 +37,13 @@ if TYPE_CHECKING:
     from clusterddp.errors import ClusterddpError
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
-    from clusterddp.launch.launcher import FileQuery
+    from clusterddp.launch.launcher import FileQuery, HostQuery, LentHosts
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.slurm.submission import Submission
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
     from clusterddp.remote.shared.verdict.node_report import NodeReport
+    from clusterddp.runs.managed_job import JobReport
     from clusterddp.runs.run_on_hosts import R, RunOnHosts, Site
     from clusterddp.sync.transfer.collect import Origin
 
@@ -57,12 +53,12 @@ UNHEARD = 3.0  # seconds after which a job that runs, and of whose nodes nothing
 AGAIN = 15.0  # seconds between two such looks
 STOP_SLACK = 60.0  # seconds beyond the grace that the nodes have for their proof
 BY_CODE = ("FAILED", "COMPLETED")  # states in which a job's exit code is its script's
-PLACE = 1 << 20  # of the writer of a verdict that is Slurm's: behind all nodes
 
 
 class Slurm:
     """The launcher. Stateless."""
 
+    name = NAME
     clean_operation = "slurm_clean"
 
     def render(self, site: Site, options: RunOptions) -> str:
@@ -150,6 +146,12 @@ class Slurm:
 
         return run_files.origins(site, query)
 
+    def borrow_hosts(self, site: Site, query: HostQuery) -> AbstractContextManager[LentHosts]:
+        """See ``Launcher``: the nodes of a short job."""
+        from clusterddp.launch.slurm.borrowed_nodes import borrow_nodes  # noqa: PLC0415 - start-up
+
+        return borrow_nodes(site, query)
+
     def _nodes(self, login: LoginHost, site: Site, run: str, wanted: Wanted) -> list[NodeReport | JobReport]:
         submitted = [one for one in login.runs(run) if _is_wanted(one, wanted)]
         if not submitted:
@@ -159,7 +161,7 @@ class Slurm:
         told = nodes_of(login.host, run, site.notify, asked, shared=True)
         nodes = [node._replace(rebooted=False) for node in told if node.run in known]  # the login host cannot tell
         parts = {one.run: [node for node in nodes if node.run == one.run] for one in submitted}
-        jobs = login.jobs(one.job for one in submitted if one.job and not _is_settled(one))
+        jobs = login.jobs(one.job for one in submitted if one.job and not is_settled(one))
         submitted = [self._by_its_nodes(login, site, one, jobs.get(one.job or ""), parts, wanted) for one in submitted]
         if any(one.end is None and one.job in jobs and meaning(jobs[one.job].state).over for one in submitted):
             submitted = [one for one in login.runs(run) if one.run in known]  # its script may have spoken meanwhile
@@ -168,7 +170,7 @@ class Slurm:
             mine, job = parts[one.run], jobs.get(one.job or "")
             silent = job is not None and job.state in BY_CODE and not mine and not one.end
             code = login.exit_status(job.job) if silent and job else ""
-            report, they_count = _job_report(one, mine, job, login.host.name, code)
+            report, they_count = job_report(one, mine, job, login.host.name, code)
             reports += [node if they_count else node._replace(verdict=None) for node in mine]
             reports.append(report)
             said = report.verdict if job else None
@@ -302,71 +304,6 @@ def _is_wanted(one: SubmittedRun, wanted: Wanted) -> bool:
     names = (record.name, one.job, *array_names(record))
     named = reference is None or one.run.startswith(reference) or reference in names
     return named and (wanted.project is None or record.project == wanted.project)
-
-
-def _is_settled(one: SubmittedRun) -> bool:
-    """Whether its job has said how it ended, and Slurm knows no better."""
-    return one.end is not None and one.end.attempt >= one.attempt and not _by_manager([one.end])
-
-
-def _job_report(
-    one: SubmittedRun, nodes: Sequence[NodeReport], job: QueuedJob | None, login: str, code: str
-) -> tuple[JobReport, bool]:
-    """A run's job beside its nodes: its state, and its verdict where they have none; whether the nodes' verdicts count.
-
-    ``code``: its exit status in Slurm's words, where nothing else tells of its end.
-    """
-    seen = max((node.attempt for node in nodes), default=0)
-    gone = "CANCELLED" if one.stopped and not one.starts else ""  # Slurm has forgotten it, and nothing begins
-    means = meaning(job.state if job else gone)
-    waits = means.state == RunState.QUEUED
-    attempt = max(1, one.attempt, seen + 1 if waits else seen)
-    end = one.end if one.end and one.end.attempt >= attempt else None
-    over = end is not None or means.over
-    status = JobStatus(
-        number=one.job or "?",
-        word=job.state if job else "nothing of it",
-        state=end.state if end else means.state,
-        over=over,
-        attempt=attempt,
-        reason=told_reason(job.reason) if job else "",
-        start=job.start if job and waits else "",
-        own=not one.inside,
-    )
-    report = JobReport(run=one.run, record=one.plan.record, job=status)
-    copies = [node.verdict for node in nodes if node.verdict and node.attempt == attempt]
-    known = [*copies, *([end] if end else [])]
-    # where apart, its script has more to give
-    may_go_on = (one.plan.settings.relaunch > 0 or one.apart) and end is None
-    if job and (_by_manager(known) or may_go_on) and not means.over:  # Slurm or the script says why in a moment
-        return replace(report, job=replace(status, over=False)), False
-    if means.over and (not known or (job and means.outside and _by_manager(known))):
-        said = _by_slurm(one, status, means, nodes, job)
-        return replace(report, verdict=by_exit_status(said, one, job, login, code) if job and code else said), True
-    return replace(report, verdict=end), True
-
-
-def _by_manager(copies: Sequence[VerdictRecord]) -> bool:
-    """Whether all that the nodes know is that Slurm has ended the job."""
-    return any(copy.line.endswith(ended_by_manager(MANAGER)) for copy in copies)
-
-
-def _by_slurm(
-    one: SubmittedRun, status: JobStatus, means: StateMeaning, nodes: Sequence[NodeReport], job: QueuedJob | None
-) -> VerdictRecord:
-    """How a run ended whose nodes did not tell: by Slurm's word."""
-    by = f" by {job.by}" if job and job.by else ""
-    said = f"Slurm says {status.word}{by}" + (f": {means.words}" if means.words else "")
-    line = said if job else "unknown: Slurm knows nothing of its job any more"
-    line = f"unknown: {line}" if means.state == RunState.UNKNOWN and job else line
-    code = means.exit_code
-    if one.stopped and means.state == RunState.STOPPED:
-        line, code = f"stopped: {one.stopped}", EXIT_INTERRUPTED if one.stopped == CTRL_C else code
-    state = RunState.LOST if means.state == RunState.UNKNOWN else means.state
-    heard = (*dict.fromkeys(node.host for node in nodes), "slurm")
-    now = time.time_ns()
-    attempt = status.attempt
-    return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)
 
 
 def _settled(cluster: Site, run: str, deadline: float, *, collected: bool) -> RunView:

@@ -17,7 +17,7 @@ from clusterddp.launch.make_record import record_without_hosts, variables_of
 from clusterddp.launch.script import check_script, check_synced, script_of
 from clusterddp.launch.slurm.client.batch_script import JobRequest, extra_line, nodelist, script, slurm_time
 from clusterddp.launch.slurm.client.login_host import login_entry
-from clusterddp.launch.slurm.client.states import MANAGER
+from clusterddp.launch.slurm.client.states import MANAGER, NAME
 from clusterddp.launch.slurm.embedded_code import CarriedCode, carried_code, refuse_together
 from clusterddp.launch.slurm.refused_options import refuse_ignored
 from clusterddp.remote.shared.run.node_env import Node
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.sync.project_files import Tree
 
-NAME = "slurm"
 NOBODY = "node"  # the host of the plan that stands for all
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - its address, until the nodes choose
 

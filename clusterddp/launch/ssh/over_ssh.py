@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
-    from clusterddp.launch.launcher import FileQuery
+    from clusterddp.launch.launcher import FileQuery, HostQuery, LentHosts
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options import RunOptions
     from clusterddp.remote.shared.run.plan import NodePlan
@@ -47,6 +47,7 @@ _REASONS = ("unreachable", "not_warm")  # in a host's answer: why something is n
 class Ssh:
     """The launcher over SSH, or on this machine without it: each host is asked through its own helper."""
 
+    name = NAME
     clean_operation = "clean"
 
     def render(self, site: Site, options: RunOptions) -> str:
@@ -103,6 +104,16 @@ class Ssh:
         from clusterddp.launch.ssh.origins import origins  # noqa: PLC0415 - only for `pull`
 
         yield origins(site, query)
+
+    @contextlib.contextmanager
+    def borrow_hosts(self, site: Site, query: HostQuery) -> Iterator[LentHosts]:
+        """See ``Launcher``: every host of the inventory."""
+        from clusterddp.launch.launcher import LentHosts  # noqa: PLC0415 - start-up
+
+        asked = "--nnodes" if query.nnodes else "--partition" if query.partition else ""
+        if asked:
+            raise UsageError(f"{asked}: without Slurm every host of the inventory is looked at", remedy="leave it out")
+        yield LentHosts(site=site)
 
     def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:  # noqa: ARG002
         """See ``RunLauncher``: it has."""

@@ -65,7 +65,7 @@ def test_only_takes_names_and_categories_and_what_explains_them() -> None:
     assert {check.name for check in select(only=["Storage"])} >= {"disk", "mounts", "connection"}
     assert "disk" not in {check.name for check in select(skip=["Storage"])}
     assert select(only=["SHM", "ssh"], skip=["storage"]) == select(only=["shm", "SSH"], skip=["Storage"])
-    assert len(select(skip=["shm"], bench=True, slurm=True)) == len(TABLE) - 1
+    assert len(select(skip=["shm"], bench=True, launchers=["slurm"])) == len(TABLE) - 1
 
 
 def test_what_is_measured_is_only_run_for_a_bench() -> None:
@@ -106,7 +106,7 @@ def test_what_a_failure_explains_is_skipped_and_says_so() -> None:
 
 def test_every_host_stands_in_every_checks_result() -> None:
     lost = Seen(entry=seen("gpu02").entry, error=HelperError("gpu02", "no python3 on the host"))
-    results = judge(cluster(lost), select(bench=True, slurm=True))
+    results = judge(cluster(lost), select(bench=True, launchers=["slurm"]))
     for check in TABLE:
         hosts = {host for result in results if result.name == check.name for host in result.hosts}
         assert hosts == {"gpu01", "gpu02", "gpu03"}, check.name
@@ -137,7 +137,7 @@ def test_a_log_is_explained_by_its_known_messages() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_no_check_raises_whatever_is_true(seed: int) -> None:
     for number in range(10):
-        results = judge(Anything(10 * seed + number).evidence(), select(bench=True, slurm=True), raised)
+        results = judge(Anything(10 * seed + number).evidence(), select(bench=True, launchers=["slurm"]), raised)
         for check in TABLE:
             own = [result for result in results if result.name == check.name]
             assert {host for result in own for host in result.hosts} == set(HOSTS), check.name

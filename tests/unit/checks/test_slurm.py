@@ -29,15 +29,21 @@ WELL = SlurmSeen(
 
 def said(name: str, seen: SlurmSeen = WELL, **changes: Any) -> list[tuple[str, str]]:
     """What a check says of the login host."""
-    evidence = Evidence(hosts=(Seen(entry=HostEntry(name="login1", address="login1")),), slurm=replace(seen, **changes))
-    return [(one.verdict, one.message) for one in judge(evidence, select([name], slurm=True)) if one.name == name]
+    evidence = Evidence(
+        hosts=(Seen(entry=HostEntry(name="login1", address="login1")),), manager=replace(seen, **changes)
+    )
+    return [
+        (one.verdict, one.message) for one in judge(evidence, select([name], launchers=["slurm"])) if one.name == name
+    ]
 
 
 def of_node(name: str, seen: SlurmSeen = WELL, **facts: Any) -> list[tuple[str, str]]:
     """What a check says of gpu01."""
     entry, own = node("gpu01", **facts)
-    evidence = Evidence(hosts=(Seen(entry=entry, facts=own),), slurm=seen)
-    return [(one.verdict, one.message) for one in judge(evidence, select([name], slurm=True)) if one.name == name]
+    evidence = Evidence(hosts=(Seen(entry=entry, facts=own),), manager=seen)
+    return [
+        (one.verdict, one.message) for one in judge(evidence, select([name], launchers=["slurm"])) if one.name == name
+    ]
 
 
 @pytest.mark.parametrize(

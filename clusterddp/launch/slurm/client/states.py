@@ -8,6 +8,7 @@ from clusterddp.errors import EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, EXIT_TIME_LIMIT
 from clusterddp.remote.shared.run.run_state import LIVE_STATES, RunState
 
 MANAGER = "Slurm"  # its name in messages
+NAME = "slurm"  # of this launcher
 OUT_OF_MEMORY = 137  # the exit code of a process that the kernel's OOM killer ended
 
 

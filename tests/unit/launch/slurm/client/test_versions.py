@@ -91,9 +91,9 @@ def test_nodes_and_partitions_are_judged_alike(answers: Answers) -> None:
     assert {gpus_counted(node["Gres"]) for node in nodes} == {4}
     assert {name in node["Partitions"].split(",") for node in nodes for name in ("a100", "debug")} == {True}
     seen = SlurmSeen(partition=partition, nodes=tuple(nodes), asked={"nodes": "5", "account": "nlp"})
-    evidence = Evidence(hosts=(Seen(entry=HostEntry(name="login1", address="login1")),), slurm=seen)
+    evidence = Evidence(hosts=(Seen(entry=HostEntry(name="login1", address="login1")),), manager=seen)
     names = [check.name for check in CHECKS if check.name in {"slurm-nodes", "slurm-partition"}]
-    told = [(one.name, one.message) for one in judge(evidence, select(names, slurm=True)) if one.name in names]
+    told = [(one.name, one.message) for one in judge(evidence, select(names, launchers=["slurm"])) if one.name in names]
     out = [message for name, message in told if name == "slurm-nodes"]
     assert {message.split(":")[0] for message in out} <= {"gpu03", "gpu04", "gpu07", "gpu08"}
     assert any(message == "gpu04: IDLE+DRAIN: bad DIMM" for message in out)

@@ -1,4 +1,4 @@
-"""`doctor` under Slurm: checks what Slurm reports, and runs the host checks on the nodes of a short job.
+"""What Slurm lends to `doctor`: its own report, and the nodes of a short job as hosts.
 
 The job only holds the nodes; each node is reached by one more step of it, and the job is cancelled in the end. If
 nobody is left to do that, its time limit ends it.
@@ -6,34 +6,33 @@ nobody is left to do that, its time limit ends it.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from clusterddp.checks import engine
 from clusterddp.checks.evidence import Evidence, Seen
-from clusterddp.checks.model import Diagnosis
-from clusterddp.checks.needs import SLURM
-from clusterddp.doctor.diagnose import diagnose
 from clusterddp.errors import UsageError
 from clusterddp.hosts.fanout import Outcome, each, values
 from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
-from clusterddp.launch import launcher as base
+from clusterddp.launch.launcher import LentHosts, of_record
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.slurm.client.held_nodes import held_nodes, job_minutes
 from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry, step_words
 from clusterddp.launch.slurm.client.survey import survey
 from clusterddp.launch.slurm.shared_folder import job_words, unshared
-from clusterddp.launch.slurm.submission import NAME, settings_of, slurm_request
+from clusterddp.launch.slurm.submission import settings_of, slurm_request
 from clusterddp.project.project import WORKDIRS
-from clusterddp.runs.node_answers import ALL, BRIEF, Wanted, nodes_of
+from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
+    from clusterddp.checks.evidence import SlurmSeen
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.connections import Connections
     from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.launch.launcher import HostQuery, Launcher
     from clusterddp.launch.slurm.client.batch_script import JobRequest
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
@@ -68,9 +67,9 @@ class BorrowedNodes:
         entry = next(one for one in self.inventory.nodes if one.name == name)
         return self.connections.open(entry, self.connections.opened_by(self._login, step_words(self._job, name)))
 
-    def launcher_of(self, record: RunRecord) -> base.Launcher:
+    def launcher_of(self, record: RunRecord) -> Launcher:
         """The launcher of the doctor's own small jobs there."""
-        return base.of_record(record)
+        return of_record(record)
 
     def describe(
         self,
@@ -102,76 +101,39 @@ class BorrowedNodes:
         )
 
 
-def examine(
-    cluster: Site,
-    ask_runs: Callable[[Sequence[HostEntry]], list[Outcome[Reports]]],
-    *,
-    launcher: str | None = None,
-    nnodes: int | None = None,
-    partition: str | None = None,
-    only: Sequence[str] = (),
-    skip: Sequence[str] = (),
-    bench: bool = False,
-    share_gpus: bool = False,
-) -> Diagnosis:
-    """`doctor` on the inventory's hosts or, if Slurm has them, on the nodes of a job; see ``Cluster.doctor``.
-
-    ``launcher`` None leaves the choice to the inventory. Without ``nnodes`` the job has as many nodes as the inventory
-    names, else one; without ``partition`` it uses the inventory's, else Slurm's default. Raises ``UsageError`` if
-    either is given without Slurm.
-    """
-    if launcher == NAME or (launcher is None and cluster.inventory.managed):
-        return _of_nodes(cluster, nnodes, partition, only, skip, bench=bench, share_gpus=share_gpus)
-    asked = "--nnodes" if nnodes else "--partition" if partition else ""
-    if asked:
-        raise UsageError(f"{asked}: without Slurm every host of the inventory is looked at", remedy="leave it out")
-    return diagnose(cluster, ask_runs, only=only, skip=skip, bench=bench, share_gpus=share_gpus)
-
-
-def _of_nodes(
-    cluster: Site,
-    nnodes: int | None,
-    partition: str | None,
-    only: Sequence[str],
-    skip: Sequence[str],
-    *,
-    bench: bool,
-    share_gpus: bool,
-) -> Diagnosis:
-    chosen = engine.select(only, skip, bench=bench, slurm=True)
-    request = _request(cluster.inventory, nnodes, partition)
-    entry = login_entry(cluster.inventory)
-    opened = each([entry], cluster.connections.open)[0]
+@contextlib.contextmanager
+def borrow_nodes(site: Site, query: HostQuery) -> Iterator[LentHosts]:
+    """Ask Slurm about itself; yield that and, if they are wanted and Slurm answers, the nodes of a short job."""
+    request = _request(site.inventory, query)
+    entry = login_entry(site.inventory)
+    opened = each([entry], site.connections.open)[0]
     if opened.value is None:
         raise opened.error or UsageError("no login host")
     login = LoginHost(opened.value)
     asked = {name: request.options.get(name, "") for name in ("partition", "account", "qos", "gpus-per-node")}
-    cluster.progress("asking Slurm")
+    site.progress("asking Slurm")
     seen = survey(login, {**asked, "nodes": str(request.nodes[0])})
+    if seen.error or not query.wanted:
+        yield LentHosts(site=None, manager=_reported(entry, seen))
+        return
     request = replace(request, options={**request.options, "time": str(job_minutes(seen, LIMIT))})
-    nodes: Diagnosis | None = None
-    if not seen.error and any(SLURM not in check.needs and check.needs for check in chosen):
-        hold = partial(held_nodes, name=JOB, script=f"sleep {LIMIT * 60}", patience=PATIENCE)
-        with hold(login, [job_words(request)], cluster.connections, cluster.progress) as (lease,):
-            seen = replace(seen, refused=None if lease.job else lease.refused)
-            if lease.job:
-                site = _site(cluster, entry, login, lease.job, lease.nodes)
-                if settings_of(cluster.inventory).slurm.get("shared", True):
-                    seen = replace(seen, unshared=_unshared(login, site))
-                more: dict[str, Any] = {"bench": bench, "share_gpus": share_gpus, "slurm": seen}
-                nodes = diagnose(site, lambda reached: site.describe("", reached, BRIEF), only=only, skip=skip, **more)
-    ours = [check for check in chosen if SLURM in check.needs]
-    evidence = Evidence(hosts=(Seen(entry=entry),), slurm=seen)
-    results = tuple(engine.judge(evidence, ours))
-    if nodes is None:
-        return Diagnosis(evidence=evidence, results=results)
-    return replace(nodes, results=(*results, *nodes.results))
+    hold = partial(held_nodes, name=JOB, script=f"sleep {LIMIT * 60}", patience=PATIENCE)
+    with hold(login, [job_words(request)], site.connections, site.progress) as (lease,):
+        nodes = _site(site, entry, login, lease.job, lease.nodes) if lease.job else None
+        seen = replace(seen, refused=None if lease.job else lease.refused)
+        if nodes and settings_of(site.inventory).slurm.get("shared", True):
+            seen = replace(seen, unshared=_unshared(login, nodes))
+        yield LentHosts(site=nodes, manager=_reported(entry, seen))
 
 
-def _request(inventory: Inventory, nnodes: int | None, partition: str | None) -> JobRequest:
-    size = nnodes or max(1, sum(1 for node in inventory.nodes if inventory.path and node.connection != "local"))
+def _reported(login: HostEntry, seen: SlurmSeen) -> Evidence:
+    return Evidence(hosts=(Seen(entry=login),), manager=seen)
+
+
+def _request(inventory: Inventory, query: HostQuery) -> JobRequest:
+    size = query.nnodes or max(1, sum(1 for node in inventory.nodes if inventory.path and node.connection != "local"))
     request = slurm_request(inventory, RunOptions(script=JOB, nnodes=(size, size)))
-    return replace(request, options={**request.options, "partition": partition}) if partition else request
+    return replace(request, options={**request.options, "partition": query.partition}) if query.partition else request
 
 
 def _site(cluster: Site, entry: HostEntry, login: LoginHost, job: str, names: Sequence[str]) -> BorrowedNodes:

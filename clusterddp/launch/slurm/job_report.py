@@ -1,0 +1,91 @@
+"""What Slurm knows of a run's job beside what the run's nodes report: its state, and its end if they tell of none."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import EXIT_INTERRUPTED
+from clusterddp.launch.slurm.client.exit_status import by_exit_status
+from clusterddp.launch.slurm.client.never_starts import told_reason
+from clusterddp.launch.slurm.client.states import MANAGER, StateMeaning, meaning
+from clusterddp.remote.shared.run.run_state import RunState
+from clusterddp.remote.shared.verdict.failures import ended_by_manager
+from clusterddp.remote.shared.verdict.judge import CTRL_C
+from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+from clusterddp.runs.managed_job import JobReport, JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.launch.slurm.client.answers import QueuedJob
+    from clusterddp.remote.shared.slurm.job_record import SubmittedRun
+    from clusterddp.remote.shared.verdict.node_report import NodeReport
+
+PLACE = 1 << 20  # of the writer of a verdict that is Slurm's: behind all nodes
+
+
+def is_settled(one: SubmittedRun) -> bool:
+    """Whether its job has said how it ended, and Slurm knows no better."""
+    return one.end is not None and one.end.attempt >= one.attempt and not _by_manager([one.end])
+
+
+def job_report(
+    one: SubmittedRun, nodes: Sequence[NodeReport], job: QueuedJob | None, login: str, code: str
+) -> tuple[JobReport, bool]:
+    """A run's job beside its nodes: its state, and its verdict where they have none; whether the nodes' verdicts count.
+
+    ``code``: its exit status in Slurm's words, where nothing else tells of its end.
+    """
+    seen = max((node.attempt for node in nodes), default=0)
+    gone = "CANCELLED" if one.stopped and not one.starts else ""  # Slurm has forgotten it, and nothing begins
+    means = meaning(job.state if job else gone)
+    waits = means.state == RunState.QUEUED
+    attempt = max(1, one.attempt, seen + 1 if waits else seen)
+    end = one.end if one.end and one.end.attempt >= attempt else None
+    over = end is not None or means.over
+    status = JobStatus(
+        number=one.job or "?",
+        word=job.state if job else "nothing of it",
+        state=end.state if end else means.state,
+        over=over,
+        attempt=attempt,
+        reason=told_reason(job.reason) if job else "",
+        start=job.start if job and waits else "",
+        own=not one.inside,
+    )
+    report = JobReport(run=one.run, record=one.plan.record, job=status)
+    copies = [node.verdict for node in nodes if node.verdict and node.attempt == attempt]
+    known = [*copies, *([end] if end else [])]
+    # where apart, its script has more to give
+    may_go_on = (one.plan.settings.relaunch > 0 or one.apart) and end is None
+    if job and (_by_manager(known) or may_go_on) and not means.over:  # Slurm or the script says why in a moment
+        return replace(report, job=replace(status, over=False)), False
+    if means.over and (not known or (job and means.outside and _by_manager(known))):
+        said = _by_slurm(one, status, means, nodes, job)
+        return replace(report, verdict=by_exit_status(said, one, job, login, code) if job and code else said), True
+    return replace(report, verdict=end), True
+
+
+def _by_manager(copies: Sequence[VerdictRecord]) -> bool:
+    """Whether all that the nodes know is that Slurm has ended the job."""
+    return any(copy.line.endswith(ended_by_manager(MANAGER)) for copy in copies)
+
+
+def _by_slurm(
+    one: SubmittedRun, status: JobStatus, means: StateMeaning, nodes: Sequence[NodeReport], job: QueuedJob | None
+) -> VerdictRecord:
+    """How a run ended whose nodes did not tell: by Slurm's word."""
+    by = f" by {job.by}" if job and job.by else ""
+    said = f"Slurm says {status.word}{by}" + (f": {means.words}" if means.words else "")
+    line = said if job else "unknown: Slurm knows nothing of its job any more"
+    line = f"unknown: {line}" if means.state == RunState.UNKNOWN and job else line
+    code = means.exit_code
+    if one.stopped and means.state == RunState.STOPPED:
+        line, code = f"stopped: {one.stopped}", EXIT_INTERRUPTED if one.stopped == CTRL_C else code
+    state = RunState.LOST if means.state == RunState.UNKNOWN else means.state
+    heard = (*dict.fromkeys(node.host for node in nodes), "slurm")
+    now = time.time_ns()
+    attempt = status.attempt
+    return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)
