@@ -7,8 +7,9 @@ ARCHITECTURE.md. Nothing is conveyed by colour alone: every bar stands beside it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
+
+from clusterddp.text.html_page import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,8 +68,8 @@ def _placed(spans: Sequence[TimedSpan]) -> tuple[list[TimedSpan], float, float]:
     starts = [one.began for one in spans if one.name.startswith("workers")]
     last = min(max(one.ended for one in spans), max(starts) + GOES_ON) if starts else max(one.ended for one in spans)
     last = max(last, first + 0.01)
-    drawn = [one for one in spans if one.began < last]
-    return sorted(drawn, key=lambda one: (one.host != HERE, one.host, one.began)), first, last
+    shown = [one for one in spans if one.began < last]
+    return sorted(shown, key=lambda one: (one.host != HERE, one.host, one.began)), first, last
 
 
 def _took(span: TimedSpan, last: float) -> str:
@@ -90,6 +91,18 @@ def as_text(spans: Sequence[TimedSpan]) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Row:
+    """A row of the page: the host if it is another than above, its activity, times in seconds, a bar in per cent."""
+
+    host: str
+    name: str
+    began: float
+    took: str
+    left: float
+    width: float
+
+
 def as_page(spans: Sequence[TimedSpan], title: str) -> str:
     """Draw the spans as one self-contained HTML page without scripts."""
     ordered, first, last = _placed(spans)
@@ -97,27 +110,8 @@ def as_page(spans: Sequence[TimedSpan], title: str) -> str:
     for one in ordered:
         left = (one.began - first) / (last - first) * 100
         width = max(0.2, (min(one.ended, last) - first) / (last - first) * 100 - left)
-        head = f"<th>{escape(one.host)}</th>" if one.host != host else "<th></th>"
+        shown = one.host if one.host != host else ""
         host = one.host
-        rows.append(
-            f"<tr>{head}<td>{escape(one.name)}</td><td>{one.began - first:.2f}</td><td>{_took(one, last)}</td>"
-            f'<td><div style="margin-left:{left:.2f}%;width:{width:.2f}%"></div></td></tr>'
-        )
-    return _PAGE.format(title=escape(title), seconds=f"{last - first:.2f}", rows="\n".join(rows))
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-body {{ font: 14px system-ui, sans-serif; margin: 2em; color: #111; background: #fff }}
-table {{ border-collapse: collapse; width: 100% }}
-th, td {{ text-align: left; padding: 1px 8px; white-space: nowrap }}
-td:nth-child(3), td:nth-child(4) {{ text-align: right; font-variant-numeric: tabular-nums }}
-td:last-child {{ width: 70%; border-left: 1px solid #999; border-right: 1px solid #999 }}
-td div {{ background: #335; border: 1px solid #000; height: 10px; min-width: 1px }}
-</style></head><body>
-<h1>{title}</h1>
-<p>Seconds since the command began; the bars span {seconds} s. … : goes on beyond the right edge.</p>
-<table><thead><tr><th>host</th><th>what</th><th>from</th><th>took</th><th></th></tr></thead><tbody>
-{rows}
-</tbody></table></body></html>
-"""
+        row = _Row(host=shown, name=one.name, began=one.began - first, took=_took(one, last), left=left, width=width)
+        rows.append(row)
+    return drawn("runs/timeline.html.j2", title=title, seconds=last - first, rows=rows)

@@ -47,6 +47,7 @@ DOORS = {
     "paramiko": {"hosts/ssh"},
     "yaml": {"inventory"},
     "click": {"cli"},
+    "jinja2": {"text/html_page"},
     "pathspec": {"sync/gitignore"},
     "cryptography": {"sync/transfer/certificates", "hosts/ssh/key_files"},
     "tomllib": {"project", "environments"},
@@ -70,8 +71,8 @@ PURE = (
     *(f"discover/{part}" for part in ("message", "outcome", "announcer", "seeker")),
 )
 HARMLESS = {
-    "__future__", "collections", "dataclasses", "enum", "functools", "hashlib", "hmac", "html", "ipaddress",
-    "itertools", "json", "re", "shlex", "signal", "types", "typing", "unicodedata",
+    "__future__", "collections", "dataclasses", "enum", "functools", "hashlib", "hmac", "ipaddress",
+    "itertools", "jinja2", "json", "re", "shlex", "signal", "types", "typing", "unicodedata",
 }  # fmt: skip
 
 # Programs of remote/ that the training interpreter runs, so that they may ask for torch, inside a function.

@@ -23,7 +23,7 @@ def test_looking_at_a_run_imports_nothing_that_launches_judges_or_syncs() -> Non
     assert [name for name in names if name.startswith((*HEAVY, "clusterddp.sync"))] == []
 
 
-@pytest.mark.parametrize("library", ["paramiko", "fabric", "yaml", "rich", "cryptography"])
+@pytest.mark.parametrize("library", ["paramiko", "fabric", "yaml", "rich", "cryptography", "jinja2"])
 def test_a_page_of_help_imports_no_library_but_click(library: str) -> None:
     line = "from clusterddp.cli.main import cli; cli.main(['run', '--help'], standalone_mode=False)"
     assert library not in imported(line)
