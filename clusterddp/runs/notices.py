@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clusterddp.remote.shared.run.event_schema import of_kind
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
@@ -11,7 +12,7 @@ from clusterddp.text.folding import folded_names
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from clusterddp.remote.shared.run.event_schema import Event
+    from clusterddp.remote.shared.run.event_schema import NodeEvent
     from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 
@@ -60,7 +61,7 @@ def preload_notices(nodes: Iterable[NodeReport]) -> list[str]:
     """Return which packages of clusterddp_preload were skipped, and why; hosts with the same reason share a line."""
     hosts: dict[str, list[str]] = {}
     for node in nodes:
-        for reason in dict.fromkeys(e["reason"] for e in node.events if e["event"] == "not_preloaded"):
+        for reason in dict.fromkeys(event.reason for event in of_kind(node.events, "not_preloaded")):
             hosts.setdefault(reason, []).append(node.host)
     return [f"{folded_names(names)}: clusterddp_preload leaves out {reason}" for reason, names in hosts.items()]
 
@@ -68,23 +69,22 @@ def preload_notices(nodes: Iterable[NodeReport]) -> list[str]:
 def carried_notices(nodes: Iterable[NodeReport]) -> Iterator[str]:
     """Return the outcome of replicating clusterddp_carry paths to nodes that were new to an attempt."""
     for node in nodes:
-        for event in node.events:
-            if event["event"] == "carried":
-                yield f"{node.host}: {event['reason']}"
+        for event in of_kind(node.events, "carried"):
+            yield f"{node.host}: {event.reason}"
 
 
 def _of_output(node: NodeReport) -> Iterator[str]:
-    events: dict[str, list[Event]] = {}
+    events: dict[str, list[NodeEvent]] = {}
     for event in node.events:
-        events.setdefault(event["event"], []).append(event)
-    lost = sum(event["bytes"] for event in events.get("output_lost", ()))
+        events.setdefault(event.kind, []).append(event)
+    lost = sum(event.bytes for event in events.get("output_lost", ()))
     if lost:
         yield f"{node.host}: {counted(lost, 'byte')} of output were lost: disk full"
     elif "disk_full" in events:
         yield f"{node.host}: its disk was full, so output may be missing"
     for event in events.get("log_dropped", ())[-1:]:
-        gone = counted(event["bytes"], "byte")
-        yield f"{node.host}: the oldest {gone} of output are gone: --log-limit {event['limit']}"
+        gone = counted(event.bytes, "byte")
+        yield f"{node.host}: the oldest {gone} of output are gone: --log-limit {event.limit}"
     for event in events.get("log_limit_failed", ()):
-        limit = f"--log-limit {event['limit']}"
-        yield f"{node.host}: {limit} cannot be kept on its file system ({event['error']}); its output grows on"
+        limit = f"--log-limit {event.limit}"
+        yield f"{node.host}: {limit} cannot be kept on its file system ({event.error}); its output grows on"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
+from clusterddp.remote.shared.run.event_schema import of_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,11 +36,11 @@ class SlowImports:
 
 def slow_imports(nodes: Iterable[NodeReport]) -> SlowImports | None:
     """Return what rank 0's last start recorded about slow imports; None if nothing."""
-    events = [event for node in nodes for event in node.events if event["event"] == "slow_imports"]
+    events = [event for node in nodes for event in of_kind(node.events, "slow_imports")]
     if not events:
         return None
-    last = max(events, key=lambda event: event["time"])
-    return SlowImports(modules=_without_inner_parents(last["modules"]), seconds=last["seconds"])
+    last = max(events, key=lambda event: event.time)
+    return SlowImports(modules=_without_inner_parents(last.modules), seconds=last.seconds)
 
 
 def _without_inner_parents(modules: Iterable[str]) -> tuple[str, ...]:

@@ -7,15 +7,17 @@ torchrun does not number the rounds (c10d), each host's own count is used.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, of_kind
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.verdict_lines import recovered
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
+    from clusterddp.remote.shared.run.event_schema import NodeEvent
     from clusterddp.remote.shared.verdict.judge import Failure
     from clusterddp.remote.shared.verdict.node_report import NodeReport
 
@@ -39,24 +41,24 @@ class Round:
 
 def rounds_of(nodes: Sequence[NodeReport]) -> dict[int, Round]:
     """Return every round by its number, from the nodes of one attempt."""
-    starts: dict[int, list[tuple[str, Mapping[str, Any], int]]] = {}
+    starts: dict[int, list[tuple[str, NodeEvent, int]]] = {}
     for node in nodes:
         for event in _starts(node):
-            began_ns = int(event["time"]) - node.clock_offset_ns
+            began_ns = event.time - node.clock_offset_ns
             starts.setdefault(_number(event), []).append((node.host, event, began_ns))
     return {number: _round(number, told) for number, told in sorted(starts.items())}
 
 
-def _round(number: int, told: Sequence[tuple[str, Mapping[str, Any], int]]) -> Round:
-    told = sorted(told, key=lambda one: int(one[1]["rank"]))
+def _round(number: int, told: Sequence[tuple[str, NodeEvent, int]]) -> Round:
+    told = sorted(told, key=lambda one: one[1].rank)
     hosts = tuple(dict.fromkeys(host for host, _, _ in told))
-    ranks = {event["rank"] for _, event, _ in told}
+    ranks = {event.rank for _, event, _ in told}
     return Round(
         number=number,
         hosts=hosts,
         known=len(ranks),
-        ranks=max(len(ranks), *(event.get("world_size") or 0 for _, event, _ in told)),
-        nodes=max(len(hosts), *(event.get("group_world_size") or 0 for _, event, _ in told)),
+        ranks=max(len(ranks), *(event.world_size or 0 for _, event, _ in told)),
+        nodes=max(len(hosts), *(event.group_world_size or 0 for _, event, _ in told)),
         began_ns=min(began_ns for _, _, began_ns in told),
     )
 
@@ -87,7 +89,7 @@ def why_it_began(nodes: Sequence[NodeReport], number: int) -> list[str]:
 
 def _failures(nodes: Sequence[NodeReport]) -> dict[int, Failure]:
     """Return, for each round that was followed by another, the failure that ended it."""
-    numbers = {(node.host, e["start"]): _number(e) for node in nodes for e in _starts(node)}
+    numbers = {(node.host, e.start): _number(e) for node in nodes for e in _starts(node)}
     found: dict[int, Failure] = {}
     for failure in sorted(recovered(nodes), key=lambda failure: (failure.kind, failure.time_ns)):
         found.setdefault(numbers[failure.host, failure.worker.start], failure)
@@ -100,10 +102,9 @@ def _told(failure: Failure) -> str:
     return f"rank {worker.rank} {verb} {worker.text}"
 
 
-def _starts(node: NodeReport) -> Iterator[Mapping[str, Any]]:
-    return (event for event in node.events if event["event"] == "worker_started")
+def _starts(node: NodeReport) -> list[NodeEvent]:
+    return of_kind(node.events, WORKER_STARTED)
 
 
-def _number(event: Mapping[str, Any]) -> int:
-    told = event.get("round")
-    return int(event["start"] if told is None else told)
+def _number(event: NodeEvent) -> int:
+    return event.start if event.round is None else event.round

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, of_kind
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
 from clusterddp.remote.shared.verdict.node_report import NodeReport
@@ -318,9 +319,9 @@ def _view(run: str, reports: Reports, unreachable: Sequence[str], shown: Verdict
 
 
 def _host_json(node: NodeReport) -> dict[str, Any]:
-    starts = [event for event in node.events if event["event"] == "worker_started"]
-    last = max((event["start"] for event in starts), default=0)
-    ranks = sorted(event["rank"] for event in starts if event["start"] == last)
+    starts = of_kind(node.events, WORKER_STARTED)
+    last = max((event.start for event in starts), default=0)
+    ranks = sorted(event.rank for event in starts if event.start == last)
     return {
         "name": node.host,
         "state": node.state,
@@ -337,16 +338,16 @@ def _last_output(node: NodeReport) -> int | None:
 
 def _round(nodes: Sequence[NodeReport]) -> int:
     """Return the latest round of the attempt as torchrun numbers it, or else the highest count of any host."""
-    events = [event for node in nodes for event in node.events if event["event"] == "worker_started"]
-    told = [event["round"] for event in events if event.get("round") is not None]
-    return max(told or [event["start"] for event in events], default=0)
+    events = [event for node in nodes for event in of_kind(node.events, WORKER_STARTED)]
+    told = [event.round for event in events if event.round is not None]
+    return max(told or [event.start for event in events], default=0)
 
 
 def _world_size(nodes: Sequence[NodeReport]) -> int | None:
     """Return the newest round's world size, which may differ from the first; None if its workers are not reported."""
-    events = [event for node in nodes for event in node.events if event["event"] == "worker_started"]
-    newest = max(events, key=lambda event: (event.get("round") or 0, event["start"]), default=None)
-    return newest.get("world_size") if newest else None
+    events = [event for node in nodes for event in of_kind(node.events, WORKER_STARTED)]
+    newest = max(events, key=lambda event: (event.round or 0, event.start), default=None)
+    return newest.world_size if newest else None
 
 
 def _seconds(time_ns: int | None) -> float | None:

@@ -46,8 +46,8 @@ def of_events(nodes: Iterable[NodeReport]) -> list[TimedSpan]:
             continue
         times: dict[str, list[float]] = {}
         for event in node.events:
-            if not event.get("start"):  # of the first start of the workers, or of none
-                times.setdefault(event["event"], []).append((event["time"] - node.clock_offset_ns) / 1e9)
+            if not event.start:  # of the first start of the workers, or of none
+                times.setdefault(event.kind, []).append((event.time - node.clock_offset_ns) / 1e9)
         agent, workers = times.get("agent_started", []), times.get("worker_started", [])
         server, left = times.get("fork_server_ready", []), times.get("worker_exited", [])
         begun, warm = times.get("supervisor_started", []), times.get("from_warm_server", [])

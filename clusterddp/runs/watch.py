@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
 from clusterddp.logs.merge import FrameArrived, StreamBroken
+from clusterddp.remote.shared.run.event_schema import of_kind
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.ending import SILENT, clock_time
 from clusterddp.runs.notices import carried_notices
@@ -140,7 +141,7 @@ class RunWatch:
             self._wake.wait(LOOK)
         for node in view.nodes if view else ():
             for kind, (field, what) in _ON_RECORD.items():
-                for text in dict.fromkeys(each[field] for each in node.events if each["event"] == kind):
+                for text in dict.fromkeys(getattr(each, field) for each in of_kind(node.events, kind)):
                     _log.debug("%s: %s: %s", node.host, what, text)
 
     def _tell_silence(self) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.hosts.zipapp import PACKAGE, Bundle, bundle
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.remote.processes import roster
+from clusterddp.remote.shared.run.event_schema import event_json, of_kind
 from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import written
@@ -82,7 +83,7 @@ class Started:
         return committed
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        return [event for event in self.spool.events() if event["event"] == name]
+        return [event_json(event) for event in of_kind(self.spool.events(), name)]
 
     def event(self, name: str) -> dict[str, Any]:
         """The first event of that name, waited for."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.remote.shared.run.event_schema import event_json, of_kind
 from clusterddp.remote.spool.events import read_events
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.worker.worker_env import shim_script
@@ -65,7 +66,7 @@ class ShimSpool:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """All events of that name."""
-        return [event for event in read_events(str(self.folder / "events.jsonl")) if event["event"] == name]
+        return [event_json(event) for event in of_kind(read_events(str(self.folder / "events.jsonl")), name)]
 
     def event(self, name: str) -> dict[str, Any]:
         """The one event of that name, waited for."""

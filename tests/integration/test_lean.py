@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.remote.shared.run.event_schema import event_json
 from tests.integration.cli import WAIT
 from tests.integration.shim_spool import PROBES, ShimSpool, make_spool, without_addresses
 from tests.integration.test_plugin import DIES_ONCE, hosts, launched, plan_for
@@ -129,7 +130,7 @@ def test_two_nodes_meet_and_start_again_alike(hosts: list[Host], tmp_path: Path)
         plan = replace(plan, nodes=tuple(node._replace(python=interpreter(which)) for node in plan.nodes))
         with launched(hosts[:2], plan) as both:
             records = [started.ended() for started in both]
-            events = [event for started in both for event in started.spool.events()]
+            events = [event_json(event) for started in both for event in started.spool.events()]
         for mark in (tmp_path / "work").glob("was here *"):
             mark.unlink()
         names = ("event", "rank", "local_rank", "round", "start", "restart_count", "exit_code", "signal")

@@ -315,7 +315,7 @@ def test_a_full_disk_and_a_used_up_quota_are_the_same(
     assert surviving(b"x" * 100) == 100  # 40 fit; the rest is lost
     assert surviving(b"y" * 50) == 50
     (event,) = Spool(str(tmp_path)).events()
-    assert (event["event"], event["bytes"], event["local_rank"], event["stream"]) == ("output_lost", 60, 3, "err")
+    assert (event.kind, event.bytes, event.more["local_rank"], event.more["stream"]) == ("output_lost", 60, 3, "err")
 
 
 def test_an_error_other_than_a_full_disk_is_raised_as_ever(spool: ShimSpool) -> None:

@@ -164,7 +164,7 @@ class TestStart:
         record = spool.exit_record()
         assert record
         assert record.state == "stopped"
-        assert spool.events()[0]["event"] == "ended"
+        assert spool.events()[0].kind == "ended"
 
     def test_a_program_starts_as_at_a_login(self, folder: Path) -> None:
         """Under a shell with a umask of its own that ignores signals, as nohup and background jobs do."""
@@ -215,7 +215,7 @@ class TestEnd:
             record = node.ended()
             assert (record["state"], record["exit_code"], record["agent_exit"]) == (state, code, code)
             assert record["survivors"] == []
-            assert [event["event"] for event in node.spool.events()] == [
+            assert [event.kind for event in node.spool.events()] == [
                 "supervisor_started", "agent_started", "agent_exited", "ended",
             ]  # fmt: skip
             told = node.status()

@@ -21,6 +21,7 @@ from clusterddp.launch.slurm.client.never_starts import why_never
 from clusterddp.launch.slurm.client.states import NAME, meaning
 from clusterddp.launch.slurm.job_nodes import JobNodes, bring_secrets, nodes_of_run, running
 from clusterddp.launch.slurm.job_report import is_settled, job_report
+from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, of_kind
 from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
 from clusterddp.remote.shared.slurm.job_record import in_array
 from clusterddp.runs import local_cache
@@ -329,7 +330,7 @@ def _proof(node: NodeReport, word: str) -> Proof:
     host, ended = node.host, node.exit
     if not ended:
         return Proof(host=host, unknown=(f"Slurm says {word}",))
-    started = sum(1 for event in node.events if event["event"] == "worker_started")
+    started = len(of_kind(node.events, WORKER_STARTED))
     left = tuple(Survivor(one.pid, one.command, one.state, one.user) for one in ended.survivors)
     unseen = tuple(f"process {pid} is hidden there" for pid in ended.unseen)
     return Proof(host=host, found=started + 1 + len(left), killed=ended.killed, survivors=left, unknown=unseen)

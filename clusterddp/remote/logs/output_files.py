@@ -12,6 +12,7 @@ import os
 import re
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Union
 
+from ..shared.run.event_schema import WORKER_STARTED, of_kind
 from ..shared.run.log_units import first_unit, last_unit
 from ..shared.run.plan import AGENT_LOG
 from ..shared.wire.frames import LONGEST_LINE, MAX_BODY
@@ -301,10 +302,8 @@ class LogFiles:
 
         A worker's start is recorded before its first byte is written, so one look is enough.
         """
-        ranks = {}
-        for event in read_events(self._events):
-            if event["event"] == "worker_started":
-                ranks[(event["start"], event["local_rank"])] = event["rank"]
+        starts = of_kind(read_events(self._events), WORKER_STARTED)
+        ranks: Dict[Any, int] = {(event.start, event.local_rank): event.rank for event in starts}
         for file in files:
             file.rank = ranks.get((file.start, file.local_rank))
             file.identified = True

@@ -9,6 +9,7 @@ import os
 import re
 from typing import List, Optional, Set, Tuple
 
+from ..shared.run.event_schema import STOPPING, WORKER_EXITED, WORKER_STARTED
 from ..spool.events import read_events
 
 # The agent writes this before the worker gets the signal, and so before our event.
@@ -46,15 +47,15 @@ def _teardowns(path: str) -> List[Tuple[int, Optional[int]]]:
     begin: Optional[int] = None
     live: Set[int] = set()
     for event in read_events(path):
-        kind, at = event["event"], event.get("agent_bytes")
-        if kind == "worker_started":
+        kind, at = event.kind, event.agent_bytes
+        if kind == WORKER_STARTED:
             if begin is not None and at is not None:
                 found.append((begin, at))
                 begin = None
-            live.add(event["local_rank"])
-        elif kind == "worker_exited":
-            live.discard(event["local_rank"])
-        over = kind == "stopping" or (kind == "worker_exited" and (event["exit_code"] or not live))
+            live.add(event.local_rank)
+        elif kind == WORKER_EXITED:
+            live.discard(event.local_rank)
+        over = kind == STOPPING or (kind == WORKER_EXITED and (event.exit_code or not live))
         if over and begin is None:
             begin = at
     return found if begin is None else [*found, (begin, None)]

@@ -2,6 +2,7 @@
 
 import os
 
+from ..shared.run.event_schema import WORKER_EXITED, of_kind
 from ..spool.events import read_events
 
 
@@ -22,5 +23,5 @@ class WorkerEnds:
             return False
         before = self.count
         self._size = size
-        self.count = sum(event["event"] == "worker_exited" for event in read_events(self._events))
+        self.count = len(of_kind(read_events(self._events), WORKER_EXITED))
         return self.count > before

@@ -28,10 +28,10 @@ def signal(request: Request) -> List[Dict[str, Any]]:
     ours = {process.pid for process in NodeProcesses.of(spool, spool.supervisor()).find()}
     return [
         {
-            "rank": event["rank"],
-            "local_rank": event["local_rank"],
-            "pid": event["pid"],
-            "why": _send(event["pid"], number, ours),
+            "rank": event.rank,
+            "local_rank": event.local_rank,
+            "pid": event.pid,
+            "why": _send(event.pid or 0, number, ours),
         }
         for event in live_workers(spool.events())
     ]

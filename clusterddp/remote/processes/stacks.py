@@ -10,9 +10,10 @@ import shutil
 import signal
 import subprocess
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from ..helper.request import Request
+from ..shared.run.event_schema import WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
 from ..shared.wire.frames import parse_json
 from ..spool.layout import Spool
 from ..system import procfs
@@ -28,14 +29,14 @@ KEPT = 1 << 20  # bytes of earlier dumps that are kept in a file
 class LiveWorker:
     """A live worker, with its entry in the operation's answer."""
 
-    def __init__(self, spool: Spool, event: Dict[str, Any]) -> None:
-        self.pid = int(event["pid"])
+    def __init__(self, spool: Spool, event: NodeEvent) -> None:
+        self.pid = event.pid or 0
         self.folder = "/proc/%d" % self.pid
-        self.found = {name: event[name] for name in ("rank", "local_rank", "start", "pid")}
+        self.found = {name: getattr(event, name) for name in ("rank", "local_rank", "start", "pid")}
         self.found.update(
             state=kernel_state(self.pid), wchan=text_of(self.folder + "/wchan"), source="", text="", why=""
         )
-        self.path = spool.path("stacks", "%d.%d" % (event["start"], event["local_rank"]))
+        self.path = spool.path("stacks", "%d.%d" % (event.start, event.local_rank))
         self.begin = self.size = 0
         self.changed = 0.0
 
@@ -64,10 +65,10 @@ def stacks(request: Request) -> List[Dict[str, Any]]:
     return [worker.found for worker in workers]
 
 
-def live_workers(events: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def live_workers(events: Sequence[NodeEvent]) -> List[NodeEvent]:
     """The ``worker_started`` events of workers that have not ended."""
-    ended = {event["pid"] for event in events if event["event"] == "worker_exited"}
-    return [event for event in events if event["event"] == "worker_started" and event["pid"] not in ended]
+    ended = {None, *(event.pid for event in of_kind(events, WORKER_EXITED))}
+    return [event for event in of_kind(events, WORKER_STARTED) if event.pid not in ended]
 
 
 def find_py_spy(python: str) -> Optional[str]:

@@ -7,11 +7,13 @@ new line, and readers skip what they cannot decode.
 import json
 import os
 import time
-from typing import Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from ..shared.run.event_schema import Event, maybe_event
 from ..shared.run.plan import AGENT_LOG
 from ..shared.wire.frames import parse_json
+
+if TYPE_CHECKING:
+    from ..shared.run.event_schema import NodeEvent
 
 TEXTS = ("reason", "error", "packages")  # fields that may quote a program's output
 OURS = ("stopping", "ended")  # events whose reason we wrote; readers compare it, so it is not redacted
@@ -59,7 +61,7 @@ def _line_break(fd: int) -> bytes:
     return b"\n" if size and os.pread(fd, 1, size - 1) != b"\n" else b""
 
 
-def read_events(path: str) -> List[Event]:
+def read_events(path: str) -> "List[NodeEvent]":
     """All events of a file, in order; lines that cannot be decoded are skipped, and a missing file has none."""
     try:
         with open(path, "rb") as file:
@@ -69,7 +71,9 @@ def read_events(path: str) -> List[Event]:
     return [record for record in map(_decode, lines) if record is not None]
 
 
-def _decode(line: bytes) -> Optional[Event]:
+def _decode(line: bytes) -> "Optional[NodeEvent]":
+    from ..shared.run.event_schema import maybe_event  # a worker's shim only writes events
+
     try:
         return maybe_event(parse_json(line))
     except ValueError:  # half a line, after a full disk or a killed writer

@@ -15,7 +15,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, TypeVar
 
-from ..shared.run.event_schema import Event
+from ..shared.run.event_schema import WORKER_STARTED, NodeEvent
 from ..shared.run.plan import PEERS, PLAN, SECRETS, SUPERVISOR, NodePlan, read_plan
 from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import (
@@ -193,7 +193,7 @@ class Spool:
         """Record the run's verdict on this node."""
         write_json(self.path(VERDICT), written(verdict))
 
-    def events(self) -> List[Event]:
+    def events(self) -> List[NodeEvent]:
         """All events so far."""
         return read_events(self.events_file)
 
@@ -369,7 +369,7 @@ def _names(folder: str) -> List[str]:
         return []
 
 
-def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: Sequence[Event], *, alive: bool) -> str:
+def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: Sequence[NodeEvent], *, alive: bool) -> str:
     """The node's state, as docs/status.md names them; a dead supervisor without an exit record is ``lost``."""
     if exit_record and not (exit_record.pending and alive):
         return exit_record.state
@@ -378,7 +378,7 @@ def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: Sequence
     if not alive:
         record = spool.recorded_supervisor()
         return RunState.LOST if record or _is_stale(spool) else RunState.STARTING
-    started = any(event["event"] == "worker_started" for event in events)
+    started = any(event.kind == WORKER_STARTED for event in events)
     return RunState.RUNNING if started else RunState.STARTING
 
 

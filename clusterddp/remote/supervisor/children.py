@@ -12,6 +12,7 @@ from ..processes import terminate
 from ..processes.ownership import NodeProcesses
 from ..processes.roster import RosterWriter
 from ..rendezvous.participants import Participants
+from ..shared.run.event_schema import WORKER_STARTED
 from ..shared.run.node_env import STATIC
 from ..shared.run.plan import AGENT_LOG, BACKEND, PARTICIPANTS, PORT_TO_COME, NodePlan
 from ..spool.layout import Spool
@@ -280,10 +281,10 @@ class Children:
 
     def record_orphan(self, pid: int, status: int, agent_bytes: int) -> None:
         """Record the end of an orphan, if it was a worker whose shim was killed: nobody else does."""
-        events = [event for event in self.spool.events() if event.get("pid") == pid]
-        if [event["event"] for event in events] != ["worker_started"]:
+        events = [event for event in self.spool.events() if pid in (event.pid, event.more.get("pid"))]
+        if [event.kind for event in events] != [WORKER_STARTED]:
             return
-        started = {name: events[0][name] for name in ("start", "local_rank", "rank", "pid")}
+        started = {name: getattr(events[0], name) for name in ("start", "local_rank", "rank", "pid")}
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = exit_code(status)
         ended = {"status": status, "exit_code": code, "signal": number, "maxrss_kib": None}

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from ..helper.request import Request
 from ..logs.time_index import last_growth
 from ..processes import terminate
-from ..shared.run.event_schema import Event
+from ..shared.run.event_schema import WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
 from ..shared.run.plan import AGENT_LOG, NodePlan
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import read_record
@@ -113,8 +113,8 @@ def _shortened(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:
     end = None
     if (report.exit or report.state == RunState.LOST) and not verdict:
         end = fitted(end_of(_with_evidence(report, spool).part, place=plan.place, workdir=plan.workdir))
-    started = [event for event in events if event["event"] == "worker_started"]
-    output = [event for event in events if event["event"] in OUTPUT_EVENTS]
+    started = of_kind(events, WORKER_STARTED)
+    output = [event for event in events if event.kind in OUTPUT_EVENTS]
     return report._replace(
         record=report.record._replace(gpus={}),
         events=(*started[-1:], *output),
@@ -133,26 +133,26 @@ def last_output(spool: Spool) -> Optional[int]:
     return max((time_ns for time_ns in times if time_ns is not None), default=None)
 
 
-def evidence(spool: Spool, events: Optional[Sequence[Event]] = None) -> Evidence:
+def evidence(spool: Spool, events: Optional[Sequence[NodeEvent]] = None) -> Evidence:
     """What is known of the node's failed workers, for shared/verdict/failures.py: events, exceptions, ends of stderr.
 
     ``events`` are the node's, where they were read already.
     """
     known = spool.events() if events is None else events
-    failed = [event for event in known if event["event"] == "worker_exited" and event["exit_code"]][-MOST_WORKERS:]
-    keys = {"%d.%d" % (event["start"], event["local_rank"]): event for event in failed}
+    failed = [event for event in known if event.kind == WORKER_EXITED and event.exit_code][-MOST_WORKERS:]
+    keys = {"%d.%d" % (event.start, event.local_rank): event for event in failed}
     errors = {key + ".json": _error(spool, key) for key in keys}
     stderr = {
         key: output_end(spool.folder, key + ".err", LAST_BYTES)
         for key, event in keys.items()  # where nothing better is known
-        if not (errors[key + ".json"] or event["signal"] == signal.SIGTERM)
+        if not (errors[key + ".json"] or event.signal == signal.SIGTERM)
     }
     stderr["agent"] = output_end(spool.folder, AGENT_LOG, LAST_BYTES)
     return Evidence(known, errors, stderr)
 
 
-def _restarted(events: Sequence[Event]) -> bool:
-    return any(event["event"] == "worker_started" and event["start"] for event in events)
+def _restarted(events: Sequence[NodeEvent]) -> bool:
+    return any(event.kind == WORKER_STARTED and event.start for event in events)
 
 
 def _error(spool: Spool, key: str) -> Optional[WorkerError]:

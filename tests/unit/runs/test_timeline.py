@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from clusterddp.remote.shared.run.event_schema import NodeEvent
 from clusterddp.runs.timeline import HERE, TimedSpan, as_page, as_text, of_events
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
-    from clusterddp.remote.shared.run.event_schema import Event
     from clusterddp.remote.shared.verdict.node_report import NodeReport
 
 SECOND = 1_000_000_000
 
 
 def node(host: str, *events: tuple[str, float], attempt: int = 1, offset: float = 0.0) -> NodeReport:
-    told = [{"event": name, "time": int((1000 + at + offset) * SECOND), "start": 0} for name, at in events]
+    told = [NodeEvent(name, int((1000 + at + offset) * SECOND)) for name, at in events]
     return Told(offset=offset).node._replace(host=host, attempt=attempt, events=tuple(told))
 
 
@@ -27,7 +27,7 @@ def span(host: str, name: str, began: float, ended: float) -> TimedSpan:
 def test_spans_of_a_host_are_by_our_clock_and_of_the_first_start_alone() -> None:
     first = node("b", ("agent_started", 1.0), ("worker_started", 3.0), ("worker_started", 3.5), offset=7.0)
     again = node("b", ("agent_started", 50.0), ("worker_started", 60.0), attempt=2)
-    late: Event = {"event": "worker_started", "time": 0, "start": 1}
+    late = NodeEvent("worker_started", 0, start=1)
     assert of_events([first._replace(events=(*first.events, late)), again]) == [
         span("b", "agent: imports, rendezvous", 1.0, 3.0),
         span("b", "workers (2)", 3.0, 5.5),

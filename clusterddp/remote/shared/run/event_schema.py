@@ -1,20 +1,46 @@
-"""The schema of a node's events (``events.jsonl``): which kinds there are and the fields of each.
+"""A node's events (``events.jsonl``): which kinds there are, the fields of each, and the value that both sides read.
 
-Both sides read events with it. An event is a JSON object with ``event`` and ``time`` (ns, the host's clock) and the
-fields of its kind below. An object with a wrong field is no event, since a full disk can truncate records. Unknown
-kinds and fields come from a newer version and are kept.
+An event lies on the disk and travels as a JSON object with ``event`` (its kind), ``time`` (ns, the host's clock) and
+the fields of its kind. An object with a wrong field is no event, since a full disk can truncate records. Fields of
+unknown kinds, and unknown fields, come from a newer version and are kept in ``more``.
 """
 
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..schema.fields import DamagedError, Fields
-from ..schema.record import MOST, Reader
+from ..schema.record import MOST, field, plain, readers_of, record
 
-Event = Dict[str, Any]
+WORKER_STARTED, WORKER_EXITED, AGENT_EXITED, STOPPING = "worker_started", "worker_exited", "agent_exited", "stopping"
 
 
-def _told(fields: Fields, name: str) -> object:
-    return fields.pairs(name) if fields.given(name) else None
+@record
+class NodeEvent(NamedTuple):
+    """One event. A field that its kind does not have, or that is missing or null, has its default."""
+
+    kind: str = field(lambda fields, _: fields.text("event"))
+    time: int = field(Fields.integer)  # ns
+    start: int = field(Fields.number, default=0)  # of the workers, within the attempt
+    local_rank: int = field(Fields.number, default=0)
+    rank: int = field(Fields.number, default=0)
+    pid: Optional[int] = field(Fields.number, default=None)
+    agent_bytes: Optional[int] = field(Fields.number, default=None)  # of output that the agent had written by then
+    round: Optional[int] = field(Fields.number, default=None)
+    world_size: Optional[int] = field(Fields.number, default=None)
+    group_world_size: Optional[int] = field(Fields.number, default=None)  # hosts
+    exit_code: int = field(Fields.number, default=0)
+    signal: Optional[int] = field(Fields.number, default=None)
+    # the signals that told it to end: [number, ns]
+    told: Optional[Tuple[Tuple[int, int], ...]] = field(Fields.pairs, default=None)
+    oom_kills: Optional[int] = field(Fields.number, default=None)  # OOM kills in its memory cgroup while it ran
+    orphan: Optional[bool] = field(Fields.flag, default=None)  # its parent, a process of ours, was killed first
+    reason: str = field(Fields.text, default="")
+    packages: str = field(Fields.text, default="")
+    modules: Tuple[str, ...] = field(Fields.texts, default=())
+    seconds: float = field(Fields.real, default=0.0)
+    bytes: int = field(Fields.number, default=0)
+    limit: int = field(Fields.number, default=0)
+    error: str = field(Fields.text, default="")
+    more: Mapping[str, Any] = {}
 
 
 # A field in OPTIONAL may be missing or null.
@@ -31,68 +57,55 @@ OPTIONAL = (
     "world_size",
     "group_world_size",
 )
-_WORKER: Mapping[str, Reader[Any]] = {
-    "start": Fields.number,  # of the workers, within the attempt
-    "local_rank": Fields.number,
-    "pid": Fields.number,
-    "agent_bytes": Fields.number,  # bytes of output that the agent had written by then
-}
-EVENTS: Mapping[str, Mapping[str, Reader[Any]]] = {
-    "worker_started": dict(
-        _WORKER,
-        rank=Fields.number,
-        round=Fields.number,
-        world_size=Fields.number,
-        group_world_size=Fields.number,  # hosts
-    ),
-    "worker_exited": dict(
-        _WORKER,
-        rank=Fields.number,
-        exit_code=Fields.number,
-        signal=Fields.number,
-        told=_told,  # the signals that told it to end: [number, ns]
-        oom_kills=Fields.number,  # OOM kills in its memory cgroup while it ran
-        orphan=Fields.flag,  # its parent, a process of ours, was killed first
-    ),
-    "agent_started": {"pid": Fields.number},
-    "agent_exited": {"exit_code": Fields.number},
-    "carried": {"reason": Fields.text},
-    "not_forked": {"reason": Fields.text},
-    "not_warm": {"reason": Fields.text},
-    "preloaded": {"packages": Fields.text},
-    "not_preloaded": {"reason": Fields.text},
-    "slow_imports": {
-        "start": Fields.number,
-        "local_rank": Fields.number,
-        "modules": Fields.texts,
-        "seconds": Fields.real,
-    },
-    "stopping": {"reason": Fields.text, "agent_bytes": Fields.number},
-    "log_dropped": {"bytes": Fields.number, "limit": Fields.number},
-    "log_limit_failed": {"limit": Fields.number, "error": Fields.text},
-    "output_lost": {"bytes": Fields.number},
+_WORKER = ("start", "local_rank", "pid", "agent_bytes", "rank")
+EVENTS: Mapping[str, Tuple[str, ...]] = {
+    WORKER_STARTED: (*_WORKER, "round", "world_size", "group_world_size"),
+    WORKER_EXITED: (*_WORKER, "exit_code", "signal", "told", "oom_kills", "orphan"),
+    "agent_started": ("pid",),
+    AGENT_EXITED: ("exit_code",),
+    "carried": ("reason",),
+    "not_forked": ("reason",),
+    "not_warm": ("reason",),
+    "preloaded": ("packages",),
+    "not_preloaded": ("reason",),
+    "slow_imports": ("start", "local_rank", "modules", "seconds"),
+    STOPPING: ("reason", "agent_bytes"),
+    "log_dropped": ("bytes", "limit"),
+    "log_limit_failed": ("limit", "error"),
+    "output_lost": ("bytes",),
 }
 
 
-def read_event(data: Any) -> Event:
-    """Check an event's JSON object and return it.
+def read_event(data: Any) -> NodeEvent:
+    """Read an event from its JSON object.
 
     Raises:
         DamagedError: it is no event, or a field of its kind is missing or wrong.
     """
-    fields = Fields(data, "event.", most=MOST)
-    readers = EVENTS.get(fields.text("event"), {})
-    fields.integer("time")
-    for name, read in readers.items():
-        if fields.given(name) or name not in OPTIONAL:
-            read(fields, name)
-    found: Event = data
-    return found
+    fields, readers = Fields(data, "event.", most=MOST), readers_of(NodeEvent)
+    kind = fields.text("event")
+    names = EVENTS.get(kind, ())
+    found = {name: readers[name](fields, name) for name in names if fields.given(name) or name not in OPTIONAL}
+    more = fields.rest(("event", "time", *names))
+    return NodeEvent(kind=kind, time=fields.integer("time"), more=more, **found)
 
 
-def maybe_event(data: Any) -> Optional[Event]:
+def maybe_event(data: Any) -> Optional[NodeEvent]:
     """Like ``read_event``, but None for a damaged event."""
     try:
         return read_event(data)
     except DamagedError:
         return None
+
+
+def event_json(event: NodeEvent) -> Dict[str, Any]:
+    """Return an event as its JSON object."""
+    found = {"event": event.kind, "time": event.time, **event.more}
+    for name in EVENTS.get(event.kind, ()):
+        found[name] = plain(getattr(event, name))
+    return found
+
+
+def of_kind(events: Iterable[NodeEvent], kind: str) -> List[NodeEvent]:
+    """Return the events of one kind."""
+    return [event for event in events if event.kind == kind]

@@ -141,12 +141,13 @@ def written(value: Any) -> Dict[str, Any]:
     """A record as a JSON object."""
     known: Dict[str, Any] = value._asdict()
     more = known.pop("more", {})
-    return dict(more, **{name: _plain(field) for name, field in known.items()})
+    return dict(more, **{name: plain(field) for name, field in known.items()})
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value of a record's field as JSON has it."""
     if hasattr(value, "_asdict"):
         return written(value)
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {name: plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value

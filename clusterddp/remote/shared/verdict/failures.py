@@ -17,7 +17,7 @@ import re
 import signal
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Type, TypeVar
 
-from ..run.event_schema import Event
+from ..run.event_schema import AGENT_EXITED, STOPPING, WORKER_EXITED, WORKER_STARTED, NodeEvent
 from ..schema.fields import Fields
 from ..schema.record import Reader, field, record
 from ..text.shortening import cut_in_the_middle
@@ -116,7 +116,7 @@ class WorkerError(NamedTuple):
 class Evidence(NamedTuple):
     """What a node has on record of its workers."""
 
-    events: Sequence[Event] = ()
+    events: Sequence[NodeEvent] = ()
     errors: Mapping[str, Optional[WorkerError]] = {}  # by START.LOCAL_RANK.json
     stderr: Mapping[str, str] = {}  # the end of what they printed, by START.LOCAL_RANK; of the agent's output: agent
 
@@ -143,7 +143,7 @@ def recovered_failures(node: Evidence) -> List[FailedWorker]:
 
 def node_cause(node: Evidence) -> Optional[Cause]:
     """Return why a node failed; None if its agent is still running, if it succeeded, or if it was stopped."""
-    code = next((event["exit_code"] for event in node.events if event["event"] == "agent_exited"), 0)
+    code = next((event.exit_code for event in node.events if event.kind == AGENT_EXITED), 0)
     if not code:
         return None
     found = worker_failures(node)
@@ -151,7 +151,7 @@ def node_cause(node: Evidence) -> Optional[Cause]:
     chosen = next(iter(fatal or [failure for failure in found if failure.kind != ENDED]), None)
     if chosen:
         return Cause(chosen.kind, chosen.curable, "rank %d: %s" % (chosen.rank, chosen.text))
-    if any(event["event"] == "stopping" for event in node.events):
+    if any(event.kind == STOPPING for event in node.events):
         return None
     said = agent_said(node)
     if code > 128:
@@ -174,14 +174,14 @@ def is_lost_peer(text: str) -> bool:
 
 
 def _last_start(node: Evidence) -> int:
-    return max((event["start"] for event in node.events if event["event"] == "worker_started"), default=0)
+    return max((event.start for event in node.events if event.kind == WORKER_STARTED), default=0)
 
 
 def _failures_of(node: Evidence, start: int) -> List[FailedWorker]:
     events = node.events
-    exits = [e for e in events if e["event"] == "worker_exited" and e["exit_code"] and e["start"] == start]
-    stopping = min((event["time"] for event in events if event["event"] == "stopping"), default=_NEVER)
-    first = min((event["time"] for event in exits), default=0)
+    exits = [e for e in events if e.kind == WORKER_EXITED and e.exit_code and e.start == start]
+    stopping = min((event.time for event in events if event.kind == STOPPING), default=_NEVER)
+    first = min((event.time for event in exits), default=0)
     found = []
     for event in exits:
         failure = _failure(node, event)
@@ -190,28 +190,28 @@ def _failures_of(node: Evidence, start: int) -> List[FailedWorker]:
     return found
 
 
-def _failure(node: Evidence, event: Event) -> FailedWorker:
-    key = "%d.%d" % (event["start"], event["local_rank"])
+def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
+    key = "%d.%d" % (event.start, event.local_rank)
     recorded = node.errors.get(key + ".json")
     error = recorded or WorkerError()
     stderr = node.stderr.get(key, "")
     cause, text, place = _describe(event, error, stderr)
     evidence = text + "\n" + (error.exc_message or "")
     # For an abort (NCCL's watchdog, gloo's terminate) all of the worker's output counts.
-    peer = is_lost_peer(evidence + (stderr if event.get("signal") == signal.SIGABRT and not recorded else ""))
+    peer = is_lost_peer(evidence + (stderr if event.signal == signal.SIGABRT and not recorded else ""))
     said = evidence if error.exc_type else evidence + "\n" + stderr
     timed_out = re.search(_WATCHDOG, said)
     return FailedWorker(
         kind=LOST_PEER if peer else OWN,
         cause=cause,
-        curable=peer or (cause == SIGNAL and event["signal"] in SENT_FROM_OUTSIDE),
-        time_ns=error.time_ns or event["time"],
-        start=event["start"],
-        rank=event["rank"],
-        local_rank=event["local_rank"],
+        curable=peer or (cause == SIGNAL and event.signal in SENT_FROM_OUTSIDE),
+        time_ns=error.time_ns or event.time,
+        start=event.start,
+        rank=event.rank,
+        local_rank=event.local_rank,
         # A recorded exception is the cause; a signal that followed in the teardown is not.
-        exit_code=1 if error.exc_type else event["exit_code"],
-        signal=event.get("signal"),
+        exit_code=1 if error.exc_type else event.exit_code,
+        signal=event.signal,
         text=shortened(text, LONGEST, place),
         place=place,
         said=said,
@@ -219,27 +219,27 @@ def _failure(node: Evidence, event: Event) -> FailedWorker:
     )
 
 
-def _by_agent(events: Sequence[Event], event: Event, failure: FailedWorker, first: int) -> bool:
+def _by_agent(events: Sequence[NodeEvent], event: NodeEvent, failure: FailedWorker, first: int) -> bool:
     """Whether torchrun ended this worker, because of another worker or by dying itself."""
     if failure.cause == SIGNAL and failure.signal in SENT_FROM_OUTSIDE and _agent_had_ended(events, failure.time_ns):
         return True  # by our supervisor, before its shim noticed
-    if event.get("told") is not None:  # the shim's own evidence
-        told = [number for number, at in event["told"] if at <= failure.time_ns]
+    if event.told is not None:  # the shim's own evidence
+        told = [number for number, at in event.told if at <= failure.time_ns]
         return bool(told) and (failure.cause != SIGNAL or failure.signal in told)
     if failure.cause != SIGNAL or failure.signal != signal.SIGKILL:
         return failure.cause == SIGNAL and failure.signal == signal.SIGTERM
     # Its shim was killed: by torchrun after its timeout, or together with torchrun.
-    died = [e["time"] for e in events if e["event"] == "agent_exited" and e["exit_code"] > 128]
-    return event["time"] - first >= AGENT_PATIENCE or any(-BEFORE < event["time"] - at < TOGETHER for at in died)
+    died = [e.time for e in events if e.kind == AGENT_EXITED and e.exit_code > 128]
+    return event.time - first >= AGENT_PATIENCE or any(-BEFORE < event.time - at < TOGETHER for at in died)
 
 
-def _agent_had_ended(events: Sequence[Event], time_ns: int) -> bool:
-    return any(event["event"] == "agent_exited" and event["time"] <= time_ns for event in events)
+def _agent_had_ended(events: Sequence[NodeEvent], time_ns: int) -> bool:
+    return any(event.kind == AGENT_EXITED and event.time <= time_ns for event in events)
 
 
-def _describe(event: Event, error: WorkerError, stderr: str) -> "tuple[str, str, str]":
+def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, str, str]":
     """Describe how a worker ended: its cause, one line of text, and the position in the user's code."""
-    number = event.get("signal")
+    number = event.signal
     if error.exc_type:
         place = "%s:%s" % (error.file.rpartition("/")[2], error.line) if error.file else ""
         message = ((error.exc_message or "").splitlines() or [""])[0]
@@ -248,19 +248,19 @@ def _describe(event: Event, error: WorkerError, stderr: str) -> "tuple[str, str,
             message = message[: -len(own_place)]
         text = "%s%s%s" % (error.exc_type, ": " if message else "", message)
         return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in(place), place
-    if number == signal.SIGKILL and event.get("oom_kills"):
+    if number == signal.SIGKILL and event.oom_kills:
         return OUT_OF_MEMORY, "killed by the kernel's out-of-memory killer (SIGKILL)", ""
-    if number == signal.SIGKILL and event.get("orphan"):
+    if number == signal.SIGKILL and event.orphan:
         return SIGNAL, "its parent process (clusterddp's) was killed by SIGKILL", ""
     if number:
-        unknown = number == signal.SIGKILL and event.get("oom_kills") is None
+        unknown = number == signal.SIGKILL and event.oom_kills is None
         said = _last_words(stderr) if number in CRASHES else ""
         place = _crash_place(stderr) if number in CRASHES else ""
         text = "killed by %s%s" % (signal_name(number), ", often the out-of-memory killer" * unknown)
         return SIGNAL, text + (": %s" % said if said else "") + _in(place), place
     said = _last_error_line(stderr)
     place = _place(stderr) if _ends_trace(said) else ""
-    text = "exit code %d%s%s" % (event["exit_code"], ": " if said else "", said)
+    text = "exit code %d%s%s" % (event.exit_code, ": " if said else "", said)
     return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, said) else EXIT, text + _in(place), place
 
 

@@ -9,6 +9,7 @@ Times are by the operator's clock (ns).
 import json
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
+from ..run.event_schema import STOPPING, WORKER_EXITED, WORKER_STARTED, NodeEvent
 from ..run.run_state import ENDED_STATES, RunState
 from ..run.spool_records import ExitRecord
 from ..schema.fields import DamagedError, Fields
@@ -87,13 +88,13 @@ def end_of(part: EndedPart, *, place: int = 0, workdir: str = "") -> NodeEnd:
     """A node's end; ``place``: its number in the run; ``workdir``: where its workers worked."""
     offset, ended = part.clock_offset_ns, part.ended
     events = part.evidence.events
-    told = [e["time"] for e in events if e["event"] == "stopping" and e.get("reason") not in CONSEQUENCES]
-    last = max((event["start"] for event in events if event["event"] == "worker_started"), default=0)
-    exits = [event for event in events if event["event"] == "worker_exited" and event["start"] == last]
+    told = [e.time for e in events if e.kind == STOPPING and e.reason not in CONSEQUENCES]
+    last = max((event.start for event in events if event.kind == WORKER_STARTED), default=0)
+    exits = [event for event in events if event.kind == WORKER_EXITED and event.start == last]
     failures = [one._replace(time_ns=one.time_ns - offset) for one in worker_failures(part.evidence)]
     said = agent_said(part.evidence)
-    well = [event for event in exits if not event["exit_code"] and not event.get("told")]  # not because it was told to
-    done = [Finished(event["rank"], event["local_rank"], event["time"] - offset) for event in well]
+    well = [event for event in exits if not event.exit_code and not event.told]  # not because it was told to
+    done = [Finished(event.rank, event.local_rank, event.time - offset) for event in well]
     return NodeEnd(
         host=part.host,
         place=place,
@@ -164,11 +165,11 @@ def _fits(end: NodeEnd, most: int) -> bool:
         return False
 
 
-def _by_code(exits: Iterable[Mapping[str, Any]]) -> Dict[str, str]:
+def _by_code(exits: Iterable[NodeEvent]) -> Dict[str, str]:
     """Exit code → the ranks that ended with it."""
     found: Dict[int, List[int]] = {}
     for event in exits:
-        found.setdefault(event["exit_code"], []).append(event["rank"])
+        found.setdefault(event.exit_code, []).append(event.rank)
     return {str(code): ranges(ranks) for code, ranks in sorted(found.items())}
 
 

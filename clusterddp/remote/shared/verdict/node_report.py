@@ -9,7 +9,7 @@ missing, like one that was torn on the host's own disk.
 
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
-from ..run.event_schema import Event, maybe_event
+from ..run.event_schema import NodeEvent, event_json, maybe_event
 from ..run.log_frames import MOST_ATTEMPT, RUN
 from ..run.run_record import RunRecord
 from ..run.spool_records import ExitRecord, PeersRecord
@@ -39,7 +39,7 @@ def _unless_damaged(read: Callable[[Fields, str], T]) -> "Reader[Optional[T]]":
     return read_or_none
 
 
-def _events(fields: Fields, name: str) -> Tuple[Event, ...]:
+def _events(fields: Fields, name: str) -> Tuple[NodeEvent, ...]:
     return tuple(event for event in map(maybe_event, fields.array(name)) if event is not None)
 
 
@@ -54,7 +54,7 @@ class NodeReport(NamedTuple):
     spool: str = field(checked(lambda path: path.startswith("/") and path.isprintable(), "an absolute path"))
     record: RunRecord = field(nested(RunRecord))
     state: str = field(Fields.text)
-    events: Tuple[Event, ...] = field(_events)
+    events: Tuple[NodeEvent, ...] = field(_events)
     clock_offset_ns: int = field(Fields.integer)  # of the host's clock from the operator's
     pids: Tuple[int, ...] = field(Fields.numbers)  # of the run's processes there
     clock_error_ns: int = nullable(Fields.number, default=0)
@@ -84,7 +84,8 @@ class NodeReport(NamedTuple):
 
 def to_json(report: NodeReport) -> Dict[str, Any]:
     """A report as it is sent."""
-    found = written(report)
+    found = written(report._replace(events=()))
+    found["events"] = [event_json(event) for event in report.events]
     for name in OFTEN_EMPTY:
         if found[name] is None or found[name] is False or found[name] == {}:
             del found[name]

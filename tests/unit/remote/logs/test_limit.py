@@ -13,6 +13,7 @@ import pytest
 
 from clusterddp.remote.logs import limit as limiting
 from clusterddp.remote.logs.limit import STEP, LogLimit, fill_level
+from clusterddp.remote.shared.run.event_schema import event_json, of_kind
 from clusterddp.remote.shared.run.spool_records import StopOrder
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system import disk_space
@@ -66,7 +67,7 @@ def kept(path: Path) -> int:
 
 
 def events(writer: Writer, name: str) -> list[dict[str, object]]:
-    return [event for event in Spool(str(writer.folder)).events() if event["event"] == name]
+    return [event_json(event) for event in of_kind(Spool(str(writer.folder)).events(), name)]
 
 
 class TestLevel:
@@ -251,7 +252,7 @@ class TestFullDisk:
         record = spool.exit_record()
         assert record
         assert record.exit_code == 143
-        assert [event["event"] for event in spool.events()] == ["disk_full", "ended"]
+        assert [event.kind for event in spool.events()] == ["disk_full", "ended"]
         assert not list(Path(spool.folder).glob("*.room"))
 
     def test_without_room_kept_it_is_an_error(self, spool: Spool, small_disk: Path) -> None:

@@ -76,7 +76,7 @@ def test_while_the_disk_stalls_nothing_waits_but_the_work_and_its_order_is_kept(
     for number in range(1000):
         disk.work.later("look", lambda number=number: done.append(f"look {number}"))  # type: ignore[misc]
     disk.work.event(spool, "before")
-    assert disk.work.ask("record", lambda: [event["event"] for event in spool.events()]) is None
+    assert disk.work.ask("record", lambda: [event.kind for event in spool.events()]) is None
     disk.work.event(spool, "behind")
     assert not done
     disk.go_on()
@@ -85,7 +85,7 @@ def test_while_the_disk_stalls_nothing_waits_but_the_work_and_its_order_is_kept(
     assert answer
     assert (done, answer.value) == (["look 999"], ["before"])
     disk.work.close(PATIENCE)
-    assert [event["event"] for event in spool.events()] == ["before", "behind"]
+    assert [event.kind for event in spool.events()] == ["before", "behind"]
 
 
 def test_an_event_has_the_time_at_which_it_came_about(disk: Disk, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_an_event_has_the_time_at_which_it_came_about(disk: Disk, tmp_path: Path
     spool.event("second")  # a shim's, whose disk goes on
     disk.go_on()
     disk.work.close(PATIENCE)
-    times = {event["event"]: event["time"] for event in spool.events()}
+    times = {event.kind: event.time for event in spool.events()}
     assert times["first"] < times["second"]
 
 
@@ -106,7 +106,7 @@ def test_whether_an_event_is_on_record_is_known_and_wakes_the_loop(disk: Disk, t
     assert (on_record(), spool.events()) == (False, [])
     disk.go_on()
     assert disk.woken.wait(PATIENCE)
-    assert (on_record(), [event["agent_bytes"] for event in spool.events()]) == (True, [7])
+    assert (on_record(), [event.agent_bytes for event in spool.events()]) == (True, [7])
 
 
 def test_who_waits_too_long_is_told_and_may_wait_on(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp.remote.shared.run.event_schema import of_kind
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import fork_server_process
 from clusterddp.remote.supervisor.fork_server_process import Fork, ForkServer, server_argv
@@ -62,7 +63,7 @@ def ends(server: tuple[ForkServer, socket.socket]) -> Iterator[Ends]:
 
 
 def reasons(spool: Spool) -> list[str]:
-    return [event["reason"] for event in spool.events() if event["event"] == "not_forked"]
+    return [event.reason for event in of_kind(spool.events(), "not_forked")]
 
 
 def test_the_agent_is_awaited_and_gets_its_order(ends: Ends) -> None:
@@ -110,11 +111,11 @@ def test_what_it_imports_besides_torch_is_on_record(server: tuple[ForkServer, so
         view.wake(selector)
         for line in (b"preloaded good\n", b"left ranked: it reads RANK\n", b"ready\n"):
             its.sendall(line)
-        while not (told := spool.events()) or told[-1]["event"] != "fork_server_ready":
+        while not (told := spool.events()) or told[-1].kind != "fork_server_ready":
             for key, _ in selector.select(5):
                 key.data()
-    assert [(one["event"], one.get("packages") or one.get("reason")) for one in told] == [
-        ("preloaded", "good"), ("not_preloaded", "ranked: it reads RANK"), ("fork_server_ready", None)
+    assert [(one.kind, one.packages or one.reason) for one in told] == [
+        ("preloaded", "good"), ("not_preloaded", "ranked: it reads RANK"), ("fork_server_ready", "")
     ]  # fmt: skip
 
 

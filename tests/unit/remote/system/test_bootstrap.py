@@ -223,7 +223,7 @@ class TestSpool:
         record = spool.exit_record()
         assert record
         assert (record.state, record.exit_code, record.reason, record.survivors) == ("failed", 3, "because", ())
-        assert spool.events()[-1]["event"] == "ended"
+        assert spool.events()[-1].kind == "ended"
 
     def test_a_recorded_supervisor_counts_only_while_it_is_the_same_process(self, spool: Spool) -> None:
         from clusterddp.remote.system import procfs  # noqa: PLC0415 - beside its use

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterddp.remote.shared.run.event_schema import read_event
 from clusterddp.remote.shared.run.run_record import read_run_record
 from clusterddp.remote.shared.verdict.failures import WorkerError
 from clusterddp.remote.shared.verdict.node_report import to_json
@@ -42,11 +43,15 @@ def test_what_a_host_rightly_tells_is_taken_as_it_is() -> None:
     told = node()
     (read,) = read_nodes([told], "gpu00", "abc")
     sent = to_json(read)
-    plain = {name: value for name, value in told.items() if name not in ("record", "exit", "errors", "peers", "end")}
+    plain = {
+        name: value
+        for name, value in told.items()
+        if name not in ("record", "exit", "errors", "events", "peers", "end")
+    }
     assert {name: sent[name] for name in plain} == plain
     assert read.record == read_run_record(told["record"])
     assert {**sent["exit"], **told["exit"]} == sent["exit"]
-    assert (read.events, read.stderr) == (tuple(told["events"]), told["stderr"])
+    assert (read.events, read.stderr) == (tuple(map(read_event, told["events"])), told["stderr"])
     assert read.errors["0.0.json"] == WorkerError("ValueError", "no", "/home/u/work/train.py", 81, at(5))
     assert read_nodes([sent], "gpu00", "abc") == [read]
     judged([told])
@@ -93,7 +98,7 @@ def test_an_answer_that_is_no_list_of_nodes_is_refused(answer: Any) -> None:
 def test_an_event_that_is_none_is_left_out(event: Any) -> None:
     told = node()
     (read,) = read_nodes([{**told, "events": [event, *told["events"], event]}], "gpu00", "")
-    assert read.events == tuple(told["events"])
+    assert read.events == tuple(map(read_event, told["events"]))
 
 
 def places(value: Any) -> list[tuple[Any, ...]]:
