@@ -39,7 +39,7 @@ def test_gloo_in_place_of_nccl_is_said() -> None:
 
 def test_a_failure_names_its_host_the_stage_and_the_first_cause() -> None:
     came = ("import torch",) * 3
-    evidence = rehearsed(*came, blamed=("gpu02",), words=WORDS, remedy="unset it")
+    evidence = rehearsed(*came, blamed=("gpu02",), failure=WORDS, remedy="unset it")
     message = f"gpu[01:03] came to 'import torch', not to 'process group': {WORDS}"
     assert told(evidence) == [("fail", ("gpu02",), message), ("skipped", ("gpu01", "gpu03"), "because of gpu02")]
     (result,) = [one for one in judge(evidence, select()) if one.verdict == "fail"]
