@@ -29,6 +29,7 @@ from clusterddp.launch.options import RunOptions  # noqa: E402
 from clusterddp.launch.prepare import new_run_id  # noqa: E402
 from clusterddp.launch.ssh import over_ssh  # noqa: E402
 from clusterddp.project.project import find  # noqa: E402
+from clusterddp.remote.shared.run.host_settings import HostSettings  # noqa: E402
 from clusterddp.remote.shared.run.node_env import Node  # noqa: E402
 from clusterddp.remote.shared.run.run_record import RunRecord  # noqa: E402
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
@@ -57,10 +58,9 @@ def start(cluster: Cluster, hosts: list[Host]) -> Run:
             address=host.entry.address,
             interface=None,
             python=sys.executable,
-            setup=(),
             env={},
             secrets=(),
-            ports=(29400, 29499),
+            settings=HostSettings(ports=(29400, 29499)),
             workdir=home,
             cwd=home,
             run_dir=f"{host.hello['state']}/rundirs/{run}-{host.name}",

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import PlanError
 from clusterddp.inventory import is_secret
+from clusterddp.inventory.variables import VARIABLES
 from clusterddp.launch.options import DECLARED
+from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.node_env import (
     KEEP_ALIVE,
     STATIC,
@@ -30,6 +32,7 @@ from clusterddp.text.folding import folded_names
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from clusterddp.inventory import HostEntry
     from clusterddp.launch.options import RunOptions
     from clusterddp.remote.shared.run.run_record import RunRecord
 
@@ -81,10 +84,8 @@ class LaunchPlan:
             host=node.host,
             argv=self.argv,
             python=node.python,
-            setup=node.setup,
             env=self.environment(place),
             workdir=node.workdir,
-            carry=node.carry,
             cwd=node.cwd,
             run_dir=node.run_dir,
             nproc=node.nproc,
@@ -100,10 +101,8 @@ class LaunchPlan:
             standby=place >= len(self.nodes),
             settings=self.settings,
             yielding=yielding(self.settings, node),
-            ports=node.ports,
-            worker_argv=self.worker_argv if node.fork_server else (),
-            warm=node.warm,
-            preload=node.preload,
+            host_settings=node.settings,
+            worker_argv=self.worker_argv if node.settings.fork_server else (),
         )
 
     def environment(self, place: int) -> dict[str, str]:
@@ -129,11 +128,11 @@ class LaunchPlan:
         exports = [f"export {name}={value}" for name, value in sorted(shown.items())]
         exports += [f"export {name}={SECRET}" for name in hidden]
         place = self.argv.index("--rdzv-endpoint") + 1
-        endpoint = self.argv[place].replace(PORT_TO_COME, str(self.nodes[0].ports[0]))
+        endpoint = self.argv[place].replace(PORT_TO_COME, str(self.nodes[0].settings.ports[0]))
         argv = (*self.argv[:place], endpoint, *self.argv[place + 1 :])
         argv = tuple("c10d" if word == PLUGIN else word for word in argv)  # only clusterddp provides the plugin
         command = " ".join(shlex.quote(word) for word in (node.python, *argv))
-        lines = [f"# node {rank}: {node.host}", f"cd {shlex.quote(node.cwd)}", *node.setup, *exports, command]
+        lines = [f"# node {rank}: {node.host}", f"cd {shlex.quote(node.cwd)}", *node.settings.setup, *exports, command]
         return "\n".join(lines) + "\n"
 
 
@@ -148,6 +147,11 @@ def run_settings(options: RunOptions, backend: str) -> RunSettings:
         max_nodes=most,
         lease=LEASE_TIME if options.on_disconnect == "stop" else None,
     )
+
+
+def host_settings(entry: HostEntry) -> HostSettings:
+    """Return what a host needs of its variables."""
+    return HostSettings(**{name: getattr(entry, name) for name in HostSettings._fields if name in VARIABLES})
 
 
 def make_plan(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import Inventory
     from clusterddp.project.project import Project
+    from clusterddp.remote.shared.run.plan import NodePlan
 
 LIMIT = 180.0  # seconds; setup lines may take most of it
 ANY = RunOptions(script="any", module=True, no_sync=True, no_doctor=True)
@@ -42,7 +43,7 @@ def begin(hosts: Sequence[Host], project: Project, inventory: Inventory, stays: 
         )
     with Early(project, ANY, None) as early:
         plan, placed = prepare(hosts, (), project, inventory, ANY, _untold, _untold, early)
-    plans = {host.name: plan.node_plan(place)._replace(warm=stays) for place, host in enumerate(placed)}
+    plans = {host.name: _staying(plan.node_plan(place), stays) for place, host in enumerate(placed)}
 
     def one(host: Host) -> bool:
         answer = host.call("warm_ahead", {"plan": written(plans[host.name])}, timeout=LIMIT)
@@ -52,6 +53,10 @@ def begin(hosts: Sequence[Host], project: Project, inventory: Inventory, stays: 
     wanted = [host for host in placed if host.name in able]
     begun = values(each(wanted, one))
     return [host.name for host, there in zip(wanted, begun, strict=True) if there]
+
+
+def _staying(plan: NodePlan, seconds: float) -> NodePlan:
+    return plan._replace(host_settings=plan.host_settings._replace(warm=seconds))
 
 
 def _untold(_: str) -> None:

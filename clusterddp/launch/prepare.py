@@ -12,7 +12,7 @@ from clusterddp.environments import install
 from clusterddp.facts import workers
 from clusterddp.launch import preflight
 from clusterddp.launch.code_on_hosts import code_of, kept_code
-from clusterddp.launch.make_plan import check_restarts, make_plan, run_settings
+from clusterddp.launch.make_plan import check_restarts, host_settings, make_plan, run_settings
 from clusterddp.launch.make_record import run_record
 from clusterddp.launch.script import check_synced, script_of
 from clusterddp.launch.threads import with_threads
@@ -198,7 +198,8 @@ def _node(now: Preparation, host: Host) -> Node:
     cwd = f"{workdir}/{now.project.subfolder}" if now.project.subfolder else workdir
     _log.debug("%s: workers: %d; between the hosts: %s (%s); workdir %s", host.name, count, *network, workdir)
     node = node_of(host, facts, network, count, devices, workdir, cwd, now.run)
-    node = node._replace(fork_server=node.fork_server and not now.options.no_fork_server)
+    settings = node.settings._replace(fork_server=node.settings.fork_server and not now.options.no_fork_server)
+    node = node._replace(settings=settings)
     return install.with_source(node, host, now.project)
 
 
@@ -287,18 +288,13 @@ def node_of(
         address=network[1],
         interface=network[0],
         python=facts.python or "",
-        setup=host.entry.setup,
         env=host.entry.env,
         secrets=host.entry.secrets,
-        ports=host.entry.ports,
+        settings=host_settings(host.entry),
         workdir=workdir,
         cwd=cwd,
         run_dir=f"{host.hello['state']}/rundirs/{run}-{host.name}",
         clock_offset_ns=facts.clock_offset_ns,
         clock_error_ns=facts.clock_error_ns,
         devices=None if devices is None else ",".join(devices),
-        fork_server=host.entry.fork_server,
-        carry=host.entry.carry,
-        warm=host.entry.warm,
-        preload=host.entry.preload,
     )

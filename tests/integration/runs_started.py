@@ -23,6 +23,7 @@ from clusterddp.hosts.zipapp import PACKAGE, Bundle, bundle
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.remote.processes import roster
 from clusterddp.remote.shared.run.event_schema import event_json, of_kind
+from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import written
@@ -30,7 +31,7 @@ from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system.bootstrap import read_json
 from clusterddp.runs.node_answers import nodes_of
 from tests.integration.real_helper import alive, wait_for
-from tests.unit.plan_made import changed, launch_plan
+from tests.unit.plan_made import changed, changed_node, launch_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,15 +139,14 @@ def node(host: Host, folder: Path, run: str, *, nproc: int = 1, **more: Any) -> 
         "address": "127.0.0.1",
         "interface": None,
         "python": sys.executable,
-        "setup": (),
         "env": {"OMP_NUM_THREADS": "1"},
         "secrets": (),
-        "ports": PORTS,
+        "settings": HostSettings(ports=PORTS),
         "workdir": str(work),
         "cwd": str(work),
         "run_dir": f"{host.hello['state']}/rundirs/{run}-{host.name}",
     }
-    return Node(**{**known, **more})
+    return changed_node(Node(**known), **more)
 
 
 def plan_of(nodes: list[Node], run: str, *, script: str = "train.py", **options: Any) -> LaunchPlan:

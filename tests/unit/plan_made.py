@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.launch.make_plan import LaunchPlan, make_plan, run_settings
 from clusterddp.launch.options import RunOptions
+from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.plan import NodePlan, Peer, StorePlan
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import written
@@ -31,7 +32,6 @@ PLAN = NodePlan(
     host="h",
     argv=("-m", "torch.distributed.run", "train.py"),
     python="/opt/py/bin/python",
-    setup=("module load cuda",),
     env={"A": "1"},
     workdir="/home/u/work",
     cwd="/home/u/work",
@@ -44,14 +44,23 @@ PLAN = NodePlan(
     clock_error_ns=2_000_000,
     record=RunRecord(hosts=("h",)),
     peers=(Peer(host="h", address="10.0.0.1", nproc=2),),
-    ports=(29400, 29499),
+    host_settings=HostSettings(setup=("module load cuda",), ports=(29400, 29499)),
 )
 
 
 def changed(plan: NodePlan, **changes: Any) -> NodePlan:
-    """A plan with other fields, its own or those of its run's settings."""
-    of_run = {name: changes.pop(name) for name in {*changes} - {*NodePlan._fields}}
-    return plan._replace(settings=plan.settings._replace(**of_run), **changes)
+    """A plan with other fields: its own, or those of its run's or host's settings."""
+    inside = {*changes} - {*NodePlan._fields}
+    of_host = {name: changes.pop(name) for name in inside & {*HostSettings._fields}}
+    of_run = {name: changes.pop(name) for name in inside - {*HostSettings._fields}}
+    settings, host_settings = plan.settings._replace(**of_run), plan.host_settings._replace(**of_host)
+    return plan._replace(settings=settings, host_settings=host_settings, **changes)
+
+
+def changed_node(node: Node, **changes: Any) -> Node:
+    """A node with other fields, its own or those of its host's settings."""
+    of_host = {name: changes.pop(name) for name in {*changes} - {*node._fields}}
+    return node._replace(settings=node.settings._replace(**of_host), **changes)
 
 
 def plan_text(**changes: Any) -> str:

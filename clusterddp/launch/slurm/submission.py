@@ -12,7 +12,7 @@ from clusterddp.inventory.variable_readers import SLURM_OPTIONS
 from clusterddp.launch import prepare
 from clusterddp.launch import repeat as again
 from clusterddp.launch.code_on_hosts import code_of, kept_code
-from clusterddp.launch.make_plan import make_plan, run_settings
+from clusterddp.launch.make_plan import host_settings, make_plan, run_settings
 from clusterddp.launch.make_record import record_without_hosts, variables_of
 from clusterddp.launch.script import check_script, check_synced, script_of
 from clusterddp.launch.slurm.client.batch_script import JobRequest, extra_line, nodelist, script, slurm_time
@@ -116,9 +116,7 @@ def _submission(
     for notice in repeat.check(record) if repeat else ():
         site.notify(notice)
     shown, hidden = without_hidden({**settings.env, **options.env}, {*options.secret, *settings.secrets})
-    node = _stand_in(settings, workdir, project.subfolder)._replace(
-        fork_server=settings.fork_server and not options.no_fork_server
-    )
+    node = _stand_in(settings, workdir, project.subfolder, forks=not options.no_fork_server)
     shared, secret = _run_settings(options, shown, inside=inside), {*options.secret, *hidden}
     plan = make_plan(
         run=run, nodes=[node], options=options, settings=shared, script=path, secrets=secret, record=record
@@ -175,22 +173,22 @@ def array_ids(indices: str) -> dict[int, str]:
     return {index: prepare.new_run_id() for index in range(first, last + 1)}
 
 
-def _stand_in(settings: HostEntry, workdir: str, subfolder: str) -> Node:
+def _stand_in(settings: HostEntry, workdir: str, subfolder: str, *, forks: bool) -> Node:
     """Return the node that stands for all nodes until Slurm has chosen them."""
+    # no process stays after a job, and no node replaces another
+    own = host_settings(settings)._replace(warm=0.0, carry=())
     return Node(
         host=NOBODY,
         nproc=1,
         address=settings.data_address or ANY_ADDRESS,
         interface=None,
         python="",
-        setup=settings.setup,
         env={},
         secrets=settings.secrets,
-        ports=settings.ports,
+        settings=own._replace(fork_server=own.fork_server and forks),
         workdir=workdir,
         cwd=f"{workdir}/{subfolder}" if subfolder else workdir,
         run_dir="",
-        preload=settings.preload,
     )
 
 

@@ -159,7 +159,7 @@ class Server:
         """
         run = Spool(self.spool)
         plan = run.readable_plan()
-        preload = Preload(run.state, plan.preload if plan else ())
+        preload = Preload(run.state, plan.host_settings.preload if plan else ())
         preload.decide(lambda: self.obey(listener))
         asks = {name for one in preload.wanted for name in one.asks}
         reads = {name for one in preload.wanted for name in one.reads}

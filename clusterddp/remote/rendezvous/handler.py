@@ -56,7 +56,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         self.endpoint = params.endpoint
         self.timeout = timedelta(seconds=params.get_as_int("read_timeout", 60))
         self.store = self.asked(self.connect)
-        self.workers_store = WorkersStore(plan.ports, params.local_addr)
+        self.workers_store = WorkersStore(plan.host_settings.ports, params.local_addr)
         job = RoundSpec(
             node=plan.node_rank,
             names=plan.record.hosts,

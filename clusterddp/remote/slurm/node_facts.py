@@ -62,7 +62,7 @@ def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str,
     """
     plan = job.plan
     asked = {
-        "setup": list(plan.setup),
+        "setup": list(plan.host_settings.setup),
         "python": job.python,
         "workdir": workdir,
         "env": dict(plan.settings.env),

@@ -36,7 +36,7 @@ KEY_TYPES = ("user", "logon", "big_key", "encrypted")
 def wants(plan: NodePlan) -> bool:
     """Whether the plan's run may be started from a warm server, and leave one for the next."""
     of_script = bool(plan.worker_argv) and not plan.settings.program
-    return of_script and plan.warm > 0 and not plan.manager and not plan.standby
+    return of_script and plan.host_settings.warm > 0 and not plan.manager and not plan.standby
 
 
 class DiffersError(Exception):
@@ -129,7 +129,7 @@ class PreloadedStart(NamedTuple):
             raise DiffersError("its interpreter is %s" % server.python)
         if list(self.plan.worker_argv[:1]) != ["-u"] or len(self.plan.worker_argv) < 2:
             raise DiffersError("the workers' command line is another kind")
-        if server.preload != self.plan.preload:
+        if server.preload != self.plan.host_settings.preload:
             raise DiffersError("clusterddp_preload was another when it began")
         others = {*server.secrets} ^ {*self.plan.secrets} if server.preload else set()
         matter = sorted(others & {*server.considered} if server.ready else others)
@@ -174,15 +174,20 @@ class PreloadedStart(NamedTuple):
             keep_file(code, os.path.join(self.folder, "remote.pyz"))
             place_hook(code, hooks)
         awaited = supervisor, procfs.start_ticks(supervisor) or 0
-        told = "warm %g %d %d" % (self.plan.warm, *awaited)
+        told = "warm %g %d %d" % (self.plan.host_settings.warm, *awaited)
         argv = [self.plan.python, *self.plan.worker_argv]
-        wishes = {"preload": self.plan.preload, "secrets": self.plan.secrets, "cwd": self.plan.cwd, "argv": argv}
+        wishes = {
+            "preload": self.plan.host_settings.preload,
+            "secrets": self.plan.secrets,
+            "cwd": self.plan.cwd,
+            "argv": argv,
+        }
         write_json(os.path.join(self.folder, WISHES), wishes, durable=False)
         env = fork_server_environment(dict(self.environment), self.folder, told)
         hooked = ("CLUSTERDDP_HOOK", "CLUSTERDDP_USER_PYTHONPATH")
         secret = self.spool.secrets()
         # A package may read more names than torch does; the trial import on the server finds out which.
-        read = {name for name in env if not own_to_one([name])} if self.plan.preload else set()
+        read = {name for name in env if not own_to_one([name])} if self.plan.host_settings.preload else set()
         env = {
             name: value
             for name, value in env.items()

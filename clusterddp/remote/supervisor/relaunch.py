@@ -156,7 +156,7 @@ class Relaunching:
         if not following.places:
             self.membership.decide(AttemptDecision(plan.attempt + 1, reason=following.reason))
         elif lost or now - self.ended_since >= backoff(plan.attempt):  # a lost host does not fail as a script does
-            (listener,) = bind_ports(plan.ports, 1, plan.peers[node.place].address)
+            (listener,) = bind_ports(plan.host_settings.ports, 1, plan.peers[node.place].address)
             port = listener.getsockname()[1]
             self.store = listener.detach()
             self.membership.decide(AttemptDecision(plan.attempt + 1, following.places, node.place, port))
@@ -209,17 +209,17 @@ class Relaunching:
         self.membership.carry = 0
         plan = attempt.plan
         old = tuple(place for place in decision.places if place in node.plan.places)
-        if not plan.carry or not old or len(old) == len(decision.places):
+        if not plan.host_settings.carry or not old or len(old) == len(decision.places):
             return
         if plan.place not in old:
             self.wanted = old
             return
         try:
-            (listener,) = bind_ports(plan.ports, 1, plan.peers[plan.place].address)
+            (listener,) = bind_ports(plan.host_settings.ports, 1, plan.peers[plan.place].address)
         except Refused as error:
             self.work.event(attempt.spool, "carried", reason="nothing can be carried from here: %s" % error.message)
         else:
-            self.serving = Serving(self.control.secret, listener, plan.workdir, plan.carry)
+            self.serving = Serving(self.control.secret, listener, plan.workdir, plan.host_settings.carry)
             self.membership.carry = self.serving.port
 
     def carries(self, node: "Node") -> bool:
@@ -246,7 +246,7 @@ class Relaunching:
         self.taking = Taking(
             self.control.secret,
             plan.workdir,
-            plan.carry,
+            plan.host_settings.carry,
             [source for source in asked if source.address[1]],
             lambda: shutdown.order is not None,
             lambda line: self.work.event(spool, "carried", reason=line),

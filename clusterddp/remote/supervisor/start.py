@@ -85,7 +85,7 @@ def start_node(
             raise Refused("the working folder %s is not there" % plan.cwd, "run again without --no-sync")
     wanted = [bool(plan.store), len(plan.peers) > 1 or plan.settings.elastic]
     # One more than is kept: the workers' MASTER_PORT is taken from this range too, later.
-    bound = bind_ports(plan.ports, sum(wanted) + 1, plan.peers[plan.place].address)
+    bound = bind_ports(plan.host_settings.ports, sum(wanted) + 1, plan.peers[plan.place].address)
     bound.pop().close()
     listeners = [bound.pop() if one else None for one in wanted]
     store, control = (listener.getsockname()[1] if listener else 0 for listener in listeners)
@@ -283,7 +283,7 @@ def _spawn_somehow(
 
     Returns the supervisor's first line, and why an existing warm server did not start it, or none can be left.
     """
-    if not plan.worker_argv or not plan.warm:
+    if not plan.worker_argv or not plan.host_settings.warm:
         return spawn(spool, environment, listeners), ""
     from . import preload_client  # expensive to import
 

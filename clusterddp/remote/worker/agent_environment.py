@@ -11,7 +11,7 @@ from ..system.setup_env import setup_environment
 
 def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
     """The agent's environment: what the setup lines leave, without other launchers' variables, then the plan's."""
-    environment = without_other_launchers(setup_environment(plan.setup, dict(os.environ)))
+    environment = without_other_launchers(setup_environment(plan.host_settings.setup, dict(os.environ)))
     values = dict(plan.env)
     for name in plan.yielding:  # probed values; the host's user or a setup line may override them
         if name in environment:

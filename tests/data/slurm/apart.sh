@@ -66,12 +66,12 @@ cat >"$folder/job.json" <<'END OF JOB'
   "cwd": "/home/u/work",
   "env": {},
   "host": "node",
+  "host_settings": {"ports": [29400, 29499], "setup": ["module load cuda"]},
   "nnodes": 1,
   "node": "0-node",
   "node_rank": 0,
   "nproc": 2,
   "places": [],
-  "ports": [29400, 29499],
   "python": "/opt/py/bin/python",
   "record": {
    "argv": ["--lr", "3e-4"],
@@ -84,7 +84,6 @@ cat >"$folder/job.json" <<'END OF JOB'
   "run_dir": "/home/u/.clusterddp/rundirs/run1-h",
   "secrets": ["TOKEN"],
   "settings": {},
-  "setup": ["module load cuda"],
   "store": null,
   "workdir": "/home/u/work",
   "world_size": 2

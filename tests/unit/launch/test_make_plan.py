@@ -9,11 +9,12 @@ import pytest
 
 from clusterddp.errors import PlanError, UsageError
 from clusterddp.launch.make_plan import check_restarts, predicted_ranks
+from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.run.plan import StorePlan
 from clusterddp.remote.shared.run.unplaced_plan import choose_backend
 from tests.remedies import remedy
-from tests.unit.plan_made import launch_plan
+from tests.unit.plan_made import changed_node, launch_plan
 
 
 def node(rank: int, **changes: Any) -> Node:
@@ -23,15 +24,14 @@ def node(rank: int, **changes: Any) -> Node:
         address=f"10.0.0.{rank + 1}",
         interface="eth0",
         python="/opt/py/bin/python",
-        setup=(),
         env={},
         secrets=(),
-        ports=(29400, 29499),
+        settings=HostSettings(ports=(29400, 29499)),
         workdir="/home/u/clusterddp/p",
         cwd="/home/u/clusterddp/p",
         run_dir="/home/u/.clusterddp/dirs/r",
     )
-    return base._replace(**changes)
+    return changed_node(base, **changes)
 
 
 def plan_of(*nodes: Node, **options: Any) -> Any:
@@ -54,7 +54,7 @@ def test_every_host_gets_the_same_argv_and_its_own_address() -> None:
 def test_only_the_first_host_has_the_store() -> None:
     plan = plan_of(node(0), node(1))
     assert plan.node_plan(0).store == StorePlan("10.0.0.1")
-    assert plan.node_plan(0).ports == (29400, 29499)
+    assert plan.node_plan(0).host_settings.ports == (29400, 29499)
     assert plan.node_plan(1).store is None
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
+from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.plan import NodePlan
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_settings import RunSettings
@@ -316,6 +317,7 @@ def compact(job: SlurmJob) -> dict[str, Any]:
     """A job's JSON object without fields that have their default."""
     data = written(job)
     plan = _without_defaults(written(job.plan), NodePlan)
+    plan["host_settings"] = _without_defaults(written(job.plan.host_settings), HostSettings)
     plan["settings"] = _without_defaults(written(job.plan.settings), RunSettings)
     plan["record"] = _without_defaults(written(job.plan.record), RunRecord)
     return {**_without_defaults(data, SlurmJob), "plan": plan}

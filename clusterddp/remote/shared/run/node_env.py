@@ -7,6 +7,7 @@ from ``PET_*``, so the argv stays identical on every host and everything particu
 import math
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
+from .host_settings import HostSettings
 from .run_settings import RunSettings
 
 # Left over from another launcher or torchrun on this host, these would steer ours.
@@ -47,10 +48,9 @@ class Node(NamedTuple):
     address: str
     interface: Optional[str]
     python: str
-    setup: Tuple[str, ...]
     env: Mapping[str, str]  # the host's, from the inventory
     secrets: Tuple[str, ...]
-    ports: Tuple[int, int]
+    settings: HostSettings
     workdir: str
     cwd: str
     run_dir: str
@@ -58,10 +58,6 @@ class Node(NamedTuple):
     clock_error_ns: int = 0
     devices: Optional[str] = None
     threads: Optional[int] = None
-    fork_server: bool = False
-    carry: Tuple[str, ...] = ()
-    warm: float = 0.0  # seconds
-    preload: Tuple[str, ...] = ()
 
 
 def node_environment(run: str, settings: RunSettings, node: Node) -> Dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..schema.fields import DamagedError, Fields
 from ..schema.record import by_key, field, many, maybe, nested, read_record, record
+from .host_settings import HostSettings
 from .node_env import STATIC, Node, node_environment, yielding
 from .run_record import RunRecord
 from .run_settings import RunSettings
@@ -57,7 +58,6 @@ class NodePlan(NamedTuple):
     host: str = field(Fields.filename)
     argv: Tuple[str, ...] = field(Fields.texts)  # torchrun's, without the interpreter; the same on every host
     python: str = field(Fields.text)
-    setup: Tuple[str, ...] = field(Fields.texts)
     env: Mapping[str, str] = field(by_key(Fields.text))
     workdir: str = field(Fields.text)
     cwd: str = field(Fields.text)
@@ -79,15 +79,10 @@ class NodePlan(NamedTuple):
     # variables of ``env`` that a value of the host wins over
     yielding: Tuple[str, ...] = field(Fields.texts, default=())
     store_place: int = field(Fields.number, default=0)
-    ports: Tuple[int, int] = field(Fields.pair, default=(0, 0))  # first and last that may be bound
+    host_settings: HostSettings = field(nested(HostSettings), default=HostSettings())
     # a worker's, without the interpreter, where workers are forked; else empty
     worker_argv: Tuple[str, ...] = field(Fields.texts, default=())
-    warm: float = field(Fields.real, default=0.0)  # seconds that a warm server stays for the next run
     bound: Tuple[int, int] = field(Fields.pair, default=(0, 0))  # ports of the store and of run control, by the host
-    # paths below the workdir that a node which is new to an attempt gets from the others
-    carry: Tuple[str, ...] = field(Fields.texts, default=())
-    # packages that the fork server and the warm server import besides torch
-    preload: Tuple[str, ...] = field(Fields.texts, default=())
     # a workload manager that may end the node's processes, all at once, by SIGTERM
     manager: str = field(Fields.text, default="")
     format: int = field(Fields.number, default=FORMAT)
@@ -131,8 +126,8 @@ def part_of(plan: NodePlan, node: Node, place: int) -> NodePlan:
         python=node.python,
         env=node_environment(plan.run, plan.settings, node),
         yielding=yielding(plan.settings, node),
+        host_settings=node.settings,
         workdir=node.workdir,
-        carry=node.carry,
         cwd=node.cwd,
         run_dir=node.run_dir,
         nproc=node.nproc,
@@ -149,14 +144,10 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
         node: The host that joins; it has the next place.
     """
     return part_of(with_peer(plan, Peer.of(node)), node, len(plan.peers))._replace(
-        setup=node.setup,
-        ports=node.ports,
         joined=True,
         standby=False,
         store=None,
-        worker_argv=plan.worker_argv if node.fork_server else (),
-        warm=node.warm,
-        preload=node.preload,
+        worker_argv=plan.worker_argv if node.settings.fork_server else (),
         record=plan.record._replace(
             hosts=(*plan.record.hosts, node.host),
             workdirs=dict(plan.record.workdirs, **{node.host: node.workdir}),

@@ -29,7 +29,7 @@ from tests.unit.plan_made import PLAN, changed, made_spool
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FORKED = PLAN._replace(worker_argv=("-u", "train.py"), warm=900.0)
+FORKED = changed(PLAN, worker_argv=("-u", "train.py"), warm=900.0)
 ENV = {"PATH": "/bin", "OMP_NUM_THREADS": "1"}
 
 
@@ -199,7 +199,7 @@ def test_a_home_or_ticket_that_hangs_on_a_key_of_the_login_means_a_plain_start(
 
 def test_setup_lines_with_another_outcome_mean_a_plain_start(tmp_path: Path, same: LivePreloadServer) -> None:
     node = start(tmp_path)
-    plan = FORKED._replace(setup=("export OMP_NUM_THREADS=$(( 1 + 1 ))",), env={}, yielding=())
+    plan = changed(FORKED, setup=("export OMP_NUM_THREADS=$(( 1 + 1 ))",), env={}, yielding=())
     env = agent_environment(plan, node.spool)
     node = node._replace(plan=plan, environment={**ENV, "OMP_NUM_THREADS": env["OMP_NUM_THREADS"]})
     assert differs(node, same) == "OMP_NUM_THREADS is another"
@@ -337,7 +337,7 @@ def test_secrets_are_compared_as_far_as_a_package_reads_them(
     tmp_path: Path, same: LivePreloadServer, its: list[str], ours: tuple[str, ...], why: str, *, ready: bool
 ) -> None:
     node = start(tmp_path)
-    node = node._replace(plan=node.plan._replace(preload=("hub",), secrets=ours))
+    node = node._replace(plan=changed(node.plan, preload=("hub",), secrets=ours))
     record_of(node, same, ready=ready, preload=["hub"], secrets=its)
     found = server_folder.find(str(tmp_path))
     assert found
@@ -366,7 +366,7 @@ def test_a_run_of_ours_a_managers_and_one_that_wants_none_are_started_plainly() 
     assert preload_client.wants(FORKED)
     for plan in (
         PLAN,
-        FORKED._replace(warm=0.0),
+        changed(FORKED, warm=0.0),
         FORKED._replace(manager="slurm"),
         changed(FORKED, program="bench.py"),
     ):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.run.plan import NodePlan, Peer, joined_plan, next_plan, read_plan
 from clusterddp.remote.shared.run.run_settings import RunSettings
@@ -67,7 +68,7 @@ def test_a_field_of_another_kind_is_named_with_its_value(name: str) -> None:
         ({"node": "../0-h"}, "plan.node is not a file's name: '../0-h'"),
         ({"run": ".."}, "plan.run is not a file's name: '..'"),
         ({"python": "a\0b"}, "plan.python is not a text: 'a\\x00b'"),
-        ({"ports": [1]}, "plan.ports is not two whole numbers: '(1,)'"),
+        ({"host_settings": {"ports": [1]}}, "plan.host_settings.ports is not two whole numbers: '(1,)'"),
         ({"settings": {"lease": float("nan")}}, "plan.settings.lease is not a number from 0: 'nan'"),
         ({"settings": {"time_limit": float("inf")}}, "plan.settings.time_limit is not a number from 0: 'inf'"),
         ({"place": 1}, "plan.place is 1; the run has 1 nodes"),
@@ -118,10 +119,9 @@ def joining() -> Node:
         address="10.0.0.9",
         interface="eth1",
         python="/usr/bin/python3",
-        setup=(),
         env={"B": "2"},
         secrets=(),
-        ports=(1, 2),
+        settings=HostSettings(ports=(1, 2)),
         workdir="/w",
         cwd="/w/sub",
         run_dir="/r",
