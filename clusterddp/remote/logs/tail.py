@@ -12,7 +12,7 @@ Arguments of the operation, all but ``spool`` optional:
     tail          so many last lines of each worker only
     timed         every chunk carries the time of its lines
     partials      unfinished lines too, once they rest
-    teardown      false: without the agent's lines that follow an end of its workers (logs/teardown.py)
+    teardown      false: without the agent's lines that follow an end of its workers (logs/worker_ends.py)
     ordered       false: stdout and stderr of a worker each by itself, not in the order in which they were written
 
 First comes a frame ``hello``; then data frames (logs/sending.py), the past ordered by time; in follow mode an
@@ -36,7 +36,6 @@ from ..system.inotify import FolderWatch
 from .output_files import LineFilter, LogChunk, LogFile, LogFiles, Wanted
 from .sending import ChunkSender
 from .stream_order import Group, Groups, Head
-from .teardown import Teardowns
 from .weave import Woven
 from .worker_ends import WorkerEnds
 
@@ -76,7 +75,6 @@ class LogTail:
         self.groups = Groups(self.logs, ordered=args.get("ordered", True))
         self.sender = ChunkSender(request, self.offset_ns)
         self.filters: Dict[str, LineFilter] = {}
-        self.teardowns = Teardowns(self.spool.events_file)
         self.worker_ends = WorkerEnds(self.spool.events_file)
         self.past_until: Set[str] = set()  # files that have come to ``until``
         self.grown: Dict[str, Tuple[int, float]] = {}  # file → (size, when it was first seen so large)
@@ -293,7 +291,7 @@ class LogTail:
         """The filter for a file's lines; None passes all."""
         search = self.pattern.search if self.pattern else None
         if file.name == AGENT_LOG and not self.args.get("teardown", True):
-            return lambda at, line: not self.teardowns.hides(at, line) and (search is None or search(line))
+            return lambda at, line: not self.worker_ends.hides(at, line) and (search is None or search(line))
         return (lambda _at, line: search(line)) if search else None
 
 

@@ -1,27 +1,71 @@
-"""Count how many workers of one node have ended so far, by its events file."""
+"""The ends of one node's workers: how many have ended, and which lines of the agent only follow an end, and are hidden.
+
+The events record how long the agent's output was when such an end began (``agent_bytes``): when it was ordered to stop,
+when a worker failed, or when the last worker ended. Lines after that, until the next start of the workers, are hidden.
+clusterddp's own lines never are.
+"""
 
 import os
+import re
+from typing import List, Optional, Set, Tuple
 
-from ..shared.run.event_schema import WORKER_EXITED, of_kind
+from ..shared.run.event_schema import STOPPING, WORKER_EXITED, WORKER_STARTED, Event, of_kind
 from ..spool.events import read_events
+
+# The agent writes this before the worker gets the signal, and so before our event.
+_SIGNALS = re.compile(rb"Sending process \d+ closing signal ")
+_OURS = b"clusterddp: "
 
 
 class WorkerEnds:
-    """Counts ended workers; reads the events file (``events`` is its path) only when it has grown."""
+    """The ends of the workers on one node; reads the events file (``events`` is its path) only when it has grown."""
 
     def __init__(self, events: str) -> None:
         self._events, self._size = events, -1
-        self.count = 0
+        self._hidden: List[Tuple[int, Optional[int]]] = []
+        self._before = 0
+        self.count = 0  # workers that have ended
 
     def grown(self) -> bool:
         """Whether more workers have ended than at the previous call."""
+        self._refresh()
+        before, self._before = self._before, self.count
+        return self.count > before
+
+    def hides(self, offset: int, line: bytes) -> bool:
+        """Whether the agent's line that begins at ``offset`` belongs to an end of the workers."""
+        if line.startswith(_OURS):
+            return False
+        self._refresh()
+        ends = (begin <= offset and (end is None or offset < end) for begin, end in self._hidden)
+        return any(ends) or bool(_SIGNALS.search(line))
+
+    def _refresh(self) -> None:
         try:
             size = os.stat(self._events).st_size
         except FileNotFoundError:  # nothing was written yet
-            return False
-        if size == self._size:
-            return False
-        before = self.count
-        self._size = size
-        self.count = len(of_kind(read_events(self._events), WORKER_EXITED))
-        return self.count > before
+            return
+        if size != self._size:
+            events = read_events(self._events)
+            self._size, self._hidden = size, _teardowns(events)
+            self.count = len(of_kind(events, WORKER_EXITED))
+
+
+def _teardowns(events: List[Event]) -> List[Tuple[int, Optional[int]]]:
+    """The ranges of the agent's output to hide: first offset and the offset after the last, None where it is open."""
+    found: List[Tuple[int, Optional[int]]] = []
+    begin: Optional[int] = None
+    live: Set[int] = set()
+    for event in events:
+        kind, at = event.kind, event.agent_bytes
+        if kind == WORKER_STARTED:
+            if begin is not None and at is not None:
+                found.append((begin, at))
+                begin = None
+            live.add(event.local_rank)
+        elif kind == WORKER_EXITED:
+            live.discard(event.local_rank)
+        over = kind == STOPPING or (kind == WORKER_EXITED and (event.exit_code or not live))
+        if over and begin is None:
+            begin = at
+    return found if begin is None else [*found, (begin, None)]
