@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fabric import Connection
 
     from clusterddp import Diagnosis, Executed, LogLine, Proof, Pulled, SyncResult
-    from clusterddp.facts import Facts
+    from clusterddp.facts.host import Facts
     from clusterddp.hosts.ssh import BytePipe
 
     Hosts: TypeAlias = "Connection | Iterable[Connection]"

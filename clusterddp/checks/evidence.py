@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from clusterddp.errors import ClusterddpError
-    from clusterddp.facts import Bench, DialFailure, Facts, Interface, Pair
+    from clusterddp.facts.bench import Bench
+    from clusterddp.facts.dials import Pair
+    from clusterddp.facts.host import Facts, Interface
+    from clusterddp.facts.network import DialFailure
     from clusterddp.inventory import HostEntry
 
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts import Facts, Pair
+    from clusterddp.facts.dials import Pair
+    from clusterddp.facts.host import Facts
     from clusterddp.inventory import HostEntry
 
     Culprits = Mapping[str, Mapping[str, str]]  # check → host → why it failed there

@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks.model import NOT_ASKED, Need, blind, skipped
 from clusterddp.errors import HelperError
-from clusterddp.facts import GpuHealth, Health, elected, facts_request, job_paths
 from clusterddp.facts.gpu_assignment import FREE_MIB
+from clusterddp.facts.gpu_health import GpuHealth
+from clusterddp.facts.health import Health
+from clusterddp.facts.host import facts_request
+from clusterddp.facts.job_paths import job_paths
+from clusterddp.facts.library_defaults import elected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from clusterddp.checks.evidence import Evidence, Seen
     from clusterddp.checks.model import Asked, Culprits, Finding
-    from clusterddp.facts import Facts, Lookup
+    from clusterddp.facts.health import Lookup
+    from clusterddp.facts.host import Facts
 
 
 def looked_up(seen: Seen, name: str) -> Lookup | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.model import worst
 from clusterddp.cli.command_lines import completed
 from clusterddp.cli.tables import Table, escape, line, show
-from clusterddp.facts import BLACK_HOLE
+from clusterddp.facts.dials import BLACK_HOLE
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 from clusterddp.text.printable import one_line
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from clusterddp.checks.model import CheckResult
-    from clusterddp.facts import Bench, Pair, Speed, Together
+    from clusterddp.facts.bench import Bench, Together
+    from clusterddp.facts.dials import Pair
+    from clusterddp.facts.speeds import Speed
 
 _MOST_COLUMNS = 12  # hosts in a matrix of pairs; of more the slowest ways are shown
 _MARKS = {

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog.collectives import slow_all_reduce
 from clusterddp.doctor.rehearsal import RehearsalPart, play
 from clusterddp.errors import ClusterddpError, HostError
-from clusterddp.facts import Measured, Together, always_bad, assign_gpus, at_once, neighbours, second_round, workers
+from clusterddp.facts.bench import Together
+from clusterddp.facts.bench_results import Measured
+from clusterddp.facts.bench_schedule import always_bad, at_once, neighbours, second_round
+from clusterddp.facts.gpu_assignment import assign_gpus, workers
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
     from clusterddp.checks.model import Check
     from clusterddp.doctor.rehearsal import Played
-    from clusterddp.facts import Bench
+    from clusterddp.facts.bench import Bench
     from clusterddp.runs.run_on_hosts import Site
 
 _log = logging.getLogger("clusterddp")

@@ -16,7 +16,9 @@ from clusterddp.checks.needs import PAIRS, WORKERS
 from clusterddp.doctor.bench_collectives import measure_together, parts_for
 from clusterddp.doctor.rehearsal import parts
 from clusterddp.errors import HelperError
-from clusterddp.facts import Bench, Speed, first_rounds, rows_of, slow_pairs
+from clusterddp.facts.bench import Bench
+from clusterddp.facts.bench_schedule import first_rounds, rows_of
+from clusterddp.facts.speeds import Speed, slow_pairs
 from clusterddp.hosts.fanout import each
 from clusterddp.probe.dial_hosts import start_listener
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from clusterddp.checks.evidence import Evidence
     from clusterddp.checks.model import Check
-    from clusterddp.facts import Interface
+    from clusterddp.facts.host import Interface
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.runs.run_on_hosts import Site

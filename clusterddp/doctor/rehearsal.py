@@ -17,7 +17,7 @@ from clusterddp.checks import needs
 from clusterddp.checks.engine import judge
 from clusterddp.checks.evidence import RehearsalSeen
 from clusterddp.errors import ClusterddpError, HostError
-from clusterddp.facts import spare_gpus
+from clusterddp.facts.gpu_assignment import spare_gpus
 from clusterddp.hosts.fanout import each
 from clusterddp.launch.make_plan import make_plan, run_settings
 from clusterddp.launch.make_record import operator
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from clusterddp.checks.evidence import Evidence
     from clusterddp.checks.model import Check, Need
-    from clusterddp.facts import Facts, Interface
+    from clusterddp.facts.host import Facts, Interface
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.launch.make_plan import LaunchPlan

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from clusterddp.checks.evidence import Seen
     from clusterddp.checks.model import CheckResult, Diagnosis
-    from clusterddp.facts import Facts, Pair, Speed
+    from clusterddp.facts.dials import Pair
+    from clusterddp.facts.host import Facts
+    from clusterddp.facts.speeds import Speed
 
     class _Limit(Protocol):
         def __call__(self, cost: float, *, last: bool) -> str: ...

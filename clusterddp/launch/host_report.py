@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.facts import workers
+from clusterddp.facts.gpu_assignment import workers
 from clusterddp.launch import preflight
 from clusterddp.launch.make_plan import predicted_ranks
 from clusterddp.launch.options import RunOptions
@@ -16,7 +16,7 @@ from clusterddp.probe.gather import survey_network
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clusterddp.facts import Facts
+    from clusterddp.facts.host import Facts
     from clusterddp.hosts.client import Host
 
 

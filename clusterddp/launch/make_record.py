@@ -18,7 +18,7 @@ from clusterddp.remote.shared.text.redaction import HIDDEN
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from clusterddp.facts import Facts
+    from clusterddp.facts.host import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.project.project import Project

@@ -15,7 +15,7 @@ from clusterddp.checks.evidence import Answer, Evidence, Seen
 from clusterddp.checks.needs import ASKED, DIALLED, FACTS, HEALTH, NETWORK
 from clusterddp.crash import write_crash
 from clusterddp.errors import HostsError, PlanError
-from clusterddp.facts import assign_gpus
+from clusterddp.facts.gpu_assignment import assign_gpus
 from clusterddp.hosts.fanout import values
 from clusterddp.probe.gather import ask_hosts, survey_network
 from clusterddp.remote.shared.text.counted import counted
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from clusterddp.checks.evidence import NetworkSeen
     from clusterddp.checks.model import Check, CheckResult
-    from clusterddp.facts import Facts
+    from clusterddp.facts.host import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from clusterddp.environments import install
-from clusterddp.facts import workers
+from clusterddp.facts.gpu_assignment import workers
 from clusterddp.launch import preflight
 from clusterddp.launch.code_on_hosts import code_of, kept_code
 from clusterddp.launch.make_plan import check_restarts, host_settings, make_plan, run_settings
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from clusterddp.checks.evidence import NetworkSeen
     from clusterddp.checks.model import Check
-    from clusterddp.facts import Facts
+    from clusterddp.facts.host import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import Inventory

@@ -15,7 +15,7 @@ from clusterddp.remote.shared.run.node_env import THREADS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from clusterddp.facts import Facts
+    from clusterddp.facts.host import Facts
     from clusterddp.remote.shared.run.node_env import Node
 
 _log = logging.getLogger("clusterddp")

@@ -11,14 +11,16 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.facts import Dialled, Facts, dials, facts_request
+from clusterddp.facts.dials import Dialled
+from clusterddp.facts.host import Facts, facts_request
+from clusterddp.facts.network import dials
 from clusterddp.facts.read_facts import facts_of
 from clusterddp.hosts.fanout import each
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from clusterddp.facts import Candidate
+    from clusterddp.facts.network import Candidate
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.remote.shared.wire.frames import Frame

@@ -15,7 +15,8 @@ from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RunSeen, S
 from clusterddp.checks.model import Asked, internal_error
 from clusterddp.checks.needs import DIALLED, NETWORK, RUNS, SHARED
 from clusterddp.errors import ClusterddpError, HelperError, PlanError
-from clusterddp.facts import candidates, loopback, lost_not_dropped, matrix, nearest
+from clusterddp.facts.dials import lost_not_dropped, matrix
+from clusterddp.facts.network import candidates, loopback, nearest
 from clusterddp.hosts.fanout import each
 from clusterddp.probe.dial_hosts import facts_of_host, shared_folders, try_all
 from clusterddp.project.project import WORKDIRS
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from clusterddp.checks.model import Need
-    from clusterddp.facts import Facts
+    from clusterddp.facts.host import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry

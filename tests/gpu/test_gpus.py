@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from clusterddp.facts import GpuHealth
+from clusterddp.facts.gpu_health import GpuHealth
 from clusterddp.remote.probes import gpu_health, nvidia_smi_xml
 from clusterddp.remote.system import nvidia_smi
 from tests.integration.cli import User

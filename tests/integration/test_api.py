@@ -12,7 +12,7 @@ from clusterddp.checks import engine
 from clusterddp.checks.catalog import TABLE
 from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.errors import RunError, UsageError
-from clusterddp.facts import Facts
+from clusterddp.facts.host import Facts
 from clusterddp.logs import Selection
 from clusterddp.project.project import find
 from tests.integration.cli import WAIT, User, assert_nothing_left, nothing_left, wait_until_nothing_is_left

@@ -20,7 +20,7 @@ from tests.unit.evidence_made import cluster
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.facts import Pair
+    from clusterddp.facts.dials import Pair
     from tests.lab import Lab
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

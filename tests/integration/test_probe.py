@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from clusterddp.facts import Facts
+    from clusterddp.facts.host import Facts
     from tests.conftest import MakeLab
     from tests.lab import Lab
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import pkgutil
 import sys
 import types
 import typing
 from collections.abc import Mapping
+from importlib import import_module
 from random import Random
 from typing import Any
 
@@ -18,6 +20,7 @@ from clusterddp import errors, facts, inventory
 from clusterddp.checks import evidence as gathered
 from clusterddp.checks import model, needs
 from clusterddp.checks.catalog import TABLE
+from clusterddp.facts.host import Interface
 from tests.unit.facts_made import interface
 
 HOSTS = ("gpu01", "gpu02")
@@ -27,9 +30,10 @@ WORDS = (
     *("state", "workdir", "tmp", "shm", "home", "nofile", "memlock", "nproc", "NCCL_SOCKET_IFNAME", "RANK", "NCCL_X"),
 )
 NUMBERS = (0, 1, 2, 3, 9, 64, 999, 1 << 10, 1 << 20, 1 << 30, 1 << 40, (1 << 63) - 1)
+FACTS = [import_module(f"{facts.__name__}.{one.name}") for one in pkgutil.iter_modules(facts.__path__)]
 _KNOWN = {
     name: value
-    for room in (typing, collections.abc, errors, inventory, facts, model, gathered)
+    for room in (typing, collections.abc, errors, inventory, *FACTS, model, gathered)
     for name, value in vars(room).items()
 }
 
@@ -73,7 +77,7 @@ class Anything:
             return self.random.choice(HOSTS + WORDS)
         if kind is Any:
             return self.random.choice((None, 0, "x"))
-        if kind is facts.Interface:
+        if kind is Interface:
             return interface(self.random.choice(("10.0.0.1", "10.0.0.2", "127.0.0.1", "fd00::1")), speed=self.of(int))
         if not dataclasses.is_dataclass(kind):
             raise TypeError(f"no {kind} is made here")

@@ -9,22 +9,11 @@ from clusterddp.checks.catalog.machine import STRAY_RANKS
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RehearsalSeen, RunSeen, Seen
 from clusterddp.checks.needs import ELECTION, GPU_HEALTH, HEALTH, SHARED
-from clusterddp.facts import (
-    Card,
-    Cgroup,
-    DialFailure,
-    FolderDisk,
-    GpuCopies,
-    GpuHealth,
-    GpuStart,
-    Health,
-    LoginPython,
-    Lookup,
-    Pair,
-    TorchFacts,
-    Trial,
-    Write,
-)
+from clusterddp.facts.dials import Pair
+from clusterddp.facts.gpu_health import Card, GpuCopies, GpuHealth, GpuStart, Trial
+from clusterddp.facts.health import Cgroup, FolderDisk, Health, LoginPython, Lookup, Write
+from clusterddp.facts.host import TorchFacts
+from clusterddp.facts.network import DialFailure
 from tests.unit.facts_made import interface, node
 
 if TYPE_CHECKING:

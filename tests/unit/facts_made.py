@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from clusterddp.facts import Facts, Gpu, Interface, TorchFacts
+from clusterddp.facts.host import Facts, Gpu, Interface, TorchFacts
 from clusterddp.inventory import HostEntry
 
 Node = tuple[HostEntry, Facts]

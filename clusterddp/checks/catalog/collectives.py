@@ -8,8 +8,8 @@ from clusterddp.checks.catalog import rehearsal
 from clusterddp.checks.catalog.performance import CATEGORY, rate
 from clusterddp.checks.model import Check, Finding, fail, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, WORKERS
-from clusterddp.facts import expected, late_ranks, median, odd_sums, slow_gpus, slowness
-from clusterddp.facts.bench_results import FAR_LOWER
+from clusterddp.facts.bench_results import FAR_LOWER, expected, late_ranks, odd_sums, slow_gpus
+from clusterddp.facts.speeds import median, slowness
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from clusterddp.checks.evidence import Evidence
     from clusterddp.checks.model import Verdict
-    from clusterddp.facts import Bench, Gemm, Lateness, Together
+    from clusterddp.facts.bench import Bench, Together
+    from clusterddp.facts.bench_results import Gemm, Lateness
 
 _OF_THE_PAIRS = 0.02  # of what pairs of hosts reach; gloo on two busy cores comes down to 0.1
 _BEFORE = ("idle", *rehearsal.CAUSES, "rehearsal")

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog.software import CATEGORY, STEERING
 from clusterddp.checks.model import Check, Finding, for_each, for_facts, odd_ones, warn
 from clusterddp.checks.needs import FACTS, HEALTH
-from clusterddp.facts import job_paths
+from clusterddp.facts.job_paths import job_paths
 from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from clusterddp.checks.evidence import Evidence
-    from clusterddp.facts import Facts, Health
+    from clusterddp.facts.health import Health
+    from clusterddp.facts.host import Facts
     from clusterddp.inventory import HostEntry
 
 _HOST_OWN = ("IFNAME", "HCA", "TOPO", "FILE", "HOSTID")  # such variables may differ from host to host

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts import Card, GpuHealth, Xid
+    from clusterddp.facts.gpu_health import Card, GpuHealth, Xid
 
     Judge = Callable[[Seen, GpuHealth], Iterable[Finding]]
 

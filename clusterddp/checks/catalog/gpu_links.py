@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts import Card, GpuHealth
+    from clusterddp.facts.gpu_health import Card, GpuHealth
 
 
 def _links(evidence: Evidence) -> Iterable[Finding]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts import GpuHealth, Trial
+    from clusterddp.facts.gpu_health import GpuHealth, Trial
 
 _ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 

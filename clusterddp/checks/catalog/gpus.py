@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog.software import equal
 from clusterddp.checks.model import Check, Finding, fail, for_facts, unknown, warn
 from clusterddp.checks.needs import FACTS, HEALTH
-from clusterddp.facts import check_gpus
-from clusterddp.facts.gpu_assignment import FREE_MIB
+from clusterddp.facts.gpu_assignment import FREE_MIB, check_gpus
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import few
 
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts import Facts, Gpu, PortOwner
+    from clusterddp.facts.health import PortOwner
+    from clusterddp.facts.host import Facts, Gpu
     from clusterddp.inventory import HostEntry
 
 CATEGORY = "GPUs"

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog.network import CATEGORY, is_loopback
 from clusterddp.checks.model import Check, Finding, warn
 from clusterddp.checks.needs import DIALLED, ELECTION, FACTS, HEALTH, looked_up
-from clusterddp.facts import NCCL, gloo_cards, is_virtual, nccl_cards
+from clusterddp.facts.library_defaults import NCCL, gloo_cards, nccl_cards
+from clusterddp.facts.network import is_virtual
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts import Facts
+    from clusterddp.facts.host import Facts
 
 _PINNED = "(runs of clusterddp pin it)"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks.model import Check, Finding, Need, fail, for_each, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.needs import FACTS, HEALTH, RUNS
-from clusterddp.facts import workers
+from clusterddp.facts.gpu_assignment import workers
 from clusterddp.facts.read_facts import facts_of, read_as
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import few
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clusterddp.checks.evidence import Evidence
-    from clusterddp.facts import Facts, Health
+    from clusterddp.facts.health import Health
+    from clusterddp.facts.host import Facts
     from clusterddp.inventory import HostEntry
 
 CATEGORY = "Machines"

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, NETWORK, looked_up
-from clusterddp.facts import BLACK_HOLE, GLOO, NCCL, fits
+from clusterddp.facts.dials import BLACK_HOLE
+from clusterddp.facts.library_defaults import GLOO, NCCL, fits
 from clusterddp.text.folding import few, folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts import DialFailure, Facts
+    from clusterddp.facts.host import Facts
+    from clusterddp.facts.network import DialFailure
     from clusterddp.inventory import HostEntry
 
 CATEGORY = "Network"

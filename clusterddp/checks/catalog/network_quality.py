@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog.network import CATEGORY, culprits, is_loopback, listed
 from clusterddp.checks.model import Check, Finding, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, looked_up
-from clusterddp.facts import BLACK_HOLE, OK
+from clusterddp.facts.dials import BLACK_HOLE
+from clusterddp.facts.network import OK
 from clusterddp.text.folding import few, folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts import Pair
+    from clusterddp.facts.dials import Pair
 
 _LEAST_RESENT, _LOSSY = 5, 0.01  # a host's retransmitted segments, and their share of all, from which on it is a fault
 _MANY = 12  # from so many hosts on, the median host shows what a busy network loses anyway

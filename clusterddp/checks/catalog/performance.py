@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog import gpus
 from clusterddp.checks.model import Check, Finding, fail, unknown, warn
 from clusterddp.checks.needs import BENCH, DIALLED, FACTS, HEALTH, PAIRS, RUNS
-from clusterddp.facts import slowness
+from clusterddp.facts.speeds import slowness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clusterddp.checks.evidence import Evidence
-    from clusterddp.facts import SlowHost, Speed
+    from clusterddp.facts.speeds import SlowHost, Speed
 
 CATEGORY = "Performance"
 _OF_THE_LINE = 0.1  # share of the link's rate; TCP reaches about 0.8, our single stream far less on the fastest links

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from clusterddp.checks.evidence import Evidence
     from clusterddp.checks.model import Verdict
-    from clusterddp.facts import Facts
+    from clusterddp.facts.host import Facts
     from clusterddp.inventory import HostEntry
 
 CATEGORY = locked.CATEGORY

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clusterddp.checks.evidence import Evidence
-    from clusterddp.facts import FolderDisk, Health
+    from clusterddp.facts.health import FolderDisk, Health
     from clusterddp.inventory import HostEntry
 
 CATEGORY = "Storage"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.environments import install
 from clusterddp.errors import PlanError, RunError, SyncError
-from clusterddp.facts import workers
+from clusterddp.facts.gpu_assignment import workers
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.launch import option_values, preflight
 from clusterddp.launch.make_plan import LOOPBACK
@@ -32,7 +32,7 @@ from clusterddp.text.folding import folded_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from clusterddp.facts import Facts
+    from clusterddp.facts.host import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.launch.ssh.invitation import Invitation
     from clusterddp.project.project import Project

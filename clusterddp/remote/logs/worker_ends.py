@@ -9,7 +9,7 @@ import os
 import re
 from typing import List, Optional, Set, Tuple
 
-from ..shared.run.event_schema import STOPPING, WORKER_EXITED, WORKER_STARTED, Event, of_kind
+from ..shared.run.event_schema import STOPPING, WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
 from ..spool.events import read_events
 
 # The agent writes this before the worker gets the signal, and so before our event.
@@ -51,7 +51,7 @@ class WorkerEnds:
             self.count = len(of_kind(events, WORKER_EXITED))
 
 
-def _teardowns(events: List[Event]) -> List[Tuple[int, Optional[int]]]:
+def _teardowns(events: List[NodeEvent]) -> List[Tuple[int, Optional[int]]]:
     """The ranges of the agent's output to hide: first offset and the offset after the last, None where it is open."""
     found: List[Tuple[int, Optional[int]]] = []
     begin: Optional[int] = None

@@ -16,7 +16,8 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer
 from clusterddp.checks.needs import GPU_HEALTH
 from clusterddp.errors import HelperError
-from clusterddp.facts import Card, GpuCopies, GpuHealth, GpuStart, PortOwner, Trial, Xid
+from clusterddp.facts.gpu_health import Card, GpuCopies, GpuHealth, GpuStart, Trial, Xid
+from clusterddp.facts.health import PortOwner
 from tests.unit.evidence_made import card, cluster, gpu_health, raised, said, seen, with_answers, wrong
 from tests.unit.facts_made import gpu_health_json, gpus
 

@@ -12,7 +12,8 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, RunSeen
 from clusterddp.checks.needs import RUNS, SHARED
 from clusterddp.errors import HelperError
-from clusterddp.facts import Cgroup, LoginPython, TorchFacts, Write
+from clusterddp.facts.health import Cgroup, LoginPython, Write
+from clusterddp.facts.host import TorchFacts
 from tests.unit.evidence_made import cluster, folder, said, seen, with_answers, wrong
 from tests.unit.facts_made import interface
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.facts import GpuHealth
+from clusterddp.facts.gpu_health import GpuHealth
 from clusterddp.remote.probes import gpu_trial
 from tests.unit.facts_made import gpu_health_json
 from tests.unit.torch_made import TORCH

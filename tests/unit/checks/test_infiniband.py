@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts import Hca, Health
+from clusterddp.facts.health import Hca, Health
 from clusterddp.remote.probes.infiniband import ports
 from tests.unit.evidence_made import cluster, health, seen, wrong
 

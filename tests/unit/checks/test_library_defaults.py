@@ -9,13 +9,14 @@ import pytest
 from clusterddp.checks.evidence import Answer
 from clusterddp.checks.needs import ELECTION, HEALTH
 from clusterddp.errors import HelperError
-from clusterddp.facts import Lookup, elected, gloo_cards, nccl_cards
+from clusterddp.facts.health import Lookup
+from clusterddp.facts.library_defaults import elected, gloo_cards, nccl_cards
 from tests.unit.evidence_made import cluster, seen, with_answers, wrong
 from tests.unit.facts_made import gpus, interface, node
 
 if TYPE_CHECKING:
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts import Facts, Interface
+    from clusterddp.facts.host import Facts, Interface
 
 NAMES = ("gpu01", "gpu02", "gpu03")
 LO = interface("127.0.0.1", "lo", prefix=8)

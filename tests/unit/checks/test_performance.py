@@ -9,7 +9,10 @@ import pytest
 
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Evidence, RunSeen
-from clusterddp.facts import AllReduce, Bench, Gemm, Lateness, Measured, PortOwner, Speed, Together
+from clusterddp.facts.bench import Bench, Together
+from clusterddp.facts.bench_results import AllReduce, Gemm, Lateness, Measured
+from clusterddp.facts.health import PortOwner
+from clusterddp.facts.speeds import Speed
 from tests.unit.evidence_made import cluster, failure, seen
 from tests.unit.facts_made import gpus
 

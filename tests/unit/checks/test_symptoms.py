@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clusterddp.checks.catalog import TABLE
-from clusterddp.facts import TorchFacts
+from clusterddp.facts.host import TorchFacts
 from tests.unit.evidence_made import cluster, seen, wrong
 
 DATA = Path(__file__).parents[2] / "data"

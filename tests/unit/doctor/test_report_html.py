@@ -13,7 +13,9 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.model import Diagnosis
 from clusterddp.doctor.report_html import MOST_DRAWN, page
 from clusterddp.errors import UnreachableError
-from clusterddp.facts import Bench, Pair, Speed
+from clusterddp.facts.bench import Bench
+from clusterddp.facts.dials import Pair
+from clusterddp.facts.speeds import Speed
 from tests.unit.evidence_made import cluster, seen
 
 MADE = "clusterddp 0, today"

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import HelperError
-from clusterddp.facts import AllReduce, Gemm, Lateness, Measured, expected, late_ranks, odd_sums, slow_gpus
+from clusterddp.facts.bench_results import (
+    AllReduce,
+    Gemm,
+    Lateness,
+    Measured,
+    expected,
+    late_ranks,
+    odd_sums,
+    slow_gpus,
+)
 
 GEMM = {"what": "gemm", "device": "H200", "type": "bfloat16", "size": 8192, "ns": 10**9, "p95_ns": 2 * 10**9}
 REDUCE = {"what": "allreduce", "size": 1 << 20, "count": 1 << 18, "type": "float", "redop": "sum", "world": 4}

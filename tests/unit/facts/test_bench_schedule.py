@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterddp.facts import all_rounds, always_bad, at_once, first_rounds, neighbours, rows_of, second_round
+from clusterddp.facts.bench_schedule import (
+    all_rounds,
+    always_bad,
+    at_once,
+    first_rounds,
+    neighbours,
+    rows_of,
+    second_round,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from clusterddp.facts import Dialled, Pair, lost_not_dropped, matrix
+from clusterddp.facts.dials import Dialled, Pair, lost_not_dropped, matrix
 from tests.unit.facts_made import interface
 
 WHERE = {"a": interface("10.0.0.1"), "b": interface("10.0.0.2")}

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.errors import PlanError, UsageError
-from clusterddp.facts import TorchFacts, assign_gpus, check_gpus, workers
+from clusterddp.facts.gpu_assignment import assign_gpus, check_gpus, workers
+from clusterddp.facts.host import TorchFacts
 from tests.unit.facts_made import Node, gpus, node
 
 

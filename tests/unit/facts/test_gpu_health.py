@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.facts import GpuHealth
+from clusterddp.facts.gpu_health import GpuHealth
 from clusterddp.remote.probes import gpu_health, xids
 from clusterddp.remote.system import nvidia_smi
 from tests.unit.operation import run_operation

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.errors import ClusterddpError, HelperError
-from clusterddp.facts import Facts, assign_gpus, candidates, check_gpus, loopback, workers
+from clusterddp.facts.gpu_assignment import assign_gpus, check_gpus, workers
+from clusterddp.facts.host import Facts
+from clusterddp.facts.network import candidates, loopback
 from clusterddp.inventory import HostEntry
 from tests.unit.facts_made import facts_json
 

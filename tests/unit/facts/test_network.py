@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import PlanError
-from clusterddp.facts import Candidate, DialFailure, candidates, dials, loopback, nearest
+from clusterddp.facts.network import Candidate, DialFailure, candidates, dials, loopback, nearest
 from tests.unit.facts_made import Node, interface, node
 
 if TYPE_CHECKING:
-    from clusterddp.facts import Interface
+    from clusterddp.facts.host import Interface
 
 LO = interface("127.0.0.1", "lo", prefix=8, speed=None)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.errors import HelperError
-from clusterddp.facts import Speed, slow_pairs, slowness
+from clusterddp.facts.speeds import Speed, slow_pairs, slowness
 
 if TYPE_CHECKING:
     from collections.abc import Callable

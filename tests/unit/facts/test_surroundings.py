@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.facts import job_paths
+from clusterddp.facts.job_paths import job_paths
 from clusterddp.remote.probes.nccl_settings import places, settings
 from clusterddp.remote.probes.packages import installed
 from clusterddp.remote.probes.scripts import torch_facts

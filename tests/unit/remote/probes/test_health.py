@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.errors import HelperError
-from clusterddp.facts import Health
+from clusterddp.facts.health import Health
 from clusterddp.remote.probes import health
 from clusterddp.remote.system import procfs
 from tests.unit.operation import run_operation

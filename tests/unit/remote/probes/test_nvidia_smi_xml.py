@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.facts import GpuHealth
+from clusterddp.facts.gpu_health import GpuHealth
 from clusterddp.remote.probes import nvidia_smi_xml, xids
 from tests.unit.facts_made import gpu_health_json
 
