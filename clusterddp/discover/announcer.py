@@ -23,7 +23,7 @@ QUARREL = 1.0  # how long messages to another rank 0 go on
 EXPIRE = 15.0  # a rank that has sent nothing for so long is missing again
 TAKEOVER = 4.0  # a silent rank is replaced by a new process once that has answered for so long
 MOST_REFUSED = 64  # refusals reported to the user: without a key, anybody may ask under any number of names
-OVERLAP = 0.5  # if both processes of one rank have been heard for so long, there really are two
+OVERLAP = 0.5  # if messages of both processes of one rank came for so long, there really are two
 
 
 @dataclass(kw_only=True, slots=True)

@@ -79,7 +79,7 @@ class Played:
     """How one of our programs ended.
 
     Attributes:
-        told: Every line of JSON that its workers wrote, in order of arrival.
+        lines: Every line of JSON that its workers wrote, in order of arrival.
         verdict: How the run ended; None if hosts did not report it in time, or were lost.
         lost: Why the end is not known, if there is a reason.
         late: Whether it was stopped at its limit.

@@ -123,7 +123,7 @@ def cost(text: bytes | bytearray) -> int:
     width = 4 if twice else 2 if wide else 1  # bytes of a letter in memory
     lists, objects, fields = text.count(b"["), text.count(b"{"), text.count(b":")
     values = 1 + text.count(b",") + lists + objects  # one first in each, and one behind each comma
-    others = max(0, values + fields - strings)  # than texts, of which each field has one more
+    others = max(0, values + fields - strings)  # values that are not texts; each field's name is a text more
     made = _PLACE * values + _NUMBER * others + (_WIDE if wide else _TEXT) * strings
     made += _LIST * lists + _OBJECT * objects + _FIELD * fields
     return int(len(text) * (_COPIES + width)) + made * (1 + twice)

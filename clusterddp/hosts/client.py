@@ -340,9 +340,7 @@ class Host:
         silence = now - self._last_received
         if self._lost is not None or silence <= QUIET:
             return
-        if (
-            self._asked < self._last_received
-        ):  # nobody has waited for it until now: a reader may have been paused for long
+        if self._asked < self._last_received:  # the first check since then: we may have been paused for long
             self._asked = now
         if now - self._asked > DEAD - QUIET:
             self._lose(f"no answer for {silence:.0f} s")

@@ -67,7 +67,7 @@ def each(items: Iterable[Any], work: Callable[[Any], T], *, at_once: int = POOL)
     pool = ThreadPoolExecutor(max_workers=min(at_once, len(todo)))
     try:
         return list(pool.map(one, todo))
-    finally:  # map has waited for all; after Ctrl-C nobody waits for a host that may never answer
+    finally:  # map has waited for all; after Ctrl-C do not wait for a host that may never answer
         pool.shutdown(wait=False, cancel_futures=True)
 
 

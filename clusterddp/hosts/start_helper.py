@@ -29,12 +29,9 @@ _NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
 def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapping[str, Any], Decoder]:
     """Send the opening, find the magic word in the shell's output, send the code if needed, read the hello.
 
-    Returns:
-        What the login shell printed first, the hello, and the decoder for the frames after it.
-
-    Raises:
-        HelperError: no usable Python, or the helper did not start.
-        UnreachableError: the connection broke, or the helper was killed.
+    The result is what the login shell printed first, the hello, and the decoder for the frames after it. Raises
+    ``HelperError`` if there is no usable Python, or the helper did not start, ``UnreachableError`` if the connection
+    broke, or the helper was killed.
     """
     with contextlib.suppress(OSError):  # the shell exited at once (nologin): its message is read below
         pipe.write(code.opening(interpreter=entry.ansible_python, fallback=entry.python, state=entry.state))

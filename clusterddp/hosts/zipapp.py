@@ -80,10 +80,8 @@ class Bundle:
     def opening(self, *, interpreter: str | None, fallback: str | None, state: str | None) -> bytes:
         """The first bytes to send on a new connection: a program that looks for the code on the host.
 
-        Args:
-            interpreter: ``ansible_python_interpreter``: used alone when given.
-            fallback: ``clusterddp_python``: used when the host's ``python3`` is missing or older than 3.8.
-            state: ``clusterddp_state``.
+        ``interpreter`` (``ansible_python_interpreter``), if given, is used alone. ``fallback`` (``clusterddp_python``)
+        is used if the host's ``python3`` is missing or older than 3.8. ``state`` is ``clusterddp_state``.
         """
         spot = (b"none" if self.kept else b"", 0, 0, "")
         if self.index:

@@ -72,20 +72,11 @@ def synced(
     spread: TransferOptions | None = None,
     take: str | None = None,
 ) -> SyncResult:
-    """Bring the project's code to the hosts.
+    """Bring the project's code to the hosts, or to the folder ``name`` beside their workdirs.
 
-    Args:
-        hosts: The hosts.
-        project: Whose code.
-        notify: Receives messages for the user.
-        progress: Receives the progress, in a few words.
-        tree: The result of a scan of the project, if there has been one.
-        name: The name of a folder beside the workdir to use in its place.
-        spread: Whether hosts pass the code on to each other.
-        take: As in ``RunOptions``.
-
-    Raises:
-        ClusterddpError: The code is too large, a run with other code is live there, or a host cannot take it.
+    ``notify`` receives messages for the user, ``progress`` the progress, in a few words. ``tree`` is the result of a
+    scan of the project, if there has been one. ``spread`` and ``take`` are as in ``RunOptions``. Raises
+    ``ClusterddpError`` if the code is too large, a run with other code is live there, or a host cannot take it.
     """
     tree = tree or scan(project)
     inside, place = project.subfolder, project.workdir
@@ -127,19 +118,9 @@ def synced_or_previewed(
 ) -> SyncResult:
     """Sync the project's code to the hosts; with ``dry``, only report what would change.
 
-    Args:
-        hosts: The hosts.
-        project: Whose code.
-        notify: Receives messages for the user.
-        progress: Receives the progress, in a few words.
-        tree: The result of a scan of the project.
-        spread: As in ``RunOptions``.
-        rate: At most so many bytes a second are sent, to all hosts together.
-        take: As in ``RunOptions``.
-        dry: Change nothing on the hosts.
-
-    Raises:
-        ClusterddpError: A host cannot take the code.
+    ``notify`` receives messages for the user, ``progress`` the progress, in a few words. ``spread`` and ``take`` are as
+    in ``RunOptions``; ``rate`` limits the bytes per second to all hosts together. Raises ``ClusterddpError`` if a host
+    cannot take the code.
     """
     if not dry:
         progress("syncing")

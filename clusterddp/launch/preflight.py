@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 GATHERED = frozenset({ASKED, FACTS, NETWORK, DIALLED})
 ESSENTIAL = ("setup", "python")  # without what they look for there is nothing to start: no option skips them
-NOTED = frozenset({"busy-gpus", "gpus-equal", "same-machine", "speed-equal"})  # their warnings are told
+NOTED = frozenset({"busy-gpus", "gpus-equal", "same-machine", "speed-equal"})  # their warnings are shown
 _ELSEWHERE = frozenset({"clock"})  # the plan refuses what its rendezvous cannot bear, and ours bears any clock
 _GPUS = "busy-gpus"
 

@@ -24,17 +24,9 @@ ANY = RunOptions(script="any", module=True, no_sync=True, no_doctor=True)
 
 
 def begin(hosts: Sequence[Host], project: Project, inventory: Inventory, stays: float) -> list[str]:
-    """Start a warm server on each host; return the names of the hosts that have one now.
+    """Start a warm server on each host, to wait ``stays`` seconds for a run of ``project``; the hosts that have one.
 
-    Args:
-        hosts: Nodes, open.
-        project: The project whose runs may use it.
-        inventory: The inventory of the hosts.
-        stays: Seconds that it waits for a run.
-
-    Raises:
-        UsageError: The inventory enables fork servers on none of the hosts.
-        HostError, HostsError: A host does not answer, or refuses.
+    Raises ``UsageError`` if the inventory enables fork servers on none of the hosts.
     """
     able = {entry.name for entry in inventory.hosts if entry.fork_server}
     if not able & {host.name for host in hosts}:

@@ -60,12 +60,8 @@ class Repeat:
 def recorded(project: Project, reference: str) -> RunRecord:
     """Return the record of a run started in this project on this machine; records that hosts report are not trusted.
 
-    Args:
-        project: The project.
-        reference: A run's id, a unique prefix of one, or a name (its newest).
-
-    Raises:
-        RunError: No run matches, or several do.
+    ``reference`` is a run's id, a unique prefix of one, or a name (its newest run). Raises ``RunError`` if no run
+    matches, or several do.
     """
     known = {record.run: record for record in project.runs(own=True)}
     named = [record for record in known.values() if record.name == reference]
@@ -86,13 +82,9 @@ def recorded(project: Project, reference: str) -> RunRecord:
 def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> RunOptions:
     """Return the options that a run was started with.
 
-    Args:
-        record: The run's record.
-        ask: Asks a person for a secret that is not set here; the answer is then put into the environment.
-
-    Raises:
-        RunError: The record is incomplete, or has options that this version does not know.
-        UsageError: A secret is not set here.
+    ``ask`` asks a person for a secret that is not set here; the answer is then put into the environment. Raises
+    ``RunError`` if the record is incomplete, or has options that this version does not know; ``UsageError`` if a secret
+    is not set here.
     """
     if record.options is None or not record.script:
         raise _refused(record, "it did not write down how it was started", "start its script again by hand")

@@ -24,10 +24,7 @@ _log = logging.getLogger("clusterddp")
 def with_threads(nodes: Sequence[Node], facts: Mapping[str, Facts], env: Mapping[str, str]) -> list[Node]:
     """Set each node's threads per worker to its share of the cores, at least 1; nodes on one machine share its cores.
 
-    Args:
-        nodes: The nodes of a run.
-        facts: The facts of each node's host, by name.
-        env: The variables that the user sets for all hosts.
+    ``facts`` are by host name; ``env`` are the variables that the user sets for all hosts.
     """
     workers: dict[str, int] = {}
     for node in nodes:

@@ -62,11 +62,7 @@ class HeldLine:
 
 
 class Fold:
-    """The lines being held, in the order in which the first of each arrived.
-
-    Args:
-        clock: Returns monotonic seconds.
-    """
+    """The lines being held, in the order in which the first of each arrived; ``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -93,11 +93,10 @@ class _HostQueue:
 class Merge:
     """Merges the events of several hosts.
 
-    Args:
-        open_stream: Opens a host's ``tail`` at a position; called in that host's thread, again after each break.
-        follow: Whether others may overtake a silent host; a plain read waits for all.
-        retry: Returns the seconds to wait after the nth break in a row; None gives the host up.
-        past: Whether streams begin with past lines, to be sorted by time; otherwise everything is shown as it arrives.
+    ``open_stream`` opens a host's ``tail`` at a position; it is called in that host's thread, again after each break.
+    ``follow``: others may overtake a silent host; a plain read waits for all. ``retry`` returns the seconds to wait
+    after the nth break in a row; None gives the host up. ``past``: streams begin with past lines, to be sorted by time;
+    otherwise everything is shown as it arrives.
     """
 
     def __init__(

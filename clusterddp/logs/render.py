@@ -163,12 +163,7 @@ BOLD, _DIM, RESET = b"\x1b[1m", b"\x1b[2m", b"\x1b[0m"
 
 
 class TextRenderer(Renderer):
-    """Renders labelled text for files and pipes.
-
-    Args:
-        timestamps: Whether every line begins with its time.
-        colour: Whether labels have their rank's colour.
-    """
+    """Renders labelled text for files and pipes, with the time of every line and coloured labels if wanted."""
 
     def __init__(self, *, timestamps: bool = False, colour: bool = False) -> None:
         super().__init__()

@@ -45,14 +45,9 @@ Key = tuple[int, str, str]  # attempt, host, file in the spool
 
 
 class Saver:
-    """Writes the frames of one run's logs to a folder.
+    """Writes the frames of one run's logs to a folder, which is created with mode 0700 if missing.
 
-    Args:
-        folder: Created with mode 0700 if missing.
-
-    Raises:
-        RunError: The folder holds another run's output.
-        OSError: The folder cannot be written.
+    Raises ``RunError`` if the folder holds another run's output, ``OSError`` if it cannot be written.
     """
 
     def __init__(self, folder: Path, run: str) -> None:

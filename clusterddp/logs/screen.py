@@ -24,13 +24,10 @@ _CLEAR = b"\r\x1b[K"
 
 
 class TerminalRenderer(TextRenderer):
-    """Renders labelled text for a terminal.
+    """Renders labelled text for a terminal; ``width`` returns its number of columns.
 
-    Args:
-        width: Returns the number of columns.
-        colour: Whether labels are coloured (not with ``NO_COLOR``).
-        timestamps: Whether every line begins with its time.
-        whole: Whether tracebacks of lost peers are shown in full, instead of one line each.
+    ``colour``: labels are coloured (not with ``NO_COLOR``). ``timestamps``: every line begins with its time. ``whole``:
+    tracebacks of lost peers are shown in full, instead of one line each.
     """
 
     partials = True

@@ -47,15 +47,11 @@ def moment(value: Any, now_ns: int) -> int:
 
 
 def selected_by(words: Words, hosts: Iterable[str] | None, now_ns: int) -> Selection:
-    """Build a Selection from keywords.
+    """Build a Selection from keywords, which are named like the options of `logs`.
 
-    Args:
-        words: Named like the options of `logs`; the value of ``host`` is ignored in favour of ``hosts``.
-        hosts: The hosts that ``host`` matches; None for all.
-        now_ns: The time that a duration ago is subtracted from, in ns since the epoch.
-
-    Raises:
-        UsageError: A keyword is unknown, or a value is invalid; the message names it.
+    ``hosts`` are the hosts that the keyword ``host`` matches, which itself is ignored; None for all. A duration ago is
+    subtracted from ``now_ns``, in ns since the epoch. Raises ``UsageError``, which names the keyword, for an unknown
+    one or an invalid value.
     """
     unknown = sorted(set(words) - set(Words.__annotations__))
     if unknown:

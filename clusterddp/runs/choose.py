@@ -54,15 +54,9 @@ def choose_run(
     run of the requester; only if none matches, and only for reading, any other run. Without a reference, only runs of
     this project count: the only live one; for reading, the newest of several live ones, or else the last one.
 
-    Args:
-        found: All runs, oldest first.
-        reference: What the user wrote.
-        requester: The user.
-        ending: Whether the command ends or changes the run, rather than only reading it.
-        notify: Receives a line that names the run chosen among several live ones.
-
-    Raises:
-        RunError: No run matches, or several do.
+    ``found`` are all runs, oldest first. ``ending``: the command ends or changes the run, rather than only reading it.
+    ``notify`` receives a line that names the run chosen among several live ones. Raises ``RunError`` if no run matches,
+    or several do.
     """
     exact = [view for view in found if view.run == reference]
     if exact:

@@ -30,11 +30,9 @@ SETTLE_LIMIT = 30.0  # seconds for the hosts' exit records after their logs have
 class Follower:
     """Follows one run.
 
-    Args:
-        on_events: Takes each batch of events.
-        tell: Receives notable events of the run: an event name (``lost``, ``relaunched``) and a line.
-        wait: Returns the seconds until ``on_events`` must be called even without events (then with none); None: no
-            need.
+    ``on_events`` receives each batch of events, ``tell`` notable events of the run as an event name (``lost``,
+    ``relaunched``) and a line. ``wait`` returns the seconds until ``on_events`` must be called even without events
+    (then with none); None: no need.
     """
 
     def __init__(
@@ -129,7 +127,7 @@ class Follower:
                 view = self._view(None, patient=not late)
             if view and not view.live and (late or view.settled or not ended & set(view.silent)):
                 return view  # else a host that reported its end is silent: it answers again, or is lost
-            managed = view and view.job  # a managed job is over when the workload manager says so
+            managed = view and view.job  # a managed job ends when the workload manager reports it
             if view and late and not managed and view.state() != RunState.QUEUED and self.selection.hosts is None:
                 return view
             time.sleep(ASK)

@@ -22,7 +22,7 @@ _PARTS = {
     RunState.FAILED: "failed",
     RunState.STOPPED: "was stopped",
 }
-_NEXT = "attempt "  # begins what an exit record says where another attempt followed
+_NEXT = "attempt "  # how an exit record's text begins if another attempt followed
 
 
 def following_notices(nodes: Sequence[NodeReport], *, live: bool) -> list[str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.verdict.node_report import NodeReport
 
-TOLD = "preload-hint"  # in the project's folder: the names that were told last
+TOLD = "preload-hint"  # in the project's folder: the names in the last hint
 _LONGEST = 4096  # characters of that
 
 
@@ -58,6 +58,6 @@ def is_new(project: Project, found: SlowImports) -> bool:
         told = ""
     if told.strip() == names:
         return False
-    with contextlib.suppress(UsageError):  # it cannot be written: it is told once more
+    with contextlib.suppress(UsageError):  # it cannot be written: the hint is shown again
         project.write(TOLD, f"{names}\n".encode())
     return True

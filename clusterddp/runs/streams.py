@@ -15,13 +15,9 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """Opens a host's stream of the selected lines at a position, again after a break. Thread-safe.
+    """Opens a host's stream of the selected lines of one attempt at a position, again after a break. Thread-safe.
 
-    Args:
-        attempt: The attempt whose lines are read.
-        spool: Finds that attempt's folder on a host.
-        reader: Opens a connection that can read a host's files.
-        selection: Which lines.
+    ``spool`` finds that attempt's folder on a host; ``reader`` opens a connection that can read the host's files.
     """
 
     def __init__(

@@ -39,10 +39,8 @@ LAST_LOOK = 5.0  # seconds for the last reports when the run has ended
 class RunWatch:
     """Reports events of one run while the context lasts.
 
-    Args:
-        tell: Receives an event name (``restarted``, ``carried``, ``silent``) and a line; called in the watch's own
-            thread.
-        silence: Seconds without output of any rank after which that is reported, once; 0: never.
+    ``tell`` receives an event name (``restarted``, ``carried``, ``silent``) and a line, in the watch's own thread.
+    ``silence`` is the seconds without output of any rank after which that is reported, once; 0: never.
     """
 
     def __init__(self, run: Run, tell: Callable[[str, str], None], *, silence: float) -> None:

@@ -99,7 +99,7 @@ def _measured(root: bytes, names: list[bytes], files: Iterator[int]) -> IgnoredD
             break
         try:
             size += os.lstat(path).st_size
-        except OSError:  # gone meanwhile
+        except OSError:  # removed meanwhile
             continue
     return IgnoredData(what=_called(names), size=size, whole=whole)
 
@@ -119,5 +119,5 @@ def _files(waiting: list[bytes]) -> Iterator[bytes]:
             continue
         try:
             waiting.extend(os.path.join(path, name) for name in os.listdir(path))
-        except OSError:  # not ours to read, or gone meanwhile
+        except OSError:  # not readable, or removed meanwhile
             continue

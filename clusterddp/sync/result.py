@@ -159,13 +159,9 @@ def _standing_lines(hosts: Sequence[HostSync]) -> list[str]:
 def refuse_conflicts(conflicts: Mapping[str, Sequence[str]], *, subfolder: str = "", name: str = "") -> None:
     """Refuse to sync while data changed both in the project and on a host needs the user's decision.
 
-    Args:
-        conflicts: Host name → the paths.
-        subfolder: The folder of the project in which the command was given.
-        name: The folder beside the workdir that is synced, which push and pull do not reach; empty for the workdir.
-
-    Raises:
-        SyncError: names the paths, the hosts, and what to type.
+    ``conflicts`` has the paths by host. ``subfolder`` is the folder of the project in which the command was given;
+    ``name`` the folder beside the workdir that is synced, which push and pull do not reach. The ``SyncError`` names the
+    paths, the hosts, and what to type.
     """
     paths = list(dict.fromkeys(path for of_host in conflicts.values() for path in of_host))
     if not paths:

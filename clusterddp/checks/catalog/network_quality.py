@@ -108,7 +108,7 @@ def _latency(evidence: Evidence) -> Iterable[Finding]:
     rtts = {(one.source, one.target): one.rtt_ms for one in _pairs(evidence) if one.rtt_ms is not None}
     if not rtts:
         return
-    usual = sorted(rtts.values())[len(rtts) // 4]  # of three hosts, four ways of six lead to or from a far one
+    usual = sorted(rtts.values())[len(rtts) // 4]  # of three hosts, four of six directions involve a far one
     if usual > _FAR:
         hosts = tuple(seen.name for seen in evidence.hosts)
         yield Finding(verdict="warn", hosts=hosts, message=f"{usual:.0f} ms from host to host and back")

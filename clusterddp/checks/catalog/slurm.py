@@ -133,7 +133,7 @@ def _beyond(association: Mapping[str, str], asked: Mapping[str, str]) -> Iterabl
 def _devices(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
     if "gpu" not in seen.config.get("GresTypes", ""):
         return
-    plugin = seen.config.get("TaskPlugin", "").replace("(null)", "") or "task/none"  # as 22.05 says; later ones: null
+    plugin = seen.config.get("TaskPlugin", "").replace("(null)", "") or "task/none"  # Slurm 22.05 prints (null)
     if "cgroup" not in plugin:
         yield "warn", f"TaskPlugin is {plugin}: a job can use GPUs of others", ""
     elif seen.config.get("ConstrainDevices", "yes") != "yes":

@@ -116,15 +116,10 @@ class SshArgs:
 
 
 def parse_ssh_args(arguments: Sequence[str], *, host: str, where: str = "") -> SshArgs:
-    """Sort a host's ssh arguments by how they are used.
+    """Sort a host's ssh arguments, split as by a shell, by how they are used.
 
-    Args:
-        words: The arguments, already split as a shell does.
-        host: Named in errors.
-        where: Its position in the inventory, for errors.
-
-    Raises:
-        InventoryError: A word is not an option, or changes what the connection is.
+    ``host`` and ``where`` (its position in the inventory) are for errors. Raises ``InventoryError`` for an argument
+    that is not an option, or that changes what the connection is.
     """
     options: dict[str, tuple[str, ...]] = {}
     config_file, foreign, unused, passed = "", [], [], []

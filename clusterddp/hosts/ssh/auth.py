@@ -155,7 +155,7 @@ class Authentication:
         try:
             with prompting:
                 if "keyboard-interactive" in allowed:
-                    whose = f"({user}@{self.target.called}) "  # the server words the rest
+                    whose = f"({user}@{self.target.called}) "  # the rest is the server's text
                     return transport.auth_interactive(
                         user,
                         lambda _title, _text, prompts: [

@@ -100,7 +100,7 @@ def _parse(path: Path, text: str) -> list[KnownKey]:
             continue
         marker = fields.pop(0) if fields[0] in _MARKERS else ""
         if len(fields) < 3 or fields[0].startswith("@"):
-            continue  # as ssh does: a line nobody understands vouches for nobody
+            continue  # like ssh, ignore a line that cannot be parsed
         patterns, kind, blob, *_ = fields
         keys.append(
             KnownKey(

@@ -46,7 +46,7 @@ _FIXED = {
 _DROPPED = re.compile(
     r"kex_exchange_identification:|ssh_exchange_identification:|Connection (closed|reset) by", re.IGNORECASE
 )
-_REVOKED = re.compile(  # by a line of known_hosts, by RevokedHostKeys, or nobody knows
+_REVOKED = re.compile(  # revoked in known_hosts, by RevokedHostKeys, or not known
     r"host key for (?P<host>\S+) is marked as revoked"
     r"|^Host key (?P<key>\S+ \S+) revoked by file (?P<file>[^\r\n]+)"
     r"|^Error checking host key \S+ \S+ in revoked keys file (?P<list>[^\r\n]+): (?P<why>[^\r\n]+)",

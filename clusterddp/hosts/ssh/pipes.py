@@ -56,9 +56,8 @@ class BytePipe(Protocol):
 class Tail:
     """Drains a stream in its own thread, so that it never blocks its writer, and keeps the newest bytes.
 
-    Args:
-        read: Blocks for bytes; ``b""`` at the end.
-        marker: Bytes to take out of the stream and to report by ``wait``.
+    ``read`` blocks for bytes and returns ``b""`` at the end. ``marker`` is removed from the stream, and ``wait``
+    reports it.
     """
 
     def __init__(self, read: Callable[[int], bytes], *, marker: bytes = b"") -> None:
@@ -108,10 +107,7 @@ class Tail:
 class ChildPipe:
     """A byte pipe over a child process in its own session (the terminal's Ctrl-C must not reach it).
 
-    Args:
-        argv: The program and its arguments.
-        env: Its environment; ours when None.
-        marker: See ``Tail``.
+    Without ``env`` it has our environment; ``marker`` is as in ``Tail``.
     """
 
     def __init__(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, marker: bytes = b"") -> None:
@@ -158,7 +154,7 @@ class ChildPipe:
         """See ``BytePipe``; death by signal N is 128+N."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(EXIT_STATUS_WAIT if self._ended else 0)
-            self._tail.join(LAST_STDERR)  # who asks how it ended wants to know what it said, too
+            self._tail.join(LAST_STDERR)  # a caller that asks for the status also reads stderr
             return code if code >= 0 else 128 - code
         return None
 

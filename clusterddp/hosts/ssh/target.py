@@ -134,7 +134,7 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 def user_path(text: str) -> Path:
     """A path as a user wrote it, with ``~`` expanded."""
-    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises for a user who is not there
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises for an unknown user
 
 
 def split_paths(values: Iterable[str]) -> tuple[Path, ...]:

@@ -144,7 +144,7 @@ class JobNodes:
             for name, why in self._login.collect(run, number, self._job.nodes).items():
                 self._cluster.notify(f"{name}: its lines of run {run} stay there: {why}")
             self.first().call("slurm_collected", {"run": run})
-        except HostError as error:  # somebody else may have, and the job has ended
+        except HostError as error:  # another follower may have collected, and the job has ended
             _log.debug("run %s: %s", run, error)
 
 

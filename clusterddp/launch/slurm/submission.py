@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.sync.project_files import Tree
 
-NOBODY = "node"  # the host of the plan that stands for all
+NOBODY = "node"  # the host in the plan that represents all nodes
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - its address, until the nodes choose
 
 
@@ -163,7 +163,7 @@ def _synced(
 
 def _of_all(plan: NodePlan, record: RunRecord) -> NodePlan:
     """Return a node's plan without what is specific to the node."""
-    settings = plan.settings._replace(tight=False)  # nobody has compared their clocks
+    settings = plan.settings._replace(tight=False)  # the nodes' clocks were not compared
     return plan._replace(env={}, peers=(), places=(), store=None, record=record, manager=MANAGER, settings=settings)
 
 

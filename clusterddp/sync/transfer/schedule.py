@@ -203,7 +203,9 @@ class Schedule:
     def orders(self, now: float) -> list[UnitTransfer]:
         """The transfers to start now; they count as under way."""
         found = [*(self._between_hosts() if self.spreading else ()), *self._first_copies(), *self._from_operator()]
-        if not found and not any(one.taking or one.gives is None for one in self._members.values()):  # nobody else will
+        if not found and not any(
+            one.taking or one.gives is None for one in self._members.values()
+        ):  # nothing more will come from hosts
             for member in self._members.values():
                 member.near, member.owed = {}, dict.fromkeys(member.wants)
             found = [*self._from_operator()]

@@ -26,7 +26,7 @@ def by_exit_status(said: VerdictRecord, one: SubmittedRun, job: QueuedJob, login
         line = f"{nodes}: another user owns the state folder there, or could put their own in its place"
         return said._replace(line=f"{line}: set clusterddp_state to a folder of your own")
     if not one.apart:
-        if status == "0:0":  # the script's end says how the run ended, in a file
+        if status == "0:0":  # the script's last step records how the run ended, in a file
             line = (
                 f"its job ended with 0, and nothing that {nodes} wrote is seen on {login}; set clusterddp_slurm_shared"
             )
