@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
+from clusterddp.remote.shared.run.stop_answer import read_stop_answer
 from clusterddp.remote.shared.text.counted import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Survivor(NamedTuple):
@@ -27,25 +25,15 @@ class Survivor(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """What a stop found on one host.
-
-    Attributes:
-        found: How many processes of the run there were.
-        killed: How many of them needed SIGKILL, because SIGTERM and the grace period did not end them.
-        survivors: The processes that are still there.
-        unknown: What could not be inspected, one line each; if there is any, nothing is proved.
-        gpus: How many NVIDIA GPUs were checked for processes that hold them; None: the host has none, nothing is
-            claimed.
-        error: Why the host could not be asked at all.
-    """
+    """What a stop found on one host."""
 
     host: str
-    found: int = 0
-    killed: int = 0
+    found: int = 0  # processes of the run
+    killed: int = 0  # of these, those that needed SIGKILL: SIGTERM and the grace period did not end them
     survivors: tuple[Survivor, ...] = ()
-    unknown: tuple[str, ...] = ()
-    gpus: int | None = None
-    error: str = ""
+    unknown: tuple[str, ...] = ()  # what could not be inspected, one line each; if there is any, nothing is proved
+    gpus: int | None = None  # NVIDIA GPUs that were checked for processes that hold them; None: the host has none
+    error: str = ""  # why the host could not be asked at all
 
     @property
     def proved_empty(self) -> bool:
@@ -70,16 +58,15 @@ class Proof:
         return f"{line}, {'' if self.gpus is None else 'no GPU held, '}proved empty"
 
 
-def read(host: str, answer: Mapping[str, Any]) -> Proof:
+def read(host: str, answer: object) -> Proof:
     """Decode a host's answer to the operation ``stop``, which covers all attempts."""
-    nodes = answer["nodes"]
-    left = [process for node in nodes for process in node["survivors"]]
-    gpus = nodes[0]["gpus"]
+    nodes = read_stop_answer(answer).nodes
+    left = [process for node in nodes for process in node.survivors]
     return Proof(
         host=host,
-        found=sum(int(node["found"]) for node in nodes),
-        killed=sum(int(node["killed"]) for node in nodes),
-        survivors=tuple(Survivor(int(p["pid"]), str(p["command"]), str(p["state"]), str(p["user"])) for p in left),
-        unknown=tuple(str(reason) for node in nodes for reason in node["unknown"]),
-        gpus=None if gpus is None else int(gpus),
+        found=sum(node.found for node in nodes),
+        killed=sum(node.killed for node in nodes),
+        survivors=tuple(Survivor(one.pid, one.command, one.state, one.user) for one in left),
+        unknown=tuple(reason for node in nodes for reason in node.unknown),
+        gpus=nodes[0].gpus,
     )

@@ -160,8 +160,8 @@ def test_one_bad_host_costs_the_others_nothing() -> None:
     ids=repr,
 )
 def test_a_stop_whose_proof_is_damaged_is_not_proved_there_and_goes_on_elsewhere(answer: Any) -> None:
-    good = {"found": 2, "killed": 0, "survivors": [], "unknown": [], "gpus": None}
-    answers = {"bad": answer, "good": {"nodes": [good]}}
+    good = {"host": "good", "found": 2, "killed": 0, "survivors": [], "unknown": [], "gpus": None}
+    answers = {"bad": answer, "good": {"nodes": [good], "proved_empty": True}}
 
     class Both:
         inventory = Inventory(path=None, hosts=tuple(HostEntry(name=name, address=name) for name in answers), groups={})

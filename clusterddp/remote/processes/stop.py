@@ -10,7 +10,8 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ..helper.request import Request
 from ..shared.run.run_state import RunState
-from ..shared.run.spool_records import ExitRecord
+from ..shared.run.spool_records import ExitRecord, LeftProcess
+from ..shared.run.stop_answer import NodeProof, stop_answer
 from ..shared.schema.record import written
 from ..spool.layout import Spool, all_spools, rebooted
 from ..spool.quoted import redaction_of
@@ -28,9 +29,7 @@ def stop(request: Request) -> Dict[str, Any]:
     """Operation: stop the run's nodes of this host.
 
     Arguments: ``run``, ``hosts`` (the inventory names of this connection's host), ``grace`` (s), ``reason``. Returns
-    ``{nodes: [{host, found, killed, exit, survivors, unknown, gpus}], proved_empty}``: how many processes were found
-    and how many of them needed SIGKILL, which are left (``{pid, command, state, user}``), what could not be checked,
-    and the number of NVIDIA GPUs that none of them uses (null: there is none).
+    a ``StopAnswer`` (shared/run/stop_answer.py).
 
     Raises:
         Refused: no spool of the run is here.
@@ -40,11 +39,11 @@ def stop(request: Request) -> Dict[str, Any]:
     if not hosts:
         raise Refused("run %s was never started here" % args["run"])
     stops = [NodeStop(args, host) for host in sorted(hosts)]
-    nodes = [node.finish() for node in stops]
+    nodes = tuple(node.finish() for node in stops)
     for node in stops:
         for spool in node.spools():
             remove_abandoned_temporaries(spool.folder)
-    return {"nodes": nodes, "proved_empty": not any(node["survivors"] or node["unknown"] for node in nodes)}
+    return written(stop_answer(nodes))
 
 
 class NodeStop:
@@ -85,8 +84,8 @@ class NodeStop:
         own = terminate.describe_pid(self.processes.supervisor) if self.processes.supervisor else None
         return found + ([own] if own else [])
 
-    def finish(self) -> Dict[str, Any]:
-        """Wait for the supervisor, end the processes that it left, and return the node's entry of the answer."""
+    def finish(self) -> NodeProof:
+        """Wait for the supervisor, end the processes that it left, and return what was found and what is left."""
         while self.alive() and time.monotonic() < self.deadline:
             time.sleep(terminate.POLL)
             self.order()  # it may just have begun another attempt
@@ -107,15 +106,15 @@ class NodeStop:
         if not left and not unknown:
             for spool in spools:
                 remove_roster(spool)  # its pids will be reused one day
-        return {
-            "host": self.host,
-            "found": max(self.before, killed + len(left)),
-            "killed": killed,
-            "exit": written(last) if last else {},
-            "survivors": left,
-            "unknown": unknown,
-            "gpus": gpus.devices,
-        }
+        return NodeProof(
+            host=self.host,
+            found=max(self.before, killed + len(left)),
+            killed=killed,
+            survivors=tuple(LeftProcess(**process) for process in left),
+            unknown=tuple(unknown),
+            gpus=gpus.devices,
+            exit=written(last) if last else {},
+        )
 
     def alive(self) -> bool:
         """Whether a supervisor holds a lock of this node."""

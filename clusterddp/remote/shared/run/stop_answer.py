@@ -1,0 +1,38 @@
+"""A host's answer to the operation ``stop``: what it found of each of its nodes, in all attempts, and what is left."""
+
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
+
+from ..schema.fields import Fields
+from ..schema.record import field, many, read_record, record
+from .spool_records import LeftProcess
+
+
+@record
+class NodeProof(NamedTuple):
+    """What a stop found of one node, whose host may have several names and so several nodes."""
+
+    host: str = field(Fields.text)
+    found: int = field(Fields.number)  # processes
+    killed: int = field(Fields.number)  # of these, those that needed SIGKILL
+    survivors: Tuple[LeftProcess, ...] = field(many(LeftProcess))
+    unknown: Tuple[str, ...] = field(Fields.texts)  # what could not be checked, one line each
+    gpus: Optional[int] = field(Fields.maybe_number)  # NVIDIA GPUs that none of the processes uses; None: there is none
+    exit: Mapping[str, Any] = field(Fields.raw, default={})  # its last exit record; empty: there is none
+
+
+@record
+class StopAnswer(NamedTuple):
+    """What a stop found on one host."""
+
+    nodes: Tuple[NodeProof, ...] = field(many(NodeProof))
+    proved_empty: bool = field(Fields.flag)  # nothing is left, and all could be checked
+
+
+def stop_answer(nodes: Tuple[NodeProof, ...]) -> StopAnswer:
+    """Return the answer of a host with these nodes."""
+    return StopAnswer(nodes, proved_empty=not any(node.survivors or node.unknown for node in nodes))
+
+
+def read_stop_answer(data: Any) -> StopAnswer:
+    """Read a host's answer; raises DamagedError."""
+    return read_record(StopAnswer, data, "stop")
