@@ -169,7 +169,7 @@ class Cluster(ClusterHosts):
 
     def start(self, options: RunOptions) -> Run:
         """``run`` with its options as one value."""
-        return self._launcher(options.launcher).start(self, options)
+        return self._launcher(options.launcher).submit(self, options)
 
     def render(self, options: RunOptions) -> str:
         """What ``start`` would do, as text: commands, or a script to submit; starts and syncs nothing."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
+    from clusterddp.launch.launcher import Launcher
     from clusterddp.project.project import Project
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.run_view import RunView
@@ -137,8 +138,7 @@ def pull(wanted: Pull, site: Site) -> Pulled:
     entries = () if managed else _entries(wanted, site)
     view = _run_of(wanted, site, entries or site.inventory.submitting)
     name = _folder_of(view) if view else posixpath.basename(str(wanted.what).rstrip("/"))
-    carried = launcher.of_record(view.record) if view else launcher.managing(site) if managed else launcher.default()
-    with carried.files(site, _query(wanted, site, entries, view)) as (origins, failed):
+    with _holder(site, view).files(site, _query(wanted, site, entries, view)) as (origins, failed):
         if not origins:
             raise failed[0]
         transfer = Transfer("pulling", site.progress)
@@ -146,6 +146,13 @@ def pull(wanted: Pull, site: Site) -> Pulled:
         place = partial(_place, wanted, name)
         done = collect(origins, lambda folder: place(folder=folder), transfer, overwrite=wanted.overwrite)
     return replace(done, errors=(*failed, *done.errors))
+
+
+def _holder(site: Site, view: RunView | None) -> Launcher:
+    """The launcher that knows where the files are: the run's or, for a path, that of the hosts."""
+    if view:
+        return launcher.of_record(view.record)
+    return launcher.of_hosts(site.inventory) if site.inventory.nodes else launcher.launchers(site)[-1]
 
 
 def _entries(wanted: Pull, site: Site) -> tuple[HostEntry, ...]:

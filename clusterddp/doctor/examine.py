@@ -33,7 +33,7 @@ def examine(
 
     Raises ``UsageError`` if a check is unknown, or the launcher cannot do what is asked for.
     """
-    lender = launchers.lender(launcher, site.inventory)
+    lender = launchers.launcher(launcher) if launcher else launchers.of_hosts(site.inventory)
     chosen = engine.select(only, skip, bench=bench, launchers=[lender.name])
     of_hosts = any(check.needs and not engine.asks_manager(check) for check in chosen)
     with lender.borrow_hosts(site, HostQuery(nnodes=nnodes, partition=partition, wanted=of_hosts)) as lent:

@@ -10,17 +10,26 @@ class RegisteredLauncher(NamedTuple):
 
     Attributes:
         module: Its ``LAUNCHER`` is the launcher (``launch.launcher.Launcher``).
+        chooses_hosts: Whether it finds the hosts of a run by itself, so that an inventory need not name them.
         job_variable: Set in the shells inside a job that has nodes already; there, runs without an inventory use it.
         job_program: Must be installed there too.
     """
 
     module: str
+    chooses_hosts: bool = False
     job_variable: str = ""
     job_program: str = ""
 
 
 LAUNCHERS = {
     "ssh": RegisteredLauncher("clusterddp.launch.ssh.over_ssh"),
-    "slurm": RegisteredLauncher("clusterddp.launch.slurm.over_slurm", "SLURM_JOB_ID", "srun"),
+    "slurm": RegisteredLauncher(
+        "clusterddp.launch.slurm.over_slurm", chooses_hosts=True, job_variable="SLURM_JOB_ID", job_program="srun"
+    ),
 }
 DEFAULT_LAUNCHER = "ssh"
+
+
+def chooses_hosts(name: str) -> bool:
+    """Whether the launcher with this name finds the hosts of a run by itself."""
+    return name in LAUNCHERS and LAUNCHERS[name].chooses_hosts

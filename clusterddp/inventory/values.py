@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
+from clusterddp.inventory.launchers import chooses_hosts
 from clusterddp.inventory.patterns import select
 from clusterddp.inventory.redact import redacted
 from clusterddp.text.folding import few, folded_words
@@ -61,12 +61,12 @@ class Inventory:
     @property
     def submitting(self) -> tuple[HostEntry, ...]:
         """The login hosts that submit to a workload manager."""
-        return tuple(host for host in self.logins if host.launcher != DEFAULT_LAUNCHER)
+        return tuple(host for host in self.logins if chooses_hosts(host.launcher))
 
     @property
     def managed(self) -> bool:
         """Whether a workload manager runs the jobs of all hosts, so that only login hosts are connected to."""
-        return bool(self.hosts) and all(host.launcher != DEFAULT_LAUNCHER for host in self.hosts if host.role != "none")
+        return bool(self.hosts) and all(chooses_hosts(host.launcher) for host in self.hosts if host.role != "none")
 
     def limit(self, pattern: str) -> Inventory:
         """The part of it that a host pattern selects (``gpu:!gpu03``, ``gpu[0:3]``), still in inventory order.

@@ -94,13 +94,13 @@ class Launcher(RunLauncher, Protocol):
     """As the registry has it."""
 
     def render(self, site: Site, options: RunOptions) -> str:
-        """Return what ``start`` would do, as text that a person could use instead; start nothing.
+        """Return what ``submit`` would do, as text that a person could use instead; start nothing.
 
         Raises:
             ClusterddpError: The run could not be started.
         """
 
-    def start(self, site: Site, options: RunOptions) -> Run:
+    def submit(self, site: Site, options: RunOptions) -> Run:
         """Start a run; return when it is under way.
 
         Raises:
@@ -172,23 +172,10 @@ def launchers(site: Site) -> list[Launcher]:
     return [launcher(name) for name in LAUNCHERS if name == DEFAULT_LAUNCHER or name in named]
 
 
-def managing(site: Site) -> Launcher:
-    """Return the launcher that chooses the hosts of runs itself; the default one if none here does."""
-    if site.inventory.managed:
-        return _of_inventory(site.inventory)
-    return launchers(site)[-1]
-
-
-def lender(wanted: str | None, inventory: Inventory) -> Launcher:
-    """Return the launcher whose hosts the doctor looks at: the one that was asked for, or the inventory's."""
-    if wanted:
-        return launcher(wanted)
-    return _of_inventory(inventory) if inventory.managed else default()
-
-
-def default() -> Launcher:
-    """Return the launcher of inventories that name none."""
-    return launcher(DEFAULT_LAUNCHER)
+def of_hosts(inventory: Inventory) -> Launcher:
+    """Return the launcher that all hosts name; the default one if they name several."""
+    named = {entry.launcher for entry in inventory.hosts if entry.role != "none"}
+    return launcher(named.pop() if len(named) == 1 else DEFAULT_LAUNCHER)
 
 
 def keeping(site: Site) -> list[HostEntry]:
@@ -220,10 +207,6 @@ def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:
         raise UsageError(f"clusterddp_launcher differs: {said}", remedy="choose one with --launcher")
     name, host = next(iter(first.items()), (DEFAULT_LAUNCHER, ""))
     return launcher(name, said=f"{host}: clusterddp_launcher:")
-
-
-def _of_inventory(inventory: Inventory) -> Launcher:
-    return chosen(None, [entry for entry in inventory.hosts if entry.role != "none"])
 
 
 def of_record(record: RunRecord) -> Launcher:

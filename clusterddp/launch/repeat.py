@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, RunError, SyncError, UsageError
-from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
+from clusterddp.inventory.launchers import DEFAULT_LAUNCHER, chooses_hosts
 from clusterddp.launch.options import RunOptions
 from clusterddp.project import project_folder
 from clusterddp.remote.shared.workdir.manifest import encode
@@ -147,7 +147,7 @@ def asked(
         yield inventory, project, None
         return
     record = recorded(project, options.again)
-    if record.launcher in {None, DEFAULT_LAUNCHER}:  # other launchers choose new hosts
+    if not chooses_hosts(record.launcher or DEFAULT_LAUNCHER):  # other launchers choose new hosts
         inventory = inventory_of(record, inventory)
     with _repeating(project, record, options.sync_limit) as repeat:
         yield inventory, replace(project, subfolder=record.subfolder), repeat

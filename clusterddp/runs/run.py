@@ -206,7 +206,7 @@ class Run(RunOnHosts):
         left = (*self.record.spares, *self.record.lost)
         chosen = hosts.split(",") if isinstance(hosts, str) and hosts else hosts
         names = list(dict.fromkeys(chosen or (*self.spools, *earlier, *left)))
-        return self.cluster.launcher_of(self.record).stop(self.cluster, self.id, names, grace=seconds, reason=reason)
+        return self.cluster.launcher_of(self.record).cancel(self.cluster, self.id, names, grace=seconds, reason=reason)
 
 
 def _duration(name: str, value: float | str) -> float:

@@ -104,7 +104,7 @@ class RunLauncher(Protocol):
             ClusterddpError: The run can never begin; nothing is left of it.
         """
 
-    def stop(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
+    def cancel(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
         """End the run on these hosts; return what each found, with a Proof with an error for a host not reached."""
 
     def reader(self, cluster: Site, run: str, host: str) -> Host:

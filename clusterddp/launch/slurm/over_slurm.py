@@ -66,7 +66,7 @@ class Slurm:
         """See ``Launcher``: the whole script."""
         return _ready(site, options, dry=True)[0].script
 
-    def start(self, site: Site, options: RunOptions) -> Run:
+    def submit(self, site: Site, options: RunOptions) -> Run:
         """See ``Launcher``: it is in the queue then."""
         from clusterddp.launch.slurm.embedded_code import refuse_detached  # noqa: PLC0415 - other commands submit nothing
 
@@ -243,7 +243,7 @@ class Slurm:
             login.command("scancel", jobs[0].partition("_")[0])
         raise RunError(f"run {run.id}: {why}", remedy=REMEDY)
 
-    def stop(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
+    def cancel(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
         """See ``RunLauncher``: the supervisors end their nodes and say so, then the job is cancelled."""
         login = _login(cluster)
         login.order_stop(run, reason, grace)

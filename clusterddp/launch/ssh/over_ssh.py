@@ -55,7 +55,7 @@ class Ssh:
         plan, _ = _planned(site, options, dry=True)
         return plan.render()
 
-    def start(self, site: Site, options: RunOptions) -> Run:
+    def submit(self, site: Site, options: RunOptions) -> Run:
         """See ``Launcher``."""
         plan, hosts = _planned(site, options, dry=False)
         secrets = secret_values(plan.all_secrets)
@@ -119,7 +119,7 @@ class Ssh:
         """See ``RunLauncher``: it has."""
         return run
 
-    def stop(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
+    def cancel(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
         """See ``RunLauncher``."""
 
         def one(entry: HostEntry) -> Proof:

@@ -35,13 +35,15 @@ class Slurm:
     def render(self, site, options):
         return f"#!/bin/bash\\n#SBATCH --job-name={options.script}\\n"
 
-    def start(self, site, options):
+    def submit(self, site, options):
         CALLS.append("start")
         site.project.record_run(RunRecord(hosts=(), launcher="slurm"))
         return Run(site, "abcdefghjk", 1, {}, {"launcher": "slurm"})
 
     def ready(self, site):
         return ""
+
+    clean_operation = "clean"
 
     def describe(self, site, run, entries, wanted, patience=None):
         CALLS.append("describe")
@@ -50,7 +52,7 @@ class Slurm:
     def begun(self, cluster, run, progress):
         return run
 
-    def stop(self, cluster, run, hosts, *, grace, reason):
+    def cancel(self, cluster, run, hosts, *, grace, reason):
         return [Proof(host=name) for name in hosts]
 
     def reader(self, cluster, run, host):
