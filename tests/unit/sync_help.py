@@ -19,7 +19,7 @@ from clusterddp.remote.helper.operations import find
 from clusterddp.remote.shared.wire.chunks import digest_of
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.system.bootstrap import Refused
-from clusterddp.remote.workdir.folder_lock import PLACE
+from clusterddp.remote.workdir.folder_lock import LIVE_FOLDER
 from clusterddp.remote.workdir.run_markers import mark
 from clusterddp.sync.earlier import Earlier
 from clusterddp.sync.project_files import Tree, scan
@@ -163,7 +163,7 @@ def write(root: Path, **files: str) -> None:
 def content(root: Path) -> dict[str, str]:
     """Every file and link below a folder but what sync keeps there for itself."""
     found = {}
-    own = root / os.fsdecode(PLACE)
+    own = root / os.fsdecode(LIVE_FOLDER)
     for path in sorted(path for path in root.rglob("*") if path != own and own not in path.parents):
         if path.is_symlink():
             found[path.relative_to(root).as_posix()] = f"-> {path.readlink()}"

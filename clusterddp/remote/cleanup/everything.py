@@ -16,7 +16,7 @@ from ..preload import server_folder
 from ..shared.workdir.manifest import as_text
 from ..system.bootstrap import Refused, home_folder
 from ..system.code_finder import open_folder
-from ..workdir.folder_lock import PLACE, FolderLock
+from ..workdir.folder_lock import LIVE_FOLDER, FolderLock
 from ..workdir.other_workdirs import SUPERVISOR_EXIT_LIMIT
 from .holdings import live, state_folders, workdirs
 from .retention import remove_empty
@@ -79,11 +79,11 @@ class Removal:
         path = as_text(root)
 
         def remove(folder: int) -> None:
-            if [path, _word(folder)] not in shown:
+            if [path, _random_id(folder)] not in shown:
                 self.left.append([path, "it was not there when it was asked about"])
                 return
             with FolderLock(state, root):
-                self._empty_root(folder, path, [os.fsdecode(PLACE)])
+                self._empty_root(folder, path, [os.fsdecode(LIVE_FOLDER)])
             self._remove_root(folder, path)
 
         self._in_folder(os.fsdecode(root), path, remove, alone=False)
@@ -102,10 +102,10 @@ class Removal:
 
         self._in_folder(path, path, remove, alone=True)
 
-    def _in_folder(self, place: str, path: str, remove: Callable[[int], None], *, alone: bool) -> None:
+    def _in_folder(self, folder_path: str, path: str, remove: Callable[[int], None], *, alone: bool) -> None:
         """Open a folder and remove what is in it; where that fails, note the reason under ``path``."""
         try:
-            folder, _ = open_folder(place, alone=alone)
+            folder, _ = open_folder(folder_path, alone=alone)
             try:
                 remove(folder)
             finally:
@@ -153,16 +153,16 @@ class Removal:
 
     def _emptied(self, above: int, name: str, path: str, mount: str, info: os.stat_result) -> bool:
         """Empty a folder in an open one; False where it stays because something is mounted there."""
-        place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        opened = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
         try:
-            if not os.path.samestat(os.fstat(place), info) or _mount(place) != mount:
+            if not os.path.samestat(os.fstat(opened), info) or _mount(opened) != mount:
                 self.left.append([path, "something is mounted there"])
                 return False
             if info.st_mode & 0o700 != 0o700:
-                os.chmod("/proc/self/fd/%d" % place, 0o700)
-            folder = os.open(".", _READ, dir_fd=place)
+                os.chmod("/proc/self/fd/%d" % opened, 0o700)
+            folder = os.open(".", _READ, dir_fd=opened)
         finally:
-            os.close(place)  # before the descent: one descriptor a level
+            os.close(opened)  # before the descent: one descriptor a level
         try:
             self._empty(folder, path, mount)
         finally:
@@ -198,9 +198,9 @@ def _readable(folder: int) -> Iterator[int]:
         os.close(here)
 
 
-def _word(folder: int) -> Optional[str]:
+def _random_id(folder: int) -> Optional[str]:
     """The random id of an open workdir, from the folder that a sync of this user made in it."""
-    place = os.open(PLACE, _READ, dir_fd=folder)
+    place = os.open(LIVE_FOLDER, _READ, dir_fd=folder)
     try:
         if os.fstat(place).st_uid != os.getuid():
             return None

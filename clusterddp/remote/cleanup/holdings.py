@@ -13,7 +13,7 @@ from ..spool.layout import all_spools
 from ..system.bootstrap import Refused, home_folder, read_json
 from ..system.disk_space import disk_usage
 from ..workdir.data import DataRecord
-from ..workdir.folder_lock import PLACE, folder_id
+from ..workdir.folder_lock import LIVE_FOLDER, folder_id
 from ..workdir.live_runs import live_runs
 from ..workdir.stat_cache import folder_of
 from ..workdir.sync_record import SyncRecord
@@ -67,7 +67,7 @@ def workdirs(states: List[str], state: str, project: str = "") -> List[bytes]:
         except Refused:  # it is a home, a state folder, or a file by now
             continue
         found.update((root, *folders_beside(root)))
-    return sorted(root for root in found if _is_ours(root) and _is_ours(os.path.join(root, PLACE)))
+    return sorted(root for root in found if _is_ours(root) and _is_ours(os.path.join(root, LIVE_FOLDER)))
 
 
 def live(states: List[str], roots: List[bytes]) -> List[Live]:
@@ -137,8 +137,8 @@ def _measured(state: str, root: bytes) -> Dict[str, Any]:
 def _files(root: bytes) -> Iterator[Tuple[str, os.stat_result]]:
     """The files of a workdir by their path in it, without those of ``.clusterddp-live``."""
     for base, folders, names in os.walk(root):
-        if base == root and PLACE in folders:
-            folders.remove(PLACE)
+        if base == root and LIVE_FOLDER in folders:
+            folders.remove(LIVE_FOLDER)
         for name in names:
             path = os.path.join(base, name)
             try:
@@ -156,12 +156,12 @@ def _pushed(states: List[str], roots: List[bytes]) -> List[Dict[str, Any]]:
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             try:
                 data: Any = read_json(os.path.join(folder, name)) or {}
-                place = on_disk(str(data["root"]))
-                paths = [os.path.join(place, on_disk(str(path))) for path, _ in data["files"]]
+                root = on_disk(str(data["root"]))
+                paths = [os.path.join(root, on_disk(str(path))) for path, _ in data["files"]]
             except (OSError, ValueError, TypeError, LookupError, RecursionError, AttributeError):
                 continue
-            if not any(place == one or place.startswith(one + b"/") for one in known):
+            if not any(root == one or root.startswith(one + b"/") for one in known):
                 there = sum(map(os.path.lexists, paths))
                 if there:
-                    found[as_text(place)] = there
+                    found[as_text(root)] = there
     return [{"path": path, "size": count} for path, count in sorted(found.items())]

@@ -82,7 +82,7 @@ class Contact:
         if 2 * len(times) > count > 0:
             self.proved = max(self.proved, times[count // 2])
 
-    def told(self, now: float, age: float) -> None:
+    def note_elsewhere(self, now: float, age: float) -> None:
         """Record that a follower last heard from another leader ``age`` seconds ago."""
         self.elsewhere = max(self.elsewhere, now - age)
 

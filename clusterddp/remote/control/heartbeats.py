@@ -16,7 +16,7 @@ AT_ONCE = 3  # heartbeats of a new connection sent without a pause: after them b
 COUNT = 0.05  # seconds between two counts of the nodes in contact
 
 
-class Beats:
+class Heartbeats:
     """The heartbeats of one node.
 
     Args:
@@ -94,7 +94,7 @@ class Beats:
         now = boot_clock()
         new = link.echoes.take(beat.number, beat.echo)
         if link.target is None:
-            self.contact.told(now, beat.age)
+            self.contact.note_elsewhere(now, beat.age)
             if now - self.contact.proved > 2 * BEAT:  # this heartbeat may prove it again
                 self._count(now)
             return Beat(self.majority, link.echoes.send(now), link.echoes.theirs, age(now, self.contact.proved))

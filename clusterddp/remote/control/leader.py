@@ -19,7 +19,7 @@ from ..shared.schema.fields import DamagedError
 from ..system.clock import boot_clock
 from .connection import Address, Broken, PeerConnection, Secret
 from .control_events import Event, Lost, MemberJoined, NodeDone, Said
-from .heartbeats import Beats
+from .heartbeats import Heartbeats
 from .messages import (
     AttemptDecision,
     Beat,
@@ -77,8 +77,8 @@ class Control:
         self.asked = secret.place  # the member index called last when we looked for other nodes
         # ``since``: the begin of the present attempt to find a leader; ``began``: when all addresses became known.
         self.since = self.began = boot_clock()
-        self.beats = Beats(self.links, self._send, selector, listener)
-        self.contact = self.beats.contact
+        self.heartbeats = Heartbeats(self.links, self._send, selector, listener)
+        self.contact = self.heartbeats.contact
         self.missed: Set[int] = set()  # member indexes to ask whether their part has ended
         self.lead_has_majority = True
         self.listen_at = 0.0  # when to listen again
@@ -87,7 +87,7 @@ class Control:
 
     def begin(self, addresses: Sequence[Address]) -> None:
         """Take the addresses of all nodes, by member index; from now on ``turn`` calls the leader."""
-        self.addresses = self.beats.addresses = list(addresses)
+        self.addresses = self.heartbeats.addresses = list(addresses)
         self.since = self.began = boot_clock()
 
     @property
@@ -142,7 +142,7 @@ class Control:
                 if link is self._upstream():  # it has been silent for long: half of PATIENCE is used up
                     self.since = now - PATIENCE / 2
                 self._drop(link)
-        self.beats.turn(now, self._upstream(), settled=self.settled)
+        self.heartbeats.turn(now, self._upstream(), settled=self.settled)
         if not self.listening and now >= self.listen_at:
             self._listen()
         if self.settled:
@@ -162,7 +162,7 @@ class Control:
             time.sleep(0.01)
         for link in list(self.links):
             self._drop(link, quiet=True)
-        self.beats.close()
+        self.heartbeats.close()
         if self.listener:
             self._pause()
             self.listener.close()
@@ -347,7 +347,7 @@ class Control:
         if link.place is None:
             (self._answered if led else self._is_called)(link, message)
         elif isinstance(message, Beat):
-            self.beats.hear(link, message)
+            self.heartbeats.hear(link, message)
             if led:
                 self.lead_has_majority = message.majority
         elif isinstance(message, (EndOrder, AttemptDecision, *(FROM_LEAD if led else TO_LEAD))):

@@ -17,10 +17,10 @@ from .messages import (
     AttemptDecision,
     EndOrder,
     NodeState,
+    NodeStatus,
     NodeStatusRow,
     StatusTable,
     TakingPart,
-    Word,
     WordSaid,
     in_parts,
 )
@@ -51,7 +51,7 @@ class Membership:
         keep: Callable[[Dict[str, Any]], None],
     ) -> None:
         self.control, self.names, self.place, self.welcome, self.keep = control, names, control.place, welcome, keep
-        self.words: Dict[int, Word] = {}  # member index → its last status
+        self.statuses: Dict[int, NodeStatus] = {}  # member index → its last status
         self.heard: Dict[int, float] = {}  # member index → when that status was sent, by the boot clock
         self.missing: Dict[int, float] = {}  # member index → since when it is out of reach
         self.met: Set[int] = set()  # nodes that have been connected to this one
@@ -62,7 +62,7 @@ class Membership:
         self.order: Optional[EndOrder] = None  # what ends the attempt or the run; sent to later connections too
         self.part: Optional[TakingPart] = None  # the nodes that take part in the attempt, by its leader
         self.epoch = 0  # the newest known epoch, of any attempt
-        self.carry = 0  # the port where new nodes get the replicated paths from this one, or 0
+        self.replication_port = 0  # the port where new nodes get the replicated paths from this one, or 0
         self.unheard = False  # whether our last status has reached no leader yet
         self._new: Set[int] = set()  # nodes whose newest status the others have not received yet
         self._told_at = 0.0
@@ -90,9 +90,9 @@ class Membership:
 
     # What is known
 
-    def over(self, attempt: int) -> Dict[int, Word]:
+    def over(self, attempt: int) -> Dict[int, NodeStatus]:
         """Return the status, by member index, of each node whose part of an attempt has ended or is ending."""
-        return {p: word for p, word in self.words.items() if word.attempt == attempt and word.state in OVER}
+        return {p: status for p, status in self.statuses.items() if status.attempt == attempt and status.state in OVER}
 
     def lost(self, now: float, limit: float) -> List[int]:
         """Return nodes certainly out of reach for more than ``limit`` seconds, or whose part has ended permanently.
@@ -105,9 +105,9 @@ class Membership:
         return sorted(late | self.ended)
 
     def _patience(self, place: int, limit: float) -> float:
-        word = self.words.get(place)
-        if word:
-            return limit + SLOWER if word.slow else limit
+        status = self.statuses.get(place)
+        if status:
+            return limit + SLOWER if status.slow else limit
         # Never connected: it may still be on its way. Connected: without contact to a majority it starts no agent.
         return limit + SLOWER if place in self.met else max(limit, START)
 
@@ -116,7 +116,7 @@ class Membership:
         if now - self._begun <= limit:
             return []
         there = self.control.connected - {self.place}
-        return sorted(p for p in there if p not in self.words or self.words[p].attempt < self.attempt)
+        return sorted(p for p in there if p not in self.statuses or self.statuses[p].attempt < self.attempt)
 
     def others_at_work(self) -> bool:
         """Whether at least one other node has not left the run."""
@@ -134,11 +134,11 @@ class Membership:
 
     # What this node tells
 
-    def tell(self, word: Word) -> None:
+    def tell(self, status: NodeStatus) -> None:
         """Record this node's new status and send it to the leader, now or once it is connected."""
-        self._note(self.place, word._replace(carry=self.carry))
+        self._note(self.place, status._replace(carry=self.replication_port))
         self.unheard = True
-        self._say_word()
+        self._send_status()
 
     def pass_on(self, order: EndOrder) -> None:
         """Send an order towards all nodes: the leader sends it to everyone, the others to the leader."""
@@ -169,13 +169,13 @@ class Membership:
 
     def leave(self) -> None:
         """Send the last status, that this node leaves the run, and close all connections."""
-        word = (self.words.get(self.place) or Word(NodeState.ENDED, self.attempt))._replace(left=True)
+        status = (self.statuses.get(self.place) or NodeStatus(NodeState.ENDED, self.attempt))._replace(left=True)
         if self.control.leading:
-            self._note(self.place, word)
+            self._note(self.place, status)
             for part in self._table({self.place}):
                 self.control.say(part)
         else:
-            self.control.say(WordSaid(word, self.operator_age, self.epoch))
+            self.control.say(WordSaid(status, self.operator_age, self.epoch))
         self.control.close()
 
     # What it hears
@@ -208,29 +208,29 @@ class Membership:
     def save(self) -> None:
         """Save what is known of all nodes, so that this host alone can answer a status request."""
         now = boot_clock()
-        nodes = {self.names[p]: dict(w.to_json(), age=round(now - self.heard[p], 3)) for p, w in self.words.items()}
+        nodes = {self.names[p]: dict(w.to_json(), age=round(now - self.heard[p], 3)) for p, w in self.statuses.items()}
         known: Dict[str, Any] = {"time": time.time_ns(), "nodes": nodes}
         known["missing"] = [self.names[place] for place in self.missing]
         known["gone"] = [self.names[place] for place in self.excluded if place < len(self.names)]
         known["lead"] = self.names[self.control.lead] if self.control.settled else None
         self.keep(dict(known, addresses=list(self.control.addresses)))
 
-    def _hear(self, place: int, word: Word, age: float = 0.0) -> None:
+    def _hear(self, place: int, status: NodeStatus, age: float = 0.0) -> None:
         """Record a node's status; add the node first if it is a host that joined after the start."""
-        if word.joined and place == len(self.names):
-            self.names.append(word.joined.host)
-            self.control.addresses.append((word.joined.address, word.joined.control))
-            self.welcome(word.joined)
+        if status.joined and place == len(self.names):
+            self.names.append(status.joined.host)
+            self.control.addresses.append((status.joined.address, status.joined.control))
+            self.welcome(status.joined)
         if place < len(self.names):
-            self._note(place, word, age)
+            self._note(place, status, age)
 
-    def _note(self, place: int, word: Word, age: float = 0.0) -> None:
+    def _note(self, place: int, status: NodeStatus, age: float = 0.0) -> None:
         at = boot_clock() - age
         if at >= self.heard.get(place, 0.0):
-            if word != self.words.get(place):
+            if status != self.statuses.get(place):
                 self._new.add(place)
-            self.words[place], self.heard[place] = word, at
-            if word.left:
+            self.statuses[place], self.heard[place] = status, at
+            if status.left:
                 self.left.add(place)
 
     def _take_decision(self, decision: AttemptDecision) -> None:
@@ -243,26 +243,26 @@ class Membership:
 
     # How it is told
 
-    def _say_word(self) -> None:
-        word = self.words.get(self.place)
-        if word and not self.control.leading:
-            self.control.say(WordSaid(word, self.operator_age, self.epoch))
+    def _send_status(self) -> None:
+        status = self.statuses.get(self.place)
+        if status and not self.control.leading:
+            self.control.say(WordSaid(status, self.operator_age, self.epoch))
         if self.control.leading or self.control.connected:
             self.unheard = False
 
     def _tell_one(self, place: int) -> None:
         """Send the whole present state to a node that has just connected."""
         if self.control.leading:
-            for part in self._table(set(self.words)):
+            for part in self._table(set(self.statuses)):
                 self.control.say(part, to=place)
-        self._say_word()
+        self._send_status()
         for message in (self.order, self.decision):
             if message:
                 self.control.say(message, to=place)
 
     def _tell_lead(self, now: float) -> None:
         """Repeat this node's status, order and decision to the leader, in case it missed one."""
-        self._say_word()
+        self._send_status()
         for message in (self.order, self.decision):
             if message:
                 self.control.say(message)
@@ -280,7 +280,7 @@ class Membership:
 
     def _table(self, places: Set[int]) -> List[StatusTable]:
         now = boot_clock()
-        rows = [NodeStatusRow(place, now - self.heard[place], self.words[place]) for place in sorted(places)]
+        rows = [NodeStatusRow(place, now - self.heard[place], self.statuses[place]) for place in sorted(places)]
         return in_parts(rows, self.operator_age, self.part)
 
     # Who takes part
@@ -301,7 +301,7 @@ class Membership:
         if self.by_majority and not (self.control.majority and self.control.in_contact):
             return False
         over = self.over(self.attempt)
-        excluded = {place for place, word in over.items() if word.code}.union(self.lost(now, self.limit))
+        excluded = {place for place, status in over.items() if status.code}.union(self.lost(now, self.limit))
         if self.store in excluded and not self.control.majority:
             return False
         there = [place for place in self.places if place not in excluded]
@@ -319,7 +319,7 @@ class Membership:
         if part is None:
             return
         if part.epoch < self.epoch:
-            self._say_word()
+            self._send_status()
             return
         self.epoch = part.epoch
         if part.attempt == self.attempt:
@@ -342,5 +342,5 @@ class Membership:
         """Record when the operator who is attached to this host was last in contact (boot clock)."""
         if renewed > self.operator:
             self.operator = min(renewed, boot_clock())
-            self._say_word()
+            self._send_status()
             self._new.add(self.place)

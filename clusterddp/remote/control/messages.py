@@ -121,7 +121,7 @@ class Joined(NamedTuple):
 
 
 @record
-class Word(NamedTuple):
+class NodeStatus(NamedTuple):
     """The status of a node, as it reports it.
 
     ``left``: it has finished and leaves the run; ``code``: its agent's exit code; ``slow``: its heartbeats go over TCP
@@ -211,7 +211,7 @@ class Beat(NamedTuple):
 class WordSaid(NamedTuple):
     """A node's status; ``operator``: seconds since any operator's last contact; ``epoch``: the newest it knows."""
 
-    word: Word = field(nested(Word))
+    word: NodeStatus = field(nested(NodeStatus))
     operator: float = field(Fields.real)
     epoch: int = field(_COUNT, default=0)
 
@@ -222,7 +222,7 @@ class NodeStatusRow(NamedTuple):
 
     place: int = field(_PLACE)
     age: float = field(Fields.real)
-    word: Word = field(nested(Word))
+    word: NodeStatus = field(nested(NodeStatus))
 
 
 @record

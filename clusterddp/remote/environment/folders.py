@@ -33,7 +33,7 @@ class EnvironmentStore:
         private_folder(self.folder)
         private_folder(os.path.join(self.folder, "wheels"))
 
-    def place(self, ident: Any) -> str:
+    def folder_of(self, ident: Any) -> str:
         """An environment's folder.
 
         Raises:
@@ -47,12 +47,12 @@ class EnvironmentStore:
 
     def python(self, ident: Any) -> str:
         """The path of an environment's interpreter."""
-        return os.path.join(self.place(ident), "bin", "python")
+        return os.path.join(self.folder_of(ident), "bin", "python")
 
     @contextlib.contextmanager
     def locked(self, ident: str, *, wait: bool = True) -> Iterator[bool]:
         """Hold the lock for building or removing an environment; yields False if it is held and ``wait`` is false."""
-        path = self.place(ident) + ".lock"
+        path = self.folder_of(ident) + ".lock"
         handle = _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         while handle is not None and not _is_at(handle, path):  # it was removed with its environment meanwhile
             os.close(handle)
@@ -71,17 +71,17 @@ class EnvironmentStore:
         if not isinstance(ident, str) or not IDENT.fullmatch(ident):
             return None
         try:
-            told = read_json(os.path.join(self.place(ident), READY))
-            fields = Fields(told)
+            record = read_json(os.path.join(self.folder_of(ident), READY))
+            fields = Fields(record)
             fields.text("digest")
             fields.text("lock")
         except (OSError, ValueError, DamagedError):
             return None
-        return told if os.access(self.python(ident), os.X_OK) else None
+        return record if os.access(self.python(ident), os.X_OK) else None
 
-    def written(self, ident: str, told: Dict[str, Any]) -> None:
+    def written(self, ident: str, record: Dict[str, Any]) -> None:
         """Mark an environment as complete."""
-        write_json(os.path.join(self.place(ident), READY), told)
+        write_json(os.path.join(self.folder_of(ident), READY), record)
 
     def all(self) -> List[str]:
         """The ids of all environments, complete or not."""
@@ -118,13 +118,13 @@ def checked(ident: Any) -> str:
     return ident
 
 
-def installed_digest(place: str) -> str:
+def installed_digest(folder: str) -> str:
     """A digest of what is installed in an environment, by its RECORDs; equal on all hosts that have the same installed.
 
     It leaves out an installer's own files, compiled code, and scripts, which contain the folder's path.
     """
     lines = []  # type: List[str]
-    for record in _records(place):
+    for record in _records(folder):
         with open(record, encoding="utf-8", errors="surrogateescape", newline="") as stream:
             rows = [row[:3] for row in csv.reader(stream) if len(row) >= 3 and _is_content(row[0])]
         name = os.path.basename(os.path.dirname(record))
@@ -137,8 +137,8 @@ def _is_content(path: str) -> bool:
     return parts[-1] not in _OWN and not path.endswith(".pyc") and not ("bin" in parts and ".." in parts)
 
 
-def _records(place: str) -> Iterator[str]:
-    libraries = os.path.join(place, "lib")
+def _records(folder: str) -> Iterator[str]:
+    libraries = os.path.join(folder, "lib")
     for version in sorted(os.listdir(libraries)):
         packages = os.path.join(libraries, version, "site-packages")
         for name in sorted(os.listdir(packages)) if os.path.isdir(packages) else ():

@@ -50,7 +50,7 @@ def environment_base(request: Request) -> Dict[str, Any]:
     from ..shared.wire.frames import parse_json
 
     store = EnvironmentStore(args["state"])
-    whole = {ident: told["digest"] for ident in store.all() for told in [store.ready(ident)] if told}
+    whole = {ident: record["digest"] for ident in store.all() for record in [store.ready(ident)] if record}
     return dict(parse_json(answer.payload), python=interpreter.python, left=left, ready=whole)
 
 
@@ -107,16 +107,16 @@ def environment_proof(request: Request) -> Dict[str, Any]:
     store = EnvironmentStore(request.args["state"])
     path = os.path.dirname(os.path.dirname(request.args["python"]))
     ident = os.path.basename(path)
-    told = store.ready(ident) if path == os.path.join(store.folder, ident) else None
-    if not told:
+    record = store.ready(ident) if path == os.path.join(store.folder, ident) else None
+    if not record:
         return {"path": path, "there": False, "built": "", "now": ""}
-    return {"path": path, "there": True, "built": told["digest"], "now": installed_digest(path)}
+    return {"path": path, "there": True, "built": record["digest"], "now": installed_digest(path)}
 
 
 def _build(store: EnvironmentStore, ident: str, args: Dict[str, Any]) -> str:
-    place = store.place(ident)
-    work = place + ".work"
-    for folder in (place, work):
+    target = store.folder_of(ident)
+    work = target + ".work"
+    for folder in (target, work):
         shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(os.path.join(work, "links"), mode=0o700)
     try:
@@ -128,21 +128,21 @@ def _build(store: EnvironmentStore, ident: str, args: Dict[str, Any]) -> str:
         with open(requirements, "w", encoding="utf-8", opener=private) as out:
             out.write(args["requirements"])
         env = _clean(setup_environment(args.get("setup") or [], dict(os.environ)), work)
-        _run([uv, "venv", "--quiet", "--offline", "--no-project", "--python", args["python"], place], env)
+        _run([uv, "venv", "--quiet", "--offline", "--no-project", "--python", args["python"], target], env)
         links = ["--no-index", "--find-links", os.path.join(work, "links"), "--require-hashes"]
         if args["wheels"]:
-            python = os.path.join(place, "bin", "python")
+            python = os.path.join(target, "bin", "python")
             try:
                 _run([uv, "pip", "sync", "--quiet", "--offline", *links, "--python", python, requirements], env)
             except Refused:
                 _refuse_damaged(store, args["wheels"].values())
                 raise
-        digest = installed_digest(place)
-        told = {"digest": digest, "lock": str(args["lock"]), "built": time.time_ns(), "base": args["python"]}
-        told.update(project=str(args["project"]), wheels=sorted([*args["wheels"].values(), args["uv"]]))
-        store.written(ident, told)
+        digest = installed_digest(target)
+        record = {"digest": digest, "lock": str(args["lock"]), "built": time.time_ns(), "base": args["python"]}
+        record.update(project=str(args["project"]), wheels=sorted([*args["wheels"].values(), args["uv"]]))
+        store.written(ident, record)
     except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(target, ignore_errors=True)
         raise
     finally:
         shutil.rmtree(work, ignore_errors=True)

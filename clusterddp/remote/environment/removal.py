@@ -31,11 +31,11 @@ def environments(request: Request) -> List[Dict[str, Any]]:
     store = EnvironmentStore(state)
     found = []
     for ident in store.all():
-        told = store.ready(ident) or {}
-        use = _use(state, store.place(ident))
-        known = {name: str(told.get(name) or "") for name in ("lock", "project")}
-        used = max(use.last, int(told.get("built") or 0))
-        size = disk_usage(store.place(ident))
+        record = store.ready(ident) or {}
+        use = _use(state, store.folder_of(ident))
+        known = {name: str(record.get(name) or "") for name in ("lock", "project")}
+        used = max(use.last, int(record.get("built") or 0))
+        size = disk_usage(store.folder_of(ident))
         with store.locked(ident, wait=False) as free:
             found.append(dict(known, ident=ident, bytes=size, used=used, live=use.live, building=not free))
     return found
@@ -50,16 +50,16 @@ def remove_environments(request: Request) -> Dict[str, int]:
     store = EnvironmentStore(state)
     count = size = 0
     for ident in request.args["idents"]:
-        place = store.place(ident)
-        if not os.path.isdir(place):
+        folder = store.folder_of(ident)
+        if not os.path.isdir(folder):
             continue
         with store.locked(ident, wait=False) as free:
-            if free and not _use(state, place).live:
-                size += disk_usage(place)
+            if free and not _use(state, folder).live:
+                size += disk_usage(folder)
                 # First of all: an interrupted removal then leaves nothing that looks complete.
-                _unlink(os.path.join(place, "ready"))
-                shutil.rmtree(place, ignore_errors=True)
-                _unlink(place + ".lock")
+                _unlink(os.path.join(folder, "ready"))
+                shutil.rmtree(folder, ignore_errors=True)
+                _unlink(folder + ".lock")
                 count += 1
     return {"removed": count, "bytes": size + _remove_wheels(store)}
 
@@ -82,11 +82,11 @@ def _remove_wheels(store: EnvironmentStore) -> int:
     return size
 
 
-def _use(state: str, place: str) -> Use:
+def _use(state: str, folder: str) -> Use:
     last, live = 0, []
     for spool in all_spools(state):
         plan = spool.readable_plan()
-        if plan and plan.python.startswith(place + "/"):
+        if plan and plan.python.startswith(folder + "/"):
             last = max(last, os.stat(spool.folder).st_mtime_ns)
             if spool.alive():
                 live.append(spool.run)

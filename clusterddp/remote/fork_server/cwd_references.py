@@ -12,7 +12,7 @@ class Holders:
 
     def __init__(self) -> None:
         self.text = ""
-        self.places: List[Tuple[Any, Any]] = []
+        self.holders: List[Tuple[Any, Any]] = []
 
     def find(self, keeper: object, text: str) -> None:
         """Find every container that holds ``text``, except ``keeper``, among the objects that the collector tracks.
@@ -30,12 +30,12 @@ class Holders:
             names = _names(inside, text)
             if not names:
                 raise RefusedError("a %s remembers the working folder" % type(holder).__name__)
-            self.places += [(inside, name) for name in names]
+            self.holders += [(inside, name) for name in names]
         self.text = text
 
     def replace(self, folder: str) -> None:
         """Replace the path by another folder's in every container found."""
-        for inside, name in self.places:
+        for inside, name in self.holders:
             inside[name] = inside[name].replace(self.text, folder)
 
 

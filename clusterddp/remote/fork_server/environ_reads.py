@@ -99,8 +99,8 @@ def named_in(path: str) -> Set[str]:
                 if not part:
                     return found
                 text = (rest or b"") + part
-                for word in _WORD.finditer(text):
-                    names = _IN_LIBRARIES.findall(text, word.start(), word.end() + 1)
+                for match in _WORD.finditer(text):
+                    names = _IN_LIBRARIES.findall(text, match.start(), match.end() + 1)
                     found.update(map(os.fsdecode, names))
                 rest = text[-64:]
     except OSError:

@@ -47,13 +47,13 @@ def project_files(folders: Sequence[str]) -> Iterator[str]:
     """
     files = size = 0
     for folder in sorted(set(folders)):
-        for place, inside, names in os.walk(folder, onerror=_raise):
+        for base, inside, names in os.walk(folder, onerror=_raise):
             inside[:] = sorted(name for name in inside if name not in PASSED_OVER and not name.startswith("."))
             if "pyvenv.cfg" in names:
                 inside.clear()
                 continue
             for name in names:
-                path = os.path.join(place, name)
+                path = os.path.join(base, name)
                 if not name.endswith(".py") or not os.path.isfile(path):
                     continue
                 files, size = files + 1, size + os.path.getsize(path)
@@ -69,7 +69,7 @@ def _raise(error: OSError) -> None:
 def _in_file(path: str, reads: Optional[Container[str]]) -> Optional[str]:
     with open(path, "rb") as stream:
         source = stream.read()
-    if not any(word in source for word in MENTIONS):
+    if not any(mention in source for mention in MENTIONS):
         return None
     try:
         lines = writes(source)
@@ -136,7 +136,7 @@ def _by_method(method: ast.Attribute, call: Optional[ast.AST], node: ast.AST) ->
         names: List[Optional[ast.AST]] = []
         for given in call.args:
             names += given.keys if isinstance(given, ast.Dict) else [None]
-        return {_constant(name, node) for name in names} | {_text(word.arg, node) for word in call.keywords}
+        return {_constant(name, node) for name in names} | {_text(keyword.arg, node) for keyword in call.keywords}
     raise UnknownError(getattr(node, "lineno", 0))
 
 
@@ -156,13 +156,13 @@ def _index(node: ast.Subscript) -> ast.AST:
     return getattr(node.slice, "value", node.slice) if type(node.slice).__name__ == "Index" else node.slice  # 3.8
 
 
-def _constant(node: Optional[ast.AST], place: ast.AST) -> str:
-    return _text(getattr(node, "value", None) if isinstance(node, ast.Constant) else None, place)
+def _constant(node: Optional[ast.AST], origin: ast.AST) -> str:
+    return _text(getattr(node, "value", None) if isinstance(node, ast.Constant) else None, origin)
 
 
-def _text(value: object, place: ast.AST) -> str:
+def _text(value: object, origin: ast.AST) -> str:
     if isinstance(value, bytes):
         value = os.fsdecode(value)
     if not isinstance(value, str):
-        raise UnknownError(getattr(place, "lineno", 0))
+        raise UnknownError(getattr(origin, "lineno", 0))
     return value

@@ -49,8 +49,8 @@ def children() -> List[str]:
 def mapped_files() -> Set[str]:
     """Return the files mapped into this process's memory: programs, libraries and devices."""
     with open("/proc/self/maps", "rb") as stream:
-        places = [line.rstrip(b"\n").split(None, 5) for line in stream]
-    return {os.fsdecode(place[5]) for place in places if len(place) > 5 and place[5].startswith(b"/")}
+        rows = [line.rstrip(b"\n").split(None, 5) for line in stream]
+    return {os.fsdecode(row[5]) for row in rows if len(row) > 5 and row[5].startswith(b"/")}
 
 
 def read_paths() -> Set[str]:
@@ -132,10 +132,10 @@ def _is_harmless(path: Optional[str]) -> bool:
 
 def first_folders(argv: Sequence[str]) -> List[str]:
     """Return the first entries of sys.path: the script's folder and its real path, or the working folder with -m."""
-    words = [word for word in argv[1:] if word != "-u"]
-    if not words or words[0] == "-m":
+    arguments = [argument for argument in argv[1:] if argument != "-u"]
+    if not arguments or arguments[0] == "-m":
         return [os.getcwd()]
-    script = os.path.abspath(words[0])
+    script = os.path.abspath(arguments[0])
     real = os.path.realpath(script)
     return [os.path.dirname(script), os.path.dirname(real), *([real] if os.path.isdir(real) else [])]
 

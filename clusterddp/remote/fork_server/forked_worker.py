@@ -44,7 +44,7 @@ class WorkerInputs(NamedTuple):
     def of_this_process(cls, asked: Set[str]) -> "WorkerInputs":
         """Return those of the calling process, before it imports anything."""
         with open("/proc/self/cmdline", "rb") as stream:
-            argv = [os.fsdecode(word) for word in stream.read().split(b"\0")[:-1]]
+            argv = [os.fsdecode(argument) for argument in stream.read().split(b"\0")[:-1]]
         return cls(argv, dict(os.environ), asked)
 
 

@@ -92,14 +92,14 @@ def measure(spool: str, worker: str, left_out: Container[str]) -> None:
     except (AttributeError, KeyError):  # another Python's import system: nothing is measured
         return
 
-    def told() -> None:
+    def write_times() -> None:
         names = times.worth_telling()
         if names:
             start, _, local_rank = worker.partition(".")
             fields = {"start": int(start), "local_rank": int(local_rank), "seconds": round(times.total(names), 2)}
             append_event(os.path.join(spool, "events.jsonl"), "slow_imports", modules=names, **fields)
 
-    _at_last_flush(told)
+    _at_last_flush(write_times)
 
 
 def _at_last_flush(call: Callable[[], None]) -> None:

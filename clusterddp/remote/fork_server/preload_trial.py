@@ -102,9 +102,9 @@ def _compared(first: TrialResult, second: TrialResult) -> Iterator[PreloadVerdic
     if second.verdict.left_out:
         yield second.verdict
         return
-    for place in (*first.values, *second.values):
-        if not same(first.values.get(place), second.values.get(place)):
-            reason = "%s is another in each process that imports it, and all workers would share one" % place
+    for name in (*first.values, *second.values):
+        if not same(first.values.get(name), second.values.get(name)):
+            reason = "%s is another in each process that imports it, and all workers would share one" % name
             yield first.verdict._replace(left_out=reason)
             return
 
@@ -212,11 +212,11 @@ def _try(name: str, here: str) -> TrialResult:
     )
 
 
-def _of_generator(one: Any, place: str) -> str:
+def _of_generator(one: Any, name: str) -> str:
     kind = type(one)
     what = "%s.%s" % (kind.__module__, kind.__qualname__)
     return "it keeps a random generator of its own%s, of the type %s, which all workers would share" % (
-        " in %s" % place if place else "", what
+        " in %s" % name if name else "", what
     )  # fmt: skip
 
 

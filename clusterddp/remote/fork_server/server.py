@@ -49,7 +49,7 @@ REAP = 0.5  # seconds between looks for keepers that have ended
 TITLE = "clusterddp: fork server of %s"  # its command line and its keepers', for `ps`
 
 
-def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
+def serve(spool: str, descriptor: str, loaded: Iterable[str]) -> Tuple[str, str]:
     """Import and fork until killed; returns in each worker alone, with its spool and ``<start>.<local_rank>``.
 
     Args:
@@ -62,7 +62,7 @@ def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
         imports = Imports(loaded, hurried=True)
         refuse_unknown_python()
         refuse_start_up_code()
-        orders = socket.socket(fileno=int(told))
+        orders = socket.socket(fileno=int(descriptor))
         server = Server(spool, orders, WorkerInputs.of_this_process(imports.asked))
         listener = server.listen()
         imports.load(AGENT_MODULES)
@@ -72,7 +72,7 @@ def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
             server.preload(imports, listener, began)
         return server.run(listener)
     except BaseException as error:  # noqa: BLE001 - whatever it is, workers are started plainly
-        tell(int(told), "refused %s" % (error if isinstance(error, RefusedError) else repr(error)))
+        tell(int(descriptor), "refused %s" % (error if isinstance(error, RefusedError) else repr(error)))
         os._exit(0)
 
 

@@ -34,27 +34,27 @@ class WorkerParent:
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             request, handles = receive(self.connection, 3)
-            told, tell = os.pipe()
+            status_reader, tell = os.pipe()
             held, release = os.pipe()
             parent = os.getpid()
             pid = os.fork()
         except BaseException:  # noqa: BLE001 - the shim hears that we are gone
             os._exit(1)
         if not pid:
-            for handle in (told, release):
+            for handle in (status_reader, release):
                 os.close(handle)
             self.connection.close()
             return become(self.given, request, handles, parent, (tell, held))
         try:
             for handle in (tell, held, *handles):
                 os.close(handle)
-            self.keep(pid, told, release)
+            self.keep(pid, status_reader, release)
         finally:
             os._exit(0)
 
-    def keep(self, pid: int, told: int, release: int) -> None:
+    def keep(self, pid: int, status_reader: int, release: int) -> None:
         """Say how the worker starts, wait for its end or the shim's, say how it ended."""
-        with os.fdopen(told, "rb") as stream:
+        with os.fdopen(status_reader, "rb") as stream:
             refused = stream.read().decode("utf-8", "replace")
         if refused:
             self.say({"refused": refused.strip()})

@@ -247,7 +247,7 @@ class Helper:
 def hello(state: str) -> Dict[str, Any]:
     """Make the first frame: facts about this process and host, and whether its state folder is writable."""
     error = why_unwritable(state)
-    told = cannot_write(error, state) if error else Refused("")
+    refusal = cannot_write(error, state) if error else Refused("")
     return {
         "id": 0,
         "kind": "hello",
@@ -255,8 +255,8 @@ def hello(state: str) -> Dict[str, Any]:
         "python": sys.version.split()[0],
         "executable": sys.executable,
         "state": state,
-        "unwritable": told.message,
-        "remedy": told.remedy,
+        "unwritable": refusal.message,
+        "remedy": refusal.remedy,
         "home": home_folder(),
         "uid": os.getuid(),
         "pid": os.getpid(),

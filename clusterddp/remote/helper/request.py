@@ -116,8 +116,8 @@ class Request:
         if isinstance(error, OSError) and error.errno in NO_WRITING:
             state = str(self.args.get("state") or "")
             named = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else state
-            told = cannot_write(error, state, "clusterddp_state" if named.startswith(state) else "")
-            self.fail(told.message, told.remedy)
+            refusal = cannot_write(error, state, "clusterddp_state" if named.startswith(state) else "")
+            self.fail(refusal.message, refusal.remedy)
         else:
             self._write(unforeseen(error))
 

@@ -28,7 +28,7 @@ class LogLimit:
         self._folder = spool.logs
         self._limit = spool.plan().settings.log_limit or LOG_LIMIT
         self._heads: Dict[str, int] = {}  # file → bytes deleted at its head
-        self._told = 0  # bytes deleted as of the last event
+        self._reported = 0  # bytes deleted as of the last event
         self._looked = 0.0
         self._full = False
         self._able = True  # the file system can punch holes
@@ -44,7 +44,7 @@ class LogLimit:
 
     def finish(self) -> None:
         """Write the final ``log_dropped`` event, if any output was dropped since the last."""
-        if self.dropped > self._told:
+        if self.dropped > self._reported:
             self._tell()
 
     @property
@@ -74,7 +74,7 @@ class LogLimit:
             head = (size - max(most, STEP)) // STEP * STEP
             if self._able and head > self._heads.get(name, 0):
                 self._drop(name, head)
-        if self.dropped >= 2 * self._told:
+        if self.dropped >= 2 * self._reported:
             self._tell()
 
     def _sizes(self) -> Dict[str, int]:
@@ -98,15 +98,15 @@ class LogLimit:
 
     def _tell(self) -> None:
         """Write a ``log_dropped`` event with the sum so far; the caller does so only each time the sum has doubled."""
-        self._told = self.dropped
-        self._spool.event("log_dropped", bytes=self._told, limit=self._limit)
+        self._reported = self.dropped
+        self._spool.event("log_dropped", bytes=self._reported, limit=self._limit)
 
 
 def fill_level(sizes: Iterable[int], wanted: int) -> int:
     """The size to cut every larger file to, in bytes, so that all files together take ``wanted``."""
     ordered = sorted(sizes)
-    for place, size in enumerate(ordered):
-        share = wanted // (len(ordered) - place)
+    for index, size in enumerate(ordered):
+        share = wanted // (len(ordered) - index)
         if size > share:
             return share
         wanted -= size

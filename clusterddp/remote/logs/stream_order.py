@@ -124,8 +124,8 @@ class StreamPair:
         """
         begin = self.files[OUT].pos, self.files[ERR].pos
         marks = self.marks.passed(begin)
-        apart = sum(self.marks.size_at(stream, marks) - begin[stream] for stream in (OUT, ERR))
-        if apart > MAX_BODY // 2:  # or there is no mark any more
+        distance = sum(self.marks.size_at(stream, marks) - begin[stream] for stream in (OUT, ERR))
+        if distance > MAX_BODY // 2:  # or there is no mark any more
             return None
         if self._pause:
             self._pause -= 1

@@ -105,9 +105,9 @@ def thinned(entries: List[Entry], now: int) -> List[Entry]:
     itself. Intervals nest, so errors of repeated thinning do not add up.
     """
     kept = []
-    for place, entry in enumerate(entries[:-1]):
+    for index, entry in enumerate(entries[:-1]):
         age = now - entry[0]
-        if age < YOUNG or (entry[0] ^ entries[place + 1][0]) >> ((age // 1000).bit_length() - 1):
+        if age < YOUNG or (entry[0] ^ entries[index + 1][0]) >> ((age // 1000).bit_length() - 1):
             kept.append(entry)
     return kept + entries[-1:]
 
@@ -214,15 +214,15 @@ class IndexReader:
 
         None if none yet.
         """
-        place = bisect_left(self._sizes, end)
-        return (self._times[place], self._sizes[place]) if place < len(self._sizes) else None
+        index = bisect_left(self._sizes, end)
+        return (self._times[index], self._sizes[index]) if index < len(self._sizes) else None
 
     def size_before(self, time: int) -> int:
         """The size up to which all lines are older than ``time``."""
-        place = bisect_left(self._times, time)
-        return self._sizes[place - 1] if place else 0
+        index = bisect_left(self._times, time)
+        return self._sizes[index - 1] if index else 0
 
     def size_until(self, time: int) -> int:
         """The size up to which no line is younger than ``time``."""
-        place = bisect_right(self._times, time)
-        return self._sizes[place - 1] if place else 0
+        index = bisect_right(self._times, time)
+        return self._sizes[index - 1] if index else 0

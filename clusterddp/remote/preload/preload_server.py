@@ -56,7 +56,7 @@ FIRST_TO_GO = 1000  # its oom_score_adj; forks get the helper's
 DRIVER = "/proc/driver/nvidia/version"
 
 
-def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
+def serve(folder: str, argument: str, loaded: Iterable[str]) -> Tuple[str, str]:
     """Import and fork until it is time to end; return only in each worker, with its spool and name.
 
     Args:
@@ -65,7 +65,7 @@ def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
         loaded: The modules that were loaded before any of ours.
     """
     try:
-        _, stays, pid, ticks = told.split(" ")
+        _, stays, pid, ticks = argument.split(" ")
         imports = Imports(loaded)
         refuse_unknown_python()
         refuse_start_up_code()
@@ -119,7 +119,7 @@ class PreloadServer:
         Raises:
             RefusedError: an import left something but modules behind, or the host has too little memory.
         """
-        for left in (procfs.available_bytes(), cgroups.told()["memory_left"]):
+        for left in (procfs.available_bytes(), cgroups.limits()["memory_left"]):
             if left is not None and left >> 10 < TO_SPARE:
                 raise RefusedError("only %d MB of memory are left here" % (left >> 20))
         self.imports.load(AGENT_MODULES)

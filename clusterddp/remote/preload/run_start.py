@@ -65,17 +65,17 @@ def be_fence(beginning: Beginning, request: StartRequest, handles: List[int]) ->
     store, control = (rest.pop(0) if there else None for there in request.listening)
     _reset_score(request.score)
     prctl.set_subreaper()
-    feed, told = os.pipe(), os.pipe()
+    feed, reports = os.pipe(), os.pipe()
     supervisor = os.fork()
     if supervisor:
         null = os.open(os.devnull, os.O_RDWR)
-        _execute(request, ("fence", supervisor), (null, null, null), (feed[0], told[1], control))
+        _execute(request, ("fence", supervisor), (null, null, null), (feed[0], reports[1], control))
     prctl.set_subreaper()
     ours, its = (one.detach() for one in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
     server = os.fork()
     if server:
         log = os.open(os.path.join(request.spool, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        handed = (store, control, feed[1], told[0], ours)
+        handed = (store, control, feed[1], reports[0], ours)
         _execute(request, ("supervisor", server), (stdin, stdout, log), handed)
     return be_fork_server(beginning, request, its)
 

@@ -58,13 +58,13 @@ def pour(request: Request) -> Dict[str, Any]:
     """
     address, port = str(request.args["address"]), int(request.args["port"])
     nonce = str(request.args["nonce"]).encode()
-    word = str(dial_all([DialTarget(address, port, nonce)], PATIENCE)[0]["word"])
+    result = str(dial_all([DialTarget(address, port, nonce)], PATIENCE)[0]["word"])
     try:
-        counted = _pour(address, port, nonce) if word == OK else None
+        counted = _pour(address, port, nonce) if result == OK else None
     except (OSError, ValueError) as error:
-        counted, word = None, str(error) or type(error).__name__
+        counted, result = None, str(error) or type(error).__name__
     if counted is None:
-        return {"bytes": None, "ns": None, "error": WRONG_NONCE if word == OK else word}
+        return {"bytes": None, "ns": None, "error": WRONG_NONCE if result == OK else result}
     return {"bytes": counted[0], "ns": counted[1], "error": None}
 
 

@@ -48,8 +48,8 @@ class TcpInfo(NamedTuple):
 class Dial:
     """One dial: ``step`` is due when the selector reports its socket, ``give_up`` when ``until`` has passed."""
 
-    def __init__(self, place: int, target: DialTarget, timeout: float, until: float) -> None:
-        self.place = place
+    def __init__(self, index: int, target: DialTarget, timeout: float, until: float) -> None:
+        self.index = index
         self.until = until
         self.proven = False  # the nonce of the listener has come
         self.socket = socket.socket()
@@ -68,21 +68,21 @@ class Dial:
         try:
             self.socket = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
             self.socket.setblocking(False)
-            return _word(self.socket.connect_ex((address, self._target.port)))
+            return _result_of(self.socket.connect_ex((address, self._target.port)))
         except (OSError, OverflowError) as error:
             return str(error)
 
     def step(self, selector: selectors.BaseSelector) -> Optional[str]:
         """Handle what the socket is ready for; returns the result once it is known."""
         try:
-            word = self._step(selector)
+            result = self._step(selector)
         except BlockingIOError:
             return None
         except OSError as error:
-            word = _word(error.errno or 0) or REFUSED
-        if word is not None:
+            result = _result_of(error.errno or 0) or REFUSED
+        if result is not None:
             selector.unregister(self.socket)
-        return word
+        return result
 
     def give_up(self) -> str:
         """The result of a dial that timed out."""
@@ -98,18 +98,18 @@ class Dial:
         self._bulk = False
         return BLACK_HOLE
 
-    def answer(self, word: str) -> Dict[str, Any]:
+    def answer(self, result: str) -> Dict[str, Any]:
         """The operation's answer, with the kernel's figures: ``{word, rtt_us, bulk, sent, resent}``."""
         info = tcp_info(self.socket) if self._heard is not None else TcpInfo()
-        return {"word": word, "rtt_us": info.rtt_us, "bulk": self._bulk, "sent": info.sent, "resent": info.resent}
+        return {"word": result, "rtt_us": info.rtt_us, "bulk": self._bulk, "sent": info.sent, "resent": info.resent}
 
     def _step(self, selector: selectors.BaseSelector) -> Optional[str]:
         if self._heard is None:
-            word = _word(self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-            if word is None:
+            result = _result_of(self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            if result is None:
                 self._heard = bytearray()
                 selector.modify(self.socket, selectors.EVENT_READ, self)
-            return word
+            return result
         if self._sending:
             self._send(selector)
             return None
@@ -181,7 +181,7 @@ def _u32(data: bytes, offset: int) -> int:
     return int(struct.unpack_from("=I", data, offset)[0])
 
 
-def _word(number: int) -> Optional[str]:
+def _result_of(number: int) -> Optional[str]:
     """The result for an errno; None while the connection is in progress."""
     if number in (0, errno.EINPROGRESS):
         return None

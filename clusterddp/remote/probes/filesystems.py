@@ -36,9 +36,9 @@ def folder(path: str) -> Dict[str, Any]:
 
 def no_folder(path: str, error: str) -> Dict[str, Any]:
     """The answer for a folder that could not be inspected."""
-    told: Dict[str, Any] = dict.fromkeys(("total_bytes", "free_bytes", "inodes", "free_inodes"), 0)
-    told.update(path=path, filesystem="", network=False, writable=False, error=error)
-    return told
+    answer: Dict[str, Any] = dict.fromkeys(("total_bytes", "free_bytes", "inodes", "free_inodes"), 0)
+    answer.update(path=path, filesystem="", network=False, writable=False, error=error)
+    return answer
 
 
 def standing(path: str) -> str:

@@ -79,8 +79,8 @@ def _fabric_manager(env: Dict[str, str]) -> Optional[Child]:
 
 def _state(asked: Optional[Child]) -> Optional[str]:
     """The systemd state of a service, such as ``active``; None without systemd."""
-    word = asked.answer().payload.decode("utf-8", "replace").strip() if asked else ""
-    return word[:40] or None
+    state = asked.answer().payload.decode("utf-8", "replace").strip() if asked else ""
+    return state[:40] or None
 
 
 def switches(root: str = PCI) -> int:

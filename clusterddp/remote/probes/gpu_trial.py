@@ -55,14 +55,14 @@ def _ask(interpreter: Interpreter, env: Dict[str, str], what: str, number: int, 
 
 
 def _start(index: int, answer: ChildResult) -> Dict[str, Any]:
-    told: Dict[str, Any] = {"index": index, "capability": None, "arches": [], "error": None}
+    report: Dict[str, Any] = {"index": index, "capability": None, "arches": [], "error": None}
     for line in _lines(answer):
-        told.update({key: line[key] for key in told if key in line})
-    if answer.status != 0 and not told["error"]:
-        told["error"] = _why(answer, START)
-    elif not told["capability"] and not told["error"]:
-        told["error"] = "torch says nothing of it"
-    return told
+        report.update({key: line[key] for key in report if key in line})
+    if answer.status != 0 and not report["error"]:
+        report["error"] = _why(answer, START)
+    elif not report["capability"] and not report["error"]:
+        report["error"] = "torch says nothing of it"
+    return report
 
 
 def _peers(answer: ChildResult) -> Dict[str, Any]:

@@ -74,8 +74,8 @@ def health(request: Request) -> Dict[str, Any]:
         "locks": answers.get("locks") or [],
         "code": answers.get("code"),
         "names": {name: answers.get("name " + name) or {"addresses": [], "error": silent} for name in names},
-        "login": login.told(args.get("python")) if login else None,
-        "cgroup": cgroups.told(),
+        "login": login.answer(args.get("python")) if login else None,
+        "cgroup": cgroups.limits(),
         "owners": {str(pid): found for pid in args["pids"] for found in [owner(int(pid))] if found},
     }
 

@@ -32,7 +32,7 @@ class LoginShell:
         except OSError as error:
             self._error = "%s does not start: %s" % (shell, error.strerror)
 
-    def told(self, python: Optional[str]) -> Dict[str, Any]:
+    def answer(self, python: Optional[str]) -> Dict[str, Any]:
         """``{python, same, error}``: the Python that a login finds, or null, and whether it is the one given."""
         if self._child is None:
             return {"python": None, "same": False, "error": self._error}

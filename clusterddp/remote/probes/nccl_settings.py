@@ -19,12 +19,12 @@ def settings(env: Mapping[str, str], home: str, system: str = SYSTEM) -> Dict[st
     """
     own = env.get("NCCL_CONF_FILE") or os.path.join(home, ".nccl.conf")
     found = {**_file(system), **_file(own)}
-    told = {name: found[name] for name in sorted(found) if name not in env}
+    chosen = {name: found[name] for name in sorted(found) if name not in env}
     for name in _PROXIES:
         value = env.get(name) or env.get(name.upper())
         if value:
-            told[name] = _USER.sub(r"\1***@", value)[:1000]
-    return told
+            chosen[name] = _USER.sub(r"\1***@", value)[:1000]
+    return chosen
 
 
 def places(env: Mapping[str, str], names: Sequence[str] = PLACES) -> Dict[str, str]:

@@ -47,8 +47,8 @@ def _in_training_interpreter(args: Dict[str, Any], endpoints: List[str]) -> Dict
     # From the root folder: a torch folder in a user's home must not be taken for torch.
     answer = Child(argv, env=env, timeout=PATIENCE, cwd="/", given=json.dumps(endpoints).encode()).answer()
     if answer.payload:
-        told: Dict[str, Any] = json.loads(answer.payload)
-        return told
+        reply: Dict[str, Any] = json.loads(answer.payload)
+        return reply
     if answer.status is None:
         return _SILENT
     return {"matches": {}, "error": answer.last_line() or "its python ended with status %s" % answer.status}

@@ -78,11 +78,11 @@ def bind_range(first: int, last: int) -> socket.socket:
 def dial_all(targets: List[DialTarget], timeout: float) -> List[Dict[str, Any]]:
     """Dial every target; the results in order. Each has ``timeout`` seconds to connect and as many to measure."""
     with selectors.DefaultSelector() as selector:
-        calls = [_Call(place, target, timeout, selector) for place, target in enumerate(targets)]
+        calls = [_Call(index, target, timeout, selector) for index, target in enumerate(targets)]
         look = time.monotonic() + TICK
         while selector.get_map():
             for key, _ in selector.select(TICK):
-                calls[key.data.place].step(key.data)
+                calls[key.data.index].step(key.data)
             if time.monotonic() >= look:
                 for call in calls:
                     call.look(time.monotonic())
@@ -93,8 +93,8 @@ def dial_all(targets: List[DialTarget], timeout: float) -> List[Dict[str, Any]]:
 class _Call:
     """All connections for one target; the first of them that has a result gives the answer."""
 
-    def __init__(self, place: int, target: DialTarget, timeout: float, selector: selectors.BaseSelector) -> None:
-        self._place, self._target, self._timeout = place, target, timeout
+    def __init__(self, index: int, target: DialTarget, timeout: float, selector: selectors.BaseSelector) -> None:
+        self._index, self._target, self._timeout = index, target, timeout
         self._selector = selector
         self._began = time.monotonic()
         self._attempts = 0
@@ -106,9 +106,9 @@ class _Call:
         """Handle what the socket of one connection is ready for."""
         if dial not in self._dials:
             return  # another connection has won in the same round
-        word = dial.step(self._selector)
-        if word is not None:
-            self._end(dial, word)
+        result = dial.step(self._selector)
+        if result is not None:
+            self._end(dial, result)
         elif dial.proven and len(self._dials) > 1:
             self._drop([one for one in self._dials if one is not dial])
 
@@ -118,9 +118,9 @@ class _Call:
             return
         first = self._dials[0]
         if now >= first.until:
-            words = [one.give_up() for one in self._dials]
-            best = words.index(NO_DATA) if NO_DATA in words else 0
-            self._end(self._dials[best], words[best])
+            results = [one.give_up() for one in self._dials]
+            best = results.index(NO_DATA) if NO_DATA in results else 0
+            self._end(self._dials[best], results[best])
         elif not first.proven and self._attempts < ATTEMPTS and now >= self._next():
             self._dial()
 
@@ -131,22 +131,22 @@ class _Call:
     def _dial(self) -> None:
         self._attempts += 1
         try:
-            dial = Dial(self._place, self._target, self._timeout, self._began + self._timeout)
+            dial = Dial(self._index, self._target, self._timeout, self._began + self._timeout)
         except OSError:  # no descriptor is left
             if self._attempts == 1:
                 raise
             return
         self._dials.append(dial)
-        word = dial.start()
-        if word is None:
+        result = dial.start()
+        if result is None:
             self._selector.register(dial.socket, selectors.EVENT_WRITE, dial)
         elif self._attempts == 1:
-            self._end(dial, word)
+            self._end(dial, result)
         else:
             self._drop([dial])  # the earlier connections decide
 
-    def _end(self, dial: Dial, word: str) -> None:
-        self.answer = dial.answer(word)
+    def _end(self, dial: Dial, result: str) -> None:
+        self.answer = dial.answer(result)
         self._drop(list(self._dials))
 
     def _drop(self, dials: List[Dial]) -> None:

@@ -40,11 +40,11 @@ def unmark(request: Request) -> None:
     _everywhere(request, _remove, str(request.args["nonce"]))
 
 
-def _everywhere(request: Request, act: Callable[..., Any], *words: str) -> Dict[str, Any]:
+def _everywhere(request: Request, act: Callable[..., Any], *arguments: str) -> Dict[str, Any]:
     """The results of ``act`` by folder (or its nearest parent that exists); folders that hang are left out."""
 
     def acting(path: str) -> Callable[[], Any]:
-        return lambda: act(standing(os.path.expanduser(path)), *words)
+        return lambda: act(standing(os.path.expanduser(path)), *arguments)
 
     return ask_all({name: acting(str(path)) for name, path in request.args["folders"].items()}, PATIENCE)
 

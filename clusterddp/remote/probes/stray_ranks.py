@@ -17,7 +17,7 @@ def stray_ranks(_request: Request) -> Dict[str, Any]:
     variables = {pid: _variables(process) for pid, process in table.items()}
     workers = {pid for pid, own in variables.items() if _is_stray(own)}
     tops = sorted(pid for pid in workers if table[pid].parent not in workers)
-    return {"ranks": [dict(_told(variables[pid]), pid=pid) for pid in tops[:MOST]]}
+    return {"ranks": [dict(_rank_of(variables[pid]), pid=pid) for pid in tops[:MOST]]}
 
 
 def _is_stray(own: Dict[str, str]) -> bool:
@@ -25,7 +25,7 @@ def _is_stray(own: Dict[str, str]) -> bool:
     return all(number.isdecimal() and len(number) < 10 for number in numbers) and "CLUSTERDDP_RUN_ID" not in own
 
 
-def _told(own: Dict[str, str]) -> Dict[str, int]:
+def _rank_of(own: Dict[str, str]) -> Dict[str, int]:
     return {"rank": int(own["RANK"]), "world_size": int(own["WORLD_SIZE"])}
 
 

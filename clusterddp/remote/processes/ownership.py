@@ -76,9 +76,9 @@ class NodeProcesses:
         """
         if self.rebooted:
             return []
-        own_processes, strangers = self._classify(table)
+        own_processes, unrelated = self._classify(table)
         sessions = {sid for sid in self.sessions - self._roster_sessions(table) if sid not in table}
-        settled = strangers | {process.pid for process in own_processes}
+        settled = unrelated | {process.pid for process in own_processes}
         inside = [process for process in table.values() if process.session in sessions and process.pid not in settled]
         return [process for process in inside if process.ticks >= self.since_ticks and not procfs.other_user(process)]
 
@@ -87,21 +87,21 @@ class NodeProcesses:
         own = {self.supervisor} if self.supervisor else set()
         callers = {os.getpid(), os.getppid()} - own  # also where a worker of the run is the caller
         callers.update(self._fence(table))
-        strangers, roots = set(callers), set()
+        unrelated, roots = set(callers), set()
         sessions = self._roster_sessions(table)
         for process in table.values():
             if process.pid in callers:
                 continue
             marks = procfs.run_and_host(process) if process.ticks >= self.since_ticks else None
             if marks:
-                (own if marks == self.marks else strangers).add(process.pid)
+                (own if marks == self.marks else unrelated).add(process.pid)
             elif process.identity in self.known or process.session in sessions or self._is_orphan_of_run(process):
                 roots.add(process.pid)
-        strangers = procfs.subtree(strangers, table, own)
-        found = procfs.subtree(own | roots, table, strangers) - {self.supervisor}
+        unrelated = procfs.subtree(unrelated, table, own)
+        found = procfs.subtree(own | roots, table, unrelated) - {self.supervisor}
         own_processes = [table[pid] for pid in sorted(found) if pid in table and table[pid].ticks >= self.since_ticks]
         self.known.update(process.identity for process in own_processes)
-        return own_processes, strangers
+        return own_processes, unrelated
 
     def _fence(self, table: Dict[int, ProcStat]) -> List[int]:
         """The parent of a live supervisor (supervisor/fence.py): it ends with it, so it does not count as left over."""

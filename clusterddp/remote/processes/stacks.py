@@ -73,8 +73,8 @@ def live_workers(events: Sequence[NodeEvent]) -> List[NodeEvent]:
 
 def find_py_spy(python: str) -> Optional[str]:
     """The path of py-spy: in the training interpreter's folder, else on PATH."""
-    beside = os.path.join(os.path.dirname(python), "py-spy")
-    return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
+    path = os.path.join(os.path.dirname(python), "py-spy")
+    return path if os.access(path, os.X_OK) else shutil.which("py-spy")
 
 
 def ask_py_spy(program: str, workers: List[LiveWorker]) -> List[LiveWorker]:

@@ -189,19 +189,19 @@ class Rounds:
         self.next_look = now + self.job.poll
         if self.participants.excludes(self.job.node) or self.newest_round() > self.number:
             return True
-        gone = self.lost(self.world)
-        if gone:
-            self.tell("%s: gone, by run control; the workers start again without it" % self.named(gone))
+        lost = self.lost(self.world)
+        if lost:
+            self.tell("%s: gone, by run control; the workers start again without it" % self.named(lost))
             self.raise_round(self.number)
-        return bool(gone)
+        return bool(lost)
 
     def obstacle(self) -> str:
         """Return why this round's workers cannot be started, while its nodes exchange their ranks; empty if they can.
 
         A newer round is no obstacle: the exchange ends, and then ``superseded`` reports it.
         """
-        gone = self.lost(self.world) if self.world else set()
-        return "%s: gone, by run control, before the workers were started" % self.named(gone) if gone else ""
+        lost = self.lost(self.world) if self.world else set()
+        return "%s: gone, by run control, before the workers were started" % self.named(lost) if lost else ""
 
     def goes_on_without(self) -> bool:
         """Whether this node, whose workers have ended, can stop waiting because not all others will end in this round.
@@ -211,13 +211,13 @@ class Rounds:
         """
         if self.world is None or not self.job.elastic:
             return False
-        gone, now = self.lost(self.world), self.now()
-        if not gone:
+        lost, now = self.lost(self.world), self.now()
+        if not lost:
             self.gone_since = None
         elif self.gone_since is None:
             self.gone_since = now
         if self.gone_since is not None and now - self.gone_since >= self.job.absence:
-            self.tell("%s: gone, by run control; nobody waits for the end of its workers" % self.named(gone))
+            self.tell("%s: gone, by run control; nobody waits for the end of its workers" % self.named(lost))
             return True
         return self.newest_round() > self.number
 

@@ -82,8 +82,8 @@ def _run(command: GuardedCommand, streams: GuardPipes) -> Dict[str, Any]:
     if code is not None:
         return {"code": code, "error": "", "stopped": False, "left": [p.to_json() for p in descendants()]}
     left = terminate.terminate_all(descendants, command.grace)
-    told = "; nothing of it is left" if not left else ""
-    late = "out of time after %g s%s" % (command.timeout or 0, told) if timed_out else ""
+    suffix = "; nothing of it is left" if not left else ""
+    late = "out of time after %g s%s" % (command.timeout or 0, suffix) if timed_out else ""
     return {"code": TIMED_OUT if timed_out else 128 + signal.SIGTERM, "error": late, "stopped": not timed_out,
             "left": [process.to_json() for process in left]}  # fmt: skip
 

@@ -87,8 +87,8 @@ def _say(folder: JobFolder, line: str) -> None:
 def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
     """By the nodes' own word, else by why they could not begin, else by srun's."""
     spools, attempt = folder.spools(), max(1, folder.attempt())
-    told = (*(spool.verdict() for spool in spools), *folder.told(start))
-    copies = [copy for copy in told if copy and copy.attempt >= attempt]
+    verdicts = (*(spool.verdict() for spool in spools), *folder.verdicts(start))
+    copies = [copy for copy in verdicts if copy and copy.attempt >= attempt]
     kept: Optional[VerdictRecord] = best(copies)
     if kept:
         return kept

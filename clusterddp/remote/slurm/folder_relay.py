@@ -65,14 +65,14 @@ class Relay:
         match = _LINE.fullmatch(line)
         if not match:
             return False
-        place, count, name = int(match[1]), int(match[2]), match[3].decode(errors="replace")
+        number, count, name = int(match[1]), int(match[2]), match[3].decode(errors="replace")
         folder, _, inside = name.rpartition("/")
         if not (_OF_START.fullmatch(inside) if folder == self._start else _FILE.fullmatch(name)):
             return True
-        if not place:
+        if not number:
             self._parts[name] = []
         parts = self._parts.get(name, [])
-        if len(parts) == place:
+        if len(parts) == number:
             parts.append(match[4])
         if parts and len(parts) == count:
             try:
@@ -92,7 +92,7 @@ def lines_of(name: str, data: bytes) -> bytes:
     text = base64.b64encode(data)
     pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)] or [b""]
     head = b"clusterddp-file %d %d %s %s\n"
-    return b"".join(head % (place, len(pieces), name.encode(), piece) for place, piece in enumerate(pieces))
+    return b"".join(head % (number, len(pieces), name.encode(), piece) for number, piece in enumerate(pieces))
 
 
 def relay_step(folder: JobFolder, start: str, argv: List[str]) -> int:

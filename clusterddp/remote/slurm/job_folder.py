@@ -162,11 +162,11 @@ class JobFolder:
             except FileNotFoundError:
                 pass  # none came
 
-    def write_told(self, start: str, place: int, verdict: VerdictRecord) -> None:
+    def write_verdict(self, start: str, place: int, verdict: VerdictRecord) -> None:
         """Store the verdict of a node whose spool the others cannot see."""
         write_json(self.file(start, "verdict.%d.json" % place), written(verdict))
 
-    def told(self, start: str) -> Iterator[VerdictRecord]:
+    def verdicts(self, start: str) -> Iterator[VerdictRecord]:
         """Iterate over the verdicts stored by such nodes; damaged ones are skipped."""
         for name in sorted(os.listdir(self.file(start))):
             try:
@@ -231,8 +231,8 @@ class JobFolder:
         """Iterate over the errors of the last start's nodes that could not begin; nodes that Slurm ended come last."""
         for start in self.starts()[-1:]:
             names = sorted(name for name in os.listdir(self.file(start)) if name.startswith("failed."))
-            told = [read_json(self.file(start, name)) for name in names]
-            found = [one for one in told if isinstance(one, dict)]
+            records = [read_json(self.file(start, name)) for name in names]
+            found = [one for one in records if isinstance(one, dict)]
             for failed in sorted(found, key=lambda one: bool(one.get("ended"))):
                 yield str(failed.get("message"))
 

@@ -42,8 +42,8 @@ def slurm_command(request: Request) -> Dict[str, Any]:
 
     An argument ``user=$USER`` is replaced by this user's name.
     """
-    argv = [str(word) for word in request.args["argv"]]
-    return run_command(["user=%s" % getpass.getuser() if word == ME else word for word in argv])
+    argv = [str(argument) for argument in request.args["argv"]]
+    return run_command(["user=%s" % getpass.getuser() if argument == ME else argument for argument in argv])
 
 
 def run_command(argv: List[str]) -> Dict[str, Any]:
@@ -147,13 +147,13 @@ def slurm_runs(request: Request) -> List[Dict[str, Any]]:
         folder = JobFolder(os.path.join(parent, name))
         if name.startswith(prefix) and os.path.exists(folder.file("job.json")):
             try:
-                found.append(written(_told(folder)))
+                found.append(written(_record_of(folder)))
             except Refused:
                 pass  # its job says so
     return found
 
 
-def _told(folder: JobFolder) -> SubmittedRun:
+def _record_of(folder: JobFolder) -> SubmittedRun:
     order, job = folder.stop_order(), folder.job()
     return SubmittedRun(
         run=folder.run,
@@ -183,10 +183,10 @@ def slurm_ended(request: Request) -> None:
     folder = known_run(request)
     verdict = request.args["verdict"]
     try:
-        kept, told = folder.end(), None if verdict is None else read_verdict(verdict)
+        kept, sent = folder.end(), None if verdict is None else read_verdict(verdict)
         by_manager = kept is not None and kept.line.endswith(ended_by_manager(folder.job().plan.manager))
-        if told and (kept is None or kept.attempt < told.attempt or by_manager):  # else the job has its own verdict
-            folder.write_end(told)
+        if sent and (kept is None or kept.attempt < sent.attempt or by_manager):  # else the job has its own verdict
+            folder.write_end(sent)
     except DamagedError as error:
         raise Refused("the verdict is damaged: %s" % error) from None
     folder.remove_secrets()

@@ -90,14 +90,14 @@ class Task:
             spool = Spool(answer["spool"])
             ports = meeting.exchange("ready", {"store": answer["store"], "control": answer["control"]})
             both = zip(plan.peers, ports)  # noqa: B905 - Python 3.8
-            peers = tuple((peer.address, int(told["control"])) for peer, told in both)
+            peers = tuple((peer.address, int(reply["control"])) for peer, reply in both)
             commit_node(spool, Ready(store=int(ports[0]["store"]), peers=peers))
         except (Refused, OSError, KeyError, ValueError) as error:
             self._fail(meeting, error, spool)
         self.wait(job if spool else None)
         verdict = spool.verdict() if spool else None
         if verdict and job.apart:
-            self.folder.write_told(self.start, self.place, verdict)
+            self.folder.write_verdict(self.start, self.place, verdict)
         return 0 if spool and spool.exit_record() else NOT_THE_SCRIPT
 
     def _pass_over(self, number: int, _frame: Any) -> None:
@@ -127,16 +127,16 @@ class Task:
         if job.apart:  # other nodes than before know of none
             earlier.append(int(os.environ.get("SLURM_RESTART_COUNT") or 0))
         own = own._replace(attempts=max(earlier, default=0), key=random.token_hex(32) if not self.place else "")
-        told = [read_facts(one) for one in meeting.exchange("facts", written(own))]
-        attempt = max(one.attempts for one in told) + 1
-        self.key = told[0].key
-        addresses = choose_addresses(told, os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""))
+        all_facts = [read_facts(one) for one in meeting.exchange("facts", written(own))]
+        attempt = max(one.attempts for one in all_facts) + 1
+        self.key = all_facts[0].key
+        addresses = choose_addresses(all_facts, os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""))
         if not self.place:
             self.folder.write_attempt(self.start, attempt)
-        both = zip(told, addresses)  # noqa: B905 - Python 3.8
+        both = zip(all_facts, addresses)  # noqa: B905 - Python 3.8
         nodes = [_node(job, one, address.address, address.interface) for one, address in both]
-        backend = choose_backend(job.plan.settings.rdzv_backend, [one.torch for one in told], [job.state])
-        about = {"versions": _versions(job, told), "gpus": {one.host: one.gpus for one in told}}
+        backend = choose_backend(job.plan.settings.rdzv_backend, [one.torch for one in all_facts], [job.state])
+        about = {"versions": _versions(job, all_facts), "gpus": {one.host: one.gpus for one in all_facts}}
         return [
             placed_plan(job.plan, nodes, place, attempt=attempt, backend=backend, about=about)
             for place in range(len(nodes))
@@ -219,13 +219,13 @@ class Task:
     def _pass_on(self, spool: Spool) -> bool:
         """SIGUSR1 to the workers that handle it; for the others it would be the end. Whether any has got it."""
         try:
-            told = signals.signal(Request(0, {"spool": spool.folder, "signal": "SIGUSR1"}, -1, -1))
+            answers = signals.signal(Request(0, {"spool": spool.folder, "signal": "SIGUSR1"}, -1, -1))
         except (Refused, OSError) as error:
             sys.stdout.write("clusterddp: %s: the job's end is near, and nobody told: %s\n" % (self.host, error))
             return False
-        got = [one for one in told if not one["why"]]
+        got = [one for one in answers if not one["why"]]
         line = "clusterddp: %s: the job's end is near; %d of %d workers handle SIGUSR1 and have got it\n"
-        sys.stdout.write(line % (self.host, len(got), len(told)))
+        sys.stdout.write(line % (self.host, len(got), len(answers)))
         sys.stdout.flush()
         return bool(got)
 

@@ -34,18 +34,18 @@ class Meeting:
             Refused: a node has reported a failure, or has published nothing for too long.
         """
         write_json(self._file(subject, self.place), own)
-        told = [own if place == self.place else None for place in range(len(self.names))]
+        answers = [own if place == self.place else None for place in range(len(self.names))]
         deadline, look, pause = time.monotonic() + PATIENCE, LOOK, REFRESH
         refresh = time.monotonic() + pause
         while True:
-            for place, known in enumerate(told):
-                told[place] = read_json(self._file(subject, place)) if known is None else known
-                failed = read_json(self._file("failed", place)) if told[place] is None else None
+            for place, known in enumerate(answers):
+                answers[place] = read_json(self._file(subject, place)) if known is None else known
+                failed = read_json(self._file("failed", place)) if answers[place] is None else None
                 if failed:
                     raise Refused(str(failed["message"]))
-            missing = [name for name, known in zip(self.names, told) if known is None]  # noqa: B905 - 3.8
+            missing = [name for name, known in zip(self.names, answers) if known is None]  # noqa: B905 - 3.8
             if not missing:
-                return told
+                return answers
             if time.monotonic() > deadline:
                 raise Refused("%s: no word for %d s after the job's start" % (", ".join(missing), PATIENCE))
             if time.monotonic() > refresh:

@@ -127,5 +127,5 @@ def _end(path: str, most: int) -> Tuple[str, bool]:
 
 
 def _files(folder: str) -> Iterator[str]:
-    for place, _, names in os.walk(folder):
-        yield from (os.path.join(place, name) for name in names)
+    for base, _, names in os.walk(folder):
+        yield from (os.path.join(base, name) for name in names)

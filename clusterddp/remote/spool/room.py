@@ -21,8 +21,8 @@ def give_back(folder: str) -> None:
         for name in _names(compiled):
             os.unlink(os.path.join(compiled, name))
         os.unlink(os.path.join(hook, "sitecustomize.py"))
-        for place in (compiled, hook):
-            os.rmdir(place)
+        for emptied in (compiled, hook):
+            os.rmdir(emptied)
     except OSError:  # the disk is read-only, or another process does so too
         pass
 

@@ -80,7 +80,7 @@ class Clearing:
         """
         now, node = time.monotonic(), self.node
         failed = node.children.agent_exit and not node.goes_on()
-        hurried = failed or order or node.shutdown.order or node.shutdown.told
+        hurried = failed or order or node.shutdown.order or node.shutdown.attempt_order
         if not node.children.store or now >= self.deadline or hurried:
             return False
         # The connections of a dead host still look alive.

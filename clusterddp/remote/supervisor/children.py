@@ -183,8 +183,8 @@ class Children:
         """
         argv = list(self.plan.argv)
         if "--rdzv-endpoint" in argv:
-            place = argv.index("--rdzv-endpoint") + 1
-            argv[place] = argv[place].replace(PORT_TO_COME, str(store_port))
+            position = argv.index("--rdzv-endpoint") + 1
+            argv[position] = argv[position].replace(PORT_TO_COME, str(store_port))
         argv = [self.plan.python, *argv]
         fork = self.forks.pop("agent", None)
         if fork:

@@ -51,7 +51,7 @@ class Conclusion:
         self.end: Optional[NodeEnd] = None  # how our part ended, once it has
         self.ends: Dict[int, NodeEnd] = {}  # other nodes' ends as they sent them, by place
         self.over = False  # whether the verdict is recorded here, or there will be none
-        self._since = self._told_at = 0.0
+        self._since = self._sent_at = 0.0
         self._said_at = NEVER  # when our end was last sent to the leader
         self._texts: List[Optional[str]] = []
         self._parts: List[VerdictPart] = []  # of the verdict that we made as leader
@@ -93,7 +93,7 @@ class Conclusion:
             self._judge(node, *known)
         if self._verdict and not self.over:
             self._keep(node, self._verdict)
-        return self.over and (not self._parts or not self.control.connected or now - self._told_at > TAKE_LEAVE)
+        return self.over and (not self._parts or not self.control.connected or now - self._sent_at > TAKE_LEAVE)
 
     @property
     def _settled(self) -> bool:
@@ -110,10 +110,10 @@ class Conclusion:
         patience = min(alone, OUT_OF_REACH) if control.majority else alone
         ends, missing = [], []
         for place in sorted(node.plan.places):
-            told = self._end_of(node, place)
-            end = told or self._by_word(node, place)
+            sent = self._end_of(node, place)
+            end = sent or self._end_from_status(node, place)
             limit = min(patience, RECONNECT) if end else patience  # its status is known, and its end may follow
-            if not told and control.leading and self._awaited(node, place, now, limit):
+            if not sent and control.leading and self._awaited(node, place, now, limit):
                 return None
             if end:
                 ends.append(end)
@@ -129,7 +129,7 @@ class Conclusion:
             return now - self.membership.missing.get(place, now) <= patience
         if place in self.membership.behind(now, 0.0):  # it never began this attempt, and may not know about it
             return now - self._since <= patience
-        order = node.shutdown.order or node.shutdown.told or self.membership.order
+        order = node.shutdown.order or node.shutdown.attempt_order or self.membership.order
         return order is None or now - self._since <= order.grace + END_LIMIT
 
     def _end_of(self, node: "Node", place: int) -> Optional[NodeEnd]:
@@ -137,19 +137,19 @@ class Conclusion:
         end = self.end if place == node.place else self.ends.get(place)
         return end if end and end.attempt == node.plan.attempt else None
 
-    def _by_word(self, node: "Node", place: int) -> Optional[NodeEnd]:
+    def _end_from_status(self, node: "Node", place: int) -> Optional[NodeEnd]:
         """A node's end from its final status; ``lost`` if only its fence reported; else None."""
-        word = self.membership.over(node.plan.attempt).get(place)
-        if word is None or word.state is not NodeState.ENDED:
-            gone = place in self.membership.ended
-            return NodeEnd(self.membership.names[place], node.plan.attempt, RunState.LOST, place) if gone else None
-        end = NodeEnd(self.membership.names[place], word.attempt, RunState.SUCCEEDED, place, agent_exit=word.code)
-        order = node.shutdown.order or node.shutdown.told or self.membership.order
-        if word.code == 0:
+        status = self.membership.over(node.plan.attempt).get(place)
+        if status is None or status.state is not NodeState.ENDED:
+            is_lost = place in self.membership.ended
+            return NodeEnd(self.membership.names[place], node.plan.attempt, RunState.LOST, place) if is_lost else None
+        end = NodeEnd(self.membership.names[place], status.attempt, RunState.SUCCEEDED, place, agent_exit=status.code)
+        order = node.shutdown.order or node.shutdown.attempt_order or self.membership.order
+        if status.code == 0:
             return end
         if order:
             return end._replace(state=RunState.STOPPED, reason=order.reason, ours=order.ours)
-        return end._replace(state=RunState.FAILED, reason=word.cause, agent=word.cause, blames_worker=False)
+        return end._replace(state=RunState.FAILED, reason=status.cause, agent=status.cause, blames_worker=False)
 
     def _judge(self, node: "Node", ends: List[NodeEnd], missing: List[str]) -> None:
         """Make the verdict; as leader, send it. A spare that knows no node's end makes none."""
@@ -161,7 +161,7 @@ class Conclusion:
         judgement = judge(ends, missing, plan.record.min_nodes, plan.record.max_restarts)
         code, place = plan.record.code, node.place
         verdict = made(judgement, ends, missing, writer=plan.host, place=place, code=code, written=now)
-        self._verdict, self._told_at = verdict, boot_clock()
+        self._verdict, self._sent_at = verdict, boot_clock()
         if self.control.leading:
             self._parts = verdict_parts(written(verdict))
             for part in self._parts:

@@ -46,20 +46,20 @@ def fork_fence(
     ``marks`` are the run and the host. ``secret`` proves the node to others, if it has the key. ``listener`` is run
     control's listening socket, if there is one. ``others`` are descriptors that only the supervisor keeps.
     """
-    feed, told = os.pipe(), os.pipe()
+    feed, reports = os.pipe(), os.pipe()
     parent = os.getpid()
     child = os.fork()
     if not child:
         os.close(feed[0])
-        os.close(told[1])
-        return FencePipe(parent, feed[1], told[0])
+        os.close(reports[1])
+        return FencePipe(parent, feed[1], reports[0])
     try:
-        for handle in (feed[1], told[0], *others):
+        for handle in (feed[1], reports[0], *others):
             os.close(handle)
         null = os.open(os.devnull, os.O_RDWR)
         for handle in range(3):
             os.dup2(null, handle)
-        _be_fence(child, marks, secret, listener, (feed[0], told[1]))
+        _be_fence(child, marks, secret, listener, (feed[0], reports[1]))
     finally:
         os._exit(0)
 
@@ -86,30 +86,30 @@ def main(argv: List[str]) -> int:
     supervisor's pid.
     """
     spool = Spool(argv[0])
-    feed, told, listener, supervisor = (None if word == "-" else int(word) for word in argv[1:])
+    feed, reports, listener, supervisor = (None if argument == "-" else int(argument) for argument in argv[1:])
     try:
         secret: Optional[Secret] = Secret(spool.control_key(), spool.run, spool.plan().place)
     except FileNotFoundError:
         secret = None
-    _be_fence(supervisor or 0, (spool.run, spool.host), secret, listener, (feed or 0, told or 0))
+    _be_fence(supervisor or 0, (spool.run, spool.host), secret, listener, (feed or 0, reports or 0))
 
 
 class Fence:
     """The fence's work.
 
-    ``marks`` are the node's run and host, ``feed`` the pipe that leases come from, ``told`` the one that reports to the
+    ``marks`` are the node's run and host, ``feed`` the pipe that leases come from, ``reports`` the one that tells the
     supervisor that the fence has acted. ``speak`` tells the other nodes that this node's part has ended.
     """
 
     def __init__(
-        self, supervisor: int, marks: Tuple[str, str], feed: int, told: int, speak: Optional[Callable[[], object]]
+        self, supervisor: int, marks: Tuple[str, str], feed: int, reports: int, speak: Optional[Callable[[], object]]
     ) -> None:
-        self.supervisor, self.marks, self.feed, self.told, self.speak = supervisor, marks, feed, told, speak
+        self.supervisor, self.marks, self.feed, self.reports, self.speak = supervisor, marks, feed, reports, speak
         self.lease = ENDLESS
         self.termed = 0  # pid of the agent that got SIGTERM
         self.acted = False
         os.set_blocking(feed, False)
-        os.set_blocking(told, False)
+        os.set_blocking(reports, False)
 
     def run(self) -> None:
         """Guard the node until the supervisor is dead, and with it all processes of the node."""
@@ -163,7 +163,7 @@ class Fence:
         if not self.acted:
             self.acted = True
             try:
-                os.write(self.told, ACTED)
+                os.write(self.reports, ACTED)
             except OSError:  # it is dead, or the pipe is full of such messages
                 pass
 
@@ -194,8 +194,8 @@ class Fence:
         if os.getpid() not in table:
             raise OSError("this process is not in /proc")
         below = procfs.subtree(own, table, ())
-        strangers: Set[int] = {pid for pid in below - own if self.is_strange(table.get(pid))}
-        return [table[pid] for pid in procfs.subtree(own, table, strangers) - own if pid in table]
+        unrelated: Set[int] = {pid for pid in below - own if self.is_strange(table.get(pid))}
+        return [table[pid] for pid in procfs.subtree(own, table, unrelated) - own if pid in table]
 
     def is_strange(self, process: Optional[ProcStat]) -> bool:
         """Whether a process belongs to another run that was started from this node.

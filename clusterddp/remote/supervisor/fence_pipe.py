@@ -42,18 +42,18 @@ ENDLESS, OVER = Lease(FOREVER, FOREVER), Lease(0.0, 0.0)
 
 
 class FencePipe:
-    """The supervisor's ends of the pipes: ``feed`` for leases, ``told`` for the fence's reports.
+    """The supervisor's ends of the pipes: ``feed`` for leases, ``reports`` for the fence's reports.
 
     ``pid`` is the fence's.
     """
 
-    def __init__(self, pid: int, feed: int, told: int) -> None:
-        self.pid, self.feed, self.told = pid, feed, told
+    def __init__(self, pid: int, feed: int, reports: int) -> None:
+        self.pid, self.feed, self.reports = pid, feed, reports
         self.lease = ENDLESS  # the last one sent
         self.acted: Optional[float] = None  # boot clock time when the fence ended this node's processes, if it has
-        self.gone = False  # whether the fence is dead
+        self.dead = False  # whether the fence is dead
         self._renewed = 0.0
-        for handle in (feed, told):
+        for handle in (feed, reports):
             os.set_blocking(handle, False)
 
     def renew(self, lease: Lease) -> None:
@@ -75,11 +75,11 @@ class FencePipe:
         self._say(OVER)
         os.close(self.feed)
         deadline = boot_clock() + FAREWELL
-        os.set_blocking(self.told, True)
+        os.set_blocking(self.reports, True)
         import select
 
-        while not self.gone and boot_clock() < deadline:
-            if select.select([self.told], [], [], 0.1)[0]:
+        while not self.dead and boot_clock() < deadline:
+            if select.select([self.reports], [], [], 0.1)[0]:
                 self._listen()
 
     def _say(self, lease: Lease) -> None:
@@ -88,11 +88,11 @@ class FencePipe:
         except BlockingIOError:  # it has hung for minutes: it will read older leases first, and end this node
             pass
         except OSError:
-            self.gone = True
+            self.dead = True
 
     def _listen(self) -> None:
         try:
-            data = os.read(self.told, 64)
+            data = os.read(self.reports, 64)
         except BlockingIOError:
             return
         except OSError:
@@ -100,4 +100,4 @@ class FencePipe:
         if data:
             self.acted = self.acted or boot_clock()
         else:
-            self.gone = True
+            self.dead = True

@@ -187,11 +187,11 @@ class ForkServer:
         self._said = (self._said + data)[-LONGEST:]
         *lines, self._said = self._said.split(b"\n")
         for line in lines:
-            word, _, rest = line.decode("utf-8", "replace").partition(" ")
-            if word == "ready":
+            kind, _, rest = line.decode("utf-8", "replace").partition(" ")
+            if kind == "ready":
                 self.event("fork_server_ready")
-            elif word in _TOLD:
-                name, field = _TOLD[word]
+            elif kind in _TOLD:
+                name, field = _TOLD[kind]
                 self.event(name, **{field: rest})
 
 

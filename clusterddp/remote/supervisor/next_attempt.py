@@ -2,7 +2,7 @@
 
 from typing import Mapping, NamedTuple, Optional, Set, Tuple
 
-from ..control.messages import NodeState, Word
+from ..control.messages import NodeState, NodeStatus
 from ..shared.run.plan import NodePlan
 from ..shared.text.counted import counted
 
@@ -16,36 +16,38 @@ class Following(NamedTuple):
     reason: str = ""
 
 
-def decide(plan: NodePlan, words: Mapping[int, Word], connected: Set[int], lost: Set[int]) -> Optional[Following]:
+def decide(
+    plan: NodePlan, statuses: Mapping[int, NodeStatus], connected: Set[int], lost: Set[int]
+) -> Optional[Following]:
     """What follows the plan's attempt; None while that is not known.
 
-    ``plan`` is any node's of the attempt. ``words`` are the nodes' last statuses, by place. ``connected`` are the
+    ``plan`` is any node's of the attempt. ``statuses`` are the nodes' last statuses, by place. ``connected`` are the
     places in contact, our own included; ``lost`` those that are lost for good, or do not begin the attempt.
     """
     places = set(plan.places)
-    ended = {p: words[p] for p in sorted(places & words.keys()) if _has_ended(words[p], plan.attempt)}
+    ended = {p: statuses[p] for p in sorted(places & statuses.keys()) if _has_ended(statuses[p], plan.attempt)}
     here = ended.keys() & connected
     if here | lost < places:
         return None
-    failed = [word for word in ended.values() if word.code]
+    failed = [status for status in ended.values() if status.code]
     if plan.settings.elastic and len(ended) - len(failed) >= plan.settings.min_nodes:
         return Following(())
     if not failed and ended.keys() == places:
         return Following(())
-    for word in failed:
-        if not word.curable:
-            return Following((), "%s would fail again" % word.cause)
+    for status in failed:
+        if not status.curable:
+            return Following((), "%s would fail again" % status.cause)
     if plan.attempt > plan.settings.relaunch:
         return Following((), "all %d relaunches are used" % plan.settings.relaunch)
-    spares = [p for p, word in sorted(words.items()) if word.state is NodeState.STANDBY and p in connected]
+    spares = [p for p, status in sorted(statuses.items()) if status.state is NodeState.STANDBY and p in connected]
     chosen = sorted([*here, *spares[: max(0, plan.settings.max_nodes - len(here))]])
     if len(chosen) < plan.settings.min_nodes:
         return Following((), "%d of %s are left" % (len(chosen), counted(plan.settings.min_nodes, "host")))
     return Following(tuple(chosen))
 
 
-def _has_ended(word: Word, attempt: int) -> bool:
-    return word.state is NodeState.ENDED and word.attempt == attempt
+def _has_ended(status: NodeStatus, attempt: int) -> bool:
+    return status.state is NodeState.ENDED and status.attempt == attempt
 
 
 def backoff(attempt: int) -> float:

@@ -20,7 +20,7 @@ from ..control.connection import Secret
 from ..control.control_events import Event, Said
 from ..control.leader import Control
 from ..control.membership import Membership
-from ..control.messages import AttemptDecision, EndOrder, Joined, NodeState, Word, WordSaid
+from ..control.messages import AttemptDecision, EndOrder, Joined, NodeState, NodeStatus, WordSaid
 from ..shared.run.plan import NodePlan, Peer, with_peer
 from ..shared.run.spool_records import Ready
 from ..shared.verdict.failures import FAIL_FAST_REASON
@@ -132,7 +132,7 @@ class Supervisor:
             Phase.CONCLUDING: self._conclude,
             Phase.LEAVING: self._leave,
         }
-        self.farewell: Optional[float] = None
+        self.leave_by: Optional[float] = None
         changed = False
         while self.phase is not Phase.GONE:
             self.loop.turn(0.0 if changed else TICK)
@@ -176,7 +176,7 @@ class Supervisor:
     def _start(self) -> Phase:
         """Start the agent, once it is forked if it is to be. Never raises, lest the agent be started twice."""
         order = self._ordered(self.conditions.of_run)
-        if (self.children.forking() or self.relaunching.carries(self)) and not order:
+        if (self.children.forking() or self.relaunching.is_replicating(self)) and not order:
             return Phase.STARTING
         late = order or self.conditions.begin_part()
         if late:  # the other nodes may be in a later attempt by now
@@ -206,12 +206,12 @@ class Supervisor:
             self.tell(NodeState.ENDING)
             return Phase.CLEARING
         now = time.monotonic()
-        told: Conditions = {"run control": lambda: self.shutdown.told}
-        order = self._ordered({**told, **self.conditions.of_run, **self.conditions.of_attempt})
+        from_control: Conditions = {"run control": lambda: self.shutdown.attempt_order}
+        order = self._ordered({**from_control, **self.conditions.of_run, **self.conditions.of_attempt})
         if order and self.shutdown.take(order, now):
             size = self.children.agent_bytes()
             self.stop_noted = self.work.noted(
-                self.spool, "stopping", time=self._told_at(), reason=order.reason, agent_bytes=size
+                self.spool, "stopping", time=self._stop_time(), reason=order.reason, agent_bytes=size
             )
             self.signal_by = now + NOTED_LIMIT
             self.membership.pass_on(order)
@@ -223,7 +223,7 @@ class Supervisor:
             self._kill()
         return Phase.RUNNING
 
-    def _told_at(self) -> int:
+    def _stop_time(self) -> int:
         """Since when the node is being ended (ns): a manager's SIGTERM has reached the workers before this process."""
         at_once = self.conditions.terminated and self.plan.manager
         return time.time_ns() - (AT_ONCE_NS if at_once else 0)
@@ -269,8 +269,8 @@ class Supervisor:
     def _leave(self) -> Phase:
         """Leave as soon as a leader has received our last status, or none can."""
         now = time.monotonic()
-        self.farewell = self.farewell or now + FAREWELL
-        if self.membership.unheard and self.control.addresses and now < self.farewell:
+        self.leave_by = self.leave_by or now + FAREWELL
+        if self.membership.unheard and self.control.addresses and now < self.leave_by:
             return Phase.LEAVING
         self.membership.leave()
         return Phase.GONE
@@ -321,8 +321,8 @@ class Supervisor:
     def _turn(self) -> None:
         """Turn run control, and then renew the lease: if run control fails or hangs, the lease expires."""
         self.control.turn()
-        told = self.shutdown.order or self.children.agent_exit is not None
-        lease = self.conditions.lease(None if told else self.children.agent)
+        ending = self.shutdown.order or self.children.agent_exit is not None
+        lease = self.conditions.lease(None if ending else self.children.agent)
         self.fence.renew(lease)
         self.children.inform_agent(self.conditions.participants(lease))
 
@@ -348,20 +348,20 @@ class Supervisor:
             new = self.stop is None
             self.stop = self.stop or order
         else:
-            new = order.attempt == self.plan.attempt and self.shutdown.told is None
-            self.shutdown.told = self.shutdown.told or (order if new else None)
+            new = order.attempt == self.plan.attempt and self.shutdown.attempt_order is None
+            self.shutdown.attempt_order = self.shutdown.attempt_order or (order if new else None)
         if new and self.control.leading:
             self.membership.pass_on(order)
 
     def _fail_fast(self) -> None:
         """As leader, end a job of a fixed size everywhere when an agent has failed, with or without an operator."""
-        failed = any(word.code for word in self.membership.over(self.plan.attempt).values())
-        if failed and self.control.leading and self.shutdown.told is None and not self.goes_on():
+        failed = any(status.code for status in self.membership.over(self.plan.attempt).values())
+        if failed and self.control.leading and self.shutdown.attempt_order is None and not self.goes_on():
             self._hear_order(of_attempt(self.plan, FAIL_FAST_REASON, FAIL_FAST_GRACE, ours=False))
 
     def goes_on(self) -> bool:
         """Whether an elastic job has enough nodes without those that have failed."""
-        failed = [word for word in self.membership.over(self.plan.attempt).values() if word.code]
+        failed = [status for status in self.membership.over(self.plan.attempt).values() if status.code]
         return self.plan.settings.elastic and len(self.plan.places) - len(failed) >= self.plan.settings.min_nodes
 
     def stand_by(self, decision: AttemptDecision) -> None:
@@ -381,8 +381,8 @@ class Supervisor:
         if self.plan.joined:
             joined = Joined(peer.host, peer.address, peer.nproc, self.plan.bound[1])
         code = None if state is NodeState.STANDBY else self.children.agent_exit
-        word = Word(state, self.plan.attempt, code, curable, reason, joined=joined, slow=self.conditions.slow)
-        self.loop.guard("word", lambda: self.membership.tell(word), pauses=False)
+        status = NodeStatus(state, self.plan.attempt, code, curable, reason, joined=joined, slow=self.conditions.slow)
+        self.loop.guard("word", lambda: self.membership.tell(status), pauses=False)
 
     def _welcome(self, joined: Joined) -> None:
         """Add a host that has joined the run to the plan."""

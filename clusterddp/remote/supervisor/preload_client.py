@@ -174,7 +174,7 @@ class PreloadedStart(NamedTuple):
             keep_file(code, os.path.join(self.folder, "remote.pyz"))
             place_hook(code, hooks)
         awaited = supervisor, procfs.start_ticks(supervisor) or 0
-        told = "warm %g %d %d" % (self.plan.host_settings.warm, *awaited)
+        settings = "warm %g %d %d" % (self.plan.host_settings.warm, *awaited)
         argv = [self.plan.python, *self.plan.worker_argv]
         wishes = {
             "preload": self.plan.host_settings.preload,
@@ -183,7 +183,7 @@ class PreloadedStart(NamedTuple):
             "argv": argv,
         }
         write_json(os.path.join(self.folder, WISHES), wishes, durable=False)
-        env = fork_server_environment(dict(self.environment), self.folder, told)
+        env = fork_server_environment(dict(self.environment), self.folder, settings)
         hooked = ("CLUSTERDDP_HOOK", "CLUSTERDDP_USER_PYTHONPATH")
         secret = self.spool.secrets()
         # A package may read more names than torch does; the trial import on the server finds out which.
@@ -201,14 +201,14 @@ class PreloadedStart(NamedTuple):
 
 def _detached(argv: List[str], env: Mapping[str, str], folder: str, log: str) -> int:
     """Start a process with no relation to this one; its pid."""
-    told, tells = os.pipe()
+    pid_reader, pid_writer = os.pipe()
     between = os.fork()
     if not between:
         try:
             os.setsid()
             pid = os.fork()
             if pid:
-                os.write(tells, b"%d" % pid)
+                os.write(pid_writer, b"%d" % pid)
                 os._exit(0)
             os.chdir(folder)
             null = os.open(os.devnull, os.O_RDONLY)
@@ -221,9 +221,9 @@ def _detached(argv: List[str], env: Mapping[str, str], folder: str, log: str) ->
             os.execve(argv[0], argv, dict(env))
         finally:
             os._exit(127)
-    os.close(tells)
+    os.close(pid_writer)
     os.waitpid(between, 0)
-    with os.fdopen(told, "rb") as stream:
+    with os.fdopen(pid_reader, "rb") as stream:
         return int(stream.read() or 0)
 
 

@@ -27,15 +27,15 @@ def main(argv: List[str]) -> int:
     and its pid. Prints ``ready`` on stdout.
     """
     spool = Spool(argv[0])
-    store, listener, *begun = (None if word == "-" else int(word) for word in argv[1:])
+    store, listener, *begun = (None if argument == "-" else int(argument) for argument in argv[1:])
     try:
         secret: Optional[Secret] = Secret(spool.control_key(), spool.run, spool.plan().place)
     except FileNotFoundError:  # a stop of the run has removed it meanwhile
         secret = None
     forks: Optional[Tuple[int, int]] = None
     if begun:
-        feed, told, orders, server = (number or 0 for number in begun)
-        fence, forks = FencePipe(os.getppid(), feed, told), (server, orders)
+        feed, reports, orders, server = (number or 0 for number in begun)
+        fence, forks = FencePipe(os.getppid(), feed, reports), (server, orders)
     else:
         fence = fork_fence((spool.run, spool.host), secret, listener, [store] if store is not None else [])
     try:

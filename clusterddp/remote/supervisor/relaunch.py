@@ -56,7 +56,7 @@ if TYPE_CHECKING:
             """Publish the node's status to all members."""
 
 
-CARRY_LIMIT = 30.0  # seconds for the nodes that have the replicated paths to publish their port
+REPLICATION_LIMIT = 30.0  # seconds for the nodes that have the replicated paths to publish their port
 END_LIMIT = 120.0  # seconds beyond its grace that a node may take to end an attempt it was ordered to end
 ALONE = "no majority of the hosts reach each other; it waits for an operator"
 
@@ -103,7 +103,7 @@ class Relaunching:
             return Over("", leaves=True)  # the other nodes have made the verdict
         if not may_follow(node.plan, node.shutdown.order):
             return Over("")
-        if self.conditions.fence.gone:  # nothing would end this node if it hangs
+        if self.conditions.fence.dead:  # nothing would end this node if it hangs
             alone = self._end(node, "its fence process is gone")
             return alone and alone._replace(leaves=bool(self.control.connected))
         if order:
@@ -145,7 +145,7 @@ class Relaunching:
         boot = boot_clock()
         lost = {*self.membership.lost(boot, limits.lost), *self.membership.behind(boot, limits.behind)}
         lost |= self.membership.left
-        following = decide(plan, self.membership.words, {node.place, *self.control.connected}, lost)
+        following = decide(plan, self.membership.statuses, {node.place, *self.control.connected}, lost)
         if following is None:
             self._limit_wait(node, now, lost)
             return ""
@@ -164,11 +164,15 @@ class Relaunching:
 
     def _limit_wait(self, node: "Node", now: float, lost: "set[int]") -> None:
         """Decide that no attempt follows when a connected node outlives its order by ``grace + END_LIMIT`` seconds."""
-        order = node.shutdown.order or node.shutdown.told
+        order = node.shutdown.order or node.shutdown.attempt_order
         if order is None or now - (self.waiting_since or now) <= order.grace + END_LIMIT:
             return
-        words = self.membership.words
-        done = {p for p, word in words.items() if word.state is NodeState.ENDED and word.attempt == node.plan.attempt}
+        statuses = self.membership.statuses
+        done = {
+            p
+            for p, status in statuses.items()
+            if status.state is NodeState.ENDED and status.attempt == node.plan.attempt
+        }
         names = ", ".join(self.membership.names[place] for place in sorted(set(node.plan.places) - done - lost))
         reason = "%s did not end attempt %d within %d s" % (names, node.plan.attempt, END_LIMIT)
         self.membership.decide(AttemptDecision(node.plan.attempt + 1, reason=reason))
@@ -198,15 +202,15 @@ class Relaunching:
             return None
         self.begins = None
         self._forget()
-        self._begin_carrying(node, decision, made.value)
+        self._begin_replicating(node, decision, made.value)
         return made.value
 
-    def _begin_carrying(self, node: "Node", decision: AttemptDecision, attempt: Attempt) -> None:
+    def _begin_replicating(self, node: "Node", decision: AttemptDecision, attempt: Attempt) -> None:
         """If nodes are new to the attempt, replicate paths to them: the others listen, and the new ones fetch."""
         if self.serving:
             self.serving.close()
         self.serving, self.taking, self.wanted, self.wanted_since = None, None, (), None
-        self.membership.carry = 0
+        self.membership.replication_port = 0
         plan = attempt.plan
         old = tuple(place for place in decision.places if place in node.plan.places)
         if not plan.host_settings.carry or not old or len(old) == len(decision.places):
@@ -220,9 +224,9 @@ class Relaunching:
             self.work.event(attempt.spool, "carried", reason="nothing can be carried from here: %s" % error.message)
         else:
             self.serving = Serving(self.control.secret, listener, plan.workdir, plan.host_settings.carry)
-            self.membership.carry = self.serving.port
+            self.membership.replication_port = self.serving.port
 
-    def carries(self, node: "Node") -> bool:
+    def is_replicating(self, node: "Node") -> bool:
         """Whether paths are still being replicated to this node; meanwhile the others know that it takes part."""
         if self.wanted and not self.taking:
             self._ask_for(node)
@@ -236,12 +240,14 @@ class Relaunching:
         if self.wanted_since is None:
             self.wanted_since = time.monotonic()
             node.tell(NodeState.RUNNING)
-        words = {place: self.membership.words.get(place) for place in self.wanted}
-        told = {place: word for place, word in words.items() if word and word.attempt >= node.plan.attempt}
-        if len(told) < len(words) and time.monotonic() - self.wanted_since < CARRY_LIMIT:
+        statuses = {place: self.membership.statuses.get(place) for place in self.wanted}
+        known = {place: status for place, status in statuses.items() if status and status.attempt >= node.plan.attempt}
+        if len(known) < len(statuses) and time.monotonic() - self.wanted_since < REPLICATION_LIMIT:
             return
         names, addresses = self.membership.names, self.control.addresses
-        asked = [ReplicaSource(place, names[place], (addresses[place][0], word.carry)) for place, word in told.items()]
+        asked = [
+            ReplicaSource(place, names[place], (addresses[place][0], status.carry)) for place, status in known.items()
+        ]
         spool, plan, shutdown = node.spool, node.plan, node.shutdown
         self.taking = Taking(
             self.control.secret,

@@ -25,7 +25,7 @@ from ..shared.schema.fields import Fields
 from ..shared.wire.chunk_stream import Incoming
 from ..shared.wire.frames import parse_json
 from ..system.bootstrap import Refused
-from ..system.unproven_connections import Strangers, end_connection
+from ..system.unproven_connections import UnprovenConnections, end_connection
 from ..transfer.replicated_paths import Carried, bundles, carried_at, decoded, encoded, take
 
 PATIENCE = 30.0  # seconds for the other side's next bytes
@@ -50,8 +50,8 @@ class _Stopped(Exception):
     """The replication is no longer wanted."""
 
 
-def _proof(secret: Secret, *words: object) -> str:
-    text = json.dumps(["clusterddp carry 1", secret.run, *words])
+def _proof(secret: Secret, *values: object) -> str:
+    text = json.dumps(["clusterddp carry 1", secret.run, *values])
     return hmac.new(secret.key, text.encode(), hashlib.sha256).hexdigest()
 
 
@@ -63,7 +63,7 @@ class Serving:
         self._secret, self._listener, self._workdir, self._paths = secret, listener, workdir, paths
         self._known: Dict[str, Optional[Carried]] = {}
         self._reading = threading.Lock()
-        self._strangers = Strangers(STRANGERS)
+        self._unproven = UnprovenConnections(STRANGERS)
         self._at_once = threading.Semaphore(MOST_AT_ONCE)
         self._closed = False
         threading.Thread(target=self._accept, name="carry", daemon=True).start()
@@ -81,19 +81,19 @@ class Serving:
             except OSError:  # the caller has left, no descriptor is free, or we are closed
                 time.sleep(0.01)
                 continue
-            self._strangers.add(connection)
+            self._unproven.add(connection)
             threading.Thread(target=self._serve, args=(connection,), name="carry to one", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection:
                 try:
-                    asked, words = self._asked(connection)
+                    asked, values = self._asked(connection)
                 finally:
-                    self._strangers.discard(connection)
+                    self._unproven.discard(connection)
                 connection.settimeout(PATIENCE)
                 with self._at_once:
-                    self._answer(connection, asked, words)
+                    self._answer(connection, asked, values)
         except (OSError, ValueError):  # not authenticated, or disconnected; the other side sees the incomplete answer
             pass
 
@@ -109,16 +109,16 @@ class Serving:
         until = time.monotonic() + PROOF
         asked = Fields(parse_json(Incoming(lambda: _read_until(connection, until)).line(_LINE)))
         place, theirs, path, get = asked.number("place"), asked.text("nonce"), asked.text("path"), asked.flag("get")
-        words = (ours, theirs, place, self._secret.place, path, get)
-        if not hmac.compare_digest(_proof(self._secret, "asks", *words), asked.text("proof")):
+        values = (ours, theirs, place, self._secret.place, path, get)
+        if not hmac.compare_digest(_proof(self._secret, "asks", *values), asked.text("proof")):
             raise ValueError("it does not know the run's key")
-        return asked, words
+        return asked, values
 
-    def _answer(self, connection: socket.socket, asked: Fields, words: Tuple[object, ...]) -> None:
+    def _answer(self, connection: socket.socket, asked: Fields, values: Tuple[object, ...]) -> None:
         path = asked.text("path")
         carried = self._at(path) if path in self._paths else None
         entries, lists = encoded(carried)
-        proof = _proof(self._secret, "tells", *words, hashlib.sha256(entries + lists).hexdigest())
+        proof = _proof(self._secret, "tells", *values, hashlib.sha256(entries + lists).hexdigest())
         head = {"manifest": len(entries), "lists": len(lists), "proof": proof}
         connection.sendall(json.dumps(head).encode() + b"\n" + entries + lists)
         for piece in bundles(self._workdir, path, carried) if carried and asked.flag("get") else ():
@@ -180,20 +180,20 @@ class Taking:
                 silent.append(source.host)
                 continue
             found += [(source, carried)] if carried else []
-        beside = "; %s cannot be asked" % ", ".join(silent) if silent else ""
+        note = "; %s cannot be asked" % ", ".join(silent) if silent else ""
         if not found:
-            return "no host of the run has it" + beside
+            return "no host of the run has it" + note
         if len({carried.digest for _, carried in found}) > 1:
-            return "copies differ on %s: none is taken%s" % (", ".join(source.host for source, _ in found), beside)
+            return "copies differ on %s: none is taken%s" % (", ".join(source.host for source, _ in found), note)
         source, carried = found[0]
         ours = carried_at(self._workdir, path)
         if ours and ours.digest == carried.digest:
-            return "is here already" + beside
-        with self._asked(source, path, get=True) as (told, incoming):
-            if told is None or told.digest != carried.digest:
+            return "is here already" + note
+        with self._asked(source, path, get=True) as (announced, incoming):
+            if announced is None or announced.digest != carried.digest:
                 raise Refused("it changed on %s" % source.host)
             take(self._workdir, path, carried, incoming, self._hold, self._umask)
-        return "from %s (%.1f MB)%s" % (source.host, carried.size / 1e6, beside)
+        return "from %s (%.1f MB)%s" % (source.host, carried.size / 1e6, note)
 
     def _hold(self) -> None:
         if self._stopped():
@@ -209,22 +209,22 @@ class Taking:
         """
         self._hold()
         with socket.create_connection(source.address, PATIENCE) as connection:
-            yield self._told(connection, source, path, get=get)
+            yield self._received(connection, source, path, get=get)
 
-    def _told(
+    def _received(
         self, connection: socket.socket, source: ReplicaSource, path: str, *, get: bool
     ) -> Tuple[Optional[Carried], Incoming]:
         connection.settimeout(HASHING)
         incoming = Incoming(lambda: connection.recv(_BLOCK))
         ours, theirs = os.urandom(16).hex(), Fields(parse_json(incoming.line(_LINE))).text("nonce")
-        words = (theirs, ours, self._secret.place, source.place, path, get)
+        values = (theirs, ours, self._secret.place, source.place, path, get)
         asked = {"place": self._secret.place, "nonce": ours, "path": path, "get": get}
-        connection.sendall(json.dumps(dict(asked, proof=_proof(self._secret, "asks", *words))).encode() + b"\n")
-        told = Fields(parse_json(incoming.line(_LINE)))
-        size, lists = told.number("manifest", _MOST), told.number("lists", _MOST)
+        connection.sendall(json.dumps(dict(asked, proof=_proof(self._secret, "asks", *values))).encode() + b"\n")
+        answer = Fields(parse_json(incoming.line(_LINE)))
+        size, lists = answer.number("manifest", _MOST), answer.number("lists", _MOST)
         body = incoming.take(size + lists)
-        proof = _proof(self._secret, "tells", *words, hashlib.sha256(body).hexdigest())
-        if not hmac.compare_digest(proof, told.text("proof")):
+        proof = _proof(self._secret, "tells", *values, hashlib.sha256(body).hexdigest())
+        if not hmac.compare_digest(proof, answer.text("proof")):
             raise ValueError("it does not know the run's key")
         connection.settimeout(PATIENCE)
         return decoded(path, body[:size], body[size:]), incoming

@@ -115,8 +115,8 @@ def start_node(
 
 def _started(spool: Spool, ports: Sequence[int], *, started: bool, **more: str) -> Dict[str, Any]:
     """The answer of ``start_node``, with defaults for what ``more`` does not set."""
-    told = {"started": started, "spool": spool.folder, "store": ports[0], "control": ports[1]}
-    return {**told, "unreachable": "", "not_warm": "", **more}
+    answer = {"started": started, "spool": spool.folder, "store": ports[0], "control": ports[1]}
+    return {**answer, "unreachable": "", "not_warm": "", **more}
 
 
 def _begin_telling(spool: Spool, environment: Mapping[str, str], notified: Mapping[str, Any]) -> Callable[[], str]:

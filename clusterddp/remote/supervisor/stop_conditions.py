@@ -68,7 +68,7 @@ class StopConditions:
             "lost nodes": self._lost_nodes,
             "contact": self._contact,
             "fence": self.fenced,
-            "too late": self._others_are_gone,
+            "too late": self._others_have_left,
         }
 
     def begin_attempt(self, plan: NodePlan, children: Children) -> None:
@@ -115,8 +115,8 @@ class StopConditions:
         if self.children.store_died:
             return of_attempt(self.plan, "the rendezvous store died: %s" % self.children.store_said(), 0.0)
         place = self.plan.store_place
-        word = self.membership.over(self.plan.attempt).get(place) if self.plan.settings.elastic else None
-        if place == self.plan.place or word is None or word.state is not NodeState.ENDED or not word.code:
+        status = self.membership.over(self.plan.attempt).get(place) if self.plan.settings.elastic else None
+        if place == self.plan.place or status is None or status.state is not NodeState.ENDED or not status.code:
             return None
         reason = "%s has ended its part, and with it the rendezvous store" % self.membership.names[place]
         return of_attempt(self.plan, reason, self.limits.grace)
@@ -161,7 +161,7 @@ class StopConditions:
         """Whether this host joined the run later, and all others have left since, with the verdict recorded there."""
         return self.plan.joined and self.membership.over_without_us(self.limits.lost)
 
-    def _others_are_gone(self) -> Optional[EndOrder]:
+    def _others_have_left(self) -> Optional[EndOrder]:
         """A host that joined when the others were about to end would wait in vain for a round with them."""
         if not self.outlived():
             self.alone_since = None
@@ -185,7 +185,7 @@ class StopConditions:
         if self.fence.acted is not None:
             reason = "%s was held up for %d s or more, so its part was ended" % (here, self._patience())
             return of_attempt(self.plan, reason, 0.0)
-        if self.fence.gone:
+        if self.fence.dead:
             return of_attempt(self.plan, "the fence process of %s is gone" % here, self.limits.grace)
         return None
 

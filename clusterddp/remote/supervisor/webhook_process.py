@@ -130,7 +130,7 @@ class Teller:
 
     def run(self) -> None:
         """Run until the end was notified, or the end cannot become known any more."""
-        gone: Optional[float] = None
+        dead_since: Optional[float] = None
         while True:
             try:
                 over = self.look()
@@ -139,8 +139,8 @@ class Teller:
             if over:
                 return
             if not self.spool.alive():
-                gone = gone or time.monotonic()
-                if time.monotonic() - gone > VERDICT:
+                dead_since = dead_since or time.monotonic()
+                if time.monotonic() - dead_since > VERDICT:
                     return
             time.sleep(LOOK)
 
@@ -156,25 +156,25 @@ class Teller:
         peers = newest.peers()
         if peers is None:  # it has just begun: the leader is not known yet
             return False
-        leads, plan = peers.lead == newest.host, newest.plan()
-        self._tell_lost({*plan.record.lost, *set(peers.missing).intersection(peers.gone)}, leads=leads)
+        is_leader, plan = peers.lead == newest.host, newest.plan()
+        self._tell_lost({*plan.record.lost, *set(peers.missing).intersection(peers.gone)}, is_leader=is_leader)
         if newest.attempt > self.spool.attempt:
             self.spool, self.silent = newest, False
-            if leads:
+            if is_leader:
                 hosts = ", ".join(plan.peers[place].host for place in plan.places)
                 self.tell("relaunched", "attempt %d on %s" % (newest.attempt, hosts))
-        if leads:
+        if is_leader:
             self._tell_silence()
         return False
 
     def _spools(self) -> List[Spool]:
         return [each for each in all_spools(self.state, self.spool.run) if each.host == self.spool.host]
 
-    def _tell_lost(self, lost: Set[str], *, leads: bool) -> None:
+    def _tell_lost(self, lost: Set[str], *, is_leader: bool) -> None:
         """Notify of hosts that the leader has given up; a later leader has learned of them from it."""
         for host in sorted(lost - self.lost):
             self.lost.add(host)
-            if leads:
+            if is_leader:
                 self.tell("lost", "%s is lost" % host)
 
     def _tell_silence(self) -> None:
@@ -199,11 +199,11 @@ class Teller:
     def tell(self, event: str, text: str, when: Optional[int] = None) -> None:
         """Send a notice; if that fails, record an event. ``when`` is in ns by the operator's clock, by default now."""
         record, ahead = self._record()
-        told = notice_of(self.spool.run, record, event, text, when or time.time_ns() - ahead)
+        notice = notice_of(self.spool.run, record, event, text, when or time.time_ns() - ahead)
         why = ""
         for pause in PAUSES:
             time.sleep(pause)
-            why, again = post(self.url, told, PATIENCE)
+            why, again = post(self.url, notice, PATIENCE)
             if not again:
                 break
         if why:

@@ -49,16 +49,16 @@ def cannot_write(error: OSError, path: str, setting: str = "clusterddp_state") -
     moves the file elsewhere; empty where there is none.
     """
     number, named = error.errno or 0, error.filename
-    place = os.fsdecode(named) if isinstance(named, (str, bytes)) else path
-    if place.endswith(".tmp"):  # write_private's temporary name: show the name that the file was to get
-        place = place[: -len(".tmp")].rpartition(".")[0]
+    shown = os.fsdecode(named) if isinstance(named, (str, bytes)) else path
+    if shown.endswith(".tmp"):  # write_private's temporary name: show the name that the file was to get
+        shown = shown[: -len(".tmp")].rpartition(".")[0]
     reason = "it is a file" if number == errno.EEXIST else error.strerror or str(error)
-    if number == errno.ENOSPC and _has_no_inodes(place):
+    if number == errno.ENOSPC and _has_no_inodes(shown):
         reason += " (no inode is free)"
     helps = REMEDIES.get(number, "")
     if setting:
         helps += "%sset %s to a folder that can be written" % (", or " if helps else "", setting)
-    return Refused("cannot write %s: %s" % (place, reason), helps)
+    return Refused("cannot write %s: %s" % (shown, reason), helps)
 
 
 def why_unwritable(folder: str) -> Optional[OSError]:

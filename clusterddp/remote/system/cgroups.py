@@ -9,7 +9,7 @@ MEMBERSHIP, ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
 _NONE = 1 << 60  # bytes; version 1 writes "no limit" as a number near this machine's largest
 
 
-def told(membership: str = MEMBERSHIP, root: str = ROOT) -> Dict[str, Optional[int]]:
+def limits(membership: str = MEMBERSHIP, root: str = ROOT) -> Dict[str, Optional[int]]:
     """``{memory_bytes, memory_left, cpu_thousandths}``: the tightest limits, each None where there is none."""
     memory = list(_memory(membership, root))
     return {
@@ -45,11 +45,11 @@ def _cached(old: bool) -> List[str]:
 def _cpus(membership: str, root: str) -> Iterator[int]:
     for folder, old in _folders("cpu", membership, root):
         if old:
-            words = [text_of(folder + "/cpu.cfs_quota_us").strip(), text_of(folder + "/cpu.cfs_period_us").strip()]
+            fields = [text_of(folder + "/cpu.cfs_quota_us").strip(), text_of(folder + "/cpu.cfs_period_us").strip()]
         else:
-            words = text_of(folder + "/cpu.max").split()
-        if len(words) == 2 and words[0].isdigit() and _whole(words[1]):
-            yield int(words[0]) * 1000 // int(words[1])
+            fields = text_of(folder + "/cpu.max").split()
+        if len(fields) == 2 and fields[0].isdigit() and _whole(fields[1]):
+            yield int(fields[0]) * 1000 // int(fields[1])
 
 
 def _folders(controller: str, membership: str, root: str) -> Iterator[Tuple[str, bool]]:

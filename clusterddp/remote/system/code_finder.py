@@ -26,13 +26,13 @@ def find_code(stream: "BinaryIO", magic: str, digest: str, index: "Tuple[bytes, 
     """
     state = bytes.fromhex(stream.readline().decode()).decode()
     own = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER  # importlib.util's, without its import
-    places = [state, state + "/clusterddp-%d" % os.getuid()]
+    candidates = [state, state + "/clusterddp-%d" % os.getuid()]
     if not state:
-        places = ["/var/tmp/clusterddp-%d" % os.getuid(), os.environ.get("HOME", "") + "/.clusterddp"]  # noqa: S108 - proved by open_private
+        candidates = ["/var/tmp/clusterddp-%d" % os.getuid(), os.environ.get("HOME", "") + "/.clusterddp"]  # noqa: S108 - proved by open_private
     name = digest if index[0] == own else "%s-%s" % (digest, own.hex())
-    for place in places if index[0] else ():
+    for candidate in candidates if index[0] else ():
         try:
-            handle, folder = open_private(os.path.expanduser(place) + "/helper", name + ".pyz")
+            handle, folder = open_private(os.path.expanduser(candidate) + "/helper", name + ".pyz")
             offset, size, wanted = index[1:] if name == digest else _own_index(handle)
             text = os.pread(handle, size, offset)
         except OSError:  # not here, damaged, or somebody else may have written it
@@ -98,8 +98,8 @@ def open_folder(path: str, make: bool = False, alone: bool = True, links: int = 
         if isinstance(handle, str):
             if not links:
                 raise OSError(40, os.strerror(40), here)  # ELOOP
-            leads = os.path.normpath(os.path.join(os.path.dirname(here), handle, *names[count:]))
-            return open_folder(leads, make and count < len(names), alone, links - 1)
+            target = os.path.normpath(os.path.join(os.path.dirname(here), handle, *names[count:]))
+            return open_folder(target, make and count < len(names), alone, links - 1)
         above = handle
     return above, path
 

@@ -41,8 +41,8 @@ class IndexedCode:
         if is_package is None:
             return None
         made: "Any" = type(sys.__spec__)  # importlib.machinery.ModuleSpec, without its import
-        place = "%s/%s" % (self.path, name.replace(".", "/"))
-        spec = made(name, self, origin=place + ("/__init__.py" if is_package else ".py"))
+        base = "%s/%s" % (self.path, name.replace(".", "/"))
+        spec = made(name, self, origin=base + ("/__init__.py" if is_package else ".py"))
         spec.has_location = True
         if is_package:
             spec.submodule_search_locations = []  # no path: what is in it, we find
@@ -84,8 +84,8 @@ class IndexedCode:
         """Whether a module is a package; None where there is no such module."""
         if self.index is not None:
             return self.index[name][3] if name in self.index else None
-        place = name.replace(".", "/")
-        found = [place + end in self._directory() for end in (".py", "/__init__.py")]
+        base = name.replace(".", "/")
+        found = [base + end in self._directory() for end in (".py", "/__init__.py")]
         return found[1] if any(found) else None
 
     def _file_of(self, name: str) -> str:
@@ -119,8 +119,8 @@ class IndexedCode:
             self._remove_damaged()
         data, at = os.pread(self.handle, _number(end, 12, 4), _number(end, 16, 4)), 0
         while data[at : at + 4] == b"PK\1\2":
-            name, more, comment = (_number(data, at + place, 2) for place in (28, 30, 32))
-            sizes = tuple(_number(data, at + place, 4) for place in (16, 20, 24, 42))
+            name, more, comment = (_number(data, at + field, 2) for field in (28, 30, 32))
+            sizes = tuple(_number(data, at + field, 4) for field in (16, 20, 24, 42))
             self._members[data[at + 46 : at + 46 + name].decode()] = (_number(data, at + 10, 2), *sizes)  # type: ignore[assignment]
             at += 46 + name + more + comment
         return self._members
@@ -135,8 +135,8 @@ class IndexedCode:
         raise ImportError("%s was damaged, and is removed: the next connection brings it anew" % self.path)
 
 
-def _number(data: bytes, place: int, size: int) -> int:
-    return int.from_bytes(data[place : place + size], "little")
+def _number(data: bytes, offset: int, size: int) -> int:
+    return int.from_bytes(data[offset : offset + size], "little")
 
 
 def install(handle: int, path: str, index: "Optional[Index]", sha256: "Callable[[bytes], Any]") -> None:

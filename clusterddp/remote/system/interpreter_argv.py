@@ -66,9 +66,9 @@ def begin_otherwise(script: str, here: str, argv: Sequence[str], folder: str) ->
         config = _config()
         words = memory.words(config, CONFIG_WORDS)
         whole: List[str] = [*getattr(sys, "orig_argv", ())]  # since Python 3.10
-        files = [at for at, word in enumerate(words) if memory.text(word, len(script)) == script]
+        files = [at for at, pointer in enumerate(words) if memory.text(pointer, len(script)) == script]
         path = here + "/" + script  # so that of "/" it begins with two
-        absolute = [at for at, word in enumerate(words) if memory.text(word, len(path)) == path]
+        absolute = [at for at, pointer in enumerate(words) if memory.text(pointer, len(path)) == path]
         lists = [_lists(memory, words, texts) for texts in ([script], whole)]
         if not whole or len(files) + len(absolute) != 1 or any(len(found) != 1 for found in lists):
             raise NotFoundError("its fields were not found")
@@ -98,8 +98,8 @@ def _rewrite(
             path = folder + "/" + path
         _put(config + at * WORD, _wide(path))
     _put_list(config + lists[0] * WORD, own)
-    for place in (config + lists[1] * WORD, *runtime):
-        _put_list(place, argv)
+    for address in (config + lists[1] * WORD, *runtime):
+        _put_list(address, argv)
     sys.argv[:] = own
     sys.orig_argv[:] = argv  # type: ignore[attr-defined,unused-ignore]
 
@@ -137,26 +137,26 @@ def _runtime_lists(memory: Memory, texts: Sequence[str]) -> Iterator[int]:
 def _raw(size: int) -> int:
     api: Any = ctypes.pythonapi
     api.PyMem_RawMalloc.restype, api.PyMem_RawMalloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    place = api.PyMem_RawMalloc(size)  # Python frees it as its own
-    if not place:
+    address = api.PyMem_RawMalloc(size)  # Python frees it as its own
+    if not address:
         raise MemoryError(size)
-    return int(place)
+    return int(address)
 
 
 def _wide(text: str) -> int:
     buffer = ctypes.create_unicode_buffer(text)
-    place = _raw(ctypes.sizeof(buffer))
-    ctypes.memmove(place, buffer, ctypes.sizeof(buffer))
-    return place
+    address = _raw(ctypes.sizeof(buffer))
+    ctypes.memmove(address, buffer, ctypes.sizeof(buffer))
+    return address
 
 
-def _put(place: int, word: int) -> None:
-    ctypes.memmove(place, struct.pack("P", word), WORD)
+def _put(address: int, value: int) -> None:
+    ctypes.memmove(address, struct.pack("P", value), WORD)
 
 
-def _put_list(place: int, texts: Sequence[str]) -> None:
+def _put_list(address: int, texts: Sequence[str]) -> None:
     items = _raw(WORD * max(1, len(texts)))
     for index, text in enumerate(texts):
         _put(items + index * WORD, _wide(text))
-    _put(place, len(texts))
-    _put(place + WORD, items)
+    _put(address, len(texts))
+    _put(address + WORD, items)

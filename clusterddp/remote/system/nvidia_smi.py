@@ -13,7 +13,7 @@ from .small_files import sorted_names
 TIMEOUT = 30.0  # seconds; without persistence mode each call loads the driver, some seconds on 8 GPUs
 _FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "mig.mode.current", "pci.bus_id")
 _APP_FIELDS = ("gpu_uuid", "pid", "used_memory")
-_PLACES = ("/usr/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi")
+_USUAL_PATHS = ("/usr/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi")
 NVIDIA, _AMD = 0x10DE, 0x1002
 _DISPLAY, _ACCELERATOR = 0x03, 0x12
 _VGA = 0x0300
@@ -117,7 +117,7 @@ def pci_gpus(root: str = "/sys/bus/pci/devices") -> Dict[str, int]:
 def find_program(env: Dict[str, str]) -> Optional[str]:
     """The path of nvidia-smi; None where it is not installed."""
     found = shutil.which("nvidia-smi", path=env.get("PATH", os.defpath))
-    return found or next((place for place in _PLACES if os.access(place, os.X_OK)), None)
+    return found or next((path for path in _USUAL_PATHS if os.access(path, os.X_OK)), None)
 
 
 def failure_reason(answer: ChildResult) -> str:

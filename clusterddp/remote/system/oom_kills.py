@@ -38,12 +38,12 @@ def _counters() -> Iterator[str]:
     for line in lines:  # "4:memory:/a/b" in version 1, "0::/a/b" in version 2
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
-            for place in (path, "/"):  # in a container the mount may begin at the container's own group
-                yield os.path.join(CGROUPS, "memory", place.strip("/"), "memory.oom_control")
+            for group in (path, "/"):  # in a container the mount may begin at the container's own group
+                yield os.path.join(CGROUPS, "memory", group.strip("/"), "memory.oom_control")
         elif not controllers:
             for mount in (CGROUPS, os.path.join(CGROUPS, "unified")):
-                for place in (path, "/"):
-                    yield os.path.join(mount, place.strip("/"), "memory.events")
+                for group in (path, "/"):
+                    yield os.path.join(mount, group.strip("/"), "memory.events")
     yield "/proc/vmstat"
 
 

@@ -152,7 +152,7 @@ def own_children() -> List[int]:
     for thread in os.listdir("/proc/self/task"):
         try:
             with open("/proc/self/task/%s/children" % thread, encoding="utf-8") as stream:
-                found += [int(word) for word in stream.read().split()]
+                found += [int(pid) for pid in stream.read().split()]
         except OSError:  # a kernel without CONFIG_PROC_CHILDREN: what the table shows is all there is to know
             continue
     return found
@@ -279,7 +279,7 @@ def own_memory(pid: int) -> int:
     """
     try:
         with open("/proc/%d/smaps_rollup" % pid) as stream:  # since Linux 4.14
-            found = {words[0]: words[1] for words in map(str.split, stream)}
+            found = {fields[0]: fields[1] for fields in map(str.split, stream)}
     except FileNotFoundError:
         return 0
     return int(found.get("Pss:", 0)) - int(found.get("Pss_File:", 0))  # the latter since Linux 5.4

@@ -36,7 +36,7 @@ def rename(argv: Sequence[str], env: Iterable[Tuple[str, str]]) -> bool:
     """
     import ctypes
 
-    line = b"".join(os.fsencode(word) + b"\0" for word in argv)
+    line = b"".join(os.fsencode(argument) + b"\0" for argument in argv)
     texts = [os.fsencode("%s=%s" % item) + b"\0" for item in env]
     variables = b"".join(texts)
     pointers = (len(texts) + 1) * ctypes.sizeof(ctypes.c_void_p)
@@ -44,17 +44,17 @@ def rename(argv: Sequence[str], env: Iterable[Tuple[str, str]]) -> bool:
     libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
     libc.sbrk.argtypes = [ctypes.c_long]
     size = len(line) + len(variables)
-    place = libc.mmap(None, ctypes.c_size_t(pointers + size), READ_WRITE, PRIVATE_ANONYMOUS, -1, ctypes.c_long(0))
-    if place in (None, ctypes.c_void_p(-1).value):
+    address = libc.mmap(None, ctypes.c_size_t(pointers + size), READ_WRITE, PRIVATE_ANONYMOUS, -1, ctypes.c_long(0))
+    if address in (None, ctypes.c_void_p(-1).value):
         return False
-    start = place + pointers
+    start = address + pointers
     ctypes.memmove(start, line + variables, size)
     with open("/proc/self/stat", "rb") as file:
         fields = [b"0", b"0", b"0", *file.read().rpartition(b")")[2].split()]  # so that they have proc(5)'s numbers
     code_and_data = [int(fields[number]) for number in (26, 27, 45, 46, 47)]
     middle = start + len(line)
-    words = [*code_and_data, 0, int(fields[28]), start, middle, middle, start + size, 0, NO_FILE << 32]
-    table = (ctypes.c_uint64 * len(words))(*words)
+    fields_of_map = [*code_and_data, 0, int(fields[28]), start, middle, middle, start + size, 0, NO_FILE << 32]
+    table = (ctypes.c_uint64 * len(fields_of_map))(*fields_of_map)
     length, zero = ctypes.c_ulong(ctypes.sizeof(table)), ctypes.c_ulong(0)
     while True:  # until making the table does not move the end of the heap
         table[5] = libc.sbrk(0)
@@ -62,11 +62,11 @@ def rename(argv: Sequence[str], env: Iterable[Tuple[str, str]]) -> bool:
             break
     if libc.prctl(PR_SET_MM, ctypes.c_ulong(PR_SET_MM_MAP), ctypes.byref(table), length, zero):
         return False
-    listed = (ctypes.c_void_p * len(texts)).from_address(place)  # the last is zero
+    listed = (ctypes.c_void_p * len(texts)).from_address(address)  # the last is zero
     for index, text in enumerate(texts):
         listed[index] = middle
         middle += len(text)
-    ctypes.c_void_p.in_dll(libc, "environ").value = place
+    ctypes.c_void_p.in_dll(libc, "environ").value = address
     with open("/proc/self/environ", "rb") as shown_env, open("/proc/self/cmdline", "rb") as shown_line:
         return shown_env.read() == variables and shown_line.read() == line
 

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 
 
-class Strangers:
+class UnprovenConnections:
     """The connections that have not authenticated yet, at most ``most`` at once; may be used from any thread."""
 
     def __init__(self, most: int) -> None:

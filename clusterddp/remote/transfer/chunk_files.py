@@ -111,10 +111,10 @@ class Assembly:
         size, modified, inode = self._parts.written.get(name, (-1, 0, 0))
         return [size, modified, 0, inode] if size == entry.size else None
 
-    def move_link(self, leads: bytes, target: bytes, folder: Optional[int] = None) -> None:
+    def move_link(self, to: bytes, target: bytes, folder: Optional[int] = None) -> None:
         """Make a link and move it into place, replacing whatever has that name."""
         self._remove_spare()
-        os.symlink(leads, _SPARE, dir_fd=self._folder)
+        os.symlink(to, _SPARE, dir_fd=self._folder)
         os.rename(_SPARE, target, src_dir_fd=self._folder, dst_dir_fd=folder)
 
     def _chunks(self, entry: Entry) -> List[Chunk]:

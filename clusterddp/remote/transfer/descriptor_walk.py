@@ -153,14 +153,14 @@ def real_folder(path: bytes, links: int = 40) -> bytes:
     handle, missing = _nearest(path)
     try:
         above = os.readlink(path_of(handle))
-        leads = _dangling(handle, missing[0], path) if missing else None
+        dangling = _dangling(handle, missing[0], path) if missing else None
     finally:
         os.close(handle)
-    if leads is None:
+    if dangling is None:
         return os.path.join(above, *missing)
     if not links:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return real_folder(os.path.join(above, leads, *missing[1:]), links - 1)
+    return real_folder(os.path.join(above, dangling, *missing[1:]), links - 1)
 
 
 def _dangling(folder: int, name: bytes, path: bytes) -> Optional[bytes]:

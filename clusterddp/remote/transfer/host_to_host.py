@@ -98,8 +98,8 @@ class HostToHostChunks:
             except queue.Empty:
                 return
             if fetched.why:
-                told = {"failed": fetched.unit, "source": fetched.source, "reached": fetched.reached}
-                self._request.send(b"", why=fetched.why[:200], **told)
+                failure = {"failed": fetched.unit, "source": fetched.source, "reached": fetched.reached}
+                self._request.send(b"", why=fetched.why[:200], **failure)
             else:
                 yield fetched.came
                 self._request.send(b"", have=fetched.unit)
@@ -144,8 +144,8 @@ class HostToHostChunks:
         unit, source = int(order["get"]), str(order["name"])
         came, why, reached = [], "", True  # type: Tuple[Bundle, str, bool]
         try:
-            place = (str(order["address"]), int(order["port"]))
-            came = self._peers.fetch(source, place, order["ranges"], self._meant(order["ranges"]))
+            address = (str(order["address"]), int(order["port"]))
+            came = self._peers.fetch(source, address, order["ranges"], self._meant(order["ranges"]))
         except Exception as error:  # noqa: BLE001 - the operator waits for an answer, and takes it from elsewhere
             why, reached = str(error) or type(error).__name__, not isinstance(error, ConnectionError)
         self._fetched.put(_Fetched(unit, source, came, why, reached))

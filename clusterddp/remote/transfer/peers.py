@@ -20,7 +20,7 @@ from ..shared.wire.chunks import Chunk
 from ..shared.wire.frames import parse_json
 from ..shared.wire.rate_limit import Pace
 from ..system.ports import bind_ports
-from ..system.unproven_connections import Strangers, end_connection
+from ..system.unproven_connections import UnprovenConnections, end_connection
 
 CONNECT = 3.0  # seconds to connect
 STALL = 8.0  # seconds without a byte after which a connection is given up
@@ -59,7 +59,7 @@ class TransferPeers:
         self._piece = max(1 << 10, min(_PIECE, int(self._pace.rate / 4))) if rate else _PIECE  # sent at once
         self._lock = threading.Lock()
         self._closed = False
-        self._strangers = Strangers(STRANGERS)
+        self._unproven = UnprovenConnections(STRANGERS)
         self._open: Dict[ssl.SSLSocket, None] = {}
         self._connections: Counter[str] = Counter()  # by the host's name in this transfer
         self._uploads = threading.BoundedSemaphore(UPLOADS)
@@ -82,7 +82,7 @@ class TransferPeers:
         for connection in (*self._listeners, *idle):
             connection.close()
 
-    def fetch(self, name: str, place: Tuple[str, int], ranges: Any, wanted: List[Chunk]) -> List[Tuple[str, bytes]]:
+    def fetch(self, name: str, address: Tuple[str, int], ranges: Any, wanted: List[Chunk]) -> List[Tuple[str, bytes]]:
         """Fetch a unit from another host, verified to be what is wanted.
 
         Raises:
@@ -95,7 +95,7 @@ class TransferPeers:
             kept = self._idle.get(name)
             connection = kept.pop() if kept else None
         if connection is None:
-            connection = self._connect(name, place)
+            connection = self._connect(name, address)
         try:
             connection.settimeout(STALL)
             connection.sendall(json.dumps(ranges).encode() + b"\n")
@@ -113,9 +113,9 @@ class TransferPeers:
             self._drop(connection)
         return found
 
-    def _connect(self, name: str, place: Tuple[str, int]) -> ssl.SSLSocket:
+    def _connect(self, name: str, address: Tuple[str, int]) -> ssl.SSLSocket:
         try:
-            plain = socket.create_connection(place, CONNECT)
+            plain = socket.create_connection(address, CONNECT)
         except OSError as error:
             raise ConnectionError(str(error) or "no answer") from error
         try:
@@ -149,7 +149,7 @@ class TransferPeers:
                 continue
             with self._lock:
                 self._open[connection] = None
-            self._strangers.add(connection)
+            self._unproven.add(connection)
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: ssl.SSLSocket) -> None:
@@ -157,7 +157,7 @@ class TransferPeers:
         try:
             connection.do_handshake()
             _step_back()  # not before the handshake: on a busy host the other end would consider us unreachable
-            self._strangers.discard(connection)
+            self._unproven.discard(connection)
             with self._counted(_name_of(connection)) as uploads:
                 requests = Incoming(lambda: _asked(connection))
                 while True:
@@ -168,7 +168,7 @@ class TransferPeers:
         except (OSError, ValueError):
             pass  # the other end sees it
         finally:
-            self._strangers.discard(connection)
+            self._unproven.discard(connection)
             self._drop(connection)
 
     @contextlib.contextmanager

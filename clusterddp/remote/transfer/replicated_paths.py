@@ -83,9 +83,9 @@ def carried_at(workdir: str, path: str) -> Optional[Carried]:
         if info.st_uid not in (0, os.getuid()):
             raise OSError(errno.EPERM, "is another user's link", as_text(disk.full(name)))
         target = as_text(os.readlink(disk.full(name)))
-        place, beside = posixpath.normpath(target), disk.info(posixpath.normpath(target))
-        if leads_down(name, target) and beside and not stat.S_ISLNK(beside.st_mode):
-            entries = [link_entry(name, target), *_entries(disk, place)]
+        inside, target_info = posixpath.normpath(target), disk.info(posixpath.normpath(target))
+        if leads_down(name, target) and target_info and not stat.S_ISLNK(target_info.st_mode):
+            entries = [link_entry(name, target), *_entries(disk, inside)]
         else:
             folder, real = os.path.split(os.path.realpath(disk.full(name)))
             disk, start = Disk(folder), len(as_text(real))
@@ -118,16 +118,16 @@ def bundles(workdir: str, path: str, carried: Carried) -> Iterator[bytes]:
     Raises:
         OSError: a file is missing.
     """
-    parent, places = parent_of(workdir, path), {}  # type: bytes, Dict[str, Tuple[str, int]]
+    parent, where = parent_of(workdir, path), {}  # type: bytes, Dict[str, Tuple[str, int]]
     for entry in carried.entries:
         if entry.kind == FILE:
             digests = carried.lists.get(entry.content) or [entry.content]
             for digest, (offset, _) in zip(digests, spans(entry.size)):  # noqa: B905 - Python 3.8
-                places.setdefault(digest, (entry.path, offset))
+                where.setdefault(digest, (entry.path, offset))
     for group in grouped(carried.chunks()):
         found = []
         for chunk in group:
-            name, offset = places[chunk.digest]
+            name, offset = where[chunk.digest]
             handle = os.open(os.path.join(parent, on_disk(name)), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 found.append((chunk.digest, read_at(handle, offset, chunk.size)))
@@ -149,8 +149,8 @@ def decoded(path: str, entries: bytes, lists: bytes) -> Optional[Carried]:
     """
     if not entries:
         return None
-    told = parse_json(lists)
-    found = Carried(manifest.decode(entries), told if isinstance(told, dict) else {})
+    found_lists = parse_json(lists)
+    found = Carried(manifest.decode(entries), found_lists if isinstance(found_lists, dict) else {})
     units = _units(path, found)
     for entry in found.entries:
         if not any(entry.path == unit or entry.path.startswith(unit + "/") for unit in units):
@@ -187,8 +187,8 @@ def take(
 
 def _take(parent: int, path: str, carried: Carried, incoming: Incoming, hold: Callable[[], None], umask: int) -> None:
     """As ``take``, in a folder that only we can write to and that nobody can replace while it is open."""
-    work, place = -1, os.path.join(path_of(parent), _WORK)
-    shutil.rmtree(place, ignore_errors=True)  # follows no link
+    work, work_path = -1, os.path.join(path_of(parent), _WORK)
+    shutil.rmtree(work_path, ignore_errors=True)  # follows no link
     os.mkdir(_WORK, 0o700, dir_fd=parent)
     parts = None
     try:
@@ -208,7 +208,7 @@ def _take(parent: int, path: str, carried: Carried, incoming: Incoming, hold: Ca
             parts.close()
         if work >= 0:
             os.close(work)
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(work_path, ignore_errors=True)
 
 
 def _receive(parts: Assembly, carried: Carried, incoming: Incoming, hold: Callable[[], None], new: bytes) -> None:

@@ -27,14 +27,14 @@ def read_head(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[bytes, Dict[
     return head[: args["manifest"]], lists
 
 
-def manifest_of(told: bytes, digest: str, base: bytes = b"") -> bytes:
+def manifest_of(sent: bytes, digest: str, base: bytes = b"") -> bytes:
     """The manifest of ``digest`` from what was sent: its difference from ``base``.
 
     Raises:
         Refused: it arrived damaged.
     """
     try:
-        data = applied(base, told)
+        data = applied(base, sent)
     except manifest.BadManifest as error:
         raise Refused(str(error), AGAIN) from error
     if digest_of(data) != digest:
@@ -60,5 +60,5 @@ def read_plan(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[List[Entry],
     Raises:
         Refused: they arrived damaged, or a path would lead out of the folder.
     """
-    told, lists = read_head(incoming, args)
-    return plan_of(manifest_of(told, args["digest"])), lists
+    sent, lists = read_head(incoming, args)
+    return plan_of(manifest_of(sent, args["digest"])), lists

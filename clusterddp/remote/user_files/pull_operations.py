@@ -39,26 +39,26 @@ def pull_list(request: Request) -> Dict[str, Any]:
         Refused: the path leads elsewhere, or the run has left no mark of its start.
     """
     args = request.args
-    place = _place(args)
-    answer: Dict[str, Any] = {"there": False, "folder": False, "root": as_text(place), "shared": None, "others": []}
-    if args.get("look") or not os.path.lexists(place):
-        return dict(answer, there=os.path.lexists(place), entries=[], chunks={}, skipped=[])
-    root = place
+    path = _requested_path(args)
+    answer: Dict[str, Any] = {"there": False, "folder": False, "root": as_text(path), "shared": None, "others": []}
+    if args.get("look") or not os.path.lexists(path):
+        return dict(answer, there=os.path.lexists(path), entries=[], chunks={}, skipped=[])
+    root = path
     paths: List[str] = []
     skipped: List[List[str]] = []
     start: Optional[RunBegin] = None
     if args["run"]:
-        start = start_of(place, args["run"])
+        start = start_of(path, args["run"])
         if start is None:
             raise Refused(
-                "%s holds no mark of the start of run %s" % (as_text(place), args["run"]),
+                "%s holds no mark of the start of run %s" % (as_text(path), args["run"]),
                 "name what you want: clusterddp pull PATH",
             )
         answer["others"] = start.others
-    if os.path.isdir(place):
-        paths = list(_paths(place, skipped))
+    if os.path.isdir(path):
+        paths = list(_paths(path, skipped))
     else:
-        root, paths = os.path.dirname(place), [as_text(os.path.basename(place))]
+        root, paths = os.path.dirname(path), [as_text(os.path.basename(path))]
     hashes = KeptHashes(args["state"], root, "pulled")
     disk = hashes.disk()
     if start is not None:
@@ -67,7 +67,7 @@ def pull_list(request: Request) -> Dict[str, Any]:
     if disk.hashed:
         hashes.keep(disk)
     contents = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
-    answer.update(there=True, root=as_text(root), shared=shared_as(root), folder=root == place)
+    answer.update(there=True, root=as_text(root), shared=shared_as(root), folder=root == path)
     return dict(answer, entries=ordered(entries), chunks=contents, skipped=skipped)
 
 
@@ -89,14 +89,14 @@ def pull_read(request: Request) -> None:
             request.send(whole[start : start + MAX_BODY])
 
 
-def _place(args: Dict[str, Any]) -> bytes:
+def _requested_path(args: Dict[str, Any]) -> bytes:
     if args["run"] or args["path"] in ("", "."):
         return workdir_path(args["workdir"], args["state"])
     folder, name = posixpath.split(args["path"].rstrip("/") or "/")
     if name in ("", ".", ".."):
         return dest_path(args["workdir"], args["path"], args["state"])
-    place = os.path.join(dest_path(args["workdir"], folder or ".", args["state"]), on_disk(name))
-    return os.path.realpath(place)
+    path = os.path.join(dest_path(args["workdir"], folder or ".", args["state"]), on_disk(name))
+    return os.path.realpath(path)
 
 
 def _paths(root: bytes, skipped: List[List[str]]) -> Iterator[str]:

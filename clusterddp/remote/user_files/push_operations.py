@@ -85,8 +85,8 @@ def push_apply(request: Request) -> Dict[str, Any]:
         with _locked(root):
             return _apply(args, root, plan, lists, incoming)
     except OSError as error:
-        place = os.fsdecode(file_of(error) or root)
-        raise Refused("cannot write %s: %s" % (place, error.strerror), "make room or give rights there") from error
+        path = os.fsdecode(file_of(error) or root)
+        raise Refused("cannot write %s: %s" % (path, error.strerror), "make room or give rights there") from error
 
 
 def _apply(

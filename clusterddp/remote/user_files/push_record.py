@@ -21,9 +21,9 @@ def pushed_in(state: str, root: bytes) -> Dict[str, List[int]]:
     for name in os.listdir(folder) if os.path.isdir(folder) else []:
         try:
             data: Any = read_json(os.path.join(folder, name)) or {}
-            place = on_disk(data["root"])
-            inside = as_text(place[len(root) + 1 :]) + "/" if place != root else ""
-            if place == root or place.startswith(root + b"/"):
+            folder_pushed = on_disk(data["root"])
+            inside = as_text(folder_pushed[len(root) + 1 :]) + "/" if folder_pushed != root else ""
+            if folder_pushed == root or folder_pushed.startswith(root + b"/"):
                 found.update((inside + str(path), list(stats)) for path, (stats, _) in data["files"])
         except (ValueError, TypeError, LookupError, RecursionError, AttributeError):
             continue

@@ -28,7 +28,7 @@ from ..system.bootstrap import read_json, write_private
 from ..transfer.chunk_files import PARTS
 from ..transfer.chunk_source import chunk_stream
 from ..transfer.stream_head import manifest_of, read_head
-from .folder_lock import PLACE
+from .folder_lock import LIVE_FOLDER
 from .hashes import KeptHashes
 from .sync_record import DATA_RECORD, SyncRecord
 from .workdir import LockedWorkdir
@@ -105,7 +105,7 @@ class DataRecord:
             pass
 
     def _path(self, name: bytes) -> bytes:
-        return os.path.join(self.root, PLACE, name)
+        return os.path.join(self.root, LIVE_FOLDER, name)
 
     def _take(self, data: Any) -> None:
         """Load the stored record; each path in it is checked like one that was sent.
@@ -213,25 +213,25 @@ def data_state(request: Request) -> Dict[str, Any]:
     Or ``{missing}`` if another sync came in between.
     """
     args = request.args
-    told, _ = read_head(chunk_stream(request), args)
+    sent, _ = read_head(chunk_stream(request), args)
     with LockedWorkdir(args, made=False) as lock:
-        data = plan_data(args, SyncRecord(args["state"], lock.root), told)
+        data = plan_data(args, SyncRecord(args["state"], lock.root), sent)
         if data is None:
             return {"missing": []}
         disk, put = data.record.disk(), [entry.path for entry in data.decision.put]
         there = [entry for entry in map(disk.entry, put) if entry]
         chunks = {digest for _, digests in disk.seen.values() for digest in digests}
-        chunks |= parts_in(os.path.join(lock.root, PLACE, PARTS))
+        chunks |= parts_in(os.path.join(lock.root, LIVE_FOLDER, PARTS))
         new = sorted(set(put) - {entry.path for entry in there})
         return {"put": put, "new": new, "conflicts": data.decision.conflicts, "chunks": sorted(chunks)}
 
 
-def plan_data(args: Dict[str, Any], code: SyncRecord, told: bytes) -> Optional[DataPlan]:
+def plan_data(args: Dict[str, Any], code: SyncRecord, difference: bytes) -> Optional[DataPlan]:
     """Decide what a sync does with the project's data; None if another sync has changed the workdir's data meanwhile.
 
     ``args`` are those of ``sync_apply``: ``state``, ``data``, ``data_base``, ``take``. ``code`` is the record of the
-    workdir's code: what was written as code may be data by now. ``told`` is what was sent: the data's manifest, as a
-    difference from that of ``data_base``.
+    workdir's code: what was written as code may be data by now. ``difference`` is what was sent: the data's manifest,
+    as a difference from that of ``data_base``.
     """
     record, digest, base = DataRecord(args["state"], code.root), str(args["data"]), args.get("data_base") or ""
     if record.digest == digest:
@@ -239,7 +239,7 @@ def plan_data(args: Dict[str, Any], code: SyncRecord, told: bytes) -> Optional[D
         return DataPlan(record, digest, record.manifest, project, {}, DataDecision([], [], []))
     if base and record.digest != base:
         return None
-    sent = manifest_of(told, digest, record.manifest if base else b"") if digest else b""
+    sent = manifest_of(difference, digest, record.manifest if base else b"") if digest else b""
     project = manifest.decode(sent)
     before = {entry.path: entry for entry in code.entries}
     before.update(record.entries())

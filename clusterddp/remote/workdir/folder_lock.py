@@ -22,9 +22,9 @@ from typing import Optional, Union
 from ..shared.workdir.manifest import as_text
 from ..system.bootstrap import Refused
 from ..system.clock import folder_time
-from .lock_owner import LockOwner, last_beat, owner_of
+from .lock_owner import LockOwner, last_heartbeat, owner_of
 
-PLACE = b".clusterddp-live"
+LIVE_FOLDER = b".clusterddp-live"
 _NEW = b".clusterddp-new-"
 _FREE, _HELD = b"lock.free", b"lock.held."
 WAIT = 120.0  # seconds for another sync of the same workdir to end
@@ -42,16 +42,16 @@ class FolderLock:
 
     def __init__(self, state: str, root: bytes) -> None:
         self.root = root
-        self.place = os.path.join(root, PLACE)
+        self.folder = os.path.join(root, LIVE_FOLDER)
         self._here = owner_of(state, os.getpid())
         nonce = os.urandom(8).hex()
-        self._held = os.path.join(self.place, _HELD + ("%s.%s" % (self._here, nonce)).encode())
+        self._held = os.path.join(self.folder, _HELD + ("%s.%s" % (self._here, nonce)).encode())
         self._beaten: Optional[float] = None  # time of the last heartbeat (monotonic); None: not held
 
     def __enter__(self) -> "FolderLock":  # noqa: PYI034 - typing.Self is Python 3.11
         if not os.access(self.root, os.W_OK):
             return self
-        make_place(self.root)
+        make_live_folder(self.root)
         deadline = time.monotonic() + WAIT
         pause = self._try()
         while pause:
@@ -66,7 +66,7 @@ class FolderLock:
         if self._beaten is not None:
             self._beaten = None
             try:
-                os.rename(self._held, os.path.join(self.place, _FREE))
+                os.rename(self._held, os.path.join(self.folder, _FREE))
             except FileNotFoundError:  # another host took it over, or the folder was removed
                 pass
 
@@ -88,11 +88,11 @@ class FolderLock:
 
     def _try(self) -> float:
         """Try once to take the lock; return 0 on success, else the seconds to wait before the next try."""
-        if self._claim(os.path.join(self.place, _FREE)):
+        if self._claim(os.path.join(self.folder, _FREE)):
             return 0.0
         pause = _LOOK
-        for name in os.listdir(self.place):
-            path = os.path.join(self.place, name)
+        for name in os.listdir(self.folder):
+            path = os.path.join(self.folder, name)
             if path == self._held:  # our rename succeeded, but its reply was lost
                 return 0.0
             if not name.startswith(_HELD):
@@ -101,8 +101,8 @@ class FolderLock:
             lives = holder.lives(self._here) if holder else None
             if lives is None:
                 pause = _LOOK_FAR
-                beat = last_beat(path)
-                lives = beat is None or folder_time(self.place) - beat <= STALE
+                heartbeat = last_heartbeat(path)
+                lives = heartbeat is None or folder_time(self.folder) - heartbeat <= STALE
             if not lives and self._claim(path):
                 return 0.0
         return pause
@@ -116,25 +116,25 @@ class FolderLock:
         return True
 
     def _refusal(self) -> Refused:
-        if any(name.startswith(b"lock.") for name in os.listdir(self.place)):
+        if any(name.startswith(b"lock.") for name in os.listdir(self.folder)):
             return Refused("another sync holds %s" % as_text(self.root), "wait for it to end")
-        return Refused("the lock in %s was removed" % as_text(self.place), "remove that folder while no run is live")
+        return Refused("the lock in %s was removed" % as_text(self.folder), "remove that folder while no run is live")
 
 
-def make_place(root: bytes) -> None:
+def make_live_folder(root: bytes) -> None:
     """Create the ``.clusterddp-live`` folder in a workdir, with its lock in it.
 
     Raises:
         Refused: its name is taken by a link, a file, or another user's folder.
     """
-    place = os.path.join(root, PLACE)
+    live_folder = os.path.join(root, LIVE_FOLDER)
     try:
-        info = os.lstat(place)
+        info = os.lstat(live_folder)
     except FileNotFoundError:  # it is made below
         pass
     else:
         if not stat.S_ISDIR(info.st_mode) or info.st_uid not in (0, os.getuid()):
-            message = "%s is not a folder that a sync of yours has made" % as_text(place)
+            message = "%s is not a folder that a sync of yours has made" % as_text(live_folder)
             raise Refused(message, "remove it while no run is live, and keep others from writing beside it")
         return
     new = os.path.join(root, _NEW + os.urandom(8).hex().encode())
@@ -143,7 +143,7 @@ def make_place(root: bytes) -> None:
         with open(os.path.join(new, name), "x", encoding="ascii", opener=_for_readers) as stream:
             stream.write(text)
     try:
-        os.rename(new, place)
+        os.rename(new, live_folder)
     except OSError as error:
         import shutil
 
@@ -159,7 +159,7 @@ def _for_readers(path: str, flags: int) -> int:
 
 def folder_id(root: bytes) -> Optional[str]:
     """Return the random id of a workdir; None if no sync has been there."""
-    path = os.path.join(root, PLACE, b"id")
+    path = os.path.join(root, LIVE_FOLDER, b"id")
     try:
         with open(path, encoding="ascii", errors="replace", opener=without_waiting) as stream:
             return stream.read(64)

@@ -15,20 +15,20 @@ def make_links(root: bytes, links: Dict[str, str]) -> List[str]:
         root: The workdir, which must exist.
         links: Path below it → path on this host, absolute or from ``~/``.
     """
-    told = []
+    lines = []
     for name, target in sorted(links.items()):
         full = os.path.join(root, on_disk(checked_path(name)))
-        leads = on_disk(os.path.join(home_folder(), target[2:]) if target.startswith("~/") else target)
+        destination = on_disk(os.path.join(home_folder(), target[2:]) if target.startswith("~/") else target)
         if not os.path.lexists(full):
             folder = reach(os.path.dirname(full))
             try:
-                os.symlink(leads, os.path.basename(full), dir_fd=folder)
+                os.symlink(destination, os.path.basename(full), dir_fd=folder)
             finally:
                 os.close(folder)
-        if not os.path.islink(full) or os.readlink(full) != leads:
-            told.append(
-                "%s is something else than the link to %s of clusterddp_links" % (as_text(full), as_text(leads))
+        if not os.path.islink(full) or os.readlink(full) != destination:
+            lines.append(
+                "%s is something else than the link to %s of clusterddp_links" % (as_text(full), as_text(destination))
             )
         elif not os.path.exists(full):
-            told.append("%s of clusterddp_links leads to %s, where nothing is" % (name, as_text(leads)))
-    return told
+            lines.append("%s of clusterddp_links leads to %s, where nothing is" % (name, as_text(destination)))
+    return lines

@@ -9,9 +9,9 @@ import os
 from typing import List, NamedTuple, Optional
 
 from ..system.clock import folder_time
-from .folder_lock import PLACE
+from .folder_lock import LIVE_FOLDER
 from .heartbeat import remove
-from .lock_owner import LockOwner, last_beat, owner_of
+from .lock_owner import LockOwner, last_heartbeat, owner_of
 
 OLD = 600.0  # seconds without a heartbeat after which another host's run counts as ended
 MARK = b"run."
@@ -26,8 +26,8 @@ class LiveRun(NamedTuple):
 
 def live_runs(state: str, root: bytes) -> List[LiveRun]:
     """The runs that are live in the workdir ``root``; markers of dead runs are removed."""
-    place, found = os.path.join(root, PLACE), []
-    marks = sorted(name for name in _names(place) if name.startswith(MARK))
+    live_folder, found = os.path.join(root, LIVE_FOLDER), []
+    marks = sorted(name for name in _names(live_folder) if name.startswith(MARK))
     here = owner_of(state, os.getpid()) if marks else None
     now: Optional[float] = None
     for name in marks:
@@ -35,12 +35,12 @@ def live_runs(state: str, root: bytes) -> List[LiveRun]:
         owner = LockOwner.parse(parts[1]) if len(parts) == 4 else None
         if owner is None or here is None:
             continue
-        path = os.path.join(place, name)
+        path = os.path.join(live_folder, name)
         lives = owner.lives(here)
         if lives is None:
-            beat = last_beat(path)
-            now = now or _time(place)
-            lives = beat is not None and (now is None or now - beat <= OLD)
+            heartbeat = last_heartbeat(path)
+            now = now or _time(live_folder)
+            lives = heartbeat is not None and (now is None or now - heartbeat <= OLD)
         if lives and _is_over(state, parts[2], parts[3]):
             continue  # its supervisor waits for the other nodes to end, and then the marker is removed
         if lives:
@@ -58,15 +58,15 @@ def _is_over(state: str, run: str, host: str) -> bool:
     return bool(spools) and not any(spool.at_work() for spool in spools)
 
 
-def _time(place: bytes) -> Optional[float]:
+def _time(live_folder: bytes) -> Optional[float]:
     try:
-        return folder_time(place)
+        return folder_time(live_folder)
     except OSError:  # read-only here: without a time to compare with, the marker counts as live
         return None
 
 
-def _names(place: bytes) -> List[bytes]:
+def _names(live_folder: bytes) -> List[bytes]:
     try:
-        return os.listdir(place)
+        return os.listdir(live_folder)
     except (FileNotFoundError, NotADirectoryError):  # no run was ever live here
         return []

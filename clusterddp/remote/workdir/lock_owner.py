@@ -80,7 +80,7 @@ def _host_id(state: str) -> str:
     return _host_id(state)
 
 
-def last_beat(path: bytes) -> Optional[float]:
+def last_heartbeat(path: bytes) -> Optional[float]:
     """Return a file's mtime, or None if it is gone.
 
     It is opened for that, which asks the server: on a network filesystem the result of ``stat`` may be old.

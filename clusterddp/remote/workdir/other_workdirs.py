@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Set
 from ..helper.request import Request
 from ..shared.workdir.manifest import as_text
 from ..system.bootstrap import Refused
-from .folder_lock import PLACE, FolderLock, folder_id
+from .folder_lock import LIVE_FOLDER, FolderLock, folder_id
 from .live_runs import live_runs
 from .stat_cache import forget
 from .workdir import folders_beside, workdir_path
@@ -62,7 +62,7 @@ def remove_workdirs(request: Request) -> Dict[str, Any]:
 
 
 def _ours(primary: bytes) -> List[bytes]:
-    return [path for path in folders_beside(primary) if os.path.isdir(os.path.join(path, PLACE))]
+    return [path for path in folders_beside(primary) if os.path.isdir(os.path.join(path, LIVE_FOLDER))]
 
 
 def _live(state: str, path: bytes) -> List[str]:
@@ -97,8 +97,8 @@ def _measured(path: bytes) -> Dict[str, Any]:
     """Return a folder's id and disk usage, and the newest mtime of its files, without our ``.clusterddp-live``."""
     taken, written = 0, 0
     for base, folders, names in os.walk(path):
-        if base == path and PLACE in folders:
-            folders.remove(PLACE)
+        if base == path and LIVE_FOLDER in folders:
+            folders.remove(LIVE_FOLDER)
         for name in names:
             try:
                 info = os.lstat(os.path.join(base, name))

@@ -9,7 +9,7 @@ from ..spool.layout import Spool
 from ..system import procfs
 from ..system.bootstrap import Refused
 from ..transfer.descriptor_walk import real_folder
-from .folder_lock import PLACE, FolderLock
+from .folder_lock import LIVE_FOLDER, FolderLock
 from .heartbeat import touch
 from .live_runs import MARK, live_runs
 from .lock_owner import owner_of
@@ -50,7 +50,7 @@ def mark(state: str, root: bytes, run: str, host: str, pid: int) -> bytes:
         OSError: nothing can be written there.
     """
     name = MARK + os.fsencode("%s.%s.%s" % (owner_of(state, pid), run, host))
-    path = os.path.join(root, PLACE, name)
+    path = os.path.join(root, LIVE_FOLDER, name)
     touch(path)
     return path
 

@@ -10,7 +10,7 @@ import os
 from typing import Any, Iterable, List, NamedTuple, Optional
 
 from ..shared.workdir.manifest import as_text
-from .folder_lock import PLACE, without_waiting
+from .folder_lock import LIVE_FOLDER, without_waiting
 
 _START = b"start."
 _KEPT = 30 * 86400 * 10**9  # ns
@@ -28,7 +28,7 @@ def mark_start(root: bytes, run: str, live: Iterable[str]) -> None:
 
     Marks older than a month are removed, if their runs are not live.
     """
-    path = os.path.join(root, PLACE, _START + os.fsencode(run))
+    path = os.path.join(root, LIVE_FOLDER, _START + os.fsencode(run))
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:  # a later attempt
@@ -38,7 +38,7 @@ def mark_start(root: bytes, run: str, live: Iterable[str]) -> None:
     now = os.lstat(path).st_mtime_ns
     for name, time_ns in _marks(root):
         if time_ns < now - _KEPT and name not in live:
-            os.unlink(os.path.join(root, PLACE, _START + os.fsencode(name)))
+            os.unlink(os.path.join(root, LIVE_FOLDER, _START + os.fsencode(name)))
 
 
 def start_of(root: bytes, run: str) -> Optional[RunBegin]:
@@ -52,23 +52,25 @@ def start_of(root: bytes, run: str) -> Optional[RunBegin]:
 
 def _live_then(root: bytes, run: str) -> List[str]:
     try:
-        with open(os.path.join(root, PLACE, _START + os.fsencode(run)), "rb", opener=without_waiting) as stream:
-            told: Any = json.loads(stream.read(1 << 16))
+        with open(os.path.join(root, LIVE_FOLDER, _START + os.fsencode(run)), "rb", opener=without_waiting) as stream:
+            listed: Any = json.loads(stream.read(1 << 16))
     except (OSError, ValueError, RecursionError):  # others may write in the folder
         return []
-    return [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
+    return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
 
 
 def _marks(root: bytes) -> "List[tuple[str, int]]":
     found = []
     try:
-        names = os.listdir(os.path.join(root, PLACE))
+        names = os.listdir(os.path.join(root, LIVE_FOLDER))
     except OSError:  # no run was ever started here
         return []
     for name in names:
         if name.startswith(_START):
             try:
-                found.append((as_text(name[len(_START) :]), os.lstat(os.path.join(root, PLACE, name)).st_mtime_ns))
+                found.append(
+                    (as_text(name[len(_START) :]), os.lstat(os.path.join(root, LIVE_FOLDER, name)).st_mtime_ns)
+                )
             except OSError:  # removed meanwhile
                 continue
     return found

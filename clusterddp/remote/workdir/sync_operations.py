@@ -22,7 +22,7 @@ from ..transfer.chunk_source import chunk_stream
 from ..transfer.descriptor_walk import reach
 from ..transfer.stream_head import manifest_of, read_head
 from .case_folding import refuse_folded
-from .folder_lock import PLACE, FolderLock
+from .folder_lock import LIVE_FOLDER, FolderLock
 from .links import make_links
 from .stat_cache import KnownFiles, lists_of, unpacked
 from .sync_record import DATA_RECORD, SyncRecord
@@ -66,7 +66,7 @@ def workdir_state(request: Request) -> Dict[str, Any]:
         answer = {"ready": ready, "digest": there.digest, "workdir": as_text(folder.path), "live": live}
         answer.update(notice=folder.notice, links=[], data=data, shared=shared_as(lock.root))
         if not ready:
-            chunks = there.chunks | parts_in(os.path.join(folder.path, PLACE, PARTS))
+            chunks = there.chunks | parts_in(os.path.join(folder.path, LIVE_FOLDER, PARTS))
             return dict(answer, base=there.base, have=there.have, gone=there.gone, chunks=sorted(chunks))
         answer["links"] = _finish(args, folder)
         return answer
@@ -80,15 +80,15 @@ def _data_there(args: Dict[str, Any], root: bytes) -> Dict[str, Any]:
     the paths of those that no answer has named before.
     """
     wanted = args.get("data")
-    if wanted is None or (not wanted and not os.path.lexists(os.path.join(root, PLACE, DATA_RECORD))):
+    if wanted is None or (not wanted and not os.path.lexists(os.path.join(root, LIVE_FOLDER, DATA_RECORD))):
         return {"settled": True, "digest": "", "empty": False, "standing": [], "news": []}
     from .data import DataRecord  # many projects have no data: they do not wait for the import
 
     record = DataRecord(args["state"], root)
     settled = record.digest == args["data"]
-    empty = not settled and not (os.path.isdir(root) and set(os.listdir(root)) - {PLACE})
-    told = record.answer(record.standing()) if settled else {"standing": [], "news": []}
-    return dict(told, settled=settled, digest=record.digest, empty=empty)
+    empty = not settled and not (os.path.isdir(root) and set(os.listdir(root)) - {LIVE_FOLDER})
+    reported = record.answer(record.standing()) if settled else {"standing": [], "news": []}
+    return dict(reported, settled=settled, digest=record.digest, empty=empty)
 
 
 class _There(NamedTuple):
@@ -110,14 +110,14 @@ def _there(args: Dict[str, Any], record: SyncRecord, hold: Callable[[], None]) -
     if proof is not None and not proof.differs and args["digest"] in ("", record.digest):
         return _There(record.digest, record.digest, [], [], set())
     if proof is not None and record.digest in known:
-        return _as_told(record, proof)
+        return _as_difference(record, proof)
     disk = record.disk()
     have = record.present_entries(disk)
     chunks = _digests(digests for _, digests in disk.seen.values() if len(digests) > 1)
     return _There(record.digest if have == record.entries else "", "", have, [], chunks)
 
 
-def _as_told(record: SyncRecord, proof: VerifiedFiles) -> _There:
+def _as_difference(record: SyncRecord, proof: VerifiedFiles) -> _There:
     """What the folder holds, as a difference from the record's manifest."""
     lines = lines_of(record.manifest(record.digest)) if proof.differs else []
     put = {number: checked_entry(manifest.values_of(lines[number])[0]) for number in proof.differs}
@@ -168,11 +168,11 @@ def sync_apply(request: Request) -> Dict[str, Any]:
             raise Refused(str(error)) from error
 
 
-def _data_plan(args: Dict[str, Any], root: bytes, told: bytes) -> "Optional[DataPlan]":
+def _data_plan(args: Dict[str, Any], root: bytes, sent: bytes) -> "Optional[DataPlan]":
     """What to do with the project's data; None where another sync came in between."""
     from .data import plan_data
 
-    return plan_data(args, SyncRecord(args["state"], root), told)
+    return plan_data(args, SyncRecord(args["state"], root), sent)
 
 
 class _Sent(NamedTuple):
@@ -185,15 +185,15 @@ class _Sent(NamedTuple):
     lists: Dict[str, List[str]]
 
 
-def _sent(args: Dict[str, Any], root: bytes, told: bytes, lists: Dict[str, List[str]]) -> Optional[_Sent]:
+def _sent(args: Dict[str, Any], root: bytes, difference: bytes, lists: Dict[str, List[str]]) -> Optional[_Sent]:
     """Decode what was sent; None where ``base`` is not here any more, since another sync came in between."""
     digest, base = args["digest"], args.get("base") or ""
     if not base:
-        return _Sent(manifest_of(told, digest), told, "", b"", lists)
+        return _Sent(manifest_of(difference, digest), difference, "", b"", lists)
     record = SyncRecord(args["state"], root)
     earlier = record.manifest(base)
     if digest_of(earlier) == base:
-        return _Sent(manifest_of(told, digest, earlier), told, base, earlier, lists)
+        return _Sent(manifest_of(difference, digest, earlier), difference, base, earlier, lists)
     there = record.manifest(digest)
     if digest_of(there) == digest:  # a host that shares the folder has written it there
         return _Sent(there, b"=0,%d\n" % there.count(b"\n"), digest, there, lists)
@@ -212,7 +212,7 @@ def _apply(
         folder.refuse_live()
     placing.check()
     record.begin(args["digest"], sent.manifest)
-    parts = Assembly(os.path.join(target, PLACE, PARTS), sent.lists)
+    parts = Assembly(os.path.join(target, LIVE_FOLDER, PARTS), sent.lists)
     try:
         missing = placing.stage(parts, incoming, _entries(sent.manifest, data))
         if missing:

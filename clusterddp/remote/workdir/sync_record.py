@@ -16,7 +16,7 @@ from ..shared.wire.chunks import digest_of, is_digest
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, checked_entry, on_disk
 from ..system.bootstrap import read_json, write_private
-from .folder_lock import PLACE, without_waiting
+from .folder_lock import LIVE_FOLDER, without_waiting
 from .stat_cache import KnownFiles, StatCache, read_memory, write_memory
 from .verify import VerifiedFiles, prove
 
@@ -43,7 +43,7 @@ class SyncRecord:
         self._take(_read(self._path(RECORD)))
 
     def _path(self, name: bytes) -> bytes:
-        return os.path.join(self.root, PLACE, name)
+        return os.path.join(self.root, LIVE_FOLDER, name)
 
     def _take(self, data: Dict[str, Any]) -> None:
         """Load the stored record; a damaged one counts as empty, so the files there count as the host's own."""
@@ -145,7 +145,7 @@ class SyncRecord:
             os.close(handle)
         self.digest, self._manifests, self._entries = digest, [digest], None
         self.save()
-        for name in os.listdir(os.path.join(self.root, PLACE)):
+        for name in os.listdir(os.path.join(self.root, LIVE_FOLDER)):
             if name.startswith(MANIFEST) and name != MANIFEST + on_disk(digest):
                 os.unlink(self._path(name))
         self.remember(known, proof, looked)

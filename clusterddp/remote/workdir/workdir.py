@@ -92,9 +92,9 @@ class LockedWorkdir:
     def _refusal(self, error: OSError) -> Refused:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         root, state = self._lock.root, os.fsencode(self._args["state"])
-        place = os.fsdecode(file_of(error) or (_least_space(root, state) if full else root))
+        path = os.fsdecode(file_of(error) or (_least_space(root, state) if full else root))
         remedy = "make room or give rights there, then sync again"
-        return Refused("cannot sync to %s: %s" % (place, error.strerror), remedy)
+        return Refused("cannot sync to %s: %s" % (path, error.strerror), remedy)
 
 
 def file_of(error: OSError) -> Optional[bytes]:

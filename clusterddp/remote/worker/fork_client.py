@@ -107,10 +107,10 @@ class ForkServerConnection:
         line, _, self.data = self.data.partition(b"\n")
         return line
 
-    def say(self, word: bytes) -> None:
+    def say(self, byte: bytes) -> None:
         """Send a byte to the worker parent."""
         try:
-            self.sock.sendall(word)
+            self.sock.sendall(byte)
         except OSError:  # it is dead: the next read shows that
             pass
 

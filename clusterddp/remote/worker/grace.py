@@ -27,7 +27,7 @@ class Grace:
 
     def __init__(self, spool: str, seconds: float) -> None:
         self._path, self._seconds = os.path.join(spool, PEERS), seconds
-        self._before = self._gone()
+        self._before = self._lost_hosts()
         self._end = 0.0  # end of the run's grace after the first SIGTERM; 0: none was sent
 
     def begin(self) -> None:
@@ -39,7 +39,7 @@ class Grace:
     def is_over(self) -> bool:
         """Whether SIGKILL is due; call it at each ``TIMER``. If not, another one is set."""
         end = self._end
-        if self._gone() - self._before:
+        if self._lost_hosts() - self._before:
             end = min(end, end - self._seconds + LOST_GRACE)
         over = time.monotonic() >= end
         if not over:
@@ -49,7 +49,7 @@ class Grace:
     def _look_again(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, max(0.001, min(LOOK, self._end - time.monotonic())))
 
-    def _gone(self) -> FrozenSet[str]:
+    def _lost_hosts(self) -> FrozenSet[str]:
         try:
             with open(self._path, encoding="utf-8") as stream:
                 return frozenset(json.load(stream)["gone"])

@@ -36,8 +36,8 @@ def shim_script(interpreter: str, code: str, spool: str) -> str:
     """
     line = "#!%s -IS\n" % interpreter
     if len(os.fsencode(line)) > LONGEST_SHEBANG or len(interpreter.split()) != 1:
-        words = [interpreter, "-I", "-S", code, "shim", spool]
-        return '#!/bin/sh\nexec %s "$@"\n' % " ".join(map(shlex.quote, words))
+        argv = [interpreter, "-I", "-S", code, "shim", spool]
+        return '#!/bin/sh\nexec %s "$@"\n' % " ".join(map(shlex.quote, argv))
     call = "from clusterddp_remote.__main__ import main\nsys.exit(main(['shim', %a, *sys.argv[1:]]))\n" % spool
     return line + "import sys\nsys.path.insert(0, %a)\n" % code + call
 
@@ -76,13 +76,13 @@ def worker_environment(environ: Dict[str, str], spool: str, key: str) -> Dict[st
     return env
 
 
-def fork_server_environment(environ: Dict[str, str], spool: str, told: object) -> Dict[str, str]:
+def fork_server_environment(environ: Dict[str, str], spool: str, argument: object) -> Dict[str, str]:
     """The environment of a fork server: what all workers of an agent have in common, with the hook on PYTHONPATH.
 
-    ``environ`` is the agent's environment, with the secrets; ``told`` is the descriptor of the server's socket to the
-    supervisor, or a warm server's arguments.
+    ``environ`` is the agent's environment, with the secrets; ``argument`` is the descriptor of the server's socket to
+    the supervisor, or a warm server's arguments.
     """
-    env = worker_environment(environ, spool, "fork-server %s" % (told,))
+    env = worker_environment(environ, spool, "fork-server %s" % (argument,))
     env.pop("TORCHELASTIC_ERROR_FILE")
     return env
 

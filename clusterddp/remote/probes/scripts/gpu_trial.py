@@ -16,8 +16,8 @@ ITEMS = 1 << 20  # of a copy between GPUs: 4 MiB, more than any buffer on the wa
 def main(what: str, number: int, answer: int) -> None:
     """Import torch and do what is asked."""
 
-    def say(**words: Any) -> None:
-        data = json.dumps(words).encode() + b"\n"
+    def say(**fields: Any) -> None:
+        data = json.dumps(fields).encode() + b"\n"
         while data:
             data = data[os.write(answer, data) :]
 
@@ -34,14 +34,14 @@ def main(what: str, number: int, answer: int) -> None:
 
 def start(torch: Any, index: int) -> Dict[str, Any]:
     """Start one GPU and compute on it: ``{arches, capability, error}``."""
-    told: Dict[str, Any] = {"arches": [str(arch) for arch in torch.cuda.get_arch_list()], "error": None}
+    report: Dict[str, Any] = {"arches": [str(arch) for arch in torch.cuda.get_arch_list()], "error": None}
     try:
-        told["capability"] = [int(part) for part in torch.cuda.get_device_capability(index)]
+        report["capability"] = [int(part) for part in torch.cuda.get_device_capability(index)]
         if float((torch.zeros(1, device=index) + 1).item()) != 1.0:
-            told["error"] = "it adds 0 and 1 and gets another number"
+            report["error"] = "it adds 0 and 1 and gets another number"
     except Exception as error:  # noqa: BLE001 - as above
-        told["error"] = (str(error).strip().split("\n")[0] or type(error).__name__)[:300]
-    return told
+        report["error"] = (str(error).strip().split("\n")[0] or type(error).__name__)[:300]
+    return report
 
 
 def peers(torch: Any, count: int, say: Any) -> None:

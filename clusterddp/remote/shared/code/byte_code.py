@@ -39,9 +39,9 @@ def without_types(module: ast.Module) -> ast.Module:
         imported.names = [
             one for one in imported.names if (one.asname or one.name) in used and one.name != "NamedTuple"
         ]
-        place = module.body.index(imported)
+        index = module.body.index(imported)
         made = ast.ImportFrom("collections", [ast.alias("namedtuple", "NamedTuple")], 0)
-        module.body[place : place + 1] = ([imported] if imported.names else []) + (
+        module.body[index : index + 1] = ([imported] if imported.names else []) + (
             [ast.copy_location(made, imported)] if named else []
         )
     return ast.fix_missing_locations(module)

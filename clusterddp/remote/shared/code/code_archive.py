@@ -64,12 +64,12 @@ def _write_indexed(
     made_code = {name + "c": pyc(data, name) for name, data in sources.items()}
     _write(made, members)
     _write(made, made_code, zipfile.ZIP_STORED)
-    places = {
+    positions = {
         info.filename: (info.header_offset + _LOCAL_HEADER + len(info.filename.encode()), info.file_size)
         for info in made.infolist()
     }
     modules: Dict[str, Tuple[int, int, bytes, bool]] = {
-        _module(name): (*places[name], hashlib.sha256(data).digest(), name.endswith("/__init__.pyc"))
+        _module(name): (*positions[name], hashlib.sha256(data).digest(), name.endswith("/__init__.pyc"))
         for name, data in made_code.items()
     }
     finder = "%s/%s" % (package, FINDER)

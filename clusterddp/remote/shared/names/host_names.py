@@ -46,4 +46,4 @@ def _words(run: Sequence[str]) -> Sequence[str]:
 
 def _pieces(name: str) -> List[Union[int, str]]:
     pieces = re.split("([0-9]{1,9})", name)  # every second one is a number
-    return [int(piece) if place % 2 else piece for place, piece in enumerate(pieces)]
+    return [int(piece) if index % 2 else piece for index, piece in enumerate(pieces)]

@@ -52,14 +52,14 @@ def placed_plan(
     address = nodes[0].address
     elastic = plan.settings.elastic
     endpoint = "%s:%s" % ("[%s]" % address if ":" in address else address, PORT_TO_COME)
-    told = {"--rdzv-id": "%s.%d" % (plan.run, attempt), "--rdzv-backend": backend, "--rdzv-endpoint": endpoint}
+    options = {"--rdzv-id": "%s.%d" % (plan.run, attempt), "--rdzv-backend": backend, "--rdzv-endpoint": endpoint}
     if not elastic:
-        told["--nnodes"] = str(count)
+        options["--nnodes"] = str(count)
     least = plan.settings.min_nodes if elastic else count
     return part_of(plan, node, place)._replace(
         attempt=attempt,
         nnodes=count,
-        argv=_told(plan.argv, told),
+        argv=_with_options(plan.argv, options),
         world_size=sum(one.nproc for one in nodes),
         store=StorePlan(address) if place == 0 else None,
         record=_record(plan.record, nodes, least, about),
@@ -71,12 +71,12 @@ def placed_plan(
     )
 
 
-def _told(argv: Sequence[str], told: Dict[str, str]) -> Tuple[str, ...]:
+def _with_options(argv: Sequence[str], options: Dict[str, str]) -> Tuple[str, ...]:
     """What torchrun is told, with other values for these options; the script's own words are behind them."""
-    words = list(argv)
-    for option, value in told.items():
-        words[words.index(option) + 1] = value
-    return tuple(words)
+    arguments = list(argv)
+    for option, value in options.items():
+        arguments[arguments.index(option) + 1] = value
+    return tuple(arguments)
 
 
 def _record(record: RunRecord, nodes: Sequence[Node], least: int, about: Mapping[str, Any]) -> RunRecord:

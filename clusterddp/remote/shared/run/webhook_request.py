@@ -36,24 +36,24 @@ def notice_of(run: str, record: RunRecord, event: str, text: str, now: int) -> D
     }
 
 
-def request_of(url: str, told: Mapping[str, Any]) -> urllib.request.Request:
-    """A POST of ``told`` as JSON. User and password of the URL go as Basic authorization, which no redirect has.
+def request_of(url: str, notice: Mapping[str, Any]) -> urllib.request.Request:
+    """A POST of ``notice`` as JSON. User and password of the URL go as Basic authorization, which no redirect has.
 
     Raises:
         ValueError: it is no URL.
     """
     plain, authorization = _parted(url)
     head = {"Content-Type": "application/json"}
-    request = urllib.request.Request(plain, json.dumps(told).encode(), head)  # noqa: S310 - http or https alone
+    request = urllib.request.Request(plain, json.dumps(notice).encode(), head)  # noqa: S310 - http or https alone
     if authorization:
         request.add_unredirected_header("Authorization", "Basic " + authorization)
     return request
 
 
-def post(url: str, told: Mapping[str, Any], patience: float) -> Tuple[str, bool]:
+def post(url: str, notice: Mapping[str, Any], patience: float) -> Tuple[str, bool]:
     """Send it as JSON; why it failed (empty: it did not; never with the URL), and whether another try may help."""
     try:
-        with urllib.request.urlopen(request_of(url, told), timeout=patience):  # noqa: S310 - http or https alone
+        with urllib.request.urlopen(request_of(url, notice), timeout=patience):  # noqa: S310 - http or https alone
             return "", False
     except urllib.error.HTTPError as error:
         error.close()

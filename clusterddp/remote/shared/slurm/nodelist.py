@@ -18,18 +18,18 @@ def expand_nodelist(text: str) -> Tuple[str, ...]:
         ValueError: the text is no such list, or has more than 65536 names.
     """
     names: List[str] = []
-    place = 0
-    while place < len(text):
-        part = _PART.match(text, place)
+    offset = 0
+    while offset < len(text):
+        part = _PART.match(text, offset)
         if not part or not part.group():
             raise ValueError("%r is no list of nodes" % text[:80])
         names += _expand(part.group())
         if len(names) > MOST:
             raise ValueError("a list of more than %d nodes" % MOST)
-        place = part.end()
-        if text[place : place + 1] == ",":
-            place += 1
-            if place == len(text):
+        offset = part.end()
+        if text[offset : offset + 1] == ",":
+            offset += 1
+            if offset == len(text):
                 raise ValueError("%r is no list of nodes: it ends in a comma" % text[-80:])
     if not names or not all(map(_NAME.fullmatch, names)):
         raise ValueError("%r is no list of nodes" % text[:80])
@@ -46,19 +46,19 @@ def _expand(part: str) -> List[str]:
     inside, _, after = rest.partition("]")
     tails = _expand(after)
     numbers: List[str] = []
-    for word in inside.split(","):
-        numbers += _numbers(word)
+    for item in inside.split(","):
+        numbers += _numbers(item)
         if len(numbers) * len(tails) > MOST:
             raise ValueError("a list of more than %d nodes" % MOST)
     return [before + number + tail for number in numbers for tail in tails]
 
 
-def _numbers(word: str) -> List[str]:
+def _numbers(text: str) -> List[str]:
     """Expand ``07`` or ``01-03``, padded with zeros as the first number is."""
-    found = _RANGE.fullmatch(word)
+    found = _RANGE.fullmatch(text)
     if not found:
-        raise ValueError("%r is no range of numbers" % word[:80])
+        raise ValueError("%r is no range of numbers" % text[:80])
     first, last = found.group(1), found.group(2) or found.group(1)
     if max(len(first), len(last)) > WIDEST or not int(first) <= int(last) < int(first) + MOST:
-        raise ValueError("%r is no range of numbers" % word[:80])
+        raise ValueError("%r is no range of numbers" % text[:80])
     return ["%0*d" % (len(first), number) for number in range(int(first), int(last) + 1)]

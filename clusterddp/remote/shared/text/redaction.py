@@ -43,7 +43,7 @@ class Redaction:
             begins: Whether its beginning is there; else a value's last part may stand first.
             ends: Whether its end is there; else a value's first part may stand last.
         """
-        spans = [(at, at + len(form)) for form in self.forms for at in _places(form, text)]
+        spans = [(at, at + len(form)) for form in self.forms for at in _occurrences(form, text)]
         if not begins:
             spans += [(0, length) for form in self.forms for length in _overlap(form, text, first=False)]
         if not ends:
@@ -60,7 +60,7 @@ class Redaction:
     def _seams(self, text: str) -> Iterator[Tuple[int, int]]:
         """Where a part of a value stands beside ``…``, for which the middle of a text was left out."""
         longest = len(self.forms[-1]) if self.forms else 0
-        for at in itertools.islice(_places(SEAM, text), SEAMS):
+        for at in itertools.islice(_occurrences(SEAM, text), SEAMS):
             before, behind = text[max(0, at - longest) : at], text[at + 1 : at + 1 + longest]
             for form in self.forms:
                 yield from ((at - length, at) for length in _overlap(form, before, first=True))
@@ -118,7 +118,7 @@ def _base64(data: bytes) -> Iterator[str]:
             yield text.replace("+", "-").replace("/", "_")
 
 
-def _places(form: str, text: str) -> Iterator[int]:
+def _occurrences(form: str, text: str) -> Iterator[int]:
     at = text.find(form)
     while at >= 0:
         yield at

@@ -32,8 +32,8 @@ def _fitting(text: str, most: int, size: Callable[[str], int]) -> str:
     if size is one:
         return text[: max(0, most)]
     taken = 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         taken += size(letter)
         if taken > most:
-            return text[:place]
+            return text[:index]
     return text

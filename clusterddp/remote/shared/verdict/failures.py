@@ -224,8 +224,8 @@ def _by_agent(events: Sequence[NodeEvent], event: NodeEvent, failure: FailedWork
     if failure.cause == SIGNAL and failure.signal in SENT_FROM_OUTSIDE and _agent_had_ended(events, failure.time_ns):
         return True  # by our supervisor, before its shim noticed
     if event.told is not None:  # the shim's own evidence
-        told = [number for number, at in event.told if at <= failure.time_ns]
-        return bool(told) and (failure.cause != SIGNAL or failure.signal in told)
+        signals_received = [number for number, at in event.told if at <= failure.time_ns]
+        return bool(signals_received) and (failure.cause != SIGNAL or failure.signal in signals_received)
     if failure.cause != SIGNAL or failure.signal != signal.SIGKILL:
         return failure.cause == SIGNAL and failure.signal == signal.SIGTERM
     # Its shim was killed: by torchrun after its timeout, or together with torchrun.

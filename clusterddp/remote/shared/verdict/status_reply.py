@@ -55,18 +55,18 @@ def changes(node: Mapping[str, Any], known: Mapping[str, str]) -> Dict[str, Any]
     """
     import hashlib  # loads OpenSSL
 
-    told = dict(node, same=[], digests={})
+    answer = dict(node, same=[], digests={})
     for name, value in node.items():
         text = json.dumps(value, sort_keys=True)
         if len(text) < LONG:
             continue
         digest = hashlib.sha256(text.encode()).hexdigest()
         if known.get(name) == digest:
-            del told[name]
-            told["same"].append(name)
+            del answer[name]
+            answer["same"].append(name)
         else:
-            told["digests"][name] = digest
-    return told
+            answer["digests"][name] = digest
+    return answer
 
 
 class Answers:

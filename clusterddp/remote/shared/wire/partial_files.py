@@ -63,7 +63,7 @@ class Parts:
         self.written: Dict[str, Tuple[int, int, int]] = {}
         self._folder = folder
         self._chunks: Dict[str, List[Chunk]] = {}
-        self._places: Dict[str, Tuple[str, int, int]] = {}  # digest → content, offset, size of a chunk that is here
+        self._positions: Dict[str, Tuple[str, int, int]] = {}  # digest → content, offset, size of a chunk that is here
 
     def found(self) -> Set[str]:
         """Read and hash all files in the folder; return the digests of all chunks."""
@@ -80,7 +80,7 @@ class Parts:
                 if number >= len(right) or right[number] != chunk.digest:
                     self.lacking.setdefault(chunk.digest, []).append((content, offset))
                 else:
-                    self._places[chunk.digest] = (content, offset, chunk.size)
+                    self._positions[chunk.digest] = (content, offset, chunk.size)
                 offset += chunk.size
             if len(right) > len(chunks) or (right and right[-1] != chunks[-1].digest):
                 self._cut(content, offset)
@@ -89,15 +89,15 @@ class Parts:
     def lacking_bytes(self) -> int:
         """How many bytes have still to be written, without chunks of zeros, which become holes."""
         sizes = {chunk.digest: chunk.size for chunks in self._chunks.values() for chunk in chunks}
-        return sum(sizes[digest] * len(places) for digest, places in self.lacking.items() if digest != ZEROS)
+        return sum(sizes[digest] * len(positions) for digest, positions in self.lacking.items() if digest != ZEROS)
 
     def put(self, digest: str, data: bytes) -> int:
         """Write a verified chunk wherever it is needed; return the number of positions.
 
         Zeros where nothing is stored yet become a hole: a sparse file may have thousands of them.
         """
-        places = self.lacking.pop(digest, [])
-        for content, offset in places:
+        positions = self.lacking.pop(digest, [])
+        for content, offset in positions:
             handle = os.open(content, _WRITE, 0o666, dir_fd=self._folder)
             try:
                 view, at = memoryview(data), offset
@@ -112,13 +112,13 @@ class Parts:
                     self.written[content] = (info.st_size, info.st_mtime_ns, info.st_ino)
             finally:
                 os.close(handle)
-        if places:
-            self._places[digest] = (*places[0], len(data))
-        return len(places)
+        if positions:
+            self._positions[digest] = (*positions[0], len(data))
+        return len(positions)
 
     def holds(self, digest: str) -> bool:
         """Whether a chunk of a registered content is stored here."""
-        return digest in self._places
+        return digest in self._positions
 
     def read(self, digest: str) -> bytes:
         """Read a chunk that is stored here; its digest is not checked again.
@@ -126,7 +126,7 @@ class Parts:
         Raises:
             OSError: the file is missing or cannot be read.
         """
-        content, offset, size = self._places[digest]
+        content, offset, size = self._positions[digest]
         handle = os.open(content, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
         try:
             return read_at(handle, offset, size)

@@ -29,27 +29,27 @@ def lines_of(data: bytes) -> List[bytes]:
 
 def difference(old: bytes, new: bytes) -> bytes:
     """Compute the difference that turns ``old`` into ``new``, both in canonical bytes."""
-    places = {line: number for number, line in enumerate(lines_of(old))}
-    told: List[bytes] = []
+    positions = {line: number for number, line in enumerate(lines_of(old))}
+    lines: List[bytes] = []
     first = end = 0  # of the unchanged lines that are not written yet
     for line in lines_of(new):
-        place = places.get(line, -1)
-        if place == end and first < end:
+        position = positions.get(line, -1)
+        if position == end and first < end:
             end += 1
             continue
         if first < end:
-            told.append(b"=%d,%d" % (first, end))
-        if place >= end:
-            first, end = place, place + 1
+            lines.append(b"=%d,%d" % (first, end))
+        if position >= end:
+            first, end = position, position + 1
         else:
-            told.append(line)
+            lines.append(line)
             first = end
     if first < end:
-        told.append(b"=%d,%d" % (first, end))
-    return b"".join(one + b"\n" for one in told)
+        lines.append(b"=%d,%d" % (first, end))
+    return b"".join(one + b"\n" for one in lines)
 
 
-def pieces_of(told: bytes, count: int) -> List[Piece]:
+def pieces_of(encoded: bytes, count: int) -> List[Piece]:
     """Parse a difference from a manifest of ``count`` lines into pieces.
 
     Raises:
@@ -57,7 +57,7 @@ def pieces_of(told: bytes, count: int) -> List[Piece]:
     """
     found: List[Piece] = []
     behind = 0
-    for line in lines_of(told):
+    for line in lines_of(encoded):
         if not line.startswith(b"="):
             found.append(line)
             continue
@@ -94,11 +94,11 @@ def left_out(count: int, pieces: Sequence[Piece]) -> List[int]:
     return found + list(range(behind, count))
 
 
-def applied(old: bytes, told: bytes) -> bytes:
+def applied(old: bytes, encoded: bytes) -> bytes:
     """Apply a difference to ``old``; the caller must verify the result's digest.
 
     Raises:
         BadManifest: it is no difference of this manifest.
     """
     lines = lines_of(old)
-    return b"".join(line + b"\n" for line in spliced(lines, pieces_of(told, len(lines)), lambda line: line))
+    return b"".join(line + b"\n" for line in spliced(lines, pieces_of(encoded, len(lines)), lambda line: line))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type
 
     Excepthook = Callable[[Type[BaseException], BaseException, Optional[TracebackType]], Any]
-    Place = Tuple[str, int]
+    Location = Tuple[str, int]
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SPOOL = os.path.dirname(HERE)
@@ -60,14 +60,14 @@ def begin_server() -> None:
     An interpreter that skips the hook (a wrapper with -E) then runs nothing, rather than the script.
     """
     with open("/proc/self/cmdline", "rb") as stream:
-        words = stream.read().split(b"\0")[:-1]
+        argv = stream.read().split(b"\0")[:-1]
     with open("/proc/self/environ", "rb") as stream:  # as it was passed: Python may have added to os.environ
         given = [item.partition(b"=") for item in stream.read().split(b"\0") if item]
-    if words[1:3] == [b"-c", b""]:
-        os.execve(words[0], [words[0], *words[3:]], {name: value for name, _, value in given})
+    if argv[1:3] == [b"-c", b""]:
+        os.execve(argv[0], [argv[0], *argv[3:]], {name: value for name, _, value in given})
 
 
-def serve_forks(told: str) -> str:
+def serve_forks(argument: str) -> str:
     """Run a run's fork server, or a warm server; returns only in each forked worker, with its ``<start>.<local_rank>``.
 
     In a worker, ``SPOOL`` becomes the spool of the worker's own attempt.
@@ -77,17 +77,17 @@ def serve_forks(told: str) -> str:
     code = os.path.join(SPOOL, "remote.pyz")
     sys.path.insert(0, code)
     try:
-        name = "preload.preload_server" if told.startswith("warm") else "fork_server.server"
+        name = "preload.preload_server" if argument.startswith("warm") else "fork_server.server"
         serve = __import__("clusterddp_remote." + name, fromlist=["serve"]).serve
     finally:
         sys.path.remove(code)
     for name in [name for name in sys.modules if name.partition(".")[0] == "clusterddp_remote"]:
         del sys.modules[name]
     cache: "Any" = getattr(sys.modules.get("zipimport"), "_zip_directory_cache", {})
-    for places in (sys.path_importer_cache, cache):
-        for path in [path for path in places if path.startswith(code)]:
-            del places[path]
-    SPOOL, worker = serve(SPOOL, told, loaded)
+    for caches in (sys.path_importer_cache, cache):
+        for path in [path for path in caches if path.startswith(code)]:
+            del caches[path]
+    SPOOL, worker = serve(SPOOL, argument, loaded)
     return str(worker)
 
 
@@ -135,7 +135,7 @@ def write_record(
     except Exception:  # noqa: BLE001 - its __str__ is the user's code
         text = "<exception str() failed>"
     stack = format_stack(kind, value, trace)
-    file, line = user_place(value, trace, workdir)
+    file, line = user_frame(value, trace, workdir)
     module = "" if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "."
     record: "Dict[str, Any]" = {
         "message": {
@@ -162,7 +162,7 @@ def format_stack(kind: "Type[BaseException]", value: BaseException, trace: "Opti
     Loading the traceback module evaluates strings, after which Python forgets that it has to end by SIGINT.
     """
     if issubclass(kind, KeyboardInterrupt):
-        return "".join('File "%s", line %d\n' % place for place in _places(trace, "")) + kind.__name__
+        return "".join('File "%s", line %d\n' % frame for frame in _frames(trace, "")) + kind.__name__
     import traceback
 
     return "".join(traceback.format_exception(kind, value, trace))
@@ -198,21 +198,21 @@ def _replace(path: str, body: str) -> None:
             pass  # it was never made
 
 
-def user_place(value: BaseException, trace: "Optional[TracebackType]", workdir: str) -> "Tuple[str, int]":
+def user_frame(value: BaseException, trace: "Optional[TracebackType]", workdir: str) -> "Tuple[str, int]":
     """The file and line that a user wants to read first: the innermost frame in the project.
 
     Without one, the innermost frame not of an installed package; else the innermost; else ``("", 0)``.
     """
-    places = list(_places(trace, workdir))
+    frames = list(_frames(trace, workdir))
     if isinstance(value, SyntaxError) and value.filename and os.path.isfile(value.filename):
-        places.append((os.path.abspath(value.filename), value.lineno or 0))
-    written = [place for place in places if not _installed(place[0])]
-    project = [place for place in written if place[0].startswith(os.path.join(workdir, ""))]
-    best: "List[Place]" = project or written or places
+        frames.append((os.path.abspath(value.filename), value.lineno or 0))
+    written = [frame for frame in frames if not _installed(frame[0])]
+    project = [frame for frame in written if frame[0].startswith(os.path.join(workdir, ""))]
+    best: "List[Location]" = project or written or frames
     return best[-1] if best else ("", 0)
 
 
-def _places(trace: "Optional[TracebackType]", workdir: str) -> "Iterator[Place]":
+def _frames(trace: "Optional[TracebackType]", workdir: str) -> "Iterator[Location]":
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
         yield (name if name.startswith("<") else os.path.normpath(os.path.join(workdir, name))), trace.tb_lineno

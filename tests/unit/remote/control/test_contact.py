@@ -53,7 +53,7 @@ def test_a_follower_was_in_contact_no_later_than_its_lead() -> None:
 def test_no_other_lead_had_contact_later_than_any_of_ours_heard_it() -> None:
     contact = Contact()
     contact.leave(30.0)
-    contact.told(50.0, 10.0)
-    contact.told(51.0, 40.0)
+    contact.note_elsewhere(50.0, 10.0)
+    contact.note_elsewhere(51.0, 40.0)
     assert (contact.elsewhere, contact.left) == (40.0, 30.0)
     assert age(50.0, NEVER) > 1e5

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.control.datagrams import Datagrams
-from clusterddp.remote.control.heartbeats import Beats
+from clusterddp.remote.control.heartbeats import Heartbeats
 from clusterddp.remote.control.messages import Beat
 from tests.unit.remote.control.test_connection import Between, secret
 from tests.unit.remote.control.test_silent_lead import bound
@@ -113,7 +113,7 @@ def test_no_beat_is_heard_before_the_proof(wire: Wire) -> None:
 def test_a_beat_that_is_repeated_says_nothing_of_a_node(wire: Wire) -> None:
     links: list[PeerConnection] = [wire.pair.called]
     with selectors.DefaultSelector() as selector:
-        beats = Beats(links, lambda *_: None, selector, None)
+        beats = Heartbeats(links, lambda *_: None, selector, None)
         beats.datagrams, beats.addresses = wire.called, [("127.0.0.1", 9)] * 3
         recorded = wire.recorded()
         for heard in (True, False):

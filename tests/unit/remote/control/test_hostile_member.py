@@ -15,9 +15,9 @@ from clusterddp.remote.control.messages import (
     Lead,
     Message,
     NodeState,
+    NodeStatus,
     StatusTable,
     VerdictPart,
-    Word,
     WordSaid,
 )
 from tests.unit.remote.control.test_leader import KEY, Star, _quick, star, stars
@@ -127,7 +127,7 @@ def test_who_is_asked_whether_it_has_ended_does_not_lead_by_its_answer(star: Sta
     assert star.lead.connected == {1}
 
 
-WORD = Word(NodeState.RUNNING, 1)
+WORD = NodeStatus(NodeState.RUNNING, 1)
 
 
 @pytest.mark.parametrize("message", [StatusTable((), 0.0), VerdictPart(0, 1, "{}")])

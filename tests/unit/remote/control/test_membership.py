@@ -17,9 +17,9 @@ from clusterddp.remote.control.messages import (
     EndOrder,
     Joined,
     NodeState,
+    NodeStatus,
     NodeStatusRow,
     StatusTable,
-    Word,
     WordSaid,
 )
 from clusterddp.remote.system.bootstrap import read_json, write_json
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-RUNNING, ENDED = Word(NodeState.RUNNING, 1), Word(NodeState.ENDED, 1, 1, cause="x")
+RUNNING, ENDED = NodeStatus(NodeState.RUNNING, 1), NodeStatus(NodeState.ENDED, 1, 1, cause="x")
 AGAIN = AttemptDecision(2, (0, 1), 0, 29500)
 STOP = EndOrder("by hand", 3.0, ours=False)
 
@@ -85,7 +85,7 @@ def test_who_is_lost_or_has_failed_is_named_to_all_agents(run: Run) -> None:
     members = [run.member(place) for place in range(3)]
     for member in members:
         member.tell(RUNNING)
-    run.until(lambda: all(len(member.words) == 3 for member in members))
+    run.until(lambda: all(len(member.statuses) == 3 for member in members))
     members[1].tell(ENDED)
     run.until(lambda: read_json(str(run.folder / "2" / "peers.json"))["gone"] == ["gpu01"])
     members[0].limit = 0.1
@@ -103,7 +103,7 @@ def test_who_takes_part_is_said_by_the_leader_with_an_epoch_that_grows(run: Run)
     run.until(lambda: all(member.part and member.part.places == (0, 2) for member in members))
     assert {member.epoch for member in members} == {members[0].epoch}
     assert members[2].epoch > epoch
-    members[2].tell(Word(NodeState.ENDED, 1, 0))
+    members[2].tell(NodeStatus(NodeState.ENDED, 1, 0))
     run.until(
         lambda: all(member.part and (member.part.places, member.part.ended) == ((0,), (2,)) for member in members)
     )
@@ -115,7 +115,7 @@ def test_who_leads_next_says_it_with_a_greater_epoch(run: Run) -> None:
     for member in members:
         member.tell(RUNNING)
         member.limit = 0.1
-    run.until(lambda: all(len(member.words) == 3 and member.part for member in members))
+    run.until(lambda: all(len(member.statuses) == 3 and member.part for member in members))
     members[2].epoch += 5  # heard of a leader that the next one has never heard
     run.loses(0)
     last = members[2].epoch
@@ -158,7 +158,7 @@ def test_a_leader_that_leaves_is_known_to_have_left(run: Run) -> None:
     members = [run.member(place) for place in range(3)]
     for member in members:
         member.tell(RUNNING)
-    run.until(lambda: all(len(member.words) == 3 for member in members))
+    run.until(lambda: all(len(member.statuses) == 3 for member in members))
     members[0].leave()
     run.nodes.pop(0)
     run.until(lambda: all(member.left == {0} for member in members[1:]))
@@ -168,22 +168,22 @@ def test_a_word_said_by_one_node_is_known_to_all(run: Run) -> None:
     members = [run.member(place) for place in range(3)]
     for member in members:
         member.tell(RUNNING)
-    run.until(lambda: all(len(member.words) == 3 for member in members))
+    run.until(lambda: all(len(member.statuses) == 3 for member in members))
     members[2].tell(ENDED)
-    run.until(lambda: all(member.words[2] == ENDED for member in members))
+    run.until(lambda: all(member.statuses[2] == ENDED for member in members))
     run.until(lambda: set(read_json(str(run.folder / "1" / "peers.json"))["nodes"]) == set(run.names))
 
 
 def test_who_connects_later_hears_all_that_holds(run: Run) -> None:
     lead, other = run.member(0), run.member(1)
     other.tell(ENDED)
-    run.until(lambda: 1 in lead.words)
+    run.until(lambda: 1 in lead.statuses)
     lead.decide(AGAIN)
     lead.pass_on(STOP)
     late = run.member(2)
     heard: list[Event] = []
     late.control.handle = lambda event: late.take(event) if heard.append(event) is None else None  # type: ignore[func-returns-value]
-    run.until(lambda: late.decision == AGAIN and late.words.get(1) == ENDED and Said(0, STOP) in heard)
+    run.until(lambda: late.decision == AGAIN and late.statuses.get(1) == ENDED and Said(0, STOP) in heard)
 
 
 def test_a_decision_whose_message_was_lost_is_told_again(run: Run) -> None:
@@ -207,7 +207,7 @@ def test_an_older_decision_replaces_no_newer_one(run: Run) -> None:
     other.decision = AGAIN
     lead.decide(AttemptDecision(1, (0,), 0, 1))
     lead.tell(RUNNING)
-    run.until(lambda: 0 in other.words)
+    run.until(lambda: 0 in other.statuses)
     assert other.decision == AGAIN
 
 
@@ -221,13 +221,13 @@ def test_an_order_that_ends_the_run_is_not_replaced_by_one_that_ends_an_attempt(
 def test_who_is_connected_and_speaks_of_an_older_attempt_is_behind(run: Run) -> None:
     lead, other = run.member(0), run.member(1)
     other.tell(RUNNING)
-    run.until(lambda: 1 in lead.words)
+    run.until(lambda: 1 in lead.statuses)
     now = time.monotonic()
     assert lead.behind(now + 60, 30) == []
     lead.begin(2, lead.places, limit=1e9)
     assert (lead.behind(now, 30), lead.behind(now + 60, 30)) == ([], [1])
     other.tell(RUNNING._replace(attempt=2))
-    run.until(lambda: lead.words[1].attempt == 2)
+    run.until(lambda: lead.statuses[1].attempt == 2)
     assert lead.behind(now + 60, 30) == []
 
 
@@ -245,14 +245,14 @@ def test_a_host_that_joined_has_the_next_place_and_no_other(run: Run) -> None:
     lead.take(Said(1, WordSaid(RUNNING._replace(joined=newcomer), 0.0)))
     lead.take(Said(9, WordSaid(RUNNING._replace(joined=newcomer), 0.0)))
     lead.take(Said(1, StatusTable((NodeStatusRow(9, 0.0, RUNNING),), 0.0)))
-    assert (lead.names[3:], sorted(lead.words)) == ([], [1])
+    assert (lead.names[3:], sorted(lead.statuses)) == ([], [1])
     lead.take(Said(3, WordSaid(RUNNING._replace(joined=newcomer), 0.0)))
     assert (lead.names[3:], lead.control.addresses[3:]) == (["gpu03"], [("127.0.0.1", 29500)])
 
 
 def test_since_when_a_node_is_lost_counts_from_when_it_was_last_heard(run: Run) -> None:
     lead = run.member(0)
-    lead.words[1] = RUNNING
+    lead.statuses[1] = RUNNING
     lead.take(Lost(1, 100.0))
     assert (lead.lost(119.0, 20.0), lead.lost(121.0, 20.0)) == ([], [1])
 
@@ -273,6 +273,6 @@ def test_the_table_of_2000_nodes_with_long_causes_reaches_the_others(tmp_path: P
     for place in range(2, 2000):
         lead.take(Said(place, WordSaid(ENDED._replace(cause="c" * 300), 0.0)))
     run.until(lambda: lead.control.connected == {1})
-    run.until(lambda: len(other.words) >= 1998)
-    assert other.words[1999].cause == "c" * 300
+    run.until(lambda: len(other.statuses) >= 1998)
+    assert other.statuses[1999].cause == "c" * 300
     assert (tmp_path / "1" / "peers.json").stat().st_size

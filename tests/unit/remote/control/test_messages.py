@@ -22,11 +22,11 @@ from clusterddp.remote.control.messages import (
     Lead,
     Message,
     NodeState,
+    NodeStatus,
     NodeStatusRow,
     StatusTable,
     TakingPart,
     VerdictPart,
-    Word,
     WordSaid,
     decode,
     encode,
@@ -40,7 +40,7 @@ from clusterddp.remote.shared.verdict.verdict_record import HostEnd, VerdictReco
 HEX = "0123456789abcdef"
 NONCE, PROOF = HEX * 2, HEX * 4
 JOINED = Joined("gpu09", "fd00::9", 8, 29400)
-WORD = Word(NodeState.ENDED, 3, 1, curable=False, cause="CUDA out of memory", left=True, joined=JOINED)
+WORD = NodeStatus(NodeState.ENDED, 3, 1, curable=False, cause="CUDA out of memory", left=True, joined=JOINED)
 ALL: list[Message] = [
     Hello(NONCE),
     Call(1, 0, NONCE, PROOF),
@@ -49,7 +49,7 @@ ALL: list[Message] = [
     Beat(majority=True, number=3, echo=2, age=0.5),
     WordSaid(WORD, 0.5, 7),
     StatusTable(
-        (NodeStatusRow(0, 0.0, WORD), NodeStatusRow(7, 12.5, Word(NodeState.STANDBY, 1))),
+        (NodeStatusRow(0, 0.0, WORD), NodeStatusRow(7, 12.5, NodeStatus(NodeState.STANDBY, 1))),
         3.0,
         TakingPart(2, 9, (2, 5), (1,)),
     ),

@@ -61,7 +61,7 @@ def test_an_environment_is_there_only_once_all_of_it_is(tmp_path: Path) -> None:
         assert store.ready(IDENT) is None
     for wrong in ("..", "a" * 63, 3, None, "A" * 64):
         with pytest.raises(Refused):
-            store.place(wrong)
+            store.folder_of(wrong)
 
 
 def test_an_environment_needs_room(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def asked(state: Path, **args: Any) -> Any:
 
 def half_built(store: EnvironmentStore) -> Path:
     store.make()
-    place = Path(store.place(IDENT))
+    place = Path(store.folder_of(IDENT))
     (place / "bin").mkdir(parents=True)
     return place
 
@@ -56,7 +56,7 @@ def test_who_waits_for_a_lock_that_a_removal_takes_away_still_holds_the_one_ther
     builder = threading.Thread(target=build)
     with store.locked(IDENT):
         builder.start()
-        os.unlink(store.place(IDENT) + ".lock")  # noqa: PTH108 - as a removal does, whose lock it is
+        os.unlink(store.folder_of(IDENT) + ".lock")  # noqa: PTH108 - as a removal does, whose lock it is
     assert held.wait(30)
     with store.locked(IDENT, wait=False) as free:
         assert not free

@@ -47,17 +47,17 @@ def test_locks_of_extensions_have_an_age(tmp_path: Path) -> None:
 
 def test_what_profiles_print_is_not_taken_for_an_answer(tmp_path: Path) -> None:
     noisy = 'echo /welcome; shift 2; PATH=/opt/bin; command() { echo "/opt/$2"; }; eval "$1"; echo /more'
-    assert shell(tmp_path, noisy).told("/usr/bin/python3") == {"python": "/opt/python", "same": False, "error": None}
+    assert shell(tmp_path, noisy).answer("/usr/bin/python3") == {"python": "/opt/python", "same": False, "error": None}
 
 
 def test_a_login_that_does_not_come_to_its_prompt_is_an_error(tmp_path: Path) -> None:
-    assert "did not come" in shell(tmp_path, "exit 3").told(None)["error"]
-    assert "is not known" in LoginShell("/bin/csh").told(None)["error"]
-    assert "does not start" in LoginShell(str(tmp_path / "none" / "bash")).told(None)["error"]
+    assert "did not come" in shell(tmp_path, "exit 3").answer(None)["error"]
+    assert "is not known" in LoginShell("/bin/csh").answer(None)["error"]
+    assert "does not start" in LoginShell(str(tmp_path / "none" / "bash")).answer(None)["error"]
 
 
 def test_this_machines_login_finds_some_python() -> None:
-    found = LoginShell("/bin/sh").told(sys.executable)
+    found = LoginShell("/bin/sh").answer(sys.executable)
     assert found["error"] is None
     assert found["python"] is None or found["same"] == (identity(found["python"]) == identity(sys.executable))
 
@@ -79,7 +79,7 @@ def groups(folder: Path, membership: str, files: dict[str, str]) -> dict[str, in
         path = folder / "cg" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return cgroups.told(str(folder / "membership"), str(folder / "cg"))
+    return cgroups.limits(str(folder / "membership"), str(folder / "cg"))
 
 
 def test_limits_of_version_2_are_the_tightest_of_all_above(tmp_path: Path) -> None:

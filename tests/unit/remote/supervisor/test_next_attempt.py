@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.remote.control.messages import NodeState, Word
+from clusterddp.remote.control.messages import NodeState, NodeStatus
 from clusterddp.remote.shared.run.plan import NodePlan, next_plan
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.supervisor.next_attempt import Following, decide
@@ -18,8 +18,8 @@ def plan(count: int, *, elastic: tuple[int, int] | None = None, backend: str = "
     return launch_plan(nodes, nnodes=elastic, relaunch=2, rdzv_backend=backend, record=record).node_plan(0)
 
 
-def ended(code: int, *, curable: bool = True) -> Word:
-    return Word(NodeState.ENDED, 1, code, curable, "a cause")
+def ended(code: int, *, curable: bool = True) -> NodeStatus:
+    return NodeStatus(NodeState.ENDED, 1, code, curable, "a cause")
 
 
 def test_an_elastic_attempt_that_ended_well_on_enough_nodes_is_the_last() -> None:
@@ -32,7 +32,7 @@ def test_an_elastic_attempt_that_ended_well_on_enough_nodes_is_the_last() -> Non
 
 
 def test_a_node_that_does_not_begin_the_attempt_is_not_waited_for() -> None:
-    old = Word(NodeState.RUNNING, 1)
+    old = NodeStatus(NodeState.RUNNING, 1)
     words = {place: ended(1)._replace(attempt=2) for place in (0, 1)}
     second = changed(plan(3), attempt=2, min_nodes=2)
     assert decide(second, {**words, 2: old}, {0, 1, 2}, set()) is None

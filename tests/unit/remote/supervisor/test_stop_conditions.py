@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from clusterddp.remote.control.messages import NodeState, Word
+from clusterddp.remote.control.messages import NodeState, NodeStatus
 from clusterddp.remote.supervisor.stop_conditions import LIMITS_RELAUNCH, StopConditions
 from tests.unit.plan_made import PLAN, changed
 
 HOSTS = ["gpu00", "gpu01", "gpu02"]
 
 
-def conditions(word: Word | None, *, died: bool = False, **changes: Any) -> StopConditions:
+def conditions(word: NodeStatus | None, *, died: bool = False, **changes: Any) -> StopConditions:
     """Of the second node, to which the first, whose the store is, has said this of itself."""
     plan = changed(PLAN, **{"place": 1, "places": (0, 1, 2), "elastic": True, "min_nodes": 2, "relaunch": 2, **changes})
     membership: Any = SimpleNamespace(names=HOSTS, over=lambda attempt: {0: word} if word and attempt == 1 else {})
@@ -26,7 +26,7 @@ def conditions(word: Word | None, *, died: bool = False, **changes: Any) -> Stop
 
 
 def test_an_elastic_job_ends_its_attempt_when_the_node_that_has_the_store_has_failed() -> None:
-    order = conditions(Word(NodeState.ENDED, 1, 127)).of_attempt["store"]()
+    order = conditions(NodeStatus(NodeState.ENDED, 1, 127)).of_attempt["store"]()
     assert order
     assert order.reason == "gpu00 has ended its part, and with it the rendezvous store"
     assert (order.attempt, order.ours, order.grace) == (1, True, LIMITS_RELAUNCH.grace)
@@ -36,14 +36,14 @@ def test_an_elastic_job_ends_its_attempt_when_the_node_that_has_the_store_has_fa
     ("word", "changes"),
     [
         (None, {}),
-        (Word(NodeState.ENDING, 1, 137), {}),  # its store waits for us
-        (Word(NodeState.ENDED, 1, 0), {}),  # the job has ended well
-        (Word(NodeState.ENDED, 1, 137), {"elastic": False}),  # the leader ends such a job
-        (Word(NodeState.ENDED, 1, 137), {"place": 0}),
-        (Word(NodeState.ENDED, 1, 137), {"store_place": 2}),
+        (NodeStatus(NodeState.ENDING, 1, 137), {}),  # its store waits for us
+        (NodeStatus(NodeState.ENDED, 1, 0), {}),  # the job has ended well
+        (NodeStatus(NodeState.ENDED, 1, 137), {"elastic": False}),  # the leader ends such a job
+        (NodeStatus(NodeState.ENDED, 1, 137), {"place": 0}),
+        (NodeStatus(NodeState.ENDED, 1, 137), {"store_place": 2}),
     ],
 )
-def test_it_goes_on_while_the_store_may_be_there(word: Word | None, changes: dict[str, Any]) -> None:
+def test_it_goes_on_while_the_store_may_be_there(word: NodeStatus | None, changes: dict[str, Any]) -> None:
     assert conditions(word, **changes).of_attempt["store"]() is None
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 
-from clusterddp.remote.system.unproven_connections import Strangers, end_connection
+from clusterddp.remote.system.unproven_connections import UnprovenConnections, end_connection
 
 
 def test_of_too_many_strangers_the_oldest_gives_way_and_nobody_who_has_proved_itself() -> None:
-    strangers = Strangers(2)
+    strangers = UnprovenConnections(2)
     pairs = [socket.socketpair() for _ in range(4)]
     strangers.add(pairs[0][0])
     strangers.discard(pairs[0][0])

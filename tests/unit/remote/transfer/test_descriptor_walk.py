@@ -13,7 +13,7 @@ import pytest
 
 from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.remote.transfer.descriptor_walk import Inside, path_of, reach
-from clusterddp.remote.workdir.folder_lock import PLACE, FolderLock, make_place
+from clusterddp.remote.workdir.folder_lock import LIVE_FOLDER, FolderLock, make_live_folder
 from clusterddp.remote.workdir.links import make_links
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ def test_no_link_of_clusterddp_links_is_made_behind_another_user_s_link(tmp_path
 @needs_root
 @pytest.mark.parametrize("theirs", ["link", "folder"])
 def test_a_lock_s_folder_that_another_user_has_put_is_refused(tmp_path: Path, theirs: str) -> None:
-    make_place(os.fsencode(tmp_path))
-    place = tmp_path / os.fsdecode(PLACE)
+    make_live_folder(os.fsencode(tmp_path))
+    place = tmp_path / os.fsdecode(LIVE_FOLDER)
     before = sorted(path.name for path in place.iterdir())
     if theirs == "link":
         place.rename(tmp_path / "elsewhere")
@@ -185,7 +185,7 @@ for read in (lambda: folder_id(root), lambda: start_of(root, "r1"), lambda: live
 
 @pytest.mark.parametrize("name", ["id", "start.r1", "synced.json", f"manifest.{'0' * 64}", "run.a-b-1-1.r1.host"])
 def test_no_pipe_in_our_dotted_folder_is_waited_for(tmp_path: Path, name: str) -> None:
-    place = tmp_path / "workdir" / os.fsdecode(PLACE)
+    place = tmp_path / "workdir" / os.fsdecode(LIVE_FOLDER)
     place.mkdir(parents=True)
     os.mkfifo(place / name)
     words = [sys.executable, "-c", READ, str(tmp_path / "state"), str(place.parent), "0" * 64]

@@ -12,7 +12,7 @@ from clusterddp.remote.shared.wire.chunks import hash_file
 from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.remote.user_files.pull_operations import pull_list
 from clusterddp.remote.user_files.push_record import PushRecord
-from clusterddp.remote.workdir.folder_lock import make_place
+from clusterddp.remote.workdir.folder_lock import make_live_folder
 from clusterddp.remote.workdir.start_marker import mark_start, start_of
 from tests.unit.operation import run_operation
 from tests.unit.sync_help import FakeHost, push, write
@@ -61,7 +61,7 @@ def test_of_a_run_only_what_is_new_since_its_start_and_no_code_comes(host: FakeH
 
 
 def test_what_was_pushed_meanwhile_does_not_come_unless_the_run_has_changed_it(host: FakeHost) -> None:
-    make_place(bytes(host.workdir))
+    make_live_folder(bytes(host.workdir))
     mark_start(bytes(host.workdir), "r1", [])
     write(host.workdir, **{"data/a": "a", "data/b": "b"})
     record = PushRecord(str(host.state), bytes(host.workdir / "data"))
@@ -74,7 +74,7 @@ def test_what_was_pushed_meanwhile_does_not_come_unless_the_run_has_changed_it(h
 
 def test_runs_that_wrote_there_too_are_named(host: FakeHost) -> None:
     root = bytes(host.workdir)
-    make_place(root)
+    make_live_folder(root)
     mark_start(root, "r0", [])
     tick(host)
     mark_start(root, "r1", ["r0"])
@@ -88,7 +88,7 @@ def test_runs_that_wrote_there_too_are_named(host: FakeHost) -> None:
 
 def test_a_mark_stays_for_a_month_and_a_damaged_one_says_nothing_of_others(host: FakeHost) -> None:
     root = bytes(host.workdir)
-    make_place(root)
+    make_live_folder(root)
     for number, days in enumerate((40, 20, 40)):
         mark_start(root, f"r{number}", [])
         os.utime(host.workdir / f".clusterddp-live/start.r{number}", (time.time() - days * 86400,) * 2)

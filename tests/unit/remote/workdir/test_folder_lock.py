@@ -12,7 +12,7 @@ import pytest
 
 from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.remote.workdir import folder_lock
-from clusterddp.remote.workdir.folder_lock import PLACE, FolderLock, folder_id, make_place
+from clusterddp.remote.workdir.folder_lock import LIVE_FOLDER, FolderLock, folder_id, make_live_folder
 from clusterddp.remote.workdir.lock_owner import LockOwner, owner_of
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def of(state: str, root: Path) -> FolderLock:
 
 def held_by(root: Path, owner: LockOwner, seconds_ago: float = 0.0) -> Path:
     """The lock, held by another whose last beat was so long ago by the folder's clock."""
-    make_place(os.fsencode(root))
-    place = root / os.fsdecode(PLACE)
+    make_live_folder(os.fsencode(root))
+    place = root / os.fsdecode(LIVE_FOLDER)
     beat = (place / "id").stat().st_mtime - seconds_ago
     held = (place / "lock.free").rename(place / f"lock.held.{owner}.abc")
     os.utime(held, (beat, beat))
@@ -57,7 +57,7 @@ def held_by(root: Path, owner: LockOwner, seconds_ago: float = 0.0) -> Path:
 
 
 def locks(root: Path) -> list[str]:
-    return sorted(path.name.split(".")[1] for path in (root / os.fsdecode(PLACE)).glob("lock.*"))
+    return sorted(path.name.split(".")[1] for path in (root / os.fsdecode(LIVE_FOLDER)).glob("lock.*"))
 
 
 def test_processes_take_turns_from_the_first_use_on(state: str, root: Path, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_who_stood_still_for_so_long_that_another_took_over_changes_nothing_more
     monkeypatch.setattr(folder_lock, "BEAT", 0.0)
     with of(state, root) as slow:
         slow.check()
-        (held,) = (root / os.fsdecode(PLACE)).glob("lock.held.*")
+        (held,) = (root / os.fsdecode(LIVE_FOLDER)).glob("lock.held.*")
         held.rename(held.with_name(f"lock.held.{STRANGER}.abc"))
         with pytest.raises(Refused, match="stood still"):
             slow.check()
@@ -137,8 +137,8 @@ def test_who_stood_still_for_so_long_that_another_took_over_changes_nothing_more
 
 @pytest.mark.usefixtures("impatient")
 def test_a_lock_removed_by_hand_is_said_and_an_emptied_folder_mends_itself(state: str, root: Path) -> None:
-    make_place(os.fsencode(root))
-    place = root / os.fsdecode(PLACE)
+    make_live_folder(os.fsencode(root))
+    place = root / os.fsdecode(LIVE_FOLDER)
     (place / "lock.free").unlink()
     with pytest.raises(Refused, match=r"the lock in .* was removed") as raised:
         of(state, root).__enter__()

@@ -11,7 +11,7 @@ import pytest
 
 from clusterddp.remote.system import procfs
 from clusterddp.remote.workdir import live_runs as liveness
-from clusterddp.remote.workdir.folder_lock import PLACE, make_place
+from clusterddp.remote.workdir.folder_lock import LIVE_FOLDER, make_live_folder
 from clusterddp.remote.workdir.live_runs import live_runs
 from clusterddp.remote.workdir.lock_owner import LockOwner, owner_of
 from clusterddp.remote.workdir.run_markers import mark
@@ -23,7 +23,7 @@ BEATS = "import sys; from clusterddp.remote.workdir import heartbeat as beat; be
 
 @pytest.fixture
 def root(root: Path) -> Path:
-    make_place(os.fsencode(root))
+    make_live_folder(os.fsencode(root))
     return root
 
 
@@ -32,11 +32,11 @@ def found(state: str, root: Path) -> list[str]:
 
 
 def markers(root: Path) -> list[Path]:
-    return sorted((root / os.fsdecode(PLACE)).glob("run.*"))
+    return sorted((root / os.fsdecode(LIVE_FOLDER)).glob("run.*"))
 
 
 def marked(root: Path, owner: LockOwner, seconds_ago: float = 0.0) -> Path:
-    place = root / os.fsdecode(PLACE)
+    place = root / os.fsdecode(LIVE_FOLDER)
     path = place / f"run.{owner}.r1.gpu01.example.org"
     path.touch()
     beat = path.stat().st_mtime - seconds_ago
@@ -90,7 +90,7 @@ def test_another_hosts_run_is_live_until_its_beat_is_old_by_the_folders_clock(st
     "name", ["run.", "run.x", "run.a-b-c-d.r1.h", "run.a-b-1-2", "run.a-b-1-2.r1", "run.²-²-²-².r.h"]
 )
 def test_a_name_that_is_no_marker_is_left_alone(state: str, root: Path, name: str) -> None:
-    path = root / os.fsdecode(PLACE) / name
+    path = root / os.fsdecode(LIVE_FOLDER) / name
     path.touch()
     assert found(state, root) == []
     assert path.exists()

@@ -149,4 +149,4 @@ def test_every_call_of_a_record_gives_the_fields_that_have_no_default() -> None:
                 wrong += [f"{path}:{node.lineno} {name}: {one}" for one in missing(node, kinds[name])]
     assert not wrong
     assert {"StopOrder", "NodePlan", "VerdictPart"} <= seen
-    assert missing(ast.parse("Word()", mode="eval").body, kinds["Word"]) == {"state", "attempt"}  # type: ignore[arg-type]
+    assert missing(ast.parse("NodeStatus()", mode="eval").body, kinds["NodeStatus"]) == {"state", "attempt"}  # type: ignore[arg-type]
