@@ -27,10 +27,10 @@ def run_option(name: str) -> Callable[[Any], Any]:
     return make(*names, f"--{name.replace('_', '-')}", **attributes)
 
 
-def run_options(first: str, last: str) -> Callable[[Any], Any]:
-    """The options of the fields from ``first`` to ``last``, in their order."""
+def run_options(first: str, before: str) -> Callable[[Any], Any]:
+    """The options of the fields from ``first`` up to the one before ``before``, in their order."""
     names = list(DECLARED)
-    wanted = names[names.index(first) : names.index(last) + 1]
+    wanted = names[names.index(first) : names.index(before)]
 
     def decorate(function: Any) -> Any:
         for name in reversed(wanted):  # click shows the decorator nearest to the function last

@@ -10,7 +10,7 @@ import click
 from clusterddp.cli import option_docs
 from clusterddp.cli.click_options import RANKS, Checked, cluster_options, setting, watching_options
 from clusterddp.cli.run_command import RunCommand
-from clusterddp.cli.run_options import run_option, run_options
+from clusterddp.cli.run_options import run_options
 
 
 @click.command(
@@ -19,16 +19,16 @@ from clusterddp.cli.run_options import run_option, run_options
     context_settings={"allow_interspersed_args": False, "token_normalize_func": lambda word: word.replace("_", "-")},
 )
 @cluster_options
-@run_options("nnodes", "env")
+@run_options("nnodes", before="secret")
 @click.option(
     "--env-file", type=click.Path(path_type=Path, readable=False), metavar="FILE", help="K=V lines for all workers."
 )
-@run_options("secret", "array")
+@run_options("secret", before="time_limit")
 @click.option("--detach", is_flag=True, help="Print the run id and return at once.")
-@run_options("time_limit", "pass_local_rank")
+@run_options("time_limit", before="debug_comm")
 @setting("--show", type=RANKS, default="all", metavar="all|RANKS", help="Whose lines to show.")
 @watching_options
-@run_option("debug_comm")
+@run_options("debug_comm", before="module")
 @click.option(
     "--result", type=Checked(option_docs.writable), metavar="FILE", help="Write the final status there as JSON."
 )
@@ -45,9 +45,9 @@ from clusterddp.cli.run_options import run_option, run_options
     help="Tell a URL how the run fares, or a command here while this follows it.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be started, as commands; start nothing.")
-@run_option("module")
+@run_options("module", before="again")
 @click.option("--join", metavar="RUN", help="Let more hosts join an elastic run that is under way; no SCRIPT then.")
-@run_option("again")
+@run_options("again", before="limit")
 @click.argument("script", required=False, metavar="SCRIPT")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(**given: Any) -> int:
