@@ -182,10 +182,10 @@ class Host:
 
     def _took(self, exchange: Exchange, frame: Frame, result: PiecedAnswer) -> bool:
         """Add a frame's part of the result; return whether it was the last frame."""
-        if frame.header["kind"] in ("data", "end"):
+        if frame.kind in ("data", "end"):
             result.add(frame.body)
             self._grant(exchange, frame)
-        return bool(frame.header["kind"] == "end")
+        return bool(frame.kind == "end")
 
     def stream(
         self,
@@ -211,15 +211,15 @@ class Host:
                 if frame is _LEFT:
                     return
                 self._grant(exchange, frame)
-                if outgoing and frame.header["kind"] == "credit":
+                if outgoing and frame.kind == "credit":
                     outgoing.grant(frame.header.get("n", 0))
-                if frame.header["kind"] == "end":
+                if frame.kind == "end":
                     result.add(frame.body)
                     yield Frame(frame.header, result.checked())
                     return
                 if frame.header.get("result"):
                     result.add(frame.body)
-                elif frame.header["kind"] == "data":
+                elif frame.kind == "data":
                     yield frame
 
     @contextlib.contextmanager
@@ -268,7 +268,7 @@ class Host:
             raise HelperError(self.name, f"the request is too large: {error}") from error
 
     def _grant(self, exchange: Exchange, frame: Frame) -> None:
-        if frame.header["kind"] == "data" and not exchange.ended:
+        if frame.kind == "data" and not exchange.ended:
             size = len(frame.body) + PER_FRAME
             exchange.granted += size
             self._write({"id": exchange.ident, "kind": "credit", "n": size})
@@ -320,8 +320,8 @@ class Host:
             if frame is None:
                 exchange.frames.put(None)
                 raise self._lost_error()
-            exchange.ended = frame.header["kind"] in ("end", "error")
-            if frame.header["kind"] == "error":
+            exchange.ended = frame.kind in ("end", "error")
+            if frame.kind == "error":
                 raise self._failed(frame.header)
             return frame
 
@@ -372,7 +372,7 @@ class Host:
                         exchange.take(frame, decoder.size)
                         continue
                     self._strays.take(decoder.size)
-                    if not ident and frame.header["kind"] == "error":
+                    if not ident and frame.kind == "error":
                         error = self._failed(frame.header)
                         self._lose(f"the helper ended: {str(error).removeprefix(f'{self.name}: ')}")
             self._lose("the connection ended")

@@ -38,11 +38,11 @@ class Exchange:
             ProtocolError: the frame is of an unknown kind, or more than was granted.
         """
         header = frame.header
-        if header["kind"] not in ("data", "end", "error", "credit"):
+        if frame.kind not in ("data", "end", "error", "credit"):
             raise ProtocolError(f"it answers with another frame: {str(header)[:80]}")
         self.received += len(frame.body)
         self._headers += max(0, size - len(frame.body) - FRAME)
-        if header["kind"] == "credit":
+        if frame.kind == "credit":
             self._take_grant(header)
         else:
             self._paid += len(frame.body) + PER_FRAME

@@ -24,7 +24,7 @@ def checked(frames: Generator[Frame], host: str, run: str, attempt: int) -> Iter
     with contextlib.closing(frames):
         for frame in frames:
             try:
-                if frame.header["kind"] == "end":
+                if frame.kind == "end":
                     yield _end(frame)
                 else:
                     yield read_lines(frame) if begun else read_hello(frame, run, attempt)

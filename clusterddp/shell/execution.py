@@ -128,9 +128,9 @@ class Execution:
             for frame in frames:
                 if self._stopping.is_set():  # it began while the others were being stopped
                     outgoing.order(stop=True)
-                if frame.header["kind"] == "end":
+                if frame.kind == "end":
                     yield end_frame(name, frame)
-                elif frame.header["kind"] == "data":
+                elif frame.kind == "data":
                     yield output_frame(name, frame, offsets)
 
     def _feed(self, outgoing: Outgoing) -> None:

@@ -79,7 +79,7 @@ class Forward:
                 threading.Thread(target=_send, args=(client, outgoing), daemon=True).start()
                 with contextlib.closing(frames):
                     for frame in frames:
-                        if frame.header["kind"] == "data":
+                        if frame.kind == "data":
                             client.sendall(frame.body)
             except ClusterddpError as error:
                 self._tell(str(error))

@@ -41,7 +41,7 @@ def run_shell(host: Host, args: Mapping[str, Any]) -> int:
     with _raw_terminal(), _following_the_window(outgoing), contextlib.closing(frames):
         threading.Thread(target=_send_keys, args=(outgoing,), name="keys", daemon=True).start()
         for frame in frames:
-            if frame.header["kind"] == "end":
+            if frame.kind == "end":
                 return _code(host.name, frame.body)
             _write_all(frame.body)
     return 0  # the user hung up

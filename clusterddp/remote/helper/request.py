@@ -126,7 +126,7 @@ class Request:
         if not data:
             raise EOFError("the operator ended the operation")
         for frame in self._decoder.feed(data):
-            kind = frame.header["kind"]
+            kind = frame.kind
             if kind == "credit":
                 self._credit += int(frame.header["n"])
             elif kind == "args":

@@ -149,7 +149,7 @@ class PassedOn:
         try:
             with contextlib.closing(job.host.stream(job.operation, args, member.outgoing, limit=PATHS)) as frames:
                 for frame in frames:
-                    if frame.header["kind"] == "end":
+                    if frame.kind == "end":
                         with reading_answer(member.name):
                             answer = parse_json(frame.body)
                         job.take(answer)

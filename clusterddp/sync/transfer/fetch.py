@@ -127,7 +127,7 @@ def fetched(
         asked = [[wanted_chunk.path, wanted_chunk.offset, wanted_chunk.chunk.size] for wanted_chunk in part]
         frames = host.stream("pull_read", {"root": root, "chunks": asked, "compress": compress})
         try:
-            pieces = (frame.body for frame in frames if frame.header["kind"] == "data")
+            pieces = (frame.body for frame in frames if frame.kind == "data")
             incoming = Incoming(lambda pieces=pieces: next(pieces, b""))  # type: ignore[misc]
             expected = iter(part)
             for bundle in iter(incoming.bundle, None):

@@ -41,6 +41,11 @@ class Frame(NamedTuple):
     header: Header
     body: bytes
 
+    @property
+    def kind(self) -> Any:
+        """What the frame is: ``data``, ``end``, ``error``, ``credit``, …; every decoded frame has a kind."""
+        return self.header["kind"]
+
 
 class ProtocolError(Exception):
     """The other side sent bytes that are no valid frame."""
