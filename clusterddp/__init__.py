@@ -176,7 +176,7 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name's module only when it is asked for: ``clusterddp --help`` does not pay for it."""
+    """Import a name's module when it is first used, so that ``clusterddp --help`` loads none of them."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)

@@ -1,7 +1,7 @@
-"""Consent: which inventories this user has chosen himself, proved by a key that only he has.
+"""Consent: which inventories this user has chosen, proved by a key that only this user has.
 
-An inventory can run programs on this machine (``ansible_connection: local``, ProxyCommand) and have variables of this
-environment sent to hosts. So a path that lies in a project's folder is believed only with an HMAC by the key below.
+An inventory can run programs on this machine (``ansible_connection: local``, ProxyCommand) and send variables of this
+environment to hosts. So a path found in a project's folder is trusted only with an HMAC by the key below.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _REMEDY = "make it yours alone (0700), or set XDG_STATE_HOME to a folder of your
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Writers:
-    """Who may write an inventory besides this user and root: what its choice agrees to, for it and all beside it.
+    """Who may write an inventory besides this user and root; by naming it the user has agreed to them.
 
     Attributes:
-        owner: Whom it belongs to.
-        group: The group that may write it; None where none may, or nobody else is in it.
+        owner: The user it belongs to.
+        group: The group that may write it; None if none may, or nobody else is in it.
         everyone: Whether all users of this machine may.
     """
 
@@ -48,7 +48,7 @@ class Writers:
 
     @classmethod
     def of(cls, info: os.stat_result) -> Writers:
-        """Those of a file or a folder."""
+        """Return who may write a file or a folder."""
         by_group = info.st_mode & stat.S_IWGRP and not _is_of_one(info.st_gid, info.st_uid)
         return cls(
             owner=info.st_uid,
@@ -57,13 +57,13 @@ class Writers:
         )
 
     def may_own(self, uid: int) -> bool:
-        """Whether a file of this user may be read: he could have written the inventory itself."""
+        """Whether a file of this user may be read: that user could have written the inventory itself."""
         if self.everyone or uid in {os.geteuid(), _ROOT, self.owner}:
             return True
         return self.group is not None and _is_member(uid, self.group)
 
     def objection(self, info: os.stat_result) -> str:
-        """Why a file may not be read: who else could have written it; empty if nobody else."""
+        """Return why a file may not be read: who else could have written it; empty if nobody else."""
         if not self.may_own(info.st_uid):
             return f"belongs to {user_name(info.st_uid)}"
         if self.everyone:
@@ -77,7 +77,7 @@ class Writers:
 
     @property
     def others(self) -> str:
-        """Those of them who are neither this user nor root, in words; empty if there are none."""
+        """Describe those of them who are neither this user nor root; empty if there are none."""
         if self.everyone:
             return "everyone on this machine"
         owner = "" if self.owner in {os.geteuid(), _ROOT} else user_name(self.owner)
@@ -87,12 +87,12 @@ class Writers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Consent:
-    """What ``up FILE`` keeps beside the path and the limit.
+    """What ``up FILE`` keeps besides the path and the limit.
 
     Attributes:
         writers: Who could write the inventory.
         root: The project's folder.
-        inode: Of that folder, by which it is known again where it was renamed.
+        inode: That folder's inode, by which it is recognised after it was renamed.
         proof: The HMAC over all of it; empty while it is made.
     """
 
@@ -102,17 +102,17 @@ class Consent:
     proof: str = ""
 
     def values(self, data: Mapping[str, Any]) -> tuple[object, ...]:
-        """What the proof is over; ``data`` is project.json, with the id, the path and the limit."""
+        """Return the values that the proof covers; ``data`` is project.json, with the id, the path and the limit."""
         who = (self.writers.owner, self.writers.group, self.writers.everyone)
         return (data.get("id"), data.get("inventory"), data.get("limit"), self.root, self.inode, *who)
 
     def to_json(self) -> dict[str, object]:
-        """As project.json holds it; ``read_consent`` gives it back."""
+        """Return it as project.json holds it; ``read_consent`` is the inverse."""
         return {**asdict(self.writers), "root": self.root, "inode": self.inode, "proof": self.proof}
 
 
 def read_consent(data: object) -> Consent | None:
-    """What project.json says of consent; None where it says nothing that could be one."""
+    """Return the consent in project.json; None if there is no valid one."""
     if not isinstance(data, dict):
         return None
     owner, group, everyone, root, inode, found = map(data.get, ("owner", "group", "everyone", "root", "inode", "proof"))
@@ -124,7 +124,7 @@ def read_consent(data: object) -> Consent | None:
 
 
 def user_name(uid: int) -> str:
-    """A user for a message: ``alice (uid 1000)``."""
+    """Describe a user for a message: ``alice (uid 1000)``."""
     try:
         return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:
@@ -132,7 +132,7 @@ def user_name(uid: int) -> str:
 
 
 def group_name(gid: int) -> str:
-    """A group for a message: ``staff (gid 50)``."""
+    """Describe a group for a message: ``staff (gid 50)``."""
     try:
         return f"{grp.getgrgid(gid).gr_name} (gid {gid})"
     except KeyError:
@@ -141,7 +141,7 @@ def group_name(gid: int) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _is_of_one(gid: int, uid: int) -> bool:
-    """Whether a group is the user's own, of his name and with nobody else in it; a umask of 002 stands on those."""
+    """Whether a group has the user's own name and no other member; then a umask of 002 is safe."""
     try:
         user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
     except KeyError:
@@ -159,10 +159,10 @@ def _is_member(uid: int, gid: int) -> bool:
 
 
 def state_folder() -> Path:
-    """Where this user's own state lies on this machine: ``$XDG_STATE_HOME/clusterddp``, else below ``~/.local/state``.
+    """Return this user's state folder: ``$XDG_STATE_HOME/clusterddp``, else below ``~/.local/state``.
 
     Raises:
-        UsageError: nobody knows this user's home.
+        UsageError: This user's home is unknown.
     """
     try:
         return user_folder("XDG_STATE_HOME", "~/.local/state")
@@ -172,7 +172,7 @@ def state_folder() -> Path:
 
 
 def proof(key: bytes, what: str, *values: object) -> str:
-    """The HMAC over values of JSON; ``what`` keeps proofs of different things apart."""
+    """Return the HMAC over JSON values; ``what`` keeps proofs of different things distinct."""
     return hmac.digest(key, json.dumps([f"clusterddp {what}", *values]).encode(), "sha256").hex()
 
 
@@ -184,10 +184,10 @@ def proves(found: object, key: bytes | None, what: str, *values: object) -> bool
 
 
 def known_key() -> bytes | None:
-    """This user's key; None where none has been made yet.
+    """Return this user's key; None if there is none yet.
 
     Raises:
-        UsageError: it cannot be read, or is not this user's alone.
+        UsageError: It cannot be read, or others can read it.
     """
     folder = state_folder()
     with _told(folder, "read"), contextlib.ExitStack() as opened:
@@ -210,10 +210,10 @@ def known_key() -> bytes | None:
 
 
 def made_key() -> bytes:
-    """This user's key, made if there is none.
+    """Return this user's key, made if there is none.
 
     Raises:
-        UsageError: it can be neither read nor written.
+        UsageError: It can be neither read nor written.
     """
     key = known_key()
     if key is not None:

@@ -1,7 +1,7 @@
-"""Crash files: what is written down of a bug of ours, for who mends it.
+"""Crash files: what is written down about a bug of ours, for whoever fixes it.
 
-One file a crash in the project's ``.clusterddp/crashes/``, 0600, the last KEPT of them: the versions, the command, our
-traceback and those that hosts have sent. Values of secrets are left out of all of it.
+One file per crash in the project's ``.clusterddp/crashes/``, 0600, the last KEPT of them: versions, the command, our
+traceback and those that hosts have sent. Values of secrets are left out.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _written: dict[str, Path] = {}  # a host's traceback → its crash file
 
 
 def hide(values: Iterable[str]) -> None:
-    """Keep these values, of secrets, out of every crash file and every trace of this process."""
+    """Keep these secret values out of every crash file and log of this process."""
     _hidden.update(value for value in values if value)
 
 
 def write_crash(
     error: BaseException, *, during: str = "", argv: Sequence[str] | None = None, project: Project | None = None
 ) -> Path | None:
-    """Write a crash file; its path, or None where it cannot be written. Raises nothing.
+    """Write a crash file; return its path, or None if it cannot be written. Raises nothing.
 
     Args:
         error: The exception; hosts' tracebacks are taken from it, its causes and its parts.
         during: What was being done, a few words, such as a check's name.
-        argv: The command's words behind ``clusterddp``; None for this process's.
+        argv: The command's words after ``clusterddp``; None for this process's.
         project: Whose ``.clusterddp``; None for the current folder's.
     """
     with contextlib.suppress(Exception):  # a second bug must not hide the first
@@ -67,9 +67,9 @@ def write_crash(
 
 
 def crash_of_host(error: HostError) -> str:
-    """Write down a bug that a host told of; the remedy for its error's line, empty where none was told.
+    """Write a crash file of a bug that a host reported; return the remedy for the error, empty if there is no trace.
 
-    The same traceback of many hosts is written once.
+    The same traceback from many hosts is written once.
     """
     if not error.trace:
         return ""
@@ -83,14 +83,14 @@ def crash_of_host(error: HostError) -> str:
 
 
 def reported(error: BaseException, argv: Sequence[str]) -> list[str]:
-    """Write a crash file of a command; the line that names it, after the whole text if it cannot be written."""
+    """Write a crash file of a command; return the line that names it, after the whole text if there can be no file."""
     path = write_crash(error, argv=argv)
     text = [] if path else crash_text(error, argv=argv).splitlines()
     return [*text, f"internal error: {summary(error)}" + (f"; please report it with {typed(path)}" if path else "")]
 
 
 def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | None = None) -> str:
-    """A crash file's text; see ``write_crash`` for the arguments."""
+    """Return a crash file's text; see ``write_crash`` for the arguments."""
     facts = {
         "clusterddp": version("clusterddp"),
         "during": during,
@@ -100,14 +100,14 @@ def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | 
         "libraries": ", ".join(f"{name} {version(name)}" for name in LIBRARIES),
     }
     parts = ["".join(f"{name:<11}{value}\n" for name, value in facts.items() if value)]
-    stack = [] if error.__traceback__ else ["Stack:\n", *traceback.format_stack()]  # told of, not raised here
+    stack = [] if error.__traceback__ else ["Stack:\n", *traceback.format_stack()]  # reported, not raised here
     parts.append("".join([*stack, *traceback.format_exception(error)]))
     parts += [f"On {host}:\n{trace.rstrip()}\n" for host, trace in host_traces(error)]
     return without_secrets("\n".join(parts))
 
 
 def summary(error: BaseException) -> str:
-    """An exception in half a line: its kind, its first words, where it was raised."""
+    """Describe an exception in half a line: its type, its first words, where it was raised."""
     said = next(iter("".join(traceback.format_exception_only(error)).splitlines()), "")
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
@@ -116,7 +116,7 @@ def summary(error: BaseException) -> str:
 
 
 def host_traces(error: BaseException) -> Iterator[tuple[str, str]]:
-    """The tracebacks that hosts have sent with an error, its causes, or the errors it holds: (host, text)."""
+    """Yield the tracebacks that hosts sent with an error, its causes, or the errors it contains: (host, text)."""
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]
     while todo:
@@ -130,13 +130,13 @@ def host_traces(error: BaseException) -> Iterator[tuple[str, str]]:
 
 
 def without_secrets(text: str) -> str:
-    """The text with the values of secrets that this process knows left out."""
+    """Return the text without the values of secrets that this process knows."""
     named = {value for name, value in os.environ.items() if len(value) >= LEAST and is_secret(name, value)}
     return _PASSWORD.sub(rf"\1{HIDDEN}@", Redaction(_hidden | named, least=1).text(text))
 
 
 def _shown(words: Sequence[str]) -> Iterator[str]:
-    """A command's words without values that are secret by their name, and without any of ``--env``."""
+    """Yield a command's words without values that are secret by their name, and without any of ``--env``."""
     before = ""
     for word in words:
         option = "--env=" if word.startswith("--env=") else ""
@@ -155,7 +155,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def version(name: str) -> str:
-    """The version of an installed library; ``?`` where it is not installed."""
+    """Return the version of an installed library; ``?`` if it is not installed."""
     from importlib import metadata  # noqa: PLC0415 - only for reports
 
     try:

@@ -1,11 +1,11 @@
-"""The tasks of ``clusterddp.tasks`` for Fabric's own program, as a collection that a fabfile takes in.
+"""The tasks of ``clusterddp.tasks`` for Fabric's own program, as a collection for a fabfile.
 
     from clusterddp.fabfile import namespace
 
     fab -H gpu00,gpu01 start train.py
 
-``fab`` calls a task once for each host. Ours gather the hosts, and do their work once for all of them behind the last,
-so that a run is one run. Variables of the hosts come from Fabric's configuration: ``clusterddp: {python: …}``.
+``fab`` calls a task once per host. These tasks collect the hosts, and do their work once for all of them after the last
+call, so that a run is one run. Variables of the hosts come from Fabric's configuration: ``clusterddp: {python: …}``.
 """
 
 from __future__ import annotations

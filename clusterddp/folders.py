@@ -1,4 +1,4 @@
-"""Folders that are the user's alone."""
+"""Open and make folders that only this user can write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-_MOST_LINKS = 40  # on the way to a file, as in Linux
+_MOST_LINKS = 40  # in one path, as in Linux
 # Where only names in a folder are looked up; other systems want to read it as well.
 LOOK_UP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _IS_A_LINK = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
@@ -21,34 +21,30 @@ _ROOT = 0
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder and those above it that are missing, all 0700: ``Path.mkdir`` leaves the latter to the umask.
-
-    Raises:
-        OSError: one can't be made.
-    """
+    """Make a folder and missing parents, all 0700: ``Path.mkdir`` leaves the mode of parents to the umask."""
     if not folder.is_dir():
         make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def user_cache() -> Path:
-    """Our folder in this user's cache: ``$XDG_CACHE_HOME/clusterddp``, else ``~/.cache/clusterddp``.
+    """Return our folder in this user's cache: ``$XDG_CACHE_HOME/clusterddp``, else ``~/.cache/clusterddp``.
 
     Raises:
-        OSError: this user has no home folder.
+        OSError: This user has no home folder.
     """
     return user_folder("XDG_CACHE_HOME", "~/.cache")
 
 
 def user_folder(variable: str, usual: str) -> Path:
-    """Our folder below a directory of the XDG specification.
+    """Return our folder below a directory of the XDG specification.
 
     Args:
         variable: The environment variable that may name the directory; a relative path there is ignored.
         usual: The directory otherwise, below ``~``.
 
     Raises:
-        OSError: this user has no home folder.
+        OSError: This user has no home folder.
     """
     base = os.environ.get(variable, "")
     base = base if os.path.isabs(base) else os.path.expanduser(usual)  # noqa: PTH111, PTH117 - Path's raises
@@ -59,11 +55,7 @@ def user_folder(variable: str, usual: str) -> Path:
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[int]:
-    """The descriptor of a folder.
-
-    Raises:
-        OSError: it is not there.
-    """
+    """Open a folder for the block; yield its descriptor."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield handle
@@ -73,10 +65,10 @@ def opened(folder: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def opened_private(folder: Path) -> Iterator[int]:
-    """The descriptor of a folder in which only this user can write, judged by what was opened.
+    """Open a folder that only this user can write, checked on the descriptor; yield that.
 
     Raises:
-        OSError: it is not there, or another user may write in it.
+        OSError: It does not exist, or another user may write in it.
     """
     with opened(folder) as handle:
         _refuse_others(os.fstat(handle), folder)
@@ -84,10 +76,10 @@ def opened_private(folder: Path) -> Iterator[int]:
 
 
 def read_private(folder: int, name: str) -> bytes:
-    """The bytes of a file, in a folder of ``opened_private``, which only this user can have written.
+    """Read a file that only this user can have written, in a folder of ``opened_private``.
 
     Raises:
-        OSError: it is not there, is a link or no file, or another user may have written it.
+        OSError: It does not exist, is a link or not a file, or another user may have written it.
     """
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with os.fdopen(handle, "rb") as file:
@@ -104,11 +96,11 @@ def _refuse_others(info: os.stat_result, path: Path) -> None:
 
 
 class StrangersLinkError(Exception):
-    """A link on the way belongs to somebody who could lead us elsewhere by it.
+    """A link in a path belongs to a user who could redirect us with it.
 
     Attributes:
         name: The link's name.
-        uid: Whose it is.
+        uid: Its owner.
     """
 
     def __init__(self, name: str, uid: int) -> None:
@@ -117,10 +109,10 @@ class StrangersLinkError(Exception):
 
 
 class Walk:
-    """The way to a file, name by name; a link on it is followed only if it belongs to somebody who may own it.
+    """Opens a path name by name, and follows a link only if an allowed user owns it.
 
     Args:
-        may_own: Whether links of a user are followed, by the uid.
+        may_own: Whether links of a user are followed, by uid.
     """
 
     def __init__(self, may_own: Callable[[int], bool]) -> None:
@@ -128,11 +120,10 @@ class Walk:
         self._left = _MOST_LINKS
 
     def step(self, folder: int, name: str, flags: int) -> int:
-        """Open a name in an open folder; the descriptor.
+        """Open a name in an open folder; return the descriptor.
 
         Raises:
-            StrangersLinkError: somebody else's link has that name.
-            OSError: it can't be opened.
+            StrangersLinkError: It is a link of a user whose links are not followed.
         """
         try:
             return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
@@ -157,7 +148,7 @@ class Walk:
         return at
 
     def _target(self, folder: int, name: str) -> str | None:
-        """Where a link leads; None if it is none."""
+        """Return a link's target; None if it is not a link."""
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISLNK(info.st_mode):
             return None
@@ -170,15 +161,14 @@ class Walk:
 
 
 def open_folder(folder: Path, *, make: int | None = None) -> int:
-    """Open a folder name by name, over links of this user and root alone; its descriptor, to read.
+    """Open a folder name by name, over links of this user and root alone; return its descriptor.
 
     Args:
         folder: From the root, or from the current folder.
-        make: The mode of folders that are missing and are made, as far as the umask gives it; None: none is made.
+        make: The mode of missing folders, which are made; None: none is made.
 
     Raises:
-        StrangersLinkError: another user's link is on the way.
-        OSError: it can't be opened, or made.
+        StrangersLinkError: A link of another user is in the path.
     """
     walk = Walk({os.geteuid(), _ROOT}.__contains__)
     read = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -198,6 +188,6 @@ def _step_or_make(walk: Walk, folder: int, name: str, flags: int, mode: int) -> 
     try:
         return walk.step(folder, name, flags)
     except FileNotFoundError:
-        with contextlib.suppress(FileExistsError):  # made by another process meanwhile, or a link that leads nowhere
+        with contextlib.suppress(FileExistsError):  # made by another process meanwhile, or a dangling link
             os.mkdir(name, mode, dir_fd=folder)
         return walk.step(folder, name, flags)

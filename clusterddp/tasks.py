@@ -1,4 +1,4 @@
-"""Fabric tasks: the same operations over ``fabric.Connection``s, or a ``Group`` of them, that the caller has.
+"""Fabric tasks: the operations of ``Cluster`` over ``fabric.Connection``s, or a ``Group`` of them, of the caller.
 
     from fabric import Connection, ThreadingGroup
     from clusterddp import tasks
@@ -8,8 +8,8 @@
         for line in tasks.logs(hosts, run, follow=True):
             print(line.rank, line.text)
 
-Each makes a ``Cluster`` over the connections, calls one of its methods, and ends what it has opened; the connections
-stay the caller's. ``clusterddp.fabfile`` has them as tasks of the program ``fab``.
+Each makes a ``Cluster`` over the connections, calls one of its methods, and closes what it opened; the connections stay
+open. ``clusterddp.fabfile`` offers them as tasks of the program ``fab``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = logging.getLogger("clusterddp")
 
 
 class _Over(Connector):
-    """A connector that has its connections already, by the hosts' names; they stay open."""
+    """A connector over given connections, by the hosts' names; they stay open."""
 
     def __init__(self, connections: Iterable[Connection]) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class _Over(Connector):
 
 
 class _ClusterOver(Cluster):
-    """A Cluster whose hosts are reached over connections of the caller's."""
+    """A Cluster whose hosts are reached over the caller's connections."""
 
     def __init__(self, connections: Sequence[Connection], **variables: Any) -> None:
         entries = tuple(_entry(one, variables) for one in connections)
@@ -68,12 +68,12 @@ class _ClusterOver(Cluster):
 
 
 def _entry(connection: Connection, variables: dict[str, Any]) -> HostEntry:
-    """A host with the name that its connection was made with, as an inventory has it: HostName is its address."""
+    """Return a host with the name its connection was made with, as in an inventory; its HostName is the address."""
     return HostEntry(name=connection.original_host, address=connection.host, **variables)
 
 
 def cluster(hosts: Hosts, **variables: Any) -> Cluster:
-    """The Cluster of these hosts, to be closed by the caller: all that Python's API offers, over their connections.
+    """Return the Cluster of these hosts, which the caller closes: all of the Python API over their connections.
 
     ``variables`` are fields of HostEntry, such as ``python`` or ``state``, for all of them.
     """
@@ -86,16 +86,16 @@ def _are_several(hosts: Any) -> bool:
 
 @contextlib.contextmanager
 def host(connection: Connection, **variables: Any) -> Iterator[Host]:
-    """A Host over the connection, for operations of one's own."""
+    """Yield a Host over the connection, for operations of one's own."""
     with Host.open(_entry(connection, variables), _Over([connection])) as opened:
         yield opened
 
 
 def facts(hosts: Hosts, **variables: Any) -> Any:
-    """What the host is: ``Facts``; of several hosts a mapping of them by name.
+    """Return the host's ``Facts``; for several hosts a mapping of them by name.
 
     Raises:
-        HostError, HostsError: the helper cannot start there, or a setup line fails.
+        HostError, HostsError: The helper cannot start there, or a setup line fails.
     """
     with cluster(hosts, **variables) as opened:
         found: dict[str, Facts] = {outcome.name: outcome.get() for outcome in probe(opened.reached())}
@@ -103,25 +103,25 @@ def facts(hosts: Hosts, **variables: Any) -> Any:
 
 
 def doctor(hosts: Hosts, *, only: Iterable[str] = (), skip: Iterable[str] = (), **variables: Any) -> Diagnosis:
-    """Whether a job would run on them, as ``Cluster.doctor``."""
+    """Find out whether a job would run on them, as ``Cluster.doctor``."""
     with cluster(hosts, **variables) as opened:
         return opened.doctor(only=tuple(only), skip=tuple(skip))
 
 
 def sync(hosts: Hosts, **variables: Any) -> SyncResult:
-    """The project's code brought to them, as ``Cluster.sync``."""
+    """Bring the project's code to them, as ``Cluster.sync``."""
     with cluster(hosts, **variables) as opened:
         return opened.sync()
 
 
 def pull(hosts: Hosts, what: str | None = None, to: str | None = None, **variables: Any) -> Pulled:
-    """Files of the hosts brought here: at a path below the workdir, or what a run has written, as ``Cluster.pull``."""
+    """Bring files of the hosts here: at a path below the workdir, or a run's output, as ``Cluster.pull``."""
     with cluster(hosts, **variables) as opened:
         return opened.pull(what, to)
 
 
 def exec(hosts: Hosts, *argv: str, shell: str | None = None, **variables: Any) -> list[Executed]:  # noqa: A001 - the command's name
-    """Run a command, or a text for the shell, as a worker would; how it ended on each, with its output."""
+    """Run a command, or a text for the shell, as a worker would; return how it ended on each, with its output."""
     with cluster(hosts, **variables) as opened:
         return opened.exec(*argv) if shell is None else opened.exec(*argv, shell=shell)
 
@@ -129,36 +129,36 @@ def exec(hosts: Hosts, *argv: str, shell: str | None = None, **variables: Any) -
 def start(
     hosts: Hosts, script: str, args: Sequence[str] = (), *, options: dict[str, Any] | None = None, **variables: Any
 ) -> str:
-    """Start ``script`` by torchrun on all of them, as `clusterddp run --detach`; the run's id.
+    """Start ``script`` by torchrun on all of them, as `clusterddp run --detach`; return the run's id.
 
     ``options`` are those of `clusterddp run`: ``{"time_limit": "5m"}``.
 
     Raises:
-        ClusterddpError: it could not be started; nothing is left running on hosts that answer.
+        ClusterddpError: The run could not be started; nothing is left running on hosts that answer.
     """
     with cluster(hosts, **variables) as opened:
         return opened.run(script, args, **(options or {})).id
 
 
 def logs(hosts: Hosts, run: str | None = None, *, follow: bool = False, **variables: Any) -> Iterator[LogLine]:
-    """The lines of a run, as ``Run.logs``; with ``follow`` until it has ended."""
+    """Yield the lines of a run, as ``Run.logs``; with ``follow`` until it has ended."""
     with cluster(hosts, **variables) as opened:
         yield from opened.find(run).logs(follow=follow)
 
 
 def status(hosts: Hosts, run: str | None = None, **variables: Any) -> dict[str, Any]:
-    """The status object of a run (docs/labels-and-json.md)."""
+    """Return the status object of a run (docs/labels-and-json.md)."""
     with cluster(hosts, **variables) as opened:
         return opened.find(run).status()
 
 
 def runs(connection: Connection, **variables: Any) -> list[dict[str, Any]]:
-    """Every node of every run that the host knows under this name, as its spools tell it."""
+    """Return every node of every run that the host knows under this name, from its spools."""
     with host(connection, **variables) as opened:
         return [to_json(one) for one in nodes_of(opened, "", _log.warning)]
 
 
 def stop(hosts: Hosts, run: str, *, grace: float = GRACE, **variables: Any) -> list[Proof]:
-    """End a run on these hosts; each one's proof. Told to one, it reaches all of the run."""
+    """End a run on these hosts; return each one's proof. One host's supervisor passes the stop on to all of the run."""
     with cluster(hosts, **variables) as opened:
         return opened.find(run, reading=False).stop(grace=grace, reason="a Fabric task")

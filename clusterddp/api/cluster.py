@@ -1,4 +1,4 @@
-"""What ``from clusterddp import Cluster, Run`` offers: everything the command line does.
+"""The class ``Cluster``, as ``from clusterddp import Cluster, Run`` imports it: everything the command line does.
 
     with Cluster.from_inventory("inventory.yaml") as cluster:
         cluster.up()
@@ -7,8 +7,8 @@
             print(line.rank, line.text)
         print(run.status()["verdict"])
 
-A Cluster keeps one connection and one helper a host, opened in parallel when first needed. What only some methods need
-they import themselves: looking at a run waits neither for the doctor nor for what launches one.
+A Cluster keeps one connection and one helper per host, opened in parallel when first needed. Methods import what only
+they need: looking at a run waits neither for the doctor nor for what starts runs.
 """
 
 from __future__ import annotations
@@ -61,23 +61,21 @@ if TYPE_CHECKING:
 class Cluster(ClusterHosts):
     """The hosts of one inventory, and a project whose code runs on them.
 
-    Args:
-        inventory: Which hosts.
-        options: See ``ClusterKeywords``.
+    ``options`` are those of ``ClusterKeywords``.
 
     Raises:
-        UsageError: an option is none, or has a value that cannot be meant; names it.
+        UsageError: An option is unknown, or its value is invalid; names it.
     """
 
     @classmethod
     def from_inventory(
         cls, path: str | Path, *, limit: str | None = None, **options: Unpack[ClusterKeywords]
     ) -> Cluster:
-        """The cluster of an inventory file, or of the hosts in it that ``limit`` (an Ansible pattern) matches.
+        """Return the cluster of an inventory file, or of the hosts in it that ``limit`` (an Ansible pattern) matches.
 
         Raises:
-            InventoryError: the file is missing or wrong; says file, line and key.
-            UsageError: an option is none, or has a value that cannot be meant; names it.
+            InventoryError: The file is missing or wrong; says file, line and key.
+            UsageError: An option is unknown, or its value is invalid; names it.
         """
         read("limit", option_values.optional(option_values.text), limit)
         inventory = load(Path(path))
@@ -85,7 +83,7 @@ class Cluster(ClusterHosts):
 
     @classmethod
     def local(cls, **options: Unpack[ClusterKeywords]) -> Cluster:
-        """Two nodes on this machine, without SSH."""
+        """Return a cluster of two nodes on this machine, without SSH."""
         return cls(built_in(), **options)
 
     def __enter__(self) -> Cluster:  # noqa: PYI034 - typing.Self is Python 3.11
@@ -98,13 +96,13 @@ class Cluster(ClusterHosts):
         """Reach every node, find out what it is, and say which ranks it would hold; remembers nothing.
 
         Args:
-            fresh: Ask torch anew where it has answered before.
-            skip: Names of checks, or of categories, that are left out of those that a run would refuse hosts by.
+            fresh: Ask torch again on hosts where it has answered before.
+            skip: Checks or categories that shall not refuse a host.
             spread: Whether hosts pass an environment's wheels on to each other: ``auto``, ``on`` or ``off``.
 
         Raises:
-            UsageError: a name is no check.
-            HostsError: hosts cannot be reached or cannot train; names each.
+            UsageError: A name is not a check.
+            HostsError: Hosts cannot be reached or cannot train; names each.
         """
         from clusterddp.launch import host_report  # noqa: PLC0415 - only for `up`
 
@@ -117,12 +115,12 @@ class Cluster(ClusterHosts):
         return host_report.report(self.reached(), fresh=fresh, skip=left_out, notify=self.notify)
 
     def doctor(self, **options: Unpack[DoctorKeywords]) -> Diagnosis:
-        """Judge every node and spare: what was found, and each check's results in order, the worst of it first.
+        """Judge every node and spare: what was found, and each check's results, the worst ones first.
 
         Its options are those of `clusterddp doctor`, by the same names.
 
         Raises:
-            ClusterddpError: a name is no check, an option has a value that cannot be meant, or there is no node.
+            ClusterddpError: A name is not a check, an option's value is invalid, or there is no node.
         """
         from clusterddp.doctor.examine import examine  # noqa: PLC0415 - only for `doctor`
 
@@ -130,49 +128,48 @@ class Cluster(ClusterHosts):
         return examine(self, **given)
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
-        """All that ``run`` does before it starts anything: connect, facts, sync, plan.
+        """Do all that ``run`` does before it starts anything: connect, ask for facts, sync, plan.
 
         Raises:
-            ClusterddpError: a host cannot take part, or the code cannot be synced.
+            ClusterddpError: A host cannot take part, or the code cannot be synced.
         """
         from clusterddp.launch.plan_run import plan_run  # noqa: PLC0415 - only what starts runs plans
 
         return plan_run(self, options, dry=dry)
 
     def run(self, script: str, args: Sequence[str] = (), **options: Unpack[RunKeywords]) -> Run:
-        """Sync the project's code, start ``script`` by torchrun on every node, return at once.
+        """Sync the project's code, start ``script`` by torchrun on every node, and return at once.
 
         Args:
             script: Path in the project, or with ``module=True`` a module's name.
-            args: The script's arguments, untouched.
             options: Those of `clusterddp run`, by the same names and written the same way: ``time_limit="5m"``.
 
         Raises:
-            UsageError: an option is none, or has a value that cannot be meant; names it.
-            ClusterddpError: it could not be started; nothing is left running on hosts that answer.
+            UsageError: An option is unknown, or its value is invalid; names it.
+            ClusterddpError: The run could not be started; nothing is left running on hosts that answer.
         """
         return self.start(run_options(script, args, options))
 
     def again(self, reference: str) -> Run:
-        """Start a run of this project (id or name) once more as it was; secrets are those of the environment now.
+        """Start a run of this project (id or name) once more as it was; its secrets are read from the environment now.
 
         Raises:
-            ClusterddpError: something of it is gone, or differs by now; says what.
+            ClusterddpError: Something it needs is gone or has changed; says what.
         """
         return self.start(self.options_again(reference))
 
     def options_again(self, reference: str, ask: Callable[[str], str] | None = None) -> RunOptions:
-        """What ``again`` starts, as a value; ``ask`` asks a person for a secret that is not set here."""
+        """Return the options that ``again`` starts with; ``ask`` asks a person for a secret that is not set here."""
         from clusterddp.launch import repeat as again  # noqa: PLC0415 - only for `run --again`
 
         return again.options_of(again.recorded(self.project, reference), ask)
 
     def start(self, options: RunOptions) -> Run:
-        """``run`` with its options as one value."""
+        """Start a run with its options as one value."""
         return self._launcher(options.launcher).submit(self, options)
 
     def render(self, options: RunOptions) -> str:
-        """What ``start`` would do, as text: commands, or a script to submit; starts and syncs nothing."""
+        """Return what ``start`` would do, as commands or a script to submit; starts and syncs nothing."""
         return self._launcher(options.launcher).render(self, options)
 
     def _launcher(self, wanted: str | None = None) -> launcher.Launcher:
@@ -180,24 +177,24 @@ class Cluster(ClusterHosts):
         return launcher.chosen(named, [entry for entry in self.inventory.hosts if entry.role != "none"])
 
     def join(self, run: Run, names: str | Iterable[str] | None = None, *, skip: str | Iterable[str] = ()) -> list[str]:
-        """Let nodes of the inventory join the run: these, or all that answer and are not in it; their names.
+        """Let nodes of the inventory join the run: ``names``, or all that answer and are not in it; return their names.
 
-        ``skip``: names of checks that refuse nobody, besides those of the run itself.
+        ``skip``: checks that refuse no host, besides those of the run itself.
 
         Raises:
-            RunError: no host is left that could.
-            ClusterddpError: the run takes no more hosts, or a host cannot take part, or one of ``names`` be reached.
+            RunError: No host is left that could join.
+            ClusterddpError: The run takes no more hosts, or a host cannot take part or be reached.
         """
         from clusterddp.launch.ssh import join  # noqa: PLC0415 - only for `run --join`
 
         return join.join_from_inventory(self, run, names, skip)
 
     def list_runs(self, wanted: Wanted = BRIEF) -> list[RunView]:
-        """Every run the reachable hosts know of, or those ``wanted``, oldest first; without processes and evidence."""
+        """Return every run that hosts know, or those ``wanted``, oldest first; without processes and evidence."""
         return find_runs.list_runs(self, wanted)
 
     def diff(self, a: str, b: str) -> tuple[list[Difference], tuple[FileDiff, ...] | None]:
-        """What tells two runs (ids or names) apart; file by file too where their code is kept in this project."""
+        """Return what differs between two runs (ids or names), file by file if this project kept the code of both."""
         from clusterddp.sync.code_diff import code_diff  # noqa: PLC0415 - only for `runs --diff`
 
         found = self.list_runs()
@@ -205,24 +202,24 @@ class Cluster(ClusterHosts):
         return differences(one, other), code_diff(self.project, one.code, other.code)
 
     def find(self, reference: str | None = None, *, reading: bool = True) -> Run:
-        """The run of an id, a unique prefix of one, or a name; without: the live one, else (``reading``) the last.
+        """Return the run of an id, a unique prefix, or a name; by default the live one, else (``reading``) the last.
 
         Raises:
-            RunError: none, or several.
+            RunError: There is no such run, or several.
         """
         return self.attach(find_runs.find(self, reference, reading=reading))
 
     def find_view(self, reference: str | None = None, *, reading: bool = True) -> RunView:
-        """``find``, as the hosts tell it now, with processes and evidence. Whose runs count: ``runs.choose``."""
+        """Return the run of ``find`` as its hosts report it now, with processes and evidence."""
         return find_runs.find_view(self, reference, reading=reading)
 
     @property
     def owner(self) -> Requester:
-        """Who we are, and in which project: whose runs are ours."""
+        """Return this user and project, which decide whose runs are ours."""
         return find_runs.owner(self.project)
 
     def attach(self, view: RunView) -> Run:
-        """The run that a view is of."""
+        """Return the run that a view is of."""
         return find_runs.attach(self, view)
 
     def sync(
@@ -234,15 +231,16 @@ class Cluster(ClusterHosts):
         spread: str = "auto",
         take: str | None = None,
     ) -> SyncResult:
-        """Bring the project to every node and spare; with ``dry`` only say what that would change.
+        """Bring the project to every node and spare; with ``dry`` only report what would change.
 
         Args:
-            limit: Bytes, or a size such as ``2G``, that it may hold, and any number of files; None is the default.
-            rate, spread: As of ``push``.
-            take: Whose version of data is taken that both project and host changed: ``project`` or ``host``.
+            limit: Bytes, or a size such as ``2G``, that the project may hold, with any number of files; None: the
+                default.
+            rate, spread: As in ``push``.
+            take: Whose version of data is used that both project and host changed: ``project`` or ``host``.
 
         Raises:
-            ClusterddpError: a live run uses a workdir with other code, there is such data, or a sync fails.
+            ClusterddpError: A live run uses a workdir with other code, there is such data, or a sync fails.
         """
         return code_and_commands.sync(
             self,
@@ -264,16 +262,16 @@ class Cluster(ClusterHosts):
         """Bring files of this machine to every node and spare, each content once: data, weights. Deletes nothing.
 
         Args:
-            sources: Files and folders; with a slash at the end a folder's contents.
-            to: On the hosts: below the workdir, from ``~/``, or absolute; with a slash at the end sources go below it
-                by name. By default a single source's own place in the project, or its name.
-            overwrite: Replace files that differ, whoever has put them there.
+            sources: Files and folders; with a trailing slash a folder's contents.
+            to: On the hosts: below the workdir, from ``~/``, or absolute; with a trailing slash the sources go below it
+                by name. By default a single source's own path in the project, or its name.
+            overwrite: Replace files that differ, whoever put them there.
             rate: Bytes a second, or a size such as ``100MB``, from here to all hosts together; hosts that pass on send
                 at most so much each.
             spread: Whether hosts pass chunks on to each other: ``auto``, ``on`` or ``off``.
 
         Raises:
-            ClusterddpError: a source is not there, a host refuses it or has no room, or a file changes meanwhile.
+            ClusterddpError: A source is missing, a host refuses it or has no room, or a file changes meanwhile.
         """
         from clusterddp.api import copy  # noqa: PLC0415 - only for `push` and `pull`
 
@@ -294,19 +292,19 @@ class Cluster(ClusterHosts):
         host: str | None = None,
         overwrite: bool = False,
     ) -> Pulled:
-        """Bring files of nodes and spares here: at a path, or all that is new in a run's folder since its start.
+        """Bring files of nodes and spares here: those of a path, or all that is new in a run's folder since its start.
 
         Args:
-            what: A path as of ``push``, or a run's id or name; none of both: the live run, else the last.
-            to: A folder or file here; with a slash at the end it goes below that by name. By default its own name.
-            run: A run's id or name, where ``what`` is none.
+            what: A path as in ``push``, or a run's id or name; by default the live run, else the last.
+            to: A folder or file here; with a trailing slash the files go below it by name. By default their own name.
+            run: A run's id or name, if ``what`` is none.
             rank: Only from the hosts that held these ranks, ``0,2-3``.
             host: Only from hosts that match this pattern.
             overwrite: Replace files here that differ.
 
         Raises:
-            ClusterddpError: ``what`` is a run and a path, there is no such run, or nothing there, no host could tell,
-                or it cannot be written here.
+            ClusterddpError: ``what`` is a run and a path, there is no such run or nothing there, no host answered, or
+                the files cannot be written here.
         """
         from clusterddp.api import copy  # noqa: PLC0415 - only for `push` and `pull`
 
@@ -316,43 +314,43 @@ class Cluster(ClusterHosts):
         return copy.pull(wanted, self)
 
     def exec(self, *argv: str, **options: Unpack[ExecKeywords]) -> list[Executed]:
-        """Run a command on every node and spare at once, and return how it ended on each, in the inventory's order."""
+        """Run a command on every node and spare at once; return how it ended on each, in the inventory's order."""
         given = option_values.read_all(options, EXEC_READERS, "exec")
         sync = given.pop("sync", False)
         with self.execution(Command(argv=option_values.arguments(argv), **given), sync=sync) as running:
             return running.collected()
 
     def execution(self, command: Command, *, given: IO[bytes] | None = None, sync: bool = False) -> Execution:
-        """The command begun on every node and spare as soon as it answers; a host that does not holds nobody up.
+        """Begin the command on each node and spare as soon as it answers; a host that does not delays no other.
 
         ``given`` is its input, the same for every host; with ``sync`` the hosts that answer get the project first.
         """
         return code_and_commands.execution(self, command, given, sync=sync)
 
     def warm(self, stays: str | float) -> list[str]:
-        """Start a warm server on each node for a first run within ``stays`` (``15m``); the hosts that have one now."""
+        """Start a warm server on each node, to wait for ``stays`` (``15m``); return the hosts that have one."""
         from clusterddp.launch import preload  # noqa: PLC0415 - only for `up --warm`
 
         return preload.begin(self.reached(), self.project, self.inventory, read("stays", option_values.limit, stays))
 
     def warm_servers(self) -> dict[str, int]:
-        """Bytes of memory of the processes that wait for a next run on the hosts that answer, by host."""
+        """Return the memory in bytes of the warm servers on the hosts that answer, by host."""
         return cleanup.warm_servers(
             [one for one in find_runs.takers(self.inventory) if one.keeps_warm], self.connections.open
         )
 
     def orphans(self) -> list[cleanup.Orphans]:
-        """Processes of this account on the hosts that answer, of runs whose supervisor is gone."""
+        """Return the processes of this account, on the hosts that answer, of runs whose supervisor is gone."""
         return leftovers.orphans(self)
 
     def workdirs_beside(self) -> list[WorkdirBeside]:
-        """The folders beside this project's workdir on the hosts that answer: of ``run --workdir NAME``."""
+        """Return the folders of ``run --workdir NAME`` beside this project's workdir on the hosts that answer."""
         return leftovers.workdirs_beside(self)
 
     def environments(self, *, last_too: bool = False) -> list[EnvironmentFound]:
-        """The environments of locks on the hosts that answer, each with why it stays if `down` does not remove it.
+        """Return the environments of locks on the hosts that answer, each with why `down` keeps it, if it does.
 
-        ``last_too``: what this project used last does not stay either.
+        ``last_too``: the one this project used last is not kept either.
         """
         return leftovers.environments(self, last_too=last_too)
 
@@ -369,10 +367,10 @@ class Cluster(ClusterHosts):
 
         Args:
             views: The runs to stop; None for all of this project that live or have left processes.
-            purge: Remove all ended runs of this project with their run dirs, and where no other project's are left
-                also our helper; every connection is closed then.
-            workdirs: Folders beside it, of ``workdirs_beside``, to be removed with all that is in them.
-            environments: Those of ``environments`` that are to be removed.
+            purge: Remove all ended runs of this project with their run dirs, and our helper too where no other project
+                has runs; every connection is closed then.
+            workdirs: Folders of ``workdirs_beside`` to be removed with all that is in them.
+            environments: Those of ``environments`` to be removed.
             grace: Seconds, or a duration, between SIGTERM and SIGKILL.
 
         Returns: each run's proofs by its id, and what was removed, host by host.
@@ -381,15 +379,15 @@ class Cluster(ClusterHosts):
         return leftovers.down(self, views, purge=purge, grace=grace, workdirs=workdirs, environments=environments)
 
     def holdings(self) -> list[Holdings]:
-        """What each host holds of ours in this account, of all projects."""
+        """Return what each host holds of ours in this account, of all projects."""
         return leftovers.held(self)
 
     def remove_everything(self, shown: Sequence[Holdings]) -> list[EverythingRemoved]:
         """Remove all that hosts hold of ours in this account: code, data, records, environments, helpers.
 
-        ``shown``: what ``holdings`` has told of the hosts; a workdir that is not in it stays.
+        ``shown`` is the result of ``holdings`` that the user has seen; a workdir that is not in it stays.
 
         Raises:
-            RunError: a run, of any project of this account, is live; nothing is removed then.
+            RunError: A run, of any project of this account, is live; nothing is removed then.
         """
         return leftovers.remove_everything(self, shown)

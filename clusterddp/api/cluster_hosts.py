@@ -1,4 +1,4 @@
-"""The hosts of a cluster, as `api.Cluster` extends them: what all rooms below know of it (``Site``)."""
+"""The base class of `api.Cluster`: the part that other packages may use of it (``Site``)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ClusterHosts:
         self.notify: Callable[[str], None] = given.get("notify", lambda _line: None)
         self.progress: Callable[[str], None] = given.get("progress", lambda _line: None)
         self.detached = False  # whether nobody is to follow the runs that are started
-        self.webhook: Webhook | None = None  # is told of the runs that are started
+        self.webhook: Webhook | None = None  # receives the events of the runs that are started
         self.launched: RunOnHosts | None = None  # the run started last, from its first host's start on
         connector = Connector(accept_new_host_keys=given.get("accept_new_host_keys", False), ask=given.get("ask"))
         self.connections = Connections(connector, self._tell)
@@ -59,10 +59,10 @@ class ClusterHosts:
         self.connections.close()
 
     def _tell(self, line: str) -> None:
-        self.notify(line)  # whoever takes them by then
+        self.notify(line)  # `notify` may have been replaced since
 
     def connect(self, entries: Iterable[HostEntry] | None = None, *, writes: bool = False) -> list[Outcome[Host]]:
-        """Open the hosts (nodes and spares, else login hosts) that are not open yet; each one's Host or its error.
+        """Open the hosts (nodes and spares, else login hosts) that are not open; return each one's Host or its error.
 
         ``writes``: a host whose state folder cannot be written is an error.
         """
@@ -70,26 +70,26 @@ class ClusterHosts:
         return self.connections.open_all(wanted, self.progress, writes=writes)
 
     def trust(self, errors: Sequence[HostKeyError]) -> None:
-        """Record the unknown keys of ``errors``, as the user has compared them; hosts can be connected again."""
+        """Record the unknown keys of ``errors``, which the user has compared; then the hosts can be connected."""
         append_known_hosts(errors)
 
     def host(self, name: str) -> Host:
-        """The open host of that name, opened again if its connection was lost."""
+        """Return the open host of that name, reopened if its connection was lost."""
         for entry in self.inventory.hosts:
             if entry.name == name:
                 return self.connections.open(entry)
         raise UnreachableError(name, "is not in the inventory")
 
     def reached(self) -> list[Host]:
-        """Every node and spare, open.
+        """Return every node and spare, open.
 
         Raises:
-            HostError, HostsError: hosts do not answer; the remedy tells how to go on without them.
+            HostError, HostsError: Hosts do not answer; the remedy says how to go on without them.
         """
         return code_and_commands.reached(self)
 
     def launcher_of(self, record: RunRecord) -> launcher.Launcher:
-        """The launcher of a run with this record."""
+        """Return the launcher that started the run with this record."""
         return launcher.of_record(record)
 
     def gather(
@@ -101,23 +101,23 @@ class ClusterHosts:
         quiet: bool = False,
         patience: float | None = None,
     ) -> tuple[Reports, list[str]]:
-        """Every node of every run on the hosts that answer, and the names of those that do not.
+        """Return every node of every run on the hosts that answer, and the names of the hosts that do not.
 
         Args:
-            run: What the runs' ids begin with.
+            run: A prefix of the runs' ids.
             hosts: Only these.
             wanted: Which runs, and how much of them.
-            quiet: Who does not answer is not told.
-            patience: Seconds of silence after which a host counts as one that does not answer.
+            quiet: Do not report hosts that do not answer.
+            patience: Seconds of silence after which a host counts as not answering.
 
         Raises:
-            HostError, HostsError: no host answers, and the project knows of no such run either.
+            HostError, HostsError: No host answers, and the project knows of no such run either.
         """
         return find_runs.gather(self, run, hosts, wanted, quiet=quiet, patience=patience)
 
     def describe(
         self, run: str, entries: Sequence[HostEntry], wanted: Wanted, patience: float | None = None
     ) -> list[Outcome[Reports]]:
-        """What each of these hosts knows of a run, or with an empty ``run`` of all runs, by every launcher."""
+        """Return what each of these hosts knows of a run (of all runs if ``run`` is empty), from every launcher."""
         launchers = launcher.launchers(self)
         return [outcome for one in launchers for outcome in one.describe(self, run, entries, wanted, patience)]

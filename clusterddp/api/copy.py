@@ -1,4 +1,4 @@
-"""Files that a user moves between this machine and the hosts: ``push`` and ``pull`` from their words to their end."""
+"""Carry out ``push`` and ``pull``: files that a user copies between this machine and the hosts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _AWAY = re.compile(r"[^/:]+:[^:].*", re.DOTALL)  # HOST:PATH
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Push:
-    """What a push is asked for; see ``Cluster.push``."""
+    """The arguments of a push; see ``Cluster.push``."""
 
     sources: Sequence[str]
     dest: str | None = None
@@ -57,11 +57,11 @@ def push(
     notify: Callable[[str], None],
     progress: Callable[[str], None],
 ) -> tuple[Delivered, ...]:
-    """Bring files to hosts, which are opened once the words are known to mean something.
+    """Bring files to hosts, which are opened once the arguments are known to be valid.
 
     Raises:
-        UsageError: a source is not there.
-        ClusterddpError: a host refuses it or has no room, or a file changes meanwhile.
+        UsageError: A source is missing.
+        ClusterddpError: A host refuses it or has no room, or a file changes meanwhile.
     """
     away = [one for one in wanted.sources if _AWAY.fullmatch(one) and not Path(one).exists()]
     if away and len(wanted.sources) > 1:
@@ -90,7 +90,7 @@ def push(
 def _of_host(
     word: str, dest: str | None, hosts: Sequence[Host], project: Project, progress: Callable[[str], None]
 ) -> tuple[str, chosen_files.Chosen, ContentSource]:
-    """The folder on the hosts, and the files of ``HOST:PATH`` for it."""
+    """Return the folder on the hosts, and the files of ``HOST:PATH`` for it."""
     name, _, path = word.partition(":")
     host = next((host for host in hosts if host.name == name), None)
     if host is None:
@@ -116,7 +116,7 @@ def _of_host(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pull:
-    """What a pull is asked for; see ``Cluster.pull``."""
+    """The arguments of a pull; see ``Cluster.pull``."""
 
     what: str | None = None
     dest: str | None = None
@@ -130,9 +130,9 @@ def pull(wanted: Pull, site: Site) -> Pulled:
     """Bring files of hosts here: those at a path, or what is new since a run's start.
 
     Raises:
-        UsageError: it is a run and a path.
-        RunError: there is no such run, or nothing there.
-        ClusterddpError: no host could tell, or it cannot be written here.
+        UsageError: It is both a run and a path.
+        RunError: There is no such run, or nothing there.
+        ClusterddpError: No host answered, or the files cannot be written here.
     """
     managed = site.inventory.managed or not site.inventory.nodes
     entries = () if managed else _entries(wanted, site)
@@ -156,7 +156,7 @@ def _holder(site: Site, view: RunView | None) -> Launcher:
 
 
 def _entries(wanted: Pull, site: Site) -> tuple[HostEntry, ...]:
-    """The nodes and spares that are meant."""
+    """Return the nodes and spares that the pull is from."""
     entries = site.inventory.nodes + site.inventory.spares
     if wanted.hosts:
         names = {entry.name for entry in site.inventory.limit(wanted.hosts).hosts}
@@ -167,7 +167,7 @@ def _entries(wanted: Pull, site: Site) -> tuple[HostEntry, ...]:
 
 
 def _query(wanted: Pull, site: Site, entries: Sequence[HostEntry], view: RunView | None) -> FileQuery:
-    """Which files are meant, for the launcher that knows where they are."""
+    """Return the query that the launcher answers, as it knows where the files are."""
     about = view or (find_runs.find_view(site) if wanted.ranks is not None else None)
     return FileQuery(
         path=None if view else str(wanted.what),
@@ -180,7 +180,7 @@ def _query(wanted: Pull, site: Site, entries: Sequence[HostEntry], view: RunView
 
 
 def _run_of(wanted: Pull, site: Site, entries: Sequence[HostEntry]) -> RunView | None:
-    """The run that is meant; None where it is a path."""
+    """Return the run that the pull names; None if it names a path."""
     if wanted.run is None and wanted.what is None:
         return find_runs.find_view(site)
     if wanted.run is None and ("/" in str(wanted.what) or str(wanted.what).startswith((".", "~"))):
@@ -205,7 +205,7 @@ def _run_of(wanted: Pull, site: Site, entries: Sequence[HostEntry]) -> RunView |
 
 
 def _holding(ranks: Sequence[int], view: RunView) -> set[str]:
-    """The hosts that held these ranks."""
+    """Return the hosts that held these ranks."""
     hosts = {host["name"]: host["ranks"] for host in view.to_json()["hosts"]}
     missing = set(ranks).difference(*hosts.values())
     if missing:
@@ -214,13 +214,13 @@ def _holding(ranks: Sequence[int], view: RunView) -> set[str]:
 
 
 def _folder_of(view: RunView) -> str:
-    """The name of the folder here: the run's, which hosts tell, where that can only lie below the destination."""
+    """Return the name of the folder here: the run's, as hosts report it, if that cannot lie outside the destination."""
     plain = "/" not in view.name and not view.name.startswith(".") and view.name.isprintable()
     return view.name if plain else view.run
 
 
 def _place(wanted: Pull, name: str, *, folder: bool) -> tuple[Path, str]:
-    """The folder here, and the name of a single file: it becomes the destination, or goes below one with a slash."""
+    """Return the folder here, and the name of a single file: the destination itself, or below one with a slash."""
     dest = wanted.dest or ""
     below = not dest or dest in (".", "..") or dest.endswith(("/", "/.", "/.."))
     if folder:

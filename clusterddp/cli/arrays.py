@@ -1,4 +1,4 @@
-"""What a name on the line means where all runs of an array are meant too."""
+"""Find the runs that an argument refers to, where the name of an array means all of its runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def runs_meant(cluster: Cluster, reference: str, *, reading: bool) -> list[Run]:
-    """The run that a reference means, or the runs of the array that has its name, the last first.
+    """Return the run that a reference means, or the runs of the array of that name, the last first.
 
     Raises:
-        RunError: there is neither.
+        RunError: There is neither.
     """
     try:
         return [cluster.find(reference, reading=reading)]

@@ -1,6 +1,6 @@
-"""A run on this terminal, from its start to its end: its lines, Ctrl-C, SIGQUIT, the verdict.
+"""Follow a run on this terminal until it ends: its lines, Ctrl-C, SIGQUIT, the verdict.
 
-A lost terminal (SIGHUP, kill -9) only ends this process: the run goes on.
+If the terminal is lost (SIGHUP, kill -9), only this process ends: the run goes on.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 class DetachedError(BaseException):
-    """SIGQUIT came: the user leaves the run to itself."""
+    """SIGQUIT: the user detaches from the run, which goes on."""
 
 
 def heed_signals() -> None:
-    """SIGTERM acts as Ctrl-C, with a code of its own; so does SIGQUIT until there is a run to detach from."""
+    """Let SIGTERM act as Ctrl-C, with an exit code of its own; and SIGQUIT too, until there is a run to detach from."""
     interrupts.heed(signal.SIGQUIT, signal.SIGTERM)
 
 
@@ -62,20 +62,18 @@ def attach(
     result: Path | None,
     notifier: Notifier,
 ) -> int:
-    """Follow the run to its end; its exit code (docs/run.md).
+    """Follow the run to its end; return its exit code (docs/run.md).
 
     Args:
-        cluster: Its hosts.
-        run: The run, just started.
-        progress: The line that stands until the first output.
+        progress: The status line, shown until the first output.
         shown: Only these ranks' lines; None for all.
-        agents: All of the agents' lines too.
-        whole: On a terminal, whole tracebacks also of ranks that lost a peer.
+        agents: Show all of the agents' lines too.
+        whole: On a terminal, show whole tracebacks also of ranks that lost a peer.
         fold: Whether equal lines of several ranks are shown as one; None: on a terminal with many ranks.
-        silence: Seconds without a word of any rank after which that is told; 0: never.
+        silence: Seconds without output of any rank after which that is reported; 0: never.
         grace: Seconds between SIGTERM and SIGKILL when Ctrl-C stops it.
-        result: Where to write the final status.
-        notifier: Is told what is said of the run, and how it ends.
+        result: The file for the final status.
+        notifier: Sends on what is said of the run, and how it ends.
     """
     started = time.monotonic()
     try:
@@ -111,13 +109,13 @@ def attach(
 
 
 def _why_unwritable(error: OSError) -> str:
-    """Why our own output takes no more."""
+    """Return why stdout cannot be written."""
     gone = isinstance(error, BrokenPipeError)
     return "the reader of the output is gone" if gone else f"the output cannot be written ({error.strerror})"
 
 
 def _write_result(result: Path, run: Run) -> None:
-    """Write the final status; where that fails the run's own exit code counts all the same."""
+    """Write the final status; if that fails, the exit code remains the run's own."""
     text = json.dumps(run.status(SILENT), indent=1) + "\n"
     try:
         result.write_text(text, encoding="utf-8")
@@ -126,7 +124,7 @@ def _write_result(result: Path, run: Run) -> None:
 
 
 def _announce(cluster: Cluster, run: Run, shown: tuple[int, ...] | None) -> None:
-    """The first line of a run: how many ranks, and where; and of an option that shows nothing of it."""
+    """Say how many ranks the run has and on which hosts; and if ``--show`` names none of them."""
     world = run.record.world_size or 0
     where = counted(len(run.spools), "host")
     here = {entry.name for entry in cluster.inventory.hosts}
@@ -175,7 +173,7 @@ def _follow(
 
 
 def _ended(run: Run, verdict: Verdict | None, seconds: float, notifier: Notifier) -> int:
-    """Say how it ended."""
+    """Say how the run ended, and return the exit code."""
     if verdict is None:
         say("the run goes on, but its hosts cannot be followed")
         return EXIT_NOT_THE_SCRIPT
@@ -184,7 +182,7 @@ def _ended(run: Run, verdict: Verdict | None, seconds: float, notifier: Notifier
 
 
 def _told(run: Run, verdict: Verdict, took: str = "") -> int:
-    """Say a verdict, and where the run's files are; a failed run's verdict is the last line."""
+    """Say the verdict and where the run's files are; the verdict of a failed run comes last."""
     folder = described(run.record)
     failed = verdict.state != RunState.SUCCEEDED
     if failed and folder:
@@ -202,7 +200,7 @@ def _told(run: Run, verdict: Verdict, took: str = "") -> int:
 
 
 def stop_launched(cluster: Cluster, run: RunOnHosts, grace: float, interrupt: KeyboardInterrupt) -> int:
-    """Ctrl-C between the first host's start and ``attach``: end what has started, with its proof."""
+    """Stop a run that was interrupted between its first host's start and ``attach``, and report the proof."""
     try:
         started = cluster.attach(run.view())
     except RunError:
@@ -212,7 +210,7 @@ def stop_launched(cluster: Cluster, run: RunOnHosts, grace: float, interrupt: Ke
 
 
 def _stop(run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
-    """The first Ctrl-C: stop everywhere, report the proof and how the run ended. A second one leaves at once."""
+    """Stop the run everywhere after Ctrl-C, report the proof and how it ended; a second Ctrl-C exits at once."""
     code = interrupts.exit_code(interrupt)
     try:
         say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")

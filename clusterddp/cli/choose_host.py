@@ -1,4 +1,4 @@
-"""One host of the inventory, as a user names it: by its name, or as that of a rank."""
+"""Find the host that a user names: by its name, or by a rank that it holds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def entry_of(cluster: Cluster, name: str) -> HostEntry:
-    """The host of that name.
+    """Return the host of that name.
 
     Raises:
-        UsageError: the inventory has no such host, or we do not touch it.
+        UsageError: The inventory has no such host, or clusterddp does not use it.
     """
     found = next((host for host in cluster.inventory.hosts if host.name == name), None)
     if found is None:
@@ -28,11 +28,7 @@ def entry_of(cluster: Cluster, name: str) -> HostEntry:
 
 
 def host_of_rank(cluster: Cluster, rank: int, run: str | None) -> str:
-    """The host that has a rank of a run: this one, else the live one, else the last.
-
-    Raises:
-        RunError: no host has it.
-    """
+    """Return the host that holds a rank of a run: the named one, else the live one, else the last."""
     found = cluster.find(run)
     status = found.status()
     host = next((host["name"] for host in status["hosts"] if rank in host["ranks"]), None)

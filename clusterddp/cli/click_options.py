@@ -1,4 +1,4 @@
-"""Options that several commands share, and how durations, sizes and times are written."""
+"""Options that several commands share, and click's types for durations, sizes and times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _read(
     param: click.Parameter | None,
     ctx: click.Context | None,
 ) -> Any:
-    """What a reader of the rooms below makes of a value; its UsageError becomes click's, which names the option."""
+    """Apply a reader of ``launch/option_values.py``; its UsageError becomes click's, which names the option."""
     try:
         return read(value)
     except UsageError as error:
@@ -32,7 +32,7 @@ def _read(
 
 
 class Duration(click.ParamType[Any]):
-    """``90``, ``90s``, ``5m``, ``2h``, ``3d`` → seconds; ``positive``: no 0."""
+    """``90``, ``90s``, ``5m``, ``2h``, ``3d`` → seconds; ``positive``: 0 is refused."""
 
     name = "duration"
 
@@ -67,7 +67,7 @@ class Size(click.ParamType[Any]):
 
 
 class Number(click.ParamType[Any]):
-    """A whole number of at least ``least``; with ``auto`` that word too, which becomes None."""
+    """A whole number of at least ``least``; with ``auto`` also that word, which becomes None."""
 
     name = "number"
 
@@ -107,7 +107,7 @@ class Ranks(click.ParamType[Any]):
 
 
 class Reader(click.ParamType[Any]):
-    """What a reader of ``launch/option_values.py`` makes of a text."""
+    """Any value that a reader of ``launch/option_values.py`` accepts."""
 
     name = "text"
 
@@ -120,7 +120,7 @@ class Reader(click.ParamType[Any]):
 
 
 class Checked(click.ParamType[Any]):
-    """Text that ``check`` accepts: it raises a UsageError otherwise, as rooms below do."""
+    """Text that ``check`` accepts; it raises a UsageError for any other."""
 
     name = "text"
 
@@ -137,14 +137,14 @@ DURATION, MOMENT, SIZE, RANKS = Duration(), Moment(), Size(), Ranks()
 
 
 def setting(*names: str, **attributes: Any) -> Callable[[Any], Any]:
-    """An option that ``CLUSTERDDP_<NAME>`` and ``[tool.clusterddp]`` set too."""
+    """Declare an option that ``CLUSTERDDP_<NAME>`` and ``[tool.clusterddp]`` set too."""
     long = next(name for name in names if name.startswith("--"))
     variable = "CLUSTERDDP_" + long.split("/")[0].removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=variable, show_envvar=False, **attributes)
 
 
 def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What both ``run`` and ``logs`` take while they show a run's lines."""
+    """Add the options of ``run`` and ``logs`` for showing a run's lines."""
     fold = "Show equal lines of several ranks as one (with more than 8 on a terminal)."
     agents = "All of torchrun's own lines, those of its end too."
     silence = "While following: say when no rank has printed for so long (5m; 0: never)."
@@ -157,7 +157,7 @@ def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inventory_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``-i``, of a command that names its hosts by itself."""
+    """Add ``-i`` alone, for a command that names its hosts by itself."""
     decorated: Callable[..., Any] = setting(
         "-i",
         "--inventory",
@@ -169,7 +169,7 @@ def inventory_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``-i`` and ``--limit``: which hosts, for this command only."""
+    """Add ``-i`` and ``--limit``, which choose the hosts for this command only."""
     limit = setting(
         "--limit", metavar="PATTERN", shell_complete=hosts, help="Only hosts that match this Ansible pattern."
     )

@@ -1,7 +1,7 @@
-"""Commands in our messages, completed by the folder and the inventory that the user's own command line named.
+"""Complete the commands that messages quote by the user's own ``-C`` and ``-i``, so that they can be typed as shown.
 
-`clusterddp stop RUN` finds no run where the user has started it with ``-i FILE``; with that in it, it can be typed as
-it is shown. What a variable or an earlier `up` names holds for the next command too; `up` alone wants it again.
+`clusterddp stop RUN` would not find a run that was started with ``-i FILE``. An inventory named by a variable or by an
+earlier `up` also holds for the next command, so it is not added, except to `up` itself.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ def forget() -> None:
 
 
 def name_folder(folder: str) -> None:
-    """Remember the folder of ``-C``, for the commands of later messages; one that follows another is relative to it."""
+    """Remember the folder of ``-C`` for later messages; a second one is relative to the first."""
     _given["folder"] = os.path.join(_given["folder"], folder)  # noqa: PTH118 - no text is changed
 
 
 def name_inventory(inventory: str) -> None:
-    """Remember the file of ``-i``, for the commands of later messages."""
+    """Remember the file of ``-i`` for later messages."""
     _given["inventory"] = inventory
 
 
 def name_cluster(inventory: str, limit: str | None) -> None:
-    """Remember the inventory that this command works on, and the limit kept with it, for `up` in later messages."""
+    """Remember the inventory that this command uses, and the limit kept with it, for `up` in later messages."""
     file = f"./{inventory}" if inventory.startswith("-") else inventory
     _given["up"] = shlex.join([file, *(["--limit", limit] if limit else [])])
 

@@ -1,6 +1,6 @@
-"""What a shell completes a word to: hosts, groups, runs, ranks, checks; from files of this machine alone.
+"""Shell completion of hosts, groups, runs, ranks and checks, from files of this machine alone.
 
-click asks while the user waits for the key, so whatever is wrong gives no words and no message.
+The user waits while click asks, so any error yields no words and no message.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _MOST_RANKS = 256
 
 
 def _completing(words: Callable[[click.Context], Iterable[str]], *, several: bool) -> Complete:
-    """A callback for click; ``several``: the word is a list, of which the last item is completed."""
+    """Make a callback for click; with ``several`` the word is a list, of which the last item is completed."""
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         found = _SEPARATOR.fullmatch(incomplete) if several else None
         before, last = (found[1] or "", found[2]) if found else ("", incomplete)
         try:
             return [before + word for word in words(context) if word.startswith(last)]
-        except (ClusterddpError, OSError):  # Tab says nothing; the command will
+        except (ClusterddpError, OSError):  # completion prints no error; the command will
             return []
 
     return complete
@@ -57,7 +57,7 @@ def _runs(_context: click.Context) -> Iterable[str]:
 
 
 def _ranks(context: click.Context) -> Iterable[str]:
-    """Ranks of the run that is named before them, else of the newest."""
+    """Complete the ranks of the run that is named before them, else of the newest."""
     named = context.params.get("run")
     worlds = [record.world_size for record in current_project().runs() if named in (None, record.run, record.name)]
     return map(str, range(min((worlds or [0])[-1] or 0, _MOST_RANKS)))

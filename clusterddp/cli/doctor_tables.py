@@ -1,4 +1,4 @@
-"""What the doctor found and measured, as lines and tables."""
+"""Print what the doctor found and measured, as lines and tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MARKS = {
 
 
 def print_doctor(results: Sequence[CheckResult], *, verbose: bool) -> None:
-    """Category by category: what is wrong, on which hosts, what a user would have seen, what to do."""
+    """Print each category: what is wrong, on which hosts, what a user would see, and the fix."""
     for category, own in _by_category(results).items():
         line(_heading(category, own, worst(own)))
         for result in own:
@@ -38,7 +38,7 @@ def print_doctor(results: Sequence[CheckResult], *, verbose: bool) -> None:
 
 
 def print_summary(results: Sequence[CheckResult]) -> None:
-    """The doctor's last line."""
+    """Print the doctor's last line."""
     verdicts = [worst(own) for own in _by_category(results).values()]
     bad = len(verdicts) - verdicts.count("pass")
     line(f"{bad} of {len(verdicts)} categories need attention" if bad else "nothing is wrong")
@@ -52,7 +52,7 @@ def _by_category(results: Sequence[CheckResult]) -> dict[str, list[CheckResult]]
 
 
 def _heading(category: str, own: Sequence[CheckResult], verdict: str) -> str:
-    """A category's line; where nothing is wrong, how much was judged at all."""
+    """Return a category's line; if nothing is wrong, it says how many checks were judged."""
     judged = {result.name for result in own if result.verdict == "pass"}
     skipped = len({result.name for result in own} - judged)
     if verdict != "pass":
@@ -81,7 +81,7 @@ def _mark(verdict: str, *, brackets: bool = False) -> str:
 
 
 def print_bench(bench: Bench) -> None:
-    """What was measured, as tables."""
+    """Print what was measured, as tables."""
     if bench.speeds:
         sys.stdout.write(f"\nbandwidth by TCP in Gbit/s on {one_line(bench.label)}, one stream, row → column\n")
         show(_pairs(bench.speeds))
@@ -90,7 +90,7 @@ def print_bench(bench: Bench) -> None:
 
 
 def _print_together(together: Together) -> None:
-    """All-reduces in the columns of nccl-tests, then a line for each rank."""
+    """Print the all-reduces in the columns of nccl-tests, then a line for each rank."""
     measured = together.measured
     if measured.reduces:
         sys.stdout.write(f"\nall-reduce by {together.backend} over {measured.reduces[0].world} ranks\n")
@@ -114,7 +114,7 @@ def _print_together(together: Together) -> None:
 
 
 def _pairs(speeds: Sequence[Speed]) -> Table:
-    """Who sends by row, who receives by column; of many hosts the slowest ways."""
+    """Return a table of bandwidths: senders by row, receivers by column; of many hosts only the slowest pairs."""
     names = list(dict.fromkeys(one.source for one in speeds))
     if len(names) > _MOST_COLUMNS:
         table = Table("from", "to", "Gbit/s")
@@ -125,7 +125,7 @@ def _pairs(speeds: Sequence[Speed]) -> Table:
 
 
 def _grid(sources: Sequence[str], targets: Sequence[str], cells: Mapping[tuple[str, str], str]) -> Table:
-    """A row for each source, a column for each target."""
+    """Return a table with a row for each source and a column for each target."""
     table = Table("from", *targets)
     for source in sources:
         row = ["X" if source == target else cells.get((source, target), "") for target in targets]
@@ -134,7 +134,7 @@ def _grid(sources: Sequence[str], targets: Sequence[str], cells: Mapping[tuple[s
 
 
 def print_pairs(pairs: Sequence[Pair], *, verbose: bool) -> None:
-    """What the dials between all hosts came to; where not all is wanted, only rows and columns of trouble."""
+    """Print the results of the dials between all hosts; without ``verbose`` only hosts with a problem."""
     names = list(dict.fromkeys(one.source for one in pairs))
     bad = [one for one in pairs if one.verdict != "pass"]
     if not pairs or not (bad or verbose):
@@ -152,7 +152,7 @@ def print_pairs(pairs: Sequence[Pair], *, verbose: bool) -> None:
 
 
 def _way(pair: Pair) -> str:
-    """A pair in a few letters, in the colour of its verdict."""
+    """Return a pair's result in a few letters, in the colour of its verdict."""
     text = "-" if pair.rtt_ms is None else f"{pair.rtt_ms:.2g}"
     if pair.verdict == "unknown":
         text = "?"

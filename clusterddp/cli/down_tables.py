@@ -1,4 +1,4 @@
-"""What ``down`` shows as one table: on which hosts what was removed, what stays, and why."""
+"""Tabulate what ``down`` removed, what stays, and why, host by host."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def print_rows(rows: Iterable[DownRow]) -> None:
 
 
 def rows_of(cleaned: Sequence[Cleaned], again: str) -> list[DownRow]:
-    """What ``down`` has removed, and what it could not; ``again``: the command that was typed."""
+    """Return rows for what ``down`` removed and what it could not; ``again`` is the command that was typed."""
     return [row for host in cleaned for row in _rows_of(host, f"`{again}` again finishes the work")]
 
 
@@ -79,14 +79,14 @@ def rows_that_stay(
     workdir: str,
     stopped: Container[str] = (),
 ) -> list[DownRow]:
-    """What ``down`` leaves on hosts, and why.
+    """Return rows for what ``down`` leaves on hosts, and why.
 
     Args:
-        held: What they held before.
-        environments: What they held of these that was not to be removed.
-        cleaned: What has become of them.
-        workdir: The end of the project's workdir's path.
-        stopped: The runs that have been ended since.
+        held: What the hosts held before.
+        environments: The environments that were not to be removed.
+        cleaned: What was removed from each host.
+        workdir: The end of the path of the project's workdir.
+        stopped: The runs that were stopped meanwhile.
     """
     after = {host.host: host for host in cleaned}
     rows = []
@@ -124,7 +124,7 @@ def _pushed(host: Holdings) -> list[DownRow]:
 
 
 def rows_of_holdings(held: Sequence[Holdings]) -> list[DownRow]:
-    """What ``down --everything`` is about to remove, and the files that exist nowhere else."""
+    """Return rows for what ``down --everything`` is about to remove, and for files that exist nowhere else."""
     rows = []
     for host in held:
         if host.error:
@@ -145,7 +145,7 @@ def _at_stake(folder: WorkdirHeld) -> str:
 
 
 def rows_of_everything(gone: Sequence[EverythingRemoved], held: Sequence[Holdings], again: str) -> list[DownRow]:
-    """What ``down --everything`` has removed, and what stays; ``again``: the command that was typed."""
+    """Return rows for what ``down --everything`` removed and what stays; ``again`` is the command that was typed."""
     shown = {host.host: host for host in held}
     rows = []
     for host in gone:

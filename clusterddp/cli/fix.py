@@ -1,4 +1,4 @@
-"""``doctor --fix``: what playbooks of ours would change is shown, and changed after a yes."""
+"""``doctor --fix``: show what our playbooks would change, and change it if the user agrees."""
 
 from __future__ import annotations
 
@@ -25,16 +25,14 @@ _OF_ALL = ("own-name", "names")  # whose remedy takes the addresses of all hosts
 def fix_by_playbooks(
     results: Sequence[CheckResult], inventory: Inventory, arguments: Sequence[str], *, yes: bool
 ) -> int:
-    """Show what each playbook would change on which hosts, ask once, run them; the exit code.
+    """Show what each playbook would change on which hosts, ask once, and run them; return the exit code.
 
     Args:
-        results: What the doctor has found.
-        inventory: Whose hosts.
-        arguments: Of ansible-playbook.
+        arguments: Further arguments of ansible-playbook.
         yes: Do not ask.
 
     Raises:
-        UsageError: the inventory has no file.
+        UsageError: The inventory has no file.
         ClusterddpError: Ansible is not installed.
     """
     wanted = mending(results)

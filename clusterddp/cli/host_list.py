@@ -1,7 +1,7 @@
-"""The inventory that `up` writes from a list of hosts: where it lies, and that no edited one is ever lost.
+"""Write the inventory for a list of hosts given to `up`, without overwriting one that the user has edited.
 
-It is written before any host is reached, so that an `up` that fails leaves something to edit. While an earlier one is
-remembered, it gets a name of its own until `up` has succeeded.
+It is written before any host is reached, so that an `up` that fails leaves a file to edit. While an earlier one is
+remembered, the new file has another name until `up` has succeeded.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ NAMES = ("inventory.yaml", "inventory.new.yaml")  # in .clusterddp/
 
 
 def write(text: str, words: Iterable[str], project: Project) -> Path:
-    """Write the list's inventory; where it lies.
+    """Write the inventory of a host list; return its path.
 
     Args:
         text: The host list.
         words: Variables for all of its hosts, as ``NAME=VALUE``.
-        project: Whose it is.
 
     Raises:
-        InventoryError: it is no host list, or would replace what the user has edited; says what differs.
-        UsageError: a word is no variable.
+        InventoryError: It is not a host list, or an edited inventory would be overwritten; says what differs.
+        UsageError: A word is not a variable.
     """
     wanted = from_host_list(text, variables_of(words))
     remembered = project.named.inventory
@@ -45,7 +44,7 @@ def write(text: str, words: Iterable[str], project: Project) -> Path:
 
 
 def settled(path: Path, project: Project) -> Path:
-    """The inventory of an ``up`` that has succeeded; a new list's takes the earlier one's place now."""
+    """Return the inventory of an ``up`` that succeeded; a new list's file replaces the earlier one now."""
     first, second = (project.folder / name for name in NAMES)
     if path != second or _edited(first) or _edited(second):
         return path
@@ -53,10 +52,10 @@ def settled(path: Path, project: Project) -> Path:
 
 
 def _keep_edited(path: Path, wanted: str) -> None:
-    """Refuse to lose what a user has written.
+    """Refuse to overwrite what the user has edited.
 
     Raises:
-        InventoryError: says what differs, and how to keep which.
+        InventoryError: Says what differs, and how to keep either.
     """
     there = _edited(path)
     if not there:
@@ -72,7 +71,7 @@ def _keep_edited(path: Path, wanted: str) -> None:
 
 
 def _edited(path: Path) -> str:
-    """What stands in a file that the user has changed since it was written; empty if they have not."""
+    """Return the text of a file that the user has changed since it was written; empty if unchanged."""
     try:
         there = project_folder.read(path).decode(errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: one ends a command as the other does, with another exit code."""
+"""Ctrl-C and SIGTERM: both end a command in the same way, with different exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LookingEndedError(KeyboardInterrupt):
-    """Ctrl-C ended nothing but the looking; ``line`` says so."""
+    """Ctrl-C that only stopped watching a run; ``line`` is the message for it."""
 
     def __init__(self, line: str) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class LookingEndedError(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def saying_that_it_goes_on(run: Run) -> Iterator[None]:
-    """Say at Ctrl-C that only the looking has ended, how to look again, and what ends the run."""
+    """On Ctrl-C, say that the run goes on, how to watch it again, and how to stop it."""
     try:
         yield
     except KeyboardInterrupt:
@@ -35,13 +35,13 @@ def saying_that_it_goes_on(run: Run) -> Iterator[None]:
 
 
 def heed(*numbers: signal.Signals) -> None:
-    """Let these signals act as Ctrl-C; ``exit_code`` tells them apart."""
+    """Let these signals act as Ctrl-C; ``exit_code`` distinguishes them."""
     for number in numbers:
         signal.signal(number, _interrupt)
 
 
 def exit_code(interrupt: KeyboardInterrupt) -> int:
-    """130 for Ctrl-C itself, 143 for a signal that acts as it."""
+    """Return 130 for Ctrl-C itself, 143 for a signal that acts as it."""
     return EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED
 
 

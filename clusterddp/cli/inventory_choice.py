@@ -1,7 +1,7 @@
-"""Which inventory a command takes: the one judge, for every command and for Tab.
+"""Decide which inventory a command uses, for every command and for completion.
 
-Naming an inventory is consent: by ``-i`` and CLUSTERDDP_INVENTORY for one command, by ``up`` until the next one. What
-a project's folder names without that, in project.json or pyproject.toml, is said and not read.
+The user consents to an inventory by naming it: with ``-i`` or CLUSTERDDP_INVENTORY for one command, with ``up`` until
+the next ``up``. One that only the project's folder names, in project.json or pyproject.toml, is reported and not read.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """Which inventory and which hosts of it, and who said so, for errors.
+    """The inventory and its hosts that a command uses, and who named them, for error messages.
 
     Attributes:
-        path: The inventory; None is the built-in one.
+        path: The inventory; None for the built-in one.
         limit: The host pattern.
-        writers: Who could write the inventory when `up` was given it; None where it is named now.
+        writers: Who could write the inventory when `up` was given it; None if it is named now.
         path_by: Who named it; empty: the command line.
         limit_by: Who gave the pattern; empty: the command line.
     """
@@ -49,11 +49,11 @@ class Choice:
 
 
 def choose(project: Project, path: Path | None, limit: str | None) -> Choice:
-    """The inventory of the command line or CLUSTERDDP_INVENTORY, else what `up` was given, else the built-in one.
+    """Choose the inventory of the command line or CLUSTERDDP_INVENTORY, else that of `up`, else the built-in one.
 
     Raises:
-        InventoryError: the project names one that this user has not agreed to, or the one of `up` is gone.
-        UsageError: the user's key cannot be read, or pyproject.toml is wrong.
+        InventoryError: The project names one that this user has not agreed to, or the one of `up` is gone.
+        UsageError: The user's key cannot be read, or pyproject.toml is wrong.
     """
     path_by, limit_by = _variable("inventory") if path else "", _variable("limit") if limit else ""
     own = checked(project)
@@ -71,10 +71,10 @@ def choose(project: Project, path: Path | None, limit: str | None) -> Choice:
 
 
 def read_chosen(chosen: Choice) -> Inventory:
-    """The hosts that were chosen.
+    """Read the hosts that were chosen.
 
     Raises:
-        InventoryError: the file is missing or wrong, or has no such hosts.
+        InventoryError: The file is missing or wrong, or has no such hosts.
     """
     with _said_by(chosen.path_by):
         loaded = load(chosen.path, chosen.writers) if chosen.path else built_in()
@@ -95,7 +95,7 @@ def _remembered(project: Project, limit: str | None, limit_by: str) -> Choice:
 
 
 def _refuse_above(folder: Path) -> None:
-    """Refuse what another user's mark in a folder above names; what cannot be read there names nothing."""
+    """Refuse the inventory that another user's project in a folder above names; an unreadable one is ignored."""
     try:
         above = of_others(folder)
         named, own = above.named, above.options.get("inventory")
@@ -108,7 +108,7 @@ def _refuse_above(folder: Path) -> None:
 
 
 def _not_agreed(where: str, path: Path | None, limit: str | None) -> InventoryError:
-    """The error of an inventory that is named without the user's consent, with the line that gives it."""
+    """Return the error for an inventory named without the user's consent, with the command that gives it."""
     if path is None or not os.path.exists(path):  # noqa: PTH110 - Path's raises where it may not look
         remedy = "`clusterddp up FILE` remembers another"
         return InventoryError("there is no such inventory file", where=f"{where}: {path}", remedy=remedy)
@@ -120,7 +120,7 @@ def _not_agreed(where: str, path: Path | None, limit: str | None) -> InventoryEr
 
 
 def _variable(name: str) -> str:
-    """The environment variable that gave an option of the command being run, if one did."""
+    """Return the environment variable that set an option of this command, if one did."""
     context = click.get_current_context(silent=True)
     given = context and context.get_parameter_source(name) is click.core.ParameterSource.ENVIRONMENT
     return f"CLUSTERDDP_{name.upper()}" if given else ""

@@ -1,4 +1,4 @@
-"""The command line's entry: the table of commands, and the one boundary where errors become a line and a code."""
+"""The command line's entry: the table of commands, and the place where errors become a message and an exit code."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ELSEWHERE = {
     "launch": "`clusterddp run SCRIPT` starts a script on every host",
     "top": "the name is kept for later; `clusterddp status --watch` shows a run as it goes",
 }
-# torchrun's options that the plan sets by itself; see clusterddp.launch.option_values.OWNED.
+# torchrun's options that the plan sets itself; see clusterddp.launch.option_values.OWNED.
 _OF_TORCHRUN = (
     "--rdzv",
     "--master",
@@ -77,20 +77,20 @@ _OF_TORCHRUN = (
     "--redirects",
     "--tee",
 )
-_LEAST_BEGUN = 3  # letters of a command that is left unfinished
+_LEAST_BEGUN = 3  # letters from which on the beginning of a command is recognised
 EXIT_NO_READER = 141  # 128 + SIGPIPE
 INTERRUPTED = "interrupted"
 
 
 class Commands(click.Group):
-    """Commands by name, each imported from its own module only when it is used or listed."""
+    """The commands by name; each is imported from its own module only when it is used or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """In the order of the table."""
+        """Return the commands in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command's ``command`` object, or None."""
+        """Return the ``command`` of the command's module, or None."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = copy.copy(importlib.import_module(f"clusterddp.cli.commands.{cmd_name}").command)
@@ -103,7 +103,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is meant: by its name or an alias; `help NAME` is `NAME --help`."""
+        """Resolve a name or an alias; `help NAME` is `NAME --help`."""
         name, *rest = args
         if name == "help":
             if not rest:
@@ -116,7 +116,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, [name, *rest])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; Ctrl-C and a reader of stdout who has seen enough end it before click has its own say."""
+        """Run the command; handle Ctrl-C and a closed stdout before click does."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # `clusterddp logs | head`
@@ -128,7 +128,7 @@ class Commands(click.Group):
 
 
 def _instead(name: str) -> str:
-    """What may be meant by a word that is no command; empty if nothing is close."""
+    """Return a suggestion for a word that is not a command; empty if nothing is close."""
     if name in ELSEWHERE:
         return f"; {ELSEWHERE[name]}"
     begun = [one for one in COMMANDS if one.startswith(name)]
@@ -147,7 +147,7 @@ def _change_folder(_context: click.Context, _parameter: click.Parameter, value: 
 
 
 def _folder_option() -> click.Option:
-    """``-C`` of any command, as of git and make."""
+    """Return the option ``-C``, which every command has, as in git and make."""
     return click.Option(
         ["-C"],
         metavar="DIR",
@@ -216,7 +216,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 
 def _have_streams() -> None:
-    """Closed standard streams lead nowhere; else the next file opened, a connection, would take their place."""
+    """Open the null device for closed standard streams; else the next file or socket would get their number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             handle = os.open(os.devnull, os.O_RDWR)
@@ -226,22 +226,22 @@ def _have_streams() -> None:
 
 
 def _leave(code: int, line: str = INTERRUPTED) -> NoReturn:
-    """After Ctrl-C or SIGTERM: at once, though threads may still wait for hosts."""
+    """Exit at once after Ctrl-C or SIGTERM, though threads may still wait for hosts."""
     prompt.abandon()
     say(line)
-    with contextlib.suppress(OSError):  # nobody reads it any more
+    with contextlib.suppress(OSError):  # nobody reads it any longer
         if takes_more(sys.stdout.buffer):
             sys.stdout.flush()
     os._exit(code)
 
 
 def _no_output() -> None:
-    """What is still buffered for stdout cannot be written either: no second error at the exit."""
+    """Discard what is still buffered for stdout, which would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _say_error(error: ClusterddpError) -> None:
-    """One line for an error; what is the same on several hosts is said once, of all of them."""
+    """Print an error as one line; what is the same on several hosts is printed once, for all of them."""
     hosts: dict[str, list[str]] = {}
     for one in error.errors if isinstance(error, HostsError) else [error]:
         host = one.host if isinstance(one, HostError) else ""
@@ -251,13 +251,13 @@ def _say_error(error: ClusterddpError) -> None:
 
 
 def _in_thread(error: BaseException | None, words: list[str]) -> None:
-    """A bug in a thread that nobody waits for: told at once. The command goes on and keeps its own exit code."""
+    """Report a bug in a thread that nobody waits for; the command goes on and keeps its own exit code."""
     if isinstance(error, Exception):
         _internal_error(error, words)
 
 
 def _internal_error(error: Exception, words: list[str]) -> None:
-    """Tell a bug of ours: one line that names its crash file; where there can be none, all that would stand in it."""
+    """Report a bug of ours: one line that names its crash file, or the whole text if there can be no file."""
     try:
         from clusterddp.crash import reported  # noqa: PLC0415 - only for reports of bugs
 
@@ -268,22 +268,22 @@ def _internal_error(error: Exception, words: list[str]) -> None:
 
 
 def _is_job(words: list[str]) -> bool:
-    """Whether the exit code is the script's own space: ``run``, and ``logs --follow``."""
+    """Whether the exit code is the script's: for ``run`` and ``logs --follow``."""
     command = _command_in(words)
     follows = any(word == "--follow" or re.fullmatch("-[tv]*f[tv]*", word) for word in words)
     return command == "run" or (command == "logs" and follows)
 
 
 def _command_in(words: list[str]) -> str:
-    """The first word that is no option, nor an option's value."""
+    """Return the first word that is neither an option nor an option's value."""
     folders = {place + 1 for place, word in enumerate(words) if word == "-C"}
     return next((word for place, word in enumerate(words) if place not in folders and not word.startswith("-")), "")
 
 
 def _click_line(error: click.ClickException, words: list[str]) -> str:
-    """Click's message as one line: what, where, the remedy."""
+    """Return click's message as one line: what, where, the remedy."""
     context: Any = getattr(error, "ctx", None)
-    named = _command_in(words)  # click tells no context where an option lacks its value
+    named = _command_in(words)  # click gives no context if an option lacks its value
     path = context.command_path if context else f"clusterddp {named}" if named in COMMANDS else "clusterddp"
     message = error.format_message().rstrip(".").replace("\n", " ")
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -315,7 +315,7 @@ def _no_such_option(error: click.NoSuchOption, path: str) -> str:
 
 
 def _source(error: click.BadParameter) -> str:
-    """Where a wrong value was given: the option, else the variable or the key that stands for it."""
+    """Return where a wrong value was given: the option, or the variable or key that set it."""
     parameter, context = error.param, error.ctx
     if parameter is None or context is None:
         return ""

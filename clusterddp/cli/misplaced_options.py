@@ -1,4 +1,4 @@
-"""What stands after SCRIPT on ``run``'s line: the script's own, unless it is plainly an option of ours."""
+"""Find options of ``run`` that were written after SCRIPT by mistake; all else there belongs to the script."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def refuse_misplaced(script: str, args: Sequence[str], inventory: Inventory) -> None:
-    """Refuse ``-i FILE`` and ``--limit PATTERN`` behind the script, where they would choose no hosts.
+    """Refuse ``-i FILE`` and ``--limit PATTERN`` after the script, where they would choose no hosts.
 
-    Only where FILE is an inventory, and PATTERN matches hosts of the one in use; and not after a ``--``.
+    Only if FILE is an inventory, or PATTERN matches hosts of the one in use; and not after a ``--``.
 
     Raises:
-        UsageError: says both lines that may be meant.
+        UsageError: Shows both commands that may be meant.
     """
     if _meant_for_script():
         return
@@ -44,12 +44,12 @@ def refuse_misplaced(script: str, args: Sequence[str], inventory: Inventory) -> 
 
 
 def refuse_unread(script: str, args: Sequence[str], project: Project, *, module: bool) -> None:
-    """Refuse options of ours behind a script of the project that does not read them; and not after a ``--``.
+    """Refuse options of ours after a script of the project that does not read them; not after a ``--``.
 
     The project's files are read only if a word is exactly a long option of ours, in either spelling.
 
     Raises:
-        UsageError: says both lines that may be meant.
+        UsageError: Shows both commands that may be meant.
     """
     found = {} if _meant_for_script() else _own_options(args)
     if not found:
@@ -71,7 +71,7 @@ def _meant_for_script() -> bool:
 
 
 def _own_options(args: Sequence[str]) -> dict[int, tuple[str, int]]:
-    """Where whole long options of ``run`` stand among the script's arguments: the option, and its number of words."""
+    """Return the position of each long option of ``run`` among the script's arguments: its name and number of words."""
     parameters = click.get_current_context().command.params
     long = {name: one for one in parameters for name in (*one.opts, *one.secondary_opts) if name[:2] == "--"}
     found = {}
@@ -116,7 +116,7 @@ def _matches(inventory: Inventory, pattern: str) -> bool:
 
 
 def notice_own_options(args: Sequence[str]) -> None:
-    """One line where an argument of the script is written as an option of ours; none after a ``--``."""
+    """Print a line if an argument of the script is also an option of ours; not after a ``--``."""
     long = {name for one in click.get_current_context().command.params for name in (*one.opts, *one.secondary_opts)}
     taken = [word for word in args if word[:2] == "--" and word.split("=")[0].replace("_", "-") in long]
     if taken and not _meant_for_script():

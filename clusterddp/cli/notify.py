@@ -1,4 +1,4 @@
-"""``run --notify``: a command here, or a URL, is told how a run fares while this terminal follows it."""
+"""``run --notify``: report a run's events to a command or a URL while this terminal follows it."""
 
 from __future__ import annotations
 
@@ -23,22 +23,20 @@ PATIENCE = 20.0  # seconds for one command or request
 
 
 def webhook(target: str, silence: float) -> Webhook | None:
-    """What the run's hosts are to tell, where the target is a URL; ``silence``: ``--silence``."""
+    """Return the webhook for the run's hosts if the target is a URL; ``silence`` is that of ``--silence``."""
     _hide(target)
     return Webhook(url=target, silence=silence) if is_url(target) else None
 
 
 class Notifier:
-    """Tells events of one run, each in a thread of its own, so that nothing waits for it.
+    """Reports the events of one run, each in a thread of its own, so that nothing waits for it.
 
     Args:
-        target: A URL, which is sent each event as JSON (``notice_of``); or a command for the shell, which has the same
-            in variables: ``CLUSTERDDP_EVENT``, ``CLUSTERDDP_TEXT``, …. Empty: nobody is told.
-        run: The run's id.
-        record: The run's record.
+        target: A URL, which receives each event as JSON (``notice_of``); or a command for the shell, which gets the
+            same in variables: ``CLUSTERDDP_EVENT``, ``CLUSTERDDP_TEXT``, …. Empty: nothing is reported.
 
     Attributes:
-        record: That of the latest attempt; who follows the run keeps it so.
+        record: The run's record of its latest attempt; the caller keeps it up to date.
     """
 
     def __init__(self, target: str, run: str, record: RunRecord) -> None:
@@ -48,7 +46,7 @@ class Notifier:
         self._failed = False
 
     def tell(self, event: str, text: str) -> None:
-        """Tell one event; its names stand in docs/following.md."""
+        """Report one event; docs/following.md lists their names."""
         if self._target:
             from clusterddp.remote.shared.run.webhook_request import notice_of  # noqa: PLC0415 - HTTP, only for --notify
 
@@ -58,7 +56,7 @@ class Notifier:
             thread.start()
 
     def close(self) -> None:
-        """Wait until all are told, as long as one may take; Ctrl-C ends the wait, the run's exit code stands."""
+        """Wait for the reports that are under way, with a limit; Ctrl-C ends the wait and keeps the run's exit code."""
         try:
             for thread in self._threads:
                 thread.join(PATIENCE)
@@ -78,7 +76,7 @@ class Notifier:
 
 
 def _hide(target: str) -> None:
-    """Keep it out of logs: who knows the URL of a webhook can write there."""
+    """Keep the target out of logs: anyone with a webhook's URL can write there."""
     if is_url(target):
         from clusterddp.remote.shared.run.webhook_request import secrets_of  # noqa: PLC0415 - HTTP, only for --notify
 
@@ -88,13 +86,13 @@ def _hide(target: str) -> None:
 
 
 def _struck(record: RunRecord) -> RunRecord:
-    """A run's record whose name and script hold no secret value."""
+    """Return the run's record without values of secrets in its name and script."""
     redaction = Redaction(os.environ.get(name, "") for name in record.secrets)
     return record._replace(name=redaction.value(record.name), script=redaction.value(record.script))
 
 
 def _run(command: str, told: Mapping[str, Any]) -> str:
-    """Run the command; why it failed, empty where it did not."""
+    """Run the command; return why it failed, or an empty text."""
     own = {f"CLUSTERDDP_{name.upper()}": _in_variable(value) for name, value in told.items()}
     try:
         done = subprocess.run(
@@ -112,5 +110,5 @@ def _run(command: str, told: Mapping[str, Any]) -> str:
 
 
 def _in_variable(value: Any) -> str:
-    """A field of a notice as a command has it: names separated by commas, nothing where there is none."""
+    """Return a field of a notice as text for a variable: names separated by commas, empty for None."""
     return ",".join(value) if isinstance(value, list) else "" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Files and environments that options name: looked at before any host is touched."""
+"""Check files and environments that options name, before any host is contacted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clusterddp.launch.option_values import variable
 
 
 def writable(text: str) -> None:
-    """A file that can be written when the run has ended, hours from now."""
+    """Accept a file that can be written when the run has ended, hours from now."""
     path = Path(text)
     if path.is_dir():
         raise UsageError(f"{text} is a folder", remedy="name a file in it")
@@ -21,7 +21,7 @@ def writable(text: str) -> None:
 
 
 def names(text: str | None) -> tuple[str, ...]:
-    """``a,b`` taken apart; None is none."""
+    """Split ``a,b``; None is an empty tuple."""
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
@@ -31,10 +31,10 @@ def is_url(target: str) -> bool:
 
 
 def environment(given: tuple[str, ...], file: Path | None) -> dict[str, str]:
-    """``--env-file`` and then ``--env``; K alone takes the value from our own environment.
+    """Read ``--env-file`` and then ``--env``; K alone takes the value from this process's environment.
 
     Raises:
-        UsageError: a word or a line is no K=V, or sets what torchrun sets for each worker.
+        UsageError: A word or a line is not K=V, or sets what torchrun sets for each worker.
     """
     values = _file(file) if file else {}
     for word in given:

@@ -1,4 +1,4 @@
-"""What commands print besides tables: our lines on stderr, job output on stdout, the proofs of a stop."""
+"""Print what is not a table: our messages on stderr, job output on stdout, the proofs of a stop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PLAIN = {"✓": "+", "✗": "x", "–": "-", "…": "...", "→": "->", "×": "
 
 
 def have_plain_signs() -> None:
-    """Write what stdout or stderr cannot encode otherwise: our signs by plain ones, the rest as Python's escapes."""
+    """Replace characters that stdout or stderr cannot encode: our symbols by ASCII, the rest by Python's escapes."""
     codecs.register_error("clusterddp", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -37,7 +37,7 @@ def have_plain_signs() -> None:
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """An error handler of ``codecs``: stand-ins for the letters that could not be encoded, and where to go on."""
+    """Error handler for ``codecs``: return replacements for the unencodable characters and the next position."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     letters = error.object[error.start : error.end]
@@ -45,7 +45,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def say_warm(cluster: Cluster) -> None:
-    """Which hosts have a process that waits for a next run, and how large it is."""
+    """Say which hosts have a warm server that waits for the next run, and how much memory it uses."""
     found = cluster.warm_servers()
     if found:
         most = human_size(max(found.values()))
@@ -55,9 +55,9 @@ def say_warm(cluster: Cluster) -> None:
 
 @contextlib.contextmanager
 def writer(renderer: Renderer) -> Iterator[Callable[[list[Event]], None]]:
-    """A function that writes batches of log events to stdout; a half drawn line is cleared at the end."""
+    """Yield a function that writes batches of log events to stdout; clear a partly drawn line at the end."""
     output = sys.stdout.buffer
-    # Only a terminal has a half drawn line. A pipe's reader may pause: nobody else is to wait for it.
+    # Only a terminal has a half drawn line. A pipe's reader may pause: nobody else must wait for it.
     alone: contextlib.AbstractContextManager[object] = STANDING.lock if renderer.partials else contextlib.nullcontext()
 
     def write(events: list[Event]) -> None:
@@ -84,7 +84,7 @@ def writer(renderer: Renderer) -> Iterator[Callable[[list[Event]], None]]:
 
 
 def report(run: str, proofs: list[Proof]) -> int:
-    """Say each host's proof; 0 if every host is proved empty, else 1."""
+    """Print each host's proof of a stop; return 0 if every host is proved empty, else 1."""
     for proof in proofs:
         if proof.error:
             say(f"{run}: {proof.error}; `clusterddp stop {run}` again finishes the work")
@@ -94,11 +94,11 @@ def report(run: str, proofs: list[Proof]) -> int:
 
 
 class StandingLine:
-    """The line on stderr's terminal that says what is being done now: replaced by the next, wiped before all else.
+    """The status line on a terminal's stderr: replaced by the next one, erased before other text.
 
     Attributes:
-        lock: Of all that writes lines of ours.
-        hide_output: Clears a half drawn line of the job's output, where there may be one.
+        lock: Held by whoever writes a line of ours.
+        hide_output: Clears a partly drawn line of the job's output, if there may be one.
     """
 
     def __init__(self) -> None:
@@ -106,10 +106,10 @@ class StandingLine:
         self.hide_output: Callable[[], None] | None = None
         self._shown = ""
         self._asking = False
-        self._on_line = False  # whether the question's line is not ended yet
+        self._on_line = False  # whether the question's line has not ended yet
 
     def show(self, text: str) -> None:
-        """Put a line in its place, cut to the terminal's width: of a wrapped one only the end could be wiped."""
+        """Show a status line, cut to the terminal's width: of a wrapped one only the end could be erased."""
         with self.lock:
             if self._asking or text == self._shown:
                 return
@@ -119,7 +119,7 @@ class StandingLine:
             self._shown = text
 
     def wipe(self) -> None:
-        """Leave its place empty, for what comes there now."""
+        """Erase the status line before other text."""
         with self.lock:
             if self.hide_output:
                 self.hide_output()
@@ -145,7 +145,7 @@ STANDING = StandingLine()
 
 
 def say(line: str) -> None:
-    """One stderr line of ours; whatever it quotes, it is one line, and a terminal obeys nothing in it."""
+    """Print one message on stderr, as one line without control characters, whatever it quotes."""
     with STANDING.lock:
         STANDING.wipe()
         sys.stderr.write(f"{OURS}{one_line(completed(line))}\n")
@@ -153,17 +153,17 @@ def say(line: str) -> None:
 
 
 def say_event(event: str, line: str) -> None:
-    """Say what has befallen a run; a lost host's stream has told of itself."""
+    """Print an event of a run; a lost host has been reported by its stream already."""
     if event != "lost":
         say(line)
 
 
 def put(line: str) -> None:
-    """One stdout line, as ``say``."""
+    """Print one line on stdout; otherwise like ``say``."""
     STANDING.wipe()
     sys.stdout.write(f"{one_line(line)}\n")
 
 
 def takes_more(output: IO[bytes]) -> bool:
-    """Whether a write does not wait: a terminal or a pager may be paused. Files always take more."""
+    """Whether a write would not block: a terminal or a pager may be paused. A file never blocks."""
     return bool(select.select([], [output], [], 0)[1])

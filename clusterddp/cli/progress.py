@@ -1,4 +1,4 @@
-"""One line on stderr's terminal that says what is being done now; nothing elsewhere."""
+"""Show the current step as a status line on a terminal's stderr; nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK = 0.5  # seconds between looks at the rendezvous
 
 
 class Progress:
-    """The line; when the context ends, nothing is shown any more."""
+    """The status line, as a context; nothing is shown after it ends."""
 
     def __init__(self) -> None:
         # Not among the lines of -v, which say more; nor where a line cannot be wiped.
@@ -41,14 +41,14 @@ class Progress:
                 STANDING.show(text)
 
     def end(self) -> None:
-        """Wipe the line; nothing is shown any more. Again it does nothing: what is held of the output stays held."""
+        """Erase the line and show no other. A second call does nothing: output that is held back stays so."""
         with STANDING.lock:
             if not self._over.is_set():
                 self._over.set()
                 STANDING.wipe()
 
     def watch(self, run: Run) -> None:
-        """Until the first worker's start, say how many nodes have come to the rendezvous; beside other work."""
+        """In a thread, show how many nodes have joined the rendezvous, until the first worker starts."""
         if self._terminal:
             threading.Thread(target=self._watch, args=(run,), name="rendezvous", daemon=True).start()
 
@@ -56,7 +56,7 @@ class Progress:
         while not self._over.wait(LOOK):
             try:
                 view = run.view(brief=True)
-            except ClusterddpError:  # whoever follows the logs hears of it, and says it
+            except ClusterddpError:  # whoever follows the logs reports it
                 return
             if view.state() != RunState.STARTING:
                 self.show(f"{counted(len(view.nodes), 'node is starting its', 'nodes are starting their')} workers")

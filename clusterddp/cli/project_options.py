@@ -1,7 +1,7 @@
-"""Which options ``[tool.clusterddp]`` of a pyproject.toml may hold, and their values as on a command line.
+"""Options that ``[tool.clusterddp]`` of a pyproject.toml may set, and their values as on a command line.
 
-A clone brings this file along, so an option stands here only if it can run no program on this machine, send nothing of
-this machine's environment anywhere, and name no file to be read or written. Those that can wait for consent.
+A clone brings this file along, so an option is allowed only if it can run no program on this machine, send nothing of
+this machine's environment anywhere, and name no file to be read or written; or if it can wait for consent.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _PROJECT = "project"  # project.py reads it
 
 
 def current_project() -> Project:
-    """The project of the current folder."""
+    """Return the project of the current folder."""
     from clusterddp.project.project import find  # noqa: PLC0415 - --help asks for no project
 
     return find()
 
 
 def checked(project: Project) -> dict[str, str]:
-    """The project's settings by click's names, as they would be written on the command line.
+    """Return the project's settings by click's names, as they would be written on the command line.
 
     Raises:
-        UsageError: a key is unknown or its value is no single one.
+        UsageError: A key is unknown, or its value is not a single one.
     """
     found = {}
     for key, value in project.options.items():
@@ -54,7 +54,7 @@ def checked(project: Project) -> dict[str, str]:
 
 
 def place(project: Project, name: str) -> str:
-    """``file:key``, as the user has spelled the key."""
+    """Return ``file:key`` of an option, spelled as in the file."""
     spelled = next((key for key in project.options if key.replace("-", "_") == name), name)
     return f"{project.root / 'pyproject.toml'}:tool.clusterddp.{spelled}"
 

@@ -1,4 +1,4 @@
-"""Asking whoever sits at the terminal for something secret, which is not echoed."""
+"""Ask the user at the terminal for a secret, without echo."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _echoing: list[Any] = []  # the terminal's settings from before a question that 
 
 
 def asking() -> Callable[[str], str] | None:
-    """What asks the user at the terminal; None where there is no terminal."""
+    """Return the function that asks the user; None without a terminal."""
     return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
 
 
 def abandon() -> None:
-    """Let the terminal echo again: the command ends, and a thread may still wait for an answer."""
+    """Switch the terminal's echo on again: the command ends, though a thread may still wait for an answer."""
     if _echoing:
         termios.tcsetattr(0, termios.TCSANOW, _echoing.pop())
 
 
 def _ask(prompt: str) -> str:
-    """The answer; empty where the user ends the input (Ctrl-D)."""
+    """Return the answer; empty if the user ends the input (Ctrl-D)."""
     _echoing.append(termios.tcgetattr(0))
     try:
         with STANDING.nothing_shown():

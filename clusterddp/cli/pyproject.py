@@ -1,7 +1,8 @@
-"""``[tool.clusterddp]`` of pyproject.toml: a project's own defaults, below the command line and CLUSTERDDP_*.
+"""``[tool.clusterddp]`` of pyproject.toml: a project's defaults, below the command line and CLUSTERDDP_*.
 
-Options that an inventory can say of a host (``gpus``, ``nproc-per-node``) stand below what it says, so they become
-part of the inventory. ``inventory`` and ``limit`` stand below what ``up`` remembers. The rest are click's defaults.
+Options that an inventory can set for a host (``gpus``, ``nproc-per-node``) have less precedence than the inventory, so
+they become part of it. ``inventory`` and ``limit`` have less than what ``up`` remembers. The others are click's
+defaults.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ class Defaults(Mapping[str, str]):
         if self._found is None:
             names = OF_COMMANDS | ({"limit"} if self._command == "up" else set())
             self._found = {}
-            with contextlib.suppress(UsageError):  # every command's session says it; --help shall work all the same
+            with contextlib.suppress(UsageError):  # every command's session reports it; --help must still work
                 self._found = {name: text for name, text in checked(current_project()).items() if name in names}
         return self._found
 
 
 def where_set(name: str) -> str:
-    """``file:key`` of an option that the project in the current folder sets."""
+    """Return ``file:key`` of an option that the project in the current folder sets."""
     return place(current_project(), name)
 
 
 def with_defaults(inventory: Inventory, project: Project) -> Inventory:
-    """The inventory with the project's word on hosts that say nothing themselves.
+    """Return the inventory with the project's defaults for hosts that set nothing themselves.
 
     Raises:
-        UsageError: the project's word is none that can be meant.
+        UsageError: A default is invalid.
     """
     own = checked(project)
     hosts = inventory.hosts

@@ -1,4 +1,4 @@
-"""The click command of ``clusterddp run``, which keeps the words before SCRIPT: a ``--`` among them has a meaning."""
+"""Click's command for ``clusterddp run``: it keeps the words before SCRIPT, as a ``--`` among them has a meaning."""
 
 from __future__ import annotations
 

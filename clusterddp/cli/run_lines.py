@@ -1,4 +1,4 @@
-"""What `run` and `logs` show of a run: which lines, equal ones as one, and what explains the verdict."""
+"""Choose what `run` and `logs` show of a run: which lines, whether equal ones are folded, and what explains the end."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ MOST_UNFOLDED = 8  # ranks that a terminal shows one by one, if nothing else is 
 
 
 def selection_for(renderer: Renderer, shown: tuple[int, ...] | None, *, agents: bool = False) -> Selection:
-    """What an attached ``run`` shows: everything from the start, as it comes.
+    """Return the selection of an attached ``run``: everything from the start, as it comes.
 
     Args:
-        renderer: What draws it.
         shown: Only these ranks; None for all.
-        agents: All of the agents' lines too, also those that follow an end of the workers.
+        agents: All of the agents' lines too, also those after the workers' end.
     """
     return Selection(
         follow=True,
@@ -36,13 +35,11 @@ def selection_for(renderer: Renderer, shown: tuple[int, ...] | None, *, agents: 
 
 
 def fold_if_wanted(renderer: Renderer, run: Run, shown: tuple[int, ...] | None, wanted: bool | None) -> None:  # noqa: FBT001
-    """Let a renderer show equal lines of several ranks as one: as the user said, else on a terminal with many ranks.
+    """Show equal lines of several ranks as one if the user wants it, by default on a terminal with many ranks.
 
     Args:
-        renderer: What draws the run's lines.
-        run: The run.
         shown: Only these ranks; None for all.
-        wanted: ``--fold`` or ``--no-fold``; None: neither was given.
+        wanted: ``--fold`` or ``--no-fold``; None if neither was given.
     """
     world = run.record.world_size or 0
     ranks = world if shown is None else len({rank for rank in shown if rank < world})
@@ -51,7 +48,7 @@ def fold_if_wanted(renderer: Renderer, run: Run, shown: tuple[int, ...] | None, 
 
 
 def say_reasons(run: Run, verdict: Verdict) -> None:
-    """What stands before a verdict: notices, the first failure's own last lines, what helps."""
+    """Print what comes before a verdict: notices, the last lines of the first failure, the remedy."""
     for line in verdict.notices:
         say(line)
     for failure in verdict.failures[:1]:

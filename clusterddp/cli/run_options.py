@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run_option(name: str) -> Callable[[Any], Any]:
-    """The option of one field of ``RunOptions``."""
+    """Return the click option of one field of ``RunOptions``."""
     declared = DECLARED[name]
     attributes = {"help": declared.help, "metavar": declared.metavar, **_kind(declared.read), **_default(name)}
     if declared.complete:
@@ -28,7 +28,7 @@ def run_option(name: str) -> Callable[[Any], Any]:
 
 
 def run_options(first: str, before: str) -> Callable[[Any], Any]:
-    """The options of the fields from ``first`` up to the one before ``before``, in their order."""
+    """Add the options of the fields from ``first`` up to the one before ``before``, in their order."""
     names = list(DECLARED)
     wanted = names[names.index(first) : names.index(before)]
 
@@ -41,7 +41,7 @@ def run_options(first: str, before: str) -> Callable[[Any], Any]:
 
 
 def _kind(read: Callable[[Any], object]) -> dict[str, Any]:
-    """What click has to know of the values that a reader takes."""
+    """Return what click has to know of the values that a reader accepts."""
     if read is option_values.flag:
         return {"is_flag": True}
     if read is option_values.environment:  # K=V and K alone are read with --env-file

@@ -1,4 +1,4 @@
-"""Runs as tables: the list of them, one with its hosts, where its workers are; what tells two apart."""
+"""Print runs as tables: their list, one host by host, where its workers are; and what differs between two."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _STYLES = {
 
 
 def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
-    """A row a run; of ``everything``, whose project's and whose it is too.
+    """Print one row per run; with ``everything`` also its project and operator.
 
-    The folder has a column where one is not the project's own.
+    The folder has a column if one is not the project's own.
     """
     folders = any(beside(view.record) for view in found)
     environments = any(view.record.environment for view in found)
@@ -74,7 +74,7 @@ def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
 
 
 def folders_line(found: Sequence[RunView]) -> str:
-    """Where the runs in the project's own folder worked, and what the marks of others mean; empty for several."""
+    """Return a line on where runs in the project's own folder worked, and what the marks mean; empty for several."""
     own = {described(view.record) for view in found if not beside(view.record)}
     if len(own) != 1 or "" in own:
         return ""
@@ -83,7 +83,7 @@ def folders_line(found: Sequence[RunView]) -> str:
 
 
 def _started(seconds: float | None, now: float) -> str:
-    """When a run began: whole for programs; for people as long as it must be to tell it from another."""
+    """Return when a run began: in full for programs, for people only as long as needed to distinguish it."""
     if piped():
         return when(seconds).replace(" ", "T")
     if seconds is None:
@@ -96,7 +96,7 @@ def _started(seconds: float | None, now: float) -> str:
 
 
 def print_status(view: RunView) -> None:
-    """One run, host by host; how it ended is the last line."""
+    """Print one run host by host; how it ended is the last line."""
     value = view.to_json()
     name = f" ({escape(value['name'])})" if value["name"] else ""
     ranks = "" if value["world_size"] is None else f", {counted(value['world_size'], 'rank')}"
@@ -125,10 +125,10 @@ def print_status(view: RunView) -> None:
 
 
 def recovered_lines(failures: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each round that failed and was made good: its first cause, and how many ranks failed besides.
+    """Return a line for each round that failed and was recovered: its first cause, and how many more ranks failed.
 
     Args:
-        failures: As in the status object, by time.
+        failures: Those of the status object, ordered by time.
     """
     rounds: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
     for failure in failures:
@@ -164,7 +164,7 @@ def _print_hosts(value: Mapping[str, Any], *, live: bool) -> None:
 
 
 def print_stacks(found: Sequence[WorkerStack]) -> None:
-    """Workers at the same place together: where they are, then their calls, the outermost first."""
+    """Print workers at the same position together: where they are, then their calls, the outermost first."""
     if not found:
         line("no worker is there to be asked")
     for group in groups(found):
@@ -196,7 +196,7 @@ def _passed(passed: float) -> str:
 
 
 def print_diff(a: str, b: str, found: Sequence[Difference], files: Sequence[FileDiff]) -> None:
-    """A row for each difference, then the files."""
+    """Print a row for each difference between two runs, then the differing files."""
     if found:
         table = Table("what", a, b, long=True)
         for one in found:

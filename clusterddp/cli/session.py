@@ -1,4 +1,4 @@
-"""From a command's options to a Cluster: which project, which inventory, and the line that says so."""
+"""Open the cluster that a command's options mean: find its project and inventory, and say which they are."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _log = logging.getLogger("clusterddp")
 def open_cluster(
     inventory: Path | None, limit: str | None, *, quiet: bool = False, accept: bool = False, starts: bool = False
 ) -> Cluster:
-    """The cluster a command works on: ``-i``, else what ``up`` remembered, else the built-in one.
+    """Return the cluster a command works on: that of ``-i``, else what ``up`` remembered, else the built-in one.
 
     Args:
         inventory: ``-i`` or CLUSTERDDP_INVENTORY.
-        limit: ``--limit``; without ``-i`` the remembered one stands in.
-        quiet: Say nothing about which it is.
+        limit: ``--limit``; without ``-i`` the remembered one is the default.
+        quiet: Do not say which it is.
         accept: ``--accept-new-host-keys``.
-        starts: Programs of the user's are to be started, so that the Python of the built-in nodes is looked for.
+        starts: The user's programs will be started, so a Python for the built-in nodes is looked for.
 
     Raises:
-        InventoryError: the file is missing or wrong, or the user has not agreed to it.
-        UsageError: the Python that is named for the built-in nodes is none, or the user has not agreed to it.
+        InventoryError: The file is missing or wrong, or the user has not agreed to it.
+        UsageError: The Python named for the built-in nodes is invalid, or the user has not agreed to it.
     """
     project = find()
     project_folder.clear_unfinished(project.folder)
@@ -67,7 +67,7 @@ def open_cluster(
 
 
 def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventory, str, str]:
-    """The built-in nodes with the Python of this machine that they train with; how it is said; what else is to say."""
+    """Return the built-in nodes with the Python they train with, its description, and a notice (or an empty text)."""
     named = checked(project).get("python")
     found = find_python(project.root, (named, place(project, "python")) if named else None, os.environ)
     said = f", {typed(Path(found.path))} ({found.by})"
@@ -75,7 +75,7 @@ def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventor
 
 
 def _describe(inventory: Inventory, chosen: Choice) -> str:
-    """How many hosts, where from; a limit that was not typed just now is named with who said it."""
+    """Describe the number of hosts and their origin; a limit that was not just typed is shown with its source."""
     count = len(inventory.nodes) + len(inventory.spares)
     limit = f", limit {chosen.limit} ({chosen.limit_by})" if chosen.limit_by else ""
     if chosen.path is None:

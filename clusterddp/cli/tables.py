@@ -1,8 +1,8 @@
-"""Rows in, lines out, as wide as the output: the only importer of rich. Log lines never pass here (logs/).
+"""Print tables as wide as the output; the only module that imports rich. Log lines do not pass here (logs/).
 
-A terminal that is wide enough gets a line a row, one that is narrower two, and one that is narrower still a block a
-row. Everything else, a pipe or a file, gets a line a row and a header for awk: one word a column, no blank in a cell
-but the last one's, whatever their width.
+A terminal that is wide enough gets a line per row, a narrower one two, and a still narrower one a block per row. A pipe
+or a file gets a line per row and a header for awk, whatever their width: one word per column, and no blank in a cell
+except in the last column.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _LEAST = 20  # columns that a cell which may be cut gets
 
 
 class Table:
-    """A header and rows of markup; nothing in a cell is obeyed by a terminal.
+    """A header and rows of markup; control characters in a cell have no effect on a terminal.
 
-    What comes from elsewhere is escaped by who writes it.
+    Callers escape text that comes from elsewhere.
 
     Args:
-        columns: Their names.
-        long: The last column's cells may be cut in their middle to fit a terminal; never elsewhere.
+        columns: The columns' names.
+        long: The last column's cells may be cut in the middle to fit a terminal, and only there.
     """
 
     def __init__(self, *columns: str, long: bool = False) -> None:
@@ -44,17 +44,17 @@ class Table:
         self.long = long
 
     def add(self, *cells: str) -> None:
-        """One more row."""
+        """Add a row."""
         self.rows.append([Text.from_markup(one_line(cell)) for cell in cells])
 
 
 def line(markup: str) -> None:
-    """One line on stdout, never wrapped by us; nothing in it is obeyed by a terminal."""
+    """Print one line on stdout without wrapping it; control characters have no effect."""
     _console().print(one_line(markup))
 
 
 def show(table: Table, *, stderr: bool = False) -> None:
-    """Print a table: on stdout, or line by line as ours on stderr."""
+    """Print a table on stdout, or on stderr as messages of ours."""
     console = _console(stderr=stderr)
     width = console.width - (len(OURS) if stderr else 0)
     with console.capture() as captured:
@@ -70,7 +70,7 @@ def piped() -> bool:
 
 
 def when(seconds: float | None) -> str:
-    """A time; ``-`` for none."""
+    """Return a time as text; ``-`` for none."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else "-"
 
 
@@ -80,7 +80,7 @@ def _console(*, stderr: bool = False) -> Console:
 
 
 def _for_programs(table: Table) -> Iterator[Text]:
-    """A line a row; a blank in a cell is ``_`` and no cell is empty, the last one excepted."""
+    """Draw one line per row; a blank in a cell becomes ``_`` and no cell is empty, except in the last column."""
     header, *rows = table.rows
     rows = [list(map(_one_word, header)), *([*map(_one_word, row[:-1]), row[-1]] for row in rows)]
     return _aligned(rows, _widths(rows))
@@ -91,7 +91,7 @@ def _one_word(cell: Text) -> Text:
 
 
 def _drawn(table: Table, width: int) -> Iterator[Text]:
-    """For a terminal of ``width`` columns."""
+    """Draw the table for a terminal of ``width`` columns."""
     widths = _widths(table.rows)
     needed = [*widths[:-1], min(widths[-1], _LEAST) if table.long else widths[-1]]
     first = _fitting(needed, width)
@@ -109,7 +109,7 @@ def _drawn(table: Table, width: int) -> Iterator[Text]:
 
 
 def _fitting(widths: Sequence[int], width: int) -> int:
-    """How many columns, from the first on, fit beside each other."""
+    """Return how many columns, from the first, fit beside each other."""
     taken = -_GAP
     for count, one in enumerate(widths):
         taken += _GAP + one
@@ -119,7 +119,7 @@ def _fitting(widths: Sequence[int], width: int) -> int:
 
 
 def _cut(table: Table, room: int) -> list[list[Text]]:
-    """The rows, with their last cells cut to ``room`` where they may be."""
+    """Return the rows, with their last cells cut to ``room`` where that is allowed."""
     if not table.long:
         return table.rows
     return [[*row[:-1], _shortened(row[-1], room)] for row in table.rows]
@@ -139,7 +139,7 @@ def _aligned(rows: Sequence[Sequence[Text]], widths: Sequence[int]) -> Iterator[
 
 
 def _blocks(table: Table, width: int) -> Iterator[Text]:
-    """A row is its first cell on a line, below it the others, each behind its column's name."""
+    """Draw each row as its first cell on a line and below it the others, each after its column's name."""
     header, *rows = table.rows
     (label,) = _widths([[max(header[1:], key=lambda cell: cell.cell_len, default=Text())]])
     for row in rows:

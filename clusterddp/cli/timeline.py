@@ -1,7 +1,7 @@
-"""``run --timeline FILE``: collects where a start's time goes, and writes it when the run is no longer followed.
+"""``run --timeline FILE``: record where a start's time goes, and write it when the run is no longer followed.
 
-What hosts are asked is logged with its duration to the logger ``clusterddp.spans`` (hosts/spans.py); the steps of
-this machine are those that the progress line names.
+Each request to a host is logged with its duration to the logger ``clusterddp.spans`` (hosts/spans.py); this machine's
+steps are those of the status line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Recorder(logging.Handler):
-    """The spans of log records that tell one, and of steps on this machine."""
+    """The spans from log records, and those of this machine's steps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class _Recorder(logging.Handler):
         self.spans.append(TimedSpan(host=host, name=name, began=record.created - seconds, ended=record.created))
 
     def step(self, text: str) -> None:
-        """This machine begins what ``text`` says by its first word."""
+        """Begin a step of this machine, named by the first word of ``text``."""
         name, now = (text.split() or [""])[0], time.time()
         if name != self._step:
             if self._step:
@@ -46,7 +46,7 @@ class _Recorder(logging.Handler):
             self._step, self._since = name, now
 
     def told(self, show: Callable[[str], None]) -> Callable[[str], None]:
-        """``show`` that takes the steps too."""
+        """Return ``show``, extended to record the steps too."""
 
         def shown(text: str) -> None:
             self.step(text)
@@ -56,7 +56,7 @@ class _Recorder(logging.Handler):
 
 
 def _age() -> float:
-    """Seconds that this process has lived; 0 where the kernel does not tell."""
+    """Return this process's age in seconds; 0 if the kernel does not report it."""
     try:
         with open("/proc/self/stat", "rb") as stat:  # noqa: PTH123 - no file in the sense of a path
             ticks = int(stat.read().rpartition(b")")[2].split()[19])
@@ -67,10 +67,10 @@ def _age() -> float:
 
 @contextlib.contextmanager
 def recording(path: Path | None, cluster: Cluster) -> Iterator[_Recorder | None]:
-    """While the block starts and follows a run of ``cluster``, record it; write ``path`` at its end, if there is one.
+    """Record while the block starts and follows a run of ``cluster``; write ``path`` at its end, if it is given.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: The file cannot be written.
     """
     if path is None:
         yield None

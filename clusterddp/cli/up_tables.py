@@ -1,4 +1,4 @@
-"""What ``up`` shows: the cluster as it is, and the keys of hosts that are not known yet."""
+"""Print what ``up`` shows: the cluster as it is, and unknown host keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GIB = 1 << 30
 
 
 def print_up(reports: Sequence[HostReport]) -> None:
-    """The cluster as ``up`` found it."""
+    """Print the cluster as ``up`` found it."""
     table = Table("host", "address", "nic", "gpus", "cores", "memory", "python", "torch", "ranks")
     for report in reports:
         facts = report.facts
@@ -44,7 +44,7 @@ def _gpus(report: HostReport) -> str:
 
 
 def print_keys(errors: Sequence[HostKeyError]) -> None:
-    """Unknown host keys, as one table on stderr."""
+    """Print unknown host keys as one table on stderr."""
     table = Table("host", "key")
     for error in errors:
         table.add(escape(error.host), escape(error.fingerprint))

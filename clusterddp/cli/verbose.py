@@ -1,6 +1,6 @@
-"""``-v``: on stderr, what a command does on the way to its hosts, each line with the milliseconds since its start.
+"""``-v``: print on stderr what a command does, each line with the milliseconds since its start.
 
-What is told is logged, at DEBUG, by the module that does it, to the logger ``clusterddp`` of the standard library.
+Each module logs its own steps at DEBUG to the standard library's logger ``clusterddp``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from clusterddp.cli.output import say
 
 
 class _Lines(logging.Handler):
-    """A line of ours for each line of a record, without secrets."""
+    """Prints each line of a log record as a message of ours, without secrets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class _Lines(logging.Handler):
 
 
 def tell(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's signature
-    """Callback of the option: tell from now to the command's end."""
+    """Callback of the option: print log records from now to the command's end."""
     if value:
         handler, logger = _Lines(), logging.getLogger("clusterddp")
         logger.addHandler(handler)
@@ -51,7 +51,7 @@ def is_on() -> bool:
 
 
 def option() -> click.Option:
-    """``-v`` of any command; a command that has another use for it too declares its own with ``callback=tell``."""
+    """Return ``-v`` for any command; a command that also uses it otherwise declares its own with ``callback=tell``."""
     return click.Option(
         ["-v", "--verbose"],
         is_flag=True,

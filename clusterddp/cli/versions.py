@@ -1,4 +1,4 @@
-"""``--version --verbose``: what a report of a bug should hold."""
+"""``--version --verbose``: print the versions that a bug report should contain."""
 
 from __future__ import annotations
 

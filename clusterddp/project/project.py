@@ -1,7 +1,7 @@
-"""The project: which folder it is, its id, and the little that is remembered about it.
+"""The project: its folder, its id, and what is remembered of it.
 
-Everything lies in `.clusterddp/` at the project's root, which ignores itself in git. Nothing is made before
-it is needed, so looking at runs in a strange folder leaves no trace.
+Everything is in `.clusterddp/` at the project's root, which is ignored by git. Nothing is made before it is needed, so
+looking at runs in another folder leaves no trace.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WORKDIRS = "~/clusterddp"  # where a workdir lies on a host unless the inventory
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remembered:
-    """What the last ``up`` chose for this project; None where it chose nothing.
+    """What the last ``up`` chose for this project; None for what it did not choose.
 
     Attributes:
         inventory: The inventory's path.
@@ -63,7 +63,7 @@ class Project:
         subfolder: Where the command was given, relative to ``root`` with ``/``; empty at the top.
         options: ``[tool.clusterddp]`` of pyproject.toml.
         fixed_id: The id that CLUSTERDDP_PROJECT or pyproject.toml sets, else None.
-        above: A folder above that would be the project, had another user not put its mark into a folder of others.
+        above: A folder above that another user has made a project, in a place where anyone can write.
     """
 
     root: Path
@@ -79,15 +79,15 @@ class Project:
 
     @property
     def label(self) -> str:
-        """The folder's name when the project was made, with only letters that are safe in a path on any host."""
+        """Return the folder's name when the project was made, with only characters that are safe in a path."""
         return str(self._read().get("label") or project_file.label_of(self.root))
 
     @property
     def id(self) -> str:
-        """The project's id: the fixed one, else a random one made at the first use and kept.
+        """Return the project's id: the fixed one, else a random one made at the first use and kept.
 
         Raises:
-            UsageError: it cannot be kept, because the project folder cannot be written.
+            UsageError: It cannot be kept, as the project folder cannot be written.
         """
         if self.fixed_id:
             return self.fixed_id
@@ -99,27 +99,27 @@ class Project:
 
     @property
     def known_id(self) -> str | None:
-        """The project's id if it has one already; looking at runs makes none."""
+        """Return the project's id if it has one; looking at runs makes none."""
         return self.fixed_id or self._read().get("id")
 
     @property
     def workdir(self) -> str:
-        """The default workdir on a host."""
+        """Return the default workdir on a host."""
         return f"{WORKDIRS}/{self.label}-{self.id}"
 
     @property
     def named(self) -> Remembered:
-        """The inventory and limit that project.json names, whoever wrote it: for messages, never to be read."""
+        """Return the inventory and limit in project.json, whoever wrote it: for messages, never to be used."""
         data = self._read()
         inventory = data.get("inventory")
         return Remembered(inventory=self.root / inventory if inventory else None, limit=data.get("limit"))
 
     @property
     def remembered(self) -> Remembered:
-        """The inventory and limit of the last ``up``, where project.json proves that this user gave it.
+        """Return the inventory and limit of the last ``up``, if project.json proves that this user gave them.
 
         Raises:
-            UsageError: the user's key cannot be read.
+            UsageError: The user's key cannot be read.
         """
         data = self._read()
         agreed = read_consent(data.get("consent")) if data.get("inventory") else None
@@ -134,11 +134,10 @@ class Project:
 
         Args:
             inventory: Its path; made absolute.
-            limit: ``--limit``.
             writers: Who may write it besides root; None: this user alone.
 
         Raises:
-            UsageError: the project folder or the user's state folder cannot be written.
+            UsageError: The project folder or the user's state folder cannot be written.
         """
         data = self._made()
         data["inventory"] = str(inventory.absolute()) if inventory else None
@@ -153,7 +152,7 @@ class Project:
         self.write(NAME, project_file.encoded(data))
 
     def _moved(self, inventory: str, agreed: Consent) -> Path:
-        """Where the inventory lies now: in a project folder that was renamed since it lies in its new place."""
+        """Return the inventory's present path: its new one if it lies in a project folder that was renamed."""
         path = Path(inventory)
         if agreed.root == str(self.root) or not path.is_relative_to(agreed.root):
             return path
@@ -162,7 +161,7 @@ class Project:
 
     @property
     def tried(self) -> Path | None:
-        """The inventory of this user's ``up`` that has not made its hosts ready; None once one has, until another."""
+        """Return the inventory of this user's last ``up`` if that has not made its hosts ready, else None."""
         data = self._read()
         tried = data.get("tried")
         if not tried or not proves(data.get("tried_proof"), known_key(), _TRIED, data["id"], tried):
@@ -170,10 +169,10 @@ class Project:
         return Path(tried)
 
     def remember_try(self, inventory: Path) -> None:
-        """Keep that an ``up`` of this inventory has begun.
+        """Remember that an ``up`` of this inventory has begun.
 
         Raises:
-            UsageError: the project folder or the user's state folder cannot be written.
+            UsageError: The project folder or the user's state folder cannot be written.
         """
         data = self._made()
         tried = str(inventory.absolute())
@@ -181,20 +180,20 @@ class Project:
         self.write(NAME, project_file.encoded(data))
 
     def record_run(self, record: RunRecord) -> None:
-        """Append one run to the local index, with the proof that this user has started it."""
+        """Append one run to the local index, with the proof that this user started it."""
         line = json.dumps(written(record), separators=(",", ":")).encode()
-        with contextlib.suppress(UsageError):  # without a key it is only no run that --again repeats
+        with contextlib.suppress(UsageError):  # without a key, --again cannot repeat it
             line = line[:-1] + f',"{_PROOF}":"{proof(made_key(), _RUN, line.decode())}"'.encode() + b"}"
         project_folder.append(self.folder, _INDEX, line + b"\n")
 
     def runs(self, *, own: bool = False) -> list[RunRecord]:
-        """The runs of the local index, oldest first; a damaged line is passed over.
+        """Return the runs of the local index, oldest first; damaged lines are skipped.
 
         Args:
-            own: Only those that this user has started on this machine, as they prove.
+            own: Only those that this user provably started on this machine.
         """
         records: list[RunRecord] = []
-        with contextlib.suppress(UsageError):  # a damaged project.json is said by those that need it
+        with contextlib.suppress(UsageError):  # a damaged project.json is reported by whoever needs it
             if self.original:
                 return records
         key = known_key() if own else None
@@ -210,7 +209,7 @@ class Project:
 
     @property
     def launchers(self) -> frozenset[str]:
-        """The launchers of the runs in the local index."""
+        """Return the launchers of the runs in the local index."""
         path = self.folder / _INDEX
         try:
             info = path.stat()
@@ -219,22 +218,22 @@ class Project:
         return _launchers(path, info.st_mtime_ns, info.st_size)
 
     def write(self, name: str, data: bytes) -> Path:
-        """Write a file of ``.clusterddp/``, or of a folder in it, whole, 0600, under a temporary name first.
+        """Write a file in ``.clusterddp/`` or a folder of it, 0600 and atomically.
 
         Raises:
-            UsageError: the project folder cannot be written.
+            UsageError: The project folder cannot be written.
         """
         return project_folder.write(self.folder, name, data)
 
     @property
     def original(self) -> Path | None:
-        """The project that this one is a copy of, until it has an id of its own; a fixed id is shared on purpose."""
+        """Return the project that this one is a copy of, until it has its own id; a fixed id is shared on purpose."""
         return None if self.fixed_id else project_file.original_of(self.root, project_file.read(self.folder))
 
     def settle(self) -> str:
-        """Keep where the project lies now, or give a copy an id of its own; what there is to say of it, in a line.
+        """Record the project's location, or give a copy its own id; return a message about it, or an empty text.
 
-        Only its owner does: looking at another's project changes nothing in it.
+        Only its owner does: looking at another user's project changes nothing in it.
         """
         data = {} if self.fixed_id else project_file.read(self.folder)
         if not data or (project_file.is_placed(self.root, data) and data.get("label")):
@@ -251,41 +250,41 @@ class Project:
         return f"this project is a copy of {original} and gets an id of its own {when}, {shares}"
 
     def _made(self) -> dict[str, Any]:
-        """What project.json holds, made where there is none; a copy's id is made anew."""
+        """Return what project.json holds, made if there is none; a copy gets a new id."""
         data = self._read()
         if data.get("id"):
             return data
         return project_file.settle(self.root) if data else self._create()
 
     def _read(self) -> dict[str, Any]:
-        """What project.json holds; of a copy's that has no id of its own yet, only what it names."""
+        """Return what project.json holds; for a copy without its own id yet, only the inventory it names."""
         data = project_file.read(self.folder)
         original = None if self.fixed_id else project_file.original_of(self.root, data)
         return {**project_file.kept_by_copy(data, original), "id": None} if original else data
 
     def _create(self) -> dict[str, Any]:
-        """Make project.json; of two commands at once the first one's id stands, for both."""
+        """Make project.json; of two simultaneous commands the first one's id is used by both."""
         project_folder.create(self.folder, NAME, project_file.encoded(project_file.new(self.root)))
         return self._read()
 
 
 @functools.lru_cache(maxsize=8)
 def _launchers(path: Path, *_changed: int) -> frozenset[str]:
-    """The launchers named in an index of runs, read again when it has changed."""
+    """Return the launchers named in an index of runs; it is read again when it has changed."""
     with contextlib.suppress(OSError):  # as without an index: only a guess where to ask first
         return frozenset(name.decode() for name in re.findall(rb'"launcher":"([a-z]+)"', project_folder.read(path)))
     return frozenset()
 
 
 def find(start: Path | None = None, environ: Mapping[str, str] | None = None) -> Project:
-    """The project of a folder: the nearest ancestor with `.clusterddp/project.json` or `.git`, else itself.
+    """Return the project of a folder: the nearest ancestor with `.clusterddp/project.json` or `.git`, else itself.
 
     Args:
         start: The folder; None for the current one.
         environ: Where CLUSTERDDP_PROJECT is looked up; None for this process's environment.
 
     Raises:
-        UsageError: pyproject.toml is no TOML, or the id it sets cannot be used in a path.
+        UsageError: pyproject.toml is not valid TOML, or the id it sets cannot be used in a path.
     """
     start = (start or _current()).resolve()
     root, above = _root(start)
@@ -303,12 +302,12 @@ def find(start: Path | None = None, environ: Mapping[str, str] | None = None) ->
 
 
 def of_others(folder: Path) -> Project:
-    """The project that other users have made of a folder, to see what it names; nothing of it is obeyed."""
+    """Return the project that other users made of a folder, to see what it names; nothing of it is used."""
     return Project(root=folder, subfolder="", options=_options(folder / "pyproject.toml"), fixed_id=None)
 
 
 def typed(path: Path) -> str:
-    """A path as short as it can be typed in the current folder; whole from ``/``, where it would lack but its slash."""
+    """Return a path as short as it can be typed in the current folder; absolute if that is ``/``."""
     relative = os.path.relpath(path)
     if Path.cwd() == Path("/"):
         return str(Path("/", relative))
@@ -323,7 +322,7 @@ def _current() -> Path:
 
 
 def _root(start: Path) -> tuple[Path, Path | None]:
-    """The project's folder; and where ``start`` is taken for want of one, the nearest that others have marked above."""
+    """Return the project's folder; and if that is only ``start`` itself, the nearest folder above marked by others."""
     passed = None
     for folder in (start, *start.parents):
         owner = _marked(folder, start)
@@ -335,13 +334,13 @@ def _root(start: Path) -> tuple[Path, Path | None]:
 
 
 def _marked(folder: Path, start: Path) -> int | None:
-    """Whose mark makes ``folder`` a project; None without one.
+    """Return the owner of the mark that makes ``folder`` a project; None without one.
 
-    What `up` wrote into a home or ``/`` holds there only, not for all below.
+    What `up` wrote into a home or ``/`` counts there only, not for all folders below.
     """
     too_wide = folder != start and folder in {Path(folder.anchor), Path("~").expanduser().resolve()}
     for mark, proved_by in ((".git", ".git"), *([] if too_wide else [(FOLDER, f"{FOLDER}/project.json")])):
-        with contextlib.suppress(OSError):  # not there, or not for us to see
+        with contextlib.suppress(OSError):  # it does not exist, or cannot be seen
             os.stat(folder / proved_by)  # noqa: PTH116 - Path's raises
             return os.lstat(folder / mark).st_uid
     return None
@@ -366,7 +365,7 @@ def _checked_id(value: object, where: str) -> str | None:
 
 
 def _options(path: Path) -> Mapping[str, Any]:
-    """``[tool.clusterddp]``; another tool's broken pyproject.toml is none of our business."""
+    """Return ``[tool.clusterddp]``; a broken pyproject.toml that does not mention clusterddp is ignored."""
     try:
         text = project_folder.read(path, MOST, link=True).decode()
     except (FileNotFoundError, NotADirectoryError):

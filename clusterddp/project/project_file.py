@@ -1,6 +1,6 @@
-"""project.json: read strictly; and where the project lies by it, so that a copied folder is told from a renamed one.
+"""Read project.json strictly, and find out by it whether the project's folder was copied or renamed.
 
-The folder is kept with an HMAC by the user's key, so that no path that an archive brought along is looked at.
+The folder's path is kept with an HMAC by the user's key, so that no path from an archive is used.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _TEXTS = ("id", "inventory", "limit", "tried", "label", "root")
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What project.json of a ``.clusterddp`` holds; empty without one.
+    """Return what project.json of a ``.clusterddp`` holds; empty without one.
 
     Raises:
-        UsageError: it cannot be read, or is none.
+        UsageError: It cannot be read, or is not valid.
     """
     path = folder / NAME
     try:
@@ -52,24 +52,24 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def encoded(data: Mapping[str, Any]) -> bytes:
-    """The bytes of project.json."""
+    """Return the bytes of project.json."""
     return json.dumps(data, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def label_of(root: Path) -> str:
-    """The folder's name, with only letters that are safe in a path on any host."""
+    """Return the folder's name, with only characters that are safe in a path on any host."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", root.name).strip("-.")
     return plain[:40].rstrip("-.") or "project"
 
 
 def new(root: Path) -> dict[str, Any]:
-    """What a new project begins with."""
+    """Return the project.json of a new project."""
     ident = secrets.token_hex(5)
     return {"id": ident, "label": label_of(root), **place(root, ident)}
 
 
 def settle(root: Path) -> dict[str, Any]:
-    """Write where the project lies now; a copy gets an id of its own, and none of its original's runs.
+    """Record where the project is now; a copy gets an id of its own, and none of its original's runs.
 
     Raises:
         UsageError: project.json cannot be read or written.
@@ -87,7 +87,7 @@ def settle(root: Path) -> dict[str, Any]:
 
 
 def kept_by_copy(data: Mapping[str, Any], original: Path) -> dict[str, Any]:
-    """What a copy keeps of project.json: the name of its inventory, which wants the user's consent anew."""
+    """Return what a copy keeps of project.json: the name of its inventory, which needs the user's consent again."""
     kept = {key: data[key] for key in ("inventory", "limit") if data.get(key)}
     if Path(kept.get("inventory", "/")).is_relative_to(original):
         kept["inventory"] = str(Path(kept["inventory"]).relative_to(original))
@@ -95,24 +95,19 @@ def kept_by_copy(data: Mapping[str, Any], original: Path) -> dict[str, Any]:
 
 
 def place(root: Path, ident: str) -> dict[str, str]:
-    """What project.json keeps of where the project lies; nothing without a key."""
+    """Return what project.json records of the project's location; nothing without a key."""
     with contextlib.suppress(UsageError):
         return {"root": str(root), "root_proof": proof(made_key(), _PLACE, ident, str(root))}
     return {}
 
 
 def is_placed(root: Path, data: Mapping[str, Any]) -> bool:
-    """Whether project.json says that the project lies here."""
+    """Whether project.json records this location."""
     return data.get("root") == str(root)
 
 
 def original_of(root: Path, data: Mapping[str, Any]) -> Path | None:
-    """The project that this one is a copy of; None where it was only renamed, or is shown at two places.
-
-    Args:
-        root: The project's folder.
-        data: Its project.json.
-    """
+    """Return the project that this one is a copy of; None if it was only renamed, or is visible at two paths."""
     kept = data.get("root") if data else None
     if not kept or is_placed(root, data):
         return None
@@ -123,14 +118,14 @@ def original_of(root: Path, data: Mapping[str, Any]) -> Path | None:
             return None
         there = parse_json(project_folder.read(Path(kept, FOLDER, NAME), MOST))
     except PermissionError:
-        return Path(kept)  # nobody may share what he cannot see
+        return Path(kept)  # it cannot be seen, so it is treated as another project
     except (OSError, ValueError, UsageError):
         return None
     return Path(kept) if isinstance(there, dict) and there.get("id") == data["id"] else None
 
 
 def _set_runs_aside(folder: Path, ident: str) -> None:
-    """Move what a copy brought along of its original's runs out of the way.
+    """Move the original's runs, which a copy brought along, out of the way.
 
     Args:
         folder: The copy's ``.clusterddp``.
@@ -146,7 +141,7 @@ def _set_runs_aside(folder: Path, ident: str) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Alone among the commands that settle this project."""
+    """Hold the lock of the commands that settle this project."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
-"""``.clusterddp/`` of a project, as files: written privately and whole, and never by way of a link.
+"""The files of a project's ``.clusterddp/``, written privately and atomically, and never through a link.
 
-An archive can bring such a folder along, with links in it that lead to the user's own files. So every folder in it has
-to be a real one, and a file is opened where it lies.
+An archive can bring such a folder along, with links in it to the user's own files. So every folder in it must be a real
+one, and files are opened without following links.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ class UnwritableError(UsageError):
 
 
 def own(folder: Path, *names: str) -> Path:
-    """A folder in ``.clusterddp/``, or that itself, once it is known that no link leads there; it may not exist.
+    """Return ``.clusterddp/`` or a folder in it, after checking that no link leads there; it may not exist.
 
     Args:
-        folder: A project's ``.clusterddp``.
         names: The folders in it, one inside the other.
 
     Raises:
-        UsageError: one is a link or a file, or everybody may write it.
+        UsageError: One is a link or a file, or everybody may write it.
     """
     path = folder
     for name in ("", *names):
@@ -59,15 +58,14 @@ def own(folder: Path, *names: str) -> Path:
 
 
 def read(path: Path, most: int = MOST_BYTES, *, link: bool = False) -> bytes:
-    """The bytes of a file of ours.
+    """Read a file of ours.
 
     Args:
-        path: The file.
         most: How many bytes it may have.
         link: It may be a link.
 
     Raises:
-        OSError: there is none; or it is a link, no file, or larger than ``most``.
+        OSError: There is none; or it is a link, not a file, or larger than ``most``.
     """
     handle = os.open(path, os.O_RDONLY | (0 if link else os.O_NOFOLLOW) | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
@@ -78,10 +76,10 @@ def read(path: Path, most: int = MOST_BYTES, *, link: bool = False) -> bytes:
 
 
 def write(folder: Path, name: str, data: bytes) -> Path:
-    """Write a file of ``.clusterddp/``, or of a folder in it, whole, 0600, under a temporary name first; its path.
+    """Write a file in ``.clusterddp/`` or a folder of it, 0600 and atomically; return its path.
 
     Raises:
-        UnwritableError: it cannot be written.
+        UnwritableError: It cannot be written.
     """
     with writing(folder):
         target = made(folder) / name
@@ -93,10 +91,10 @@ def write(folder: Path, name: str, data: bytes) -> Path:
 
 
 def append(folder: Path, name: str, data: bytes) -> None:
-    """Append to a file of ``.clusterddp/``.
+    """Append to a file in ``.clusterddp/``.
 
     Raises:
-        UsageError: it cannot be written, or is a link.
+        UsageError: It cannot be written, or is a link.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with writing(folder):
@@ -108,17 +106,17 @@ def append(folder: Path, name: str, data: bytes) -> None:
 
 
 def create(folder: Path, name: str, data: bytes) -> None:
-    """Write a file of ``.clusterddp/`` whole, unless there is one: of two at once the first one's stands.
+    """Write a file in ``.clusterddp/`` atomically, unless there is one: of two at once the first one's stays.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: It cannot be written.
     """
     with writing(folder), unfinished(made(folder), [data]) as new, contextlib.suppress(FileExistsError):
         os.link(new, folder / name)
 
 
 def made(folder: Path) -> Path:
-    """``.clusterddp/`` itself, which git ignores."""
+    """Make ``.clusterddp/`` itself, which git ignores; return it."""
     own(folder).mkdir(mode=0o700, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         handle = os.open(folder / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -131,15 +129,13 @@ def made(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def unfinished(folder: Path, pieces: Iterable[bytes], *, durable: bool = True) -> Iterator[Path]:
-    """A new 0600 file in ``.clusterddp/`` that holds the pieces, to be moved where it belongs; else it is removed.
+    """Yield a new 0600 file in ``.clusterddp/`` with these bytes, for the caller to rename; else it is removed.
 
-    It is locked as long as somebody works on it: what a command that was killed has left is not, and is removed by the
-    next command (``clear_unfinished``).
+    It is locked while somebody works on it: the file of a command that was killed is not, and is removed by the next
+    command (``clear_unfinished``).
 
     Args:
-        folder: A project's ``.clusterddp``.
-        pieces: Its bytes.
-        durable: They are to be on disk before it is moved.
+        durable: Its bytes are on disk before it is yielded.
     """
     handle, path = _new(folder)
     try:
@@ -154,18 +150,18 @@ def unfinished(folder: Path, pieces: Iterable[bytes], *, durable: bool = True) -
 
 
 def _new(folder: Path) -> tuple[int, Path]:
-    """A new file's descriptor, which has its lock, and its path."""
+    """Return a new file's descriptor, which has its lock, and its path."""
     while True:
         handle, name = tempfile.mkstemp(dir=folder, suffix=_SUFFIX)
         with contextlib.suppress(OSError):  # a file system without locks: then nothing there is cleared either
             fcntl.flock(handle, fcntl.LOCK_SH)
         if os.fstat(handle).st_nlink:
             return handle, Path(name)
-        os.close(handle)  # another command has taken it for left behind, before it was locked
+        os.close(handle)  # another command removed it as left behind, before it was locked
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Remove what commands that were killed have left unfinished in ``.clusterddp/``; what others write now stays."""
+    """Remove unfinished files in ``.clusterddp/`` of commands that were killed; files in use stay."""
     try:
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:  # there is none, or it is a link
@@ -183,7 +179,7 @@ def _remove_if_left(place: int, name: str) -> None:
     """Remove a file of ours in an open folder.
 
     Raises:
-        OSError: it is no file, or somebody works on it.
+        OSError: It is not a file, or somebody works on it.
     """
     handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
     try:
@@ -197,7 +193,7 @@ def _remove_if_left(place: int, name: str) -> None:
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Say what the operating system refuses as an error of the project's folder."""
+    """Turn errors of the operating system in the block into errors about the project's folder."""
     try:
         yield
     except OSError as error:

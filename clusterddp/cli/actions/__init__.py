@@ -1,1 +1,1 @@
-"""What each command does, once its options are read: cli/commands declares them and imports one of these to do it."""
+"""What each command does; its options are in cli/commands, which imports the action when it is called."""

@@ -1,4 +1,4 @@
-"""``clusterddp discover``: machines on one network segment find rank 0, and tell a shell or a command where it is."""
+"""``clusterddp discover``: find rank 0 on one network segment; print its address, or start a command with it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def act(
     as_json: bool,
     words: tuple[str, ...],
 ) -> int:
-    """Do it with these options and return the exit code."""
+    """Find rank 0, then print its address or start COMMAND; return the exit code."""
     program = _program(words, as_json=as_json)
     options = DiscoverOptions(
         id=identity,
@@ -63,7 +63,7 @@ def _as_ctrl_c(number: int, _: object) -> NoReturn:
 
 
 def _program(words: tuple[str, ...], *, as_json: bool) -> str | None:
-    """COMMAND's file, looked for before anybody waits for it."""
+    """Return COMMAND's file, or None without one; checked before anything is searched."""
     if not words:
         return None
     if as_json:
@@ -75,7 +75,7 @@ def _program(words: tuple[str, ...], *, as_json: bool) -> str | None:
 
 
 def _key(file: Path | None) -> bytes | None:
-    """From the file, else from the environment; never from the command line, which all on the machine can read."""
+    """Return the key of the file, else of the environment; a command line could be read by all on the machine."""
     if file is None:
         return os.environb.get(KEY_VARIABLE.encode()) or None
     try:

@@ -1,4 +1,4 @@
-"""``clusterddp doctor``: whether a job would run, and what to do where it would not."""
+"""``clusterddp doctor``: find out whether a job would run, and how to fix what prevents it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def act(
     arguments: tuple[str, ...],
     **where: Any,
 ) -> int:
-    """Do it with these options and return the exit code."""
+    """Judge the hosts and print the result; or list the checks, or explain a log. Return the exit code."""
     if explain:
         return _explain(explain, as_json=as_json)
     if html and not html.parent.is_dir():

@@ -1,4 +1,4 @@
-"""``clusterddp down``: stop this project's runs, and remove what is old from its hosts."""
+"""``clusterddp down``: stop this project's runs, and remove old files of ours from its hosts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STAYS = "--environments removes those that are not used"
 
 
 def act(inventory: Path | None, limit: str | None, **given: bool) -> int:
-    """Do it with these options and return the exit code."""
+    """Stop and remove, after a question; return the exit code."""
     if not given["yes"] and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("down asks before it stops runs and removes files, but nobody is here", remedy="give --yes")
     others = [name for name in ("purge", "workdirs", "environments") if given[name]]
@@ -47,7 +47,7 @@ def act(inventory: Path | None, limit: str | None, **given: bool) -> int:
 
 
 def _typed(limit: str | None, given: Mapping[str, bool]) -> str:
-    """The command line as it was typed: without an option it would remove less, without ``--limit`` more."""
+    """Return the command line as it was typed: without an option it would remove less, without ``--limit`` more."""
     flags = [f"--{name}" for name, on in given.items() if on]
     return shlex.join(["clusterddp", "down", *(["--limit", limit] if limit else []), *flags])
 
@@ -78,7 +78,7 @@ def _remove_old(
 
 
 def _remove_everything(cluster: Cluster, again: str, *, yes: bool, whole: bool) -> int:
-    """Show all that hosts hold of ours in this account, ask, and remove it; ``whole``: these are all hosts."""
+    """Show all that hosts hold of ours in this account, ask, and remove it; ``whole``: no host was left out."""
     held = cluster.holdings()
     print_rows(rows_of_holdings(held))
     refuse_live(held)
@@ -101,7 +101,7 @@ def _failed(host: Cleaned) -> bool:
 
 
 def _announce(cluster: Cluster, *, purge: bool) -> list[RunView]:
-    """Say what will be done, and what will not; the runs to stop."""
+    """Say what will be stopped and removed, and what not; return the runs to stop."""
     left = {found.run for found in cluster.orphans()}
     found = [view for view in cluster.list_runs() if view.live or view.run in left]
     mine = [view for view in found if cluster.owner.shares_project(view)]
@@ -119,7 +119,7 @@ def _announce(cluster: Cluster, *, purge: bool) -> list[RunView]:
 
 
 def _announce_workdirs(cluster: Cluster, stopping: Sequence[RunView]) -> list[WorkdirBeside]:
-    """Say which folders beside the project's will be removed, how large they are, and which will not."""
+    """Say which folders beside the project's will be removed, and which not; return the former."""
     going = []
     stopped = {view.run for view in stopping}
     found = cluster.workdirs_beside()
@@ -139,7 +139,7 @@ def _announce_workdirs(cluster: Cluster, stopping: Sequence[RunView]) -> list[Wo
 
 
 def announce_environments(found: Sequence[EnvironmentFound]) -> list[EnvironmentFound]:
-    """Say which environments of locks are on the hosts, how large they are, and which will be removed."""
+    """Say which environments of locks are on the hosts, and which will be removed; return the latter."""
     alike: dict[tuple[str, str, str, str], list[EnvironmentFound]] = {}
     for one in found:
         when = f"used {_days_ago(one.used / 1e9)}" if one.used else "never used"

@@ -1,4 +1,4 @@
-"""``clusterddp exec``: a command on every host at once, its lines labelled as they come, or equal outputs folded."""
+"""``clusterddp exec``: run a command on every host at once; show its lines as they come, or equal outputs once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INDENT = b"  "  # of the lines of an output below its header
 
 
 def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
-    """Do it with these options and return the exit code."""
+    """Run the command and show its output; return the exit code."""
     if given["gather"] and given["as_json"]:
         raise UsageError("--gather with --json: each line of JSON names its host already", remedy="leave one out")
     _refuse_line(given["argv"])
@@ -49,7 +49,7 @@ def _refuse_line(argv: tuple[str, ...]) -> None:
     """Refuse a whole command line in one word, which would be looked for as a program of that name.
 
     Raises:
-        UsageError: says how a shell is given it.
+        UsageError: Says how to give it to a shell.
     """
     if len(argv) != 1 or not _OF_A_SHELL.search(argv[0]) or re.fullmatch(r"/[^|&;<>$`]*", argv[0]):
         return
@@ -91,14 +91,14 @@ def gathered(execution: Execution) -> int:
 
 
 def _below_head(text: bytes) -> bytes:
-    """An output behind its header: one line beside it, several below and indented, so that none of them can be one."""
+    """Return an output below its header: one line beside it, more lines indented, so that none looks like a header."""
     if b"\n" not in text:
         return b" " + text
     return b"\n" + b"\n".join([_INDENT + line if line else line for line in text.split(b"\n")])
 
 
 def _drawn(execution: Execution, renderer: Renderer) -> int | None:
-    """Show the output as it comes; a lost host is told at the end, with all others. As ``_followed`` otherwise."""
+    """Show the output as it comes; lost hosts are reported at the end, with all others. Return as ``_followed``."""
     with writer(renderer) as write:
         return _followed(
             execution, lambda events: write([event for event in events if not isinstance(event, StreamBroken)])
@@ -106,7 +106,7 @@ def _drawn(execution: Execution, renderer: Renderer) -> int | None:
 
 
 def _followed(execution: Execution, take: Callable[[list[Event]], None]) -> int | None:
-    """Take all output; Ctrl-C ends the command everywhere first. The exit code of an interrupted one, else None."""
+    """Pass on all output; Ctrl-C first ends the command everywhere. Return that interrupt's exit code, else None."""
     try:
         for events in execution.events():
             take(events)
@@ -118,7 +118,7 @@ def _followed(execution: Execution, take: Callable[[list[Event]], None]) -> int 
 
 
 def _told(execution: Execution, interrupted: int | None) -> int:
-    """Say on stderr how it ended where that is not plain; the command's exit code."""
+    """Say on stderr how the command ended where that is not obvious; return the exit code."""
     sys.stdout.flush()
     ends = [execution.results[name] for name in execution.hosts]
     at_home = [end.host for end in ends if end.home]

@@ -1,4 +1,4 @@
-"""``clusterddp forward``: ports of hosts on this machine, for TensorBoard, Jupyter and the like."""
+"""``clusterddp forward``: make ports of hosts available on this machine, for TensorBoard, Jupyter and the like."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def act(inventory: Path | None, ports: tuple[str, ...], run: str | None) -> int:
-    """Do it with these options and return the exit code."""
+    """Forward the ports until Ctrl-C; return the exit code."""
     with open_cluster(inventory, None) as cluster, contextlib.ExitStack() as opened:
         interrupts.heed(signal.SIGTERM)
         for spec in map(forward_spec, ports):
@@ -40,7 +40,7 @@ def act(inventory: Path | None, ports: tuple[str, ...], run: str | None) -> int:
 
 
 def _host_of(cluster: Cluster, spec: ForwardSpec, run: str | None) -> str:
-    """The host that is meant, reached."""
+    """Return the host that a port's specification means, once it has been reached."""
     if spec.host:
         name = entry_of(cluster, spec.host).name
     elif spec.rank is not None:

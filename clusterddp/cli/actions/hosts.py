@@ -1,4 +1,4 @@
-"""``clusterddp hosts``: what the inventory says, after all merging."""
+"""``clusterddp hosts``: print the inventory's hosts, after all merging."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def act(inventory: Path | None, limit: str | None, *, as_json: bool, ssh_config: bool) -> int:
-    """Do it with these options and return the exit code."""
+    """Print the hosts; return the exit code."""
     cluster = open_cluster(inventory, limit)
     if as_json:
         click.echo(json.dumps(cluster.inventory.to_json(), indent=1))

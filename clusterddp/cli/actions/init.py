@@ -1,4 +1,4 @@
-"""``clusterddp init``: a commented inventory from what is there: names, ssh_config, a host file of another launcher."""
+"""``clusterddp init``: write a commented inventory from names, an ssh_config, or another launcher's host file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_SLURM = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
 
 def act(origin: str | None, output: str) -> int:
-    """Do it with these options and return the exit code."""
+    """Write the inventory; return the exit code."""
     path = Path(output)
     if output != "-" and path.exists():
         raise UsageError(f"{output} is there already", remedy="name another: --output FILE")
@@ -36,10 +36,10 @@ def act(origin: str | None, output: str) -> int:
 
 
 def _hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
-    """The hosts, and where they come from.
+    """Return the hosts, and where they come from.
 
     Raises:
-        InventoryError: there are none, or something names no host.
+        InventoryError: There are none, or something is not a host's name.
     """
     if origin is None:
         name = next((name for name in _OF_SLURM if os.environ.get(name)), "")

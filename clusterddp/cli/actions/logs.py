@@ -1,4 +1,4 @@
-"""``clusterddp logs``: a run's lines again, or still; from anywhere, nothing lost, nothing twice."""
+"""``clusterddp logs``: show a run's lines, past and still to come, from any machine; none is lost or shown twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def act(inventory: Path | None, limit: str | None, run: str | None, **given: Any) -> int:
-    """Do it with these options and return the exit code."""
+    """Show, follow or save a run's lines; return the exit code."""
     whole = given["show_all"] or given["rank"] is not None
     renderer = renderer_for(sys.stdout.buffer, as_json=given["as_json"], timestamps=given["timestamps"], whole=whole)
     selection = _selection(given, renderer)
@@ -40,7 +40,7 @@ def act(inventory: Path | None, limit: str | None, run: str | None, **given: Any
 
 
 def _show(found: Run, selection: Selection, renderer: Renderer, given: dict[str, Any]) -> int:
-    """Show or save what the options choose of a run's lines; the command's code."""
+    """Show or save the lines that the options choose; return the exit code."""
     rank, world = given["rank"], found.record.world_size or 0
     if rank and min(rank) >= world:
         raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{world - 1}")
@@ -59,16 +59,16 @@ def _show(found: Run, selection: Selection, renderer: Renderer, given: dict[str,
 
 
 def begun(run: Run) -> Run:
-    """The run once there is something to follow; until then a line says what it waits for."""
+    """Wait until the run has something to follow, with a status line meanwhile; return it."""
     with Progress() as progress:
         return run.begun(progress.show)
 
 
 def _selection(given: dict[str, Any], renderer: Renderer) -> Selection:
-    """The options as a value.
+    """Return the options as a selection of lines.
 
     Raises:
-        UsageError: two of them contradict each other.
+        UsageError: Two of them contradict each other.
     """
     lines = [name for name in ("since", "until", "grep", "tail", "after") if given[name] is not None]
     lines += [name for name, word in (("json", "as_json"), ("timestamps", "timestamps")) if given[word]]
@@ -91,7 +91,7 @@ def _selection(given: dict[str, Any], renderer: Renderer) -> Selection:
 
 
 class Reading:
-    """The attempts of a run, read one after the other; the last one followed, if that is wanted."""
+    """Reads the attempts of a run one after the other; follows the last one if that is wanted."""
 
     def __init__(self, parts: list[Run], selection: Selection, silence: float) -> None:
         self.run = parts[-1]
@@ -111,7 +111,7 @@ class Reading:
         places: Offsets,
         wait: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """Pass the events of every line from ``places`` on to ``on_events``, in batches; ``wait`` is a Follower's."""
+        """Pass the events of all lines after ``places`` to ``on_events``, in batches; ``wait`` is a Follower's."""
 
         def take(events: list[Event]) -> None:
             self.given_up |= {event.host for event in events if isinstance(event, StreamBroken) and event.retry is None}
@@ -136,7 +136,7 @@ class Reading:
         return replace(self.selection, follow=follow, start=places.get(part.attempt, {}))
 
     def save(self, folder: Path) -> int:
-        """Write all of it to files, say how much, and give the command's code."""
+        """Write all lines to files, say how much, and return the exit code."""
         saver = Saver(folder, self.run.id)
 
         def write(events: list[Event]) -> None:
@@ -152,7 +152,7 @@ class Reading:
         return self.code()
 
     def code(self) -> int:
-        """The exit code: while following the run's own, with its verdict said; else whether all could be read."""
+        """Return the exit code: while following the run's own, after its verdict; else 1 if lines are missing."""
         if not self.selection.follow:
             return EXIT_FAILED if self.given_up else 0
         if self.verdict is None:
@@ -167,10 +167,10 @@ def _without(part: Run, hosts: set[str]) -> Run:
 
 
 def chosen(run: Run, attempt: int | str, *, follow: bool) -> list[Run]:
-    """The attempts of a run to be read, one after the other.
+    """Return the attempts of a run to be read, in order.
 
     Raises:
-        RunError: there is no such attempt, or it has ended and cannot be followed.
+        RunError: There is no such attempt, or it has ended and cannot be followed.
     """
     if attempt == "last":
         return [run]
@@ -183,10 +183,10 @@ def chosen(run: Run, attempt: int | str, *, follow: bool) -> list[Run]:
 
 
 def on_hosts(parts: list[Run], pattern: str, names: set[str]) -> tuple[str, ...]:
-    """Those of the hosts named that a run has a part on.
+    """Return those of the named hosts that have a part of the run.
 
     Raises:
-        RunError: there is none.
+        RunError: There is none.
     """
     known = list(dict.fromkeys(name for part in parts for name in part.spools))
     found = tuple(name for name in known if name in names)

@@ -1,4 +1,4 @@
-"""``clusterddp pull``: checkpoints and outputs of the hosts brought here."""
+"""``clusterddp pull``: bring checkpoints and outputs from the hosts to this machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def act(
     overwrite: bool,
     words: tuple[str, ...],
 ) -> int:
-    """Do it with these options and return the exit code."""
+    """Bring the files here and report them; return the exit code."""
     most = 1 if run else 2
     if len(words) > most:
         raise UsageError(f"{words[most]}: one word too many", remedy="write [RUN|PATH] [DEST], or --run RUN [DEST]")
@@ -53,7 +53,7 @@ def act(
 
 
 def _advice(paths: Sequence[str]) -> Iterator[str]:
-    """How data that is part of the project now is kept out of the next sync."""
+    """Say how to keep data that is now part of the project out of the next sync."""
     if not paths:
         return
     common = paths[0] if len(paths) == 1 else posixpath.commonpath(paths)
@@ -66,7 +66,7 @@ def _advice(paths: Sequence[str]) -> Iterator[str]:
 
 
 def _notices(done: Pulled) -> Iterator[str]:
-    """What a user should know, a line each."""
+    """Return what the user should know, a line each."""
     for error in done.errors:
         yield str(error)
     reasons: dict[str, list[str]] = {}

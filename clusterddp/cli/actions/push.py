@@ -1,4 +1,4 @@
-"""``clusterddp push``: data and weights on every host, beside the project's code."""
+"""``clusterddp push``: bring data and weights to every host, beside the project's code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def act(
     inventory: Path | None, limit: str | None, *, overwrite: bool, rate: int | None, spread: str, paths: tuple[str, ...]
 ) -> int:
-    """Do it with these options and return the exit code."""
+    """Bring the files to the hosts and report it; return the exit code."""
     sources, dest = (paths[:-1], paths[-1]) if len(paths) > 1 else (paths, None)
     with open_cluster(inventory, limit) as cluster, Progress() as progress:
         cluster.progress = progress.show

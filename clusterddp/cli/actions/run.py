@@ -42,7 +42,7 @@ _BESIDE_AGAIN = {
 
 
 def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
-    """Do it with these options and return the exit code."""
+    """Start the run and follow it, or do what another option asks for; return the exit code."""
     if given["join"]:
         with open_cluster(inventory, limit, starts=True) as cluster:
             return _join(cluster, given["join"], given["skip"] or ())
@@ -95,10 +95,10 @@ def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
 
 
 def _refuse_beside_again(given: dict[str, Any]) -> None:
-    """A repeated run is what it was: only how it is looked at may be said beside ``--again``.
+    """Refuse options beside ``--again`` that would change the run; only how it is shown may be chosen.
 
     Raises:
-        UsageError: something else is.
+        UsageError: There is such an option.
     """
     if not given["again"]:
         return
@@ -111,7 +111,7 @@ def _refuse_beside_again(given: dict[str, Any]) -> None:
 
 
 def _say_if_hosts_are_left_out(cluster: Cluster) -> None:
-    """Say that this machine alone takes part, where `up` has been told of hosts but not made them ready."""
+    """Say that this machine alone takes part, if an `up` of hosts began and did not succeed."""
     tried = cluster.project.tried
     if cluster.inventory.path or tried is None or not tried.exists():
         return
@@ -121,10 +121,10 @@ def _say_if_hosts_are_left_out(cluster: Cluster) -> None:
 
 
 def chosen_options(given: dict[str, Any], limit: str | None) -> RunOptions:
-    """The command's options as a value.
+    """Return the command's options as a value.
 
     Raises:
-        UsageError: one cannot be meant.
+        UsageError: Two of them contradict each other, or one is invalid.
     """
     if given["detach"] and given["on_disconnect"] == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")

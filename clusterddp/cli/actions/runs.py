@@ -1,4 +1,4 @@
-"""``clusterddp runs``: the runs that the hosts know of."""
+"""``clusterddp runs``: list the runs that the hosts know, or compare two."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def act(
     diff: tuple[str, str] | None,
     as_json: bool,
 ) -> int:
-    """Do it with these options and return the exit code."""
+    """List the runs, or compare two; return the exit code."""
     if diff and (everything or last or states or name):
         raise UsageError("--diff compares two runs", remedy="leave out --all, --last, --state and --name")
     with open_cluster(inventory, limit) as cluster:
@@ -59,7 +59,7 @@ def act(
 
 
 def _compare(cluster: Cluster, a: str, b: str, *, as_json: bool) -> None:
-    """Print what tells two runs apart."""
+    """Print what differs between two runs."""
     found, files = cluster.diff(a, b)
     if as_json:
         code = None if files is None else [asdict(one) for one in files]
@@ -78,14 +78,14 @@ def _compare(cluster: Cluster, a: str, b: str, *, as_json: bool) -> None:
 def chosen(
     found: Sequence[RunView], *, states: Sequence[str] = (), name: str | None = None, last: int | None = None
 ) -> list[RunView]:
-    """The runs in one of the states, if any is given, and of that name; the newest ``last`` of them."""
+    """Return the runs of one of the states (if any is given) and of that name; only the newest ``last`` of them."""
     kept = [view for view in found if name is None or view.record.name == name]
     kept = [view for view in kept if not states or view.state() in states]
     return kept[-last:] if last else kept
 
 
 def nothing(own: Sequence[RunView], known: Sequence[RunView], *, everything: bool) -> str:
-    """Why no run is shown, and what would be.
+    """Return why no run is shown, and how to see some.
 
     Args:
         own: The runs that the options chose from.

@@ -1,4 +1,4 @@
-"""``clusterddp shell``: the login shell of one host, in the environment and folder that a worker has there."""
+"""``clusterddp shell``: open the login shell of one host, in the environment and folder of a worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def act(inventory: Path | None, host: str, run: str | None, *, bare: bool) -> int:
-    """Do it with these options and return the exit code."""
+    """Open the shell; return its exit code."""
     if run and bare:
         raise UsageError("--bare with --run: the one is the login's environment, the other the run's")
     with open_cluster(inventory, None, starts=True) as cluster:
@@ -34,10 +34,10 @@ def act(inventory: Path | None, host: str, run: str | None, *, bare: bool) -> in
 
 
 def _spool(cluster: Cluster, reference: str, host: str) -> str:
-    """The folder of a run on a host.
+    """Return the folder of a run on a host.
 
     Raises:
-        RunError: it has none there.
+        RunError: It has no part there.
     """
     found = cluster.find(reference)
     if not found.spools.get(host):

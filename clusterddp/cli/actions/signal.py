@@ -1,4 +1,4 @@
-"""``clusterddp signal``: tell a run's workers something by a signal, as schedulers do before they take a machine."""
+"""``clusterddp signal``: send a signal to a run's workers, as schedulers do before they take a machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def act(inventory: Path | None, limit: str | None, run: str, signal: str) -> int:
-    """Do it with these options and return the exit code."""
+    """Send the signal and report it; return the exit code."""
     name = signal_name(signal)
     with open_cluster(inventory, limit) as cluster:
         found = cluster.find(run, reading=False)

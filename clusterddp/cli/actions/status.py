@@ -1,4 +1,4 @@
-"""``clusterddp status``: one run, host by host."""
+"""``clusterddp status``: show one run, host by host."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _EVERY = 2.0  # seconds
 
 
 def act(inventory: Path | None, limit: str | None, run: str | None, **given: Any) -> int:
-    """Do it with these options and return the exit code."""
+    """Show the run once, or again and again; return the exit code."""
     with open_cluster(inventory, limit) as cluster:
         view = cluster.find_view(run)
         if not given["watch"]:
             _show(cluster, view, stacks=given["stacks"], as_json=given["as_json"])
             return 0
-        with contextlib.suppress(KeyboardInterrupt):  # only the looking ends
+        with contextlib.suppress(KeyboardInterrupt):  # only the display ends
             _watch(cluster, view, stacks=given["stacks"], as_json=given["as_json"])
     return 0
 
@@ -51,7 +51,7 @@ def _show(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool, inden
 
 
 def _watch(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool) -> None:
-    """Show a run again and again: in place on a terminal, elsewhere when it has changed, as JSON an object a line."""
+    """Show a run repeatedly: in place on a terminal; elsewhere when it changes, as JSON one object per line."""
     seen: object = None
     while True:
         now = (view.state(), view.attempt, len(view.nodes))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def act(inventory: Path | None, limit: str | None, runs: tuple[str, ...], *, everything: bool, grace: float) -> int:
-    """Do it with these options and return the exit code."""
+    """Stop the runs and print the proofs; return the exit code."""
     with open_cluster(inventory, limit) as cluster:
         return max([_stop(run, grace) for run in _chosen(cluster, runs, everything=everything)])
 

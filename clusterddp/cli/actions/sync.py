@@ -1,4 +1,4 @@
-"""``clusterddp sync``: the project's code on every host, and what that changed, or would."""
+"""``clusterddp sync``: bring the project's code to every host, and print what changed or would change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def act(
     spread: str,
     take: str | None,
 ) -> int:
-    """Do it with these options and return the exit code."""
+    """Sync the code and print the changes; return the exit code."""
     with open_cluster(inventory, limit) as cluster, Progress() as progress:
         cluster.progress = progress.show
         result = cluster.sync(dry=dry_run, limit=sync_limit, rate=rate, spread=spread, take=take)

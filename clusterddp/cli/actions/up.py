@@ -48,7 +48,7 @@ def act(
     playbooks: tuple[str, ...],
     arguments: tuple[str, ...],
 ) -> int:
-    """Do it with these options and return the exit code."""
+    """Make the hosts ready, show and remember them; return the exit code."""
     if arguments and not playbooks:
         raise UsageError(f"{arguments[0]}: one inventory is needed; what stands behind -- is for --playbook")
     project = find()
@@ -85,7 +85,7 @@ def act(
 
 
 def _say_whom_it_trusts(cluster: Cluster) -> None:
-    """Say who else may write the inventory: it can run programs here, and the user has just agreed to that."""
+    """Say who else may write the inventory: they can run programs here, and the user has just agreed to that."""
     writers = cluster.inventory.writers
     if writers and writers.others:
         say(f"{cluster.inventory.path} can be written by {writers.others}, who can run programs as you by it")
@@ -102,7 +102,7 @@ def _warm(cluster: Cluster, stays: str) -> None:
 
 
 def _say_what_is_there(cluster: Cluster) -> None:
-    """Live runs of this project, processes that runs have left, with the command that ends them; warm servers."""
+    """Say which runs of this project are live, which processes are left, and which warm servers wait."""
     found = cluster.list_runs()
     for view in found:
         if view.live and cluster.owner.shares_project(view):
@@ -119,11 +119,11 @@ def _say_what_is_there(cluster: Cluster) -> None:
 
 @contextlib.contextmanager
 def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Iterator[Path]:
-    """The inventory's file; that of a host list is written first, and stays for the user to edit if `up` fails.
+    """Yield the inventory's file; that of a host list is written first, and kept for editing if `up` fails.
 
     Raises:
-        InventoryError: there is no such file, and it is no host list.
-        UsageError: variables are given beside a file, or are none.
+        InventoryError: There is no such file, and it is not a host list.
+        UsageError: Variables are given with a file, or are invalid.
     """
     path = Path(text)
     if text and path.exists():
@@ -132,7 +132,7 @@ def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Itera
             raise UsageError(f"-e and --python go into the inventory of a host list; {text} is a file", remedy=remedy)
         yield _readable(path, project)
         return
-    # The second ones are countries too, of hosts that have more than one dot in their names.
+    # Some are top-level domains too, of host names with more than one dot.
     a_file = path.suffix in {".yaml", ".yml", ".json", ".ini"} or (path.suffix in _OF_FILES and text.count(".") == 1)
     if a_file or "/" in text:
         raise InventoryError("there is no such inventory", where=text, remedy="give a file, or hosts as a,b,c")
@@ -146,10 +146,10 @@ def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Itera
 
 
 def _readable(path: Path, project: Project) -> Path:
-    """The inventory itself; of one that only Ansible reads, what it is as YAML.
+    """Return the inventory; one that only Ansible can read is converted to YAML first.
 
     Raises:
-        InventoryError: it is none, or Ansible is not installed.
+        InventoryError: It is not an inventory, or Ansible is not installed.
     """
     try:
         load(path)
@@ -163,12 +163,12 @@ def _readable(path: Path, project: Project) -> Path:
         say(f"{path} is read by ansible-inventory; what it says stands in {typed(made)}")
         return made
     except InventoryError:
-        pass  # told where it is read, with whatever else there is to say
+        pass  # reported where it is read for use
     return path
 
 
 def _cannot_run(path: Path) -> bool:
-    """Whether it is a script that is not executable, which Ansible would take for something else."""
+    """Whether it is a script that is not executable, which Ansible would read as something else."""
     if path.is_dir() or os.access(path, os.X_OK):
         return False
     with path.open("rb") as file:
@@ -176,17 +176,17 @@ def _cannot_run(path: Path) -> bool:
 
 
 def _trust(cluster: Cluster) -> None:
-    """Ask once about all unknown host keys; off a terminal they are an error.
+    """Ask once about all unknown host keys; without a terminal they are an error.
 
     Raises:
-        HostsError, HostError: hosts cannot be reached, or their keys are not trusted.
+        HostsError, HostError: Hosts cannot be reached, or their keys are not trusted.
     """
     if _ask_for_keys(cluster):
         cluster.reached()
 
 
 def _ask_for_keys(cluster: Cluster) -> list[ClusterddpError]:
-    """As ``_trust``, but hosts that cannot be reached for another reason are only returned."""
+    """Do as ``_trust``, but return the errors of hosts that cannot be reached for another reason."""
     errors = [outcome.error for outcome in cluster.connect(writes=True) if outcome.error]
     unknown = [error for error in errors if isinstance(error, HostKeyError) and error.known_hosts_line]
     if unknown:
@@ -206,7 +206,7 @@ def _run_playbooks(names: tuple[str, ...], cluster: Cluster, arguments: tuple[st
     """Run playbooks on the cluster's hosts, one after the other.
 
     Raises:
-        UsageError: a name is no playbook.
+        UsageError: A name is not a playbook.
         ClusterddpError: Ansible is not installed, or a playbook fails.
     """
     inventory = cluster.inventory

@@ -1,4 +1,4 @@
-"""``clusterddp wait``: until runs have ended."""
+"""``clusterddp wait``: wait until runs have ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def act(inventory: Path | None, limit: str | None, runs: tuple[str, ...]) -> int:
-    """Do it with these options and return the exit code."""
+    """Wait for the runs; return the highest of their exit codes."""
     with open_cluster(inventory, limit) as cluster:
         cluster.notify = notify = _Once().say
         found = [run for reference in runs for run in _runs_of(cluster, reference)]
@@ -28,13 +28,13 @@ def act(inventory: Path | None, limit: str | None, runs: tuple[str, ...]) -> int
 
 
 class _Once:
-    """Says a line once, however often hosts are asked."""
+    """Prints each message once, however often hosts are asked."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
 
     def say(self, line: str) -> None:
-        """The line, if it is new."""
+        """Print the message if it is new."""
         if line not in self._said:
             self._said.add(line)
             say(line)
