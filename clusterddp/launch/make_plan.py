@@ -164,7 +164,6 @@ def make_plan(
     script: str = "",
     secrets: Collection[str] | None = None,
     record: RunRecord,
-    attempt: int = 1,
 ) -> LaunchPlan:
     """Make the plan of a run's first attempt; the supervisors derive those of later attempts from it.
 
@@ -177,7 +176,6 @@ def make_plan(
         script: The script as torchrun gets it, if that is not the option.
         secrets: Names, if they are not those of the options.
         record: Without the numbers of workers and nodes.
-        attempt: The number of this start.
 
     Raises:
         PlanError: There are no nodes, or a node's address cannot be used.
@@ -195,8 +193,8 @@ def make_plan(
     workers = sum(node.nproc for node in nodes)
     return LaunchPlan(
         run=run,
-        attempt=attempt,
-        argv=_torchrun_argv(options, settings, script, f"{run}.{attempt}", nodes),
+        attempt=1,
+        argv=_torchrun_argv(options, settings, script, f"{run}.1", nodes),
         nodes=tuple(nodes),
         spares=tuple(spares),
         settings=settings._replace(tight=clock_spread(spread)[0] < TIGHT_KEEP_ALIVE / 3),

@@ -33,12 +33,12 @@ BULK = 1 << 16  # bytes of the message that shows whether large packets pass: ma
 LISTEN_SECONDS = 60  # then a listener whose operator is gone ends by itself
 
 
-def probe(hosts: Sequence[Host], *, fresh: bool = False, packages: bool = False) -> list[Outcome[Facts]]:
+def probe(hosts: Sequence[Host], *, fresh: bool = False) -> list[Outcome[Facts]]:
     """The facts of open hosts, in order, with each clock's offset from ours.
 
-    ``fresh`` asks torch anew instead of using the host's cache; ``packages`` lists the interpreter's packages too.
+    ``fresh`` asks torch anew instead of using the host's cache.
     """
-    return each(hosts, lambda host: facts_of_host(host, fresh=fresh, packages=packages))
+    return each(hosts, lambda host: facts_of_host(host, fresh=fresh, packages=False))
 
 
 def try_all(
@@ -95,7 +95,7 @@ def clock_offset(host: Host) -> tuple[int, int]:
 
 
 def facts_of_host(host: Host, *, fresh: bool, packages: bool) -> Facts:
-    """One open host's facts; the arguments are those of ``probe``."""
+    """One open host's facts; ``fresh`` as for ``probe``, ``packages`` lists the interpreter's packages too."""
     return with_clock(host, ask_facts(host, fresh=fresh, packages=packages))
 
 

@@ -5,7 +5,6 @@ The hosts keep the run's state; this module queries them.
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.verdict_lines import Verdict
-
-
-_log = logging.getLogger("clusterddp")
 
 
 class RunPart(NamedTuple):

@@ -60,12 +60,12 @@ def forbid_core_dump() -> bool:
     return _prctl(PR_SET_DUMPABLE, 0)
 
 
-def set_oom_score_adj(score: int, pid: int = 0) -> bool:
-    """Raise a process's ``oom_score_adj`` (-1000 to 1000), so that the kernel kills it earlier when memory runs out.
+def set_oom_score_adj(score: int) -> bool:
+    """Raise this process's ``oom_score_adj`` (-1000 to 1000), so that the kernel kills it earlier when memory runs out.
 
-    ``pid`` 0 is this process. Returns whether the process now has at least that score; a higher one is left as it is.
+    Returns whether the process now has at least that score; a higher one is left as it is.
     """
-    path = "/proc/%s/oom_score_adj" % (pid or "self")
+    path = "/proc/self/oom_score_adj"
     try:
         with open(path) as file:
             if int(file.read()) >= score:

@@ -6,7 +6,7 @@ into shell text and appear in no process listing. The environment at their end i
 
 import hashlib
 import os
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Sequence
 
 from .bootstrap import Refused
 from .bounded_child import Child, ChildResult
@@ -34,19 +34,17 @@ _BEARING = ("PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LOADEDMODULES")
 _BEARING_PREFIXES = ("LD_", "PYTHON", "CUDA", "NVIDIA", "HIP", "ROC", "HSA", "TORCH", "NCCL")
 
 
-def setup_environment(
-    lines: Sequence[str], base_env: Mapping[str, str], *, cwd: Optional[str] = None, timeout: float = TIMEOUT
-) -> Dict[str, str]:
+def setup_environment(lines: Sequence[str], base_env: Mapping[str, str], *, timeout: float = TIMEOUT) -> Dict[str, str]:
     """The environment after the setup lines ran in one ``bash -l``, starting from ``base_env``; no shell without lines.
 
-    They run in ``cwd`` (None: the home folder) for at most ``timeout`` seconds.
+    They run in the home folder for at most ``timeout`` seconds.
 
     Raises:
         Refused: a line failed, the shell ended early, took too long, or there is no bash.
     """
     if not lines:
         return dict(base_env)
-    answer = _run(lines, dict(base_env), cwd or os.path.expanduser("~"), timeout)
+    answer = _run(lines, dict(base_env), timeout)
     if answer.status is None:
         raise Refused(
             "the setup lines did not end within %d s; last output: %s" % (timeout, answer.last_line() or "none"),
@@ -71,12 +69,12 @@ def environment_digest(env: Mapping[str, str]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _run(lines: Sequence[str], env: Dict[str, str], cwd: str, timeout: float) -> ChildResult:
+def _run(lines: Sequence[str], env: Dict[str, str], timeout: float) -> ChildResult:
     text = "\n".join(lines) + "\n"
     argv: List[str] = ["bash", "-l", "-c", _SCRIPT, "clusterddp-setup"]
     try:
         given = text.encode("utf-8", "surrogateescape")
-        return Child(argv, env=env, timeout=timeout, cwd=cwd, given=given).answer()
+        return Child(argv, env=env, timeout=timeout, cwd=os.path.expanduser("~"), given=given).answer()
     except FileNotFoundError as error:
         raise Refused(
             "the setup lines need bash: %s" % error, "install bash on the host, or remove clusterddp_setup"
