@@ -55,13 +55,9 @@ class Secret(NamedTuple):
 
 
 class PeerConnection:
-    """One connection between two supervisors.
+    """One connection between two supervisors, connected or still connecting.
 
-    Args:
-        connection: A socket that is connected or still connecting.
-        secret: The identity of this node.
-        target: The member index that we call; None if we were called.
-        address: The other side's IP address.
+    ``target`` is the member index that we call, None if we were called; ``address`` is the other side's IP address.
     """
 
     def __init__(

@@ -73,10 +73,8 @@ class Contact:
     def lead(self, proved: Iterable[float], count: int, now: float) -> None:
         """Compute our contact with a majority while we lead.
 
-        Args:
-            proved: When each connected node was last certainly in contact with us.
-            count: The number of nodes of the run.
-            now: The time.
+        ``proved`` is when each connected node was last certainly in contact with us; ``count`` is the number of nodes
+        of the run.
         """
         times = sorted([now, *proved], reverse=True)
         if 2 * len(times) > count > 0:

@@ -21,11 +21,7 @@ SECONDS = 1e6  # the largest age accepted
 
 
 class Datagrams:
-    """The UDP socket on the listener's port, or none where another program has that UDP port.
-
-    Args:
-        listener: Run control's listening TCP socket.
-    """
+    """The UDP socket on run control's TCP port, or none where another program has that UDP port."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.socket: Optional[socket.socket] = socket.socket(listener.family, socket.SOCK_DGRAM)
@@ -48,8 +44,7 @@ class Datagrams:
     def receive(self, known: Callable[[int], Optional[PeerConnection]]) -> List[Tuple[PeerConnection, Beat]]:
         """Return the received heartbeats, each with its connection; discard all other datagrams.
 
-        Args:
-            known: Returns the proved connection to a member index, or None.
+        ``known`` returns the proved connection to a member index, or None.
         """
         found = []
         for _ in range(MOST):

@@ -19,15 +19,8 @@ COUNT = 0.05  # seconds between two counts of the nodes in contact
 class Heartbeats:
     """The heartbeats of one node.
 
-    Args:
-        links: The connections of the node; a list that run control changes.
-        send: Sends a message over a connection.
-        selector: The supervisor's loop.
-        listener: The listening socket of run control, if there is one.
-
-    Attributes:
-        addresses: The addresses of all nodes by member index; the list that run control keeps.
-        contact: The proved contact with a majority.
+    ``links`` are the node's connections, a list that run control changes, as it does ``addresses``, the addresses of
+    all nodes by member index. ``contact`` is the proved contact with a majority.
     """
 
     def __init__(
@@ -49,10 +42,8 @@ class Heartbeats:
     def turn(self, now: float, lead: Optional[PeerConnection], *, settled: bool) -> None:
         """Send a heartbeat if one is due; where no node leads us, count the nodes in contact.
 
-        Args:
-            now: The time.
-            lead: The connection to our leader, if we have one.
-            settled: Whether there is a leader with a majority.
+        ``lead`` is the connection to our leader, if we have one; ``settled`` says whether there is a leader with a
+        majority.
         """
         if lead:
             self._beat(lead, now, settled=settled)

@@ -36,11 +36,9 @@ OVER = (NodeState.ENDING, NodeState.ENDED)
 class Membership:
     """What one node knows of all nodes of the run.
 
-    Args:
-        control: This node's connections.
-        names: The hosts' names, by member index.
-        welcome: Called for a host that joins after the start, when its member index is the next free one.
-        keep: Called with what is known of the other nodes, to be saved for status requests (``peers.json``).
+    ``names`` are the hosts' names, by member index. ``welcome`` is called for a host that joins after the start, when
+    its member index is the next free one. ``keep`` is called with what is known of the other nodes, to be saved for
+    status requests (``peers.json``).
     """
 
     def __init__(
@@ -71,14 +69,10 @@ class Membership:
     def begin(
         self, attempt: int, places: Sequence[int], *, limit: float, by_majority: bool = False, store: int = 0
     ) -> None:
-        """Switch to a new attempt.
+        """Switch to a new attempt, whose nodes have the member indexes ``places``.
 
-        Args:
-            attempt: The number of the attempt.
-            places: The member indexes of its nodes.
-            limit: Seconds out of reach after which a node is excluded from the attempt.
-            by_majority: Whether only a leader with a majority may exclude nodes.
-            store: The member index of the rendezvous store's host.
+        A node out of reach for ``limit`` seconds is excluded from the attempt; with ``by_majority`` only a leader with
+        a majority may do that. ``store`` is the member index of the rendezvous store's host.
         """
         self.attempt, self.places, self.order, self.part = attempt, places, None, None
         self.limit, self.by_majority, self.store = limit, by_majority, store

@@ -143,12 +143,9 @@ def first_folders(argv: Sequence[str]) -> List[str]:
 def import_state(path: str, asked: Container[str]) -> Optional[Tuple[object, ...]]:
     """Return a value that changes when an import from a path would give something else.
 
-    For a file this is its stat; for a folder, the entries that provide one of the ``asked`` modules or a plugin. Other
-    files may come and go: an editable installation has the project's own folder in sys.path.
-
-    Args:
-        path: A file that was read, or an entry of sys.path.
-        asked: Top-level names of modules.
+    For a file this is its stat; for a folder, an entry of sys.path, the entries that provide one of the ``asked``
+    top-level modules or a plugin. Other files may come and go: an editable installation has the project's own folder in
+    sys.path.
     """
     try:
         if os.path.isdir(path):
@@ -163,14 +160,10 @@ def _top(entry: str) -> str:
 
 
 def refuse_shadows(folder: str, asked: Container[str]) -> None:
-    """Refuse a folder that provides a module which was imported from elsewhere, or not found.
-
-    Args:
-        folder: It will come first in sys.path.
-        asked: Top-level names of modules that were searched for.
+    """Refuse a folder, which will come first in sys.path, if a module imported from elsewhere or not found is in it.
 
     Raises:
-        RefusedError: it provides one, or cannot be read; the message names the file.
+        RefusedError: it has one of the ``asked`` top-level modules, or cannot be read; the message names the file.
     """
     try:
         entries = os.listdir(folder)

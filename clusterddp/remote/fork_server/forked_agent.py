@@ -27,14 +27,11 @@ Main = Callable[[], object]
 
 
 def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int) -> NoReturn:
-    """Prepare, wait for the supervisor's order, then run the role's main function to its end.
+    """Prepare, wait for the supervisor's order, then run the main function of ``role`` to its end.
 
-    Args:
-        role: ``agent`` or ``store``.
-        spool: The attempt's.
-        handles: The socket for the order, then the agent's socket to the supervisor or the store's listening socket.
-        supervisor: Its pid.
-        middle: The pid of the intermediate process, which is ending.
+    ``role`` is ``agent`` or ``store``. ``handles`` are the socket for the order, then the agent's socket to the
+    supervisor or the store's listening socket. ``supervisor`` is a pid, ``middle`` that of the intermediate process,
+    which is ending.
     """
     while os.getppid() == middle:
         time.sleep(POLL)

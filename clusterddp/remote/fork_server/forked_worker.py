@@ -53,15 +53,10 @@ def become(
 ) -> Tuple[str, str]:
     """Prepare the worker and wait until it may begin; return its spool and ``<start>.<local_rank>``.
 
-    When it is ready, the first pipe is closed with nothing written. On failure the reason is written to it, and the
-    process exits.
-
-    Args:
-        given: What the fork server was started with.
-        request: ``{spool, key, argv, env}`` from the shim.
-        handles: stdin, stdout and stderr.
-        parent: The pid of the worker parent.
-        pipes: The descriptor for the reason of a failure, and the one from which the order to begin is read.
+    When it is ready, the first of ``pipes`` is closed with nothing written, and the order to begin is read from the
+    second. On failure the reason is written to the first, and the process exits. ``request`` is
+    ``{spool, key, argv, env}`` from the shim; ``handles`` are stdin, stdout and stderr; ``parent`` is the pid of the
+    worker parent.
     """
     refused, held = pipes
     try:

@@ -19,11 +19,7 @@ OF_TORCH = ("torch", "functorch", "torchgen")
 
 
 class ImportTimes:
-    """The durations of this process's imports.
-
-    Args:
-        not_counted: Top-level names of packages that cannot be preloaded.
-    """
+    """The durations of this process's imports, without those of packages that cannot be preloaded (``not_counted``)."""
 
     def __init__(self, not_counted: Container[str]) -> None:
         self.not_counted = not_counted
@@ -79,10 +75,7 @@ class ImportTimes:
 def measure(spool: str, worker: str, left_out: Container[str]) -> None:
     """In rank 0, time the imports from now on and append a ``slow_imports`` event at the end.
 
-    Args:
-        spool: The node's.
-        worker: ``<start>.<local_rank>``.
-        left_out: Top-level names of packages that could not be preloaded.
+    ``worker`` is ``<start>.<local_rank>``; ``left_out`` are the packages that could not be preloaded.
     """
     if os.environ.get("RANK") != "0":
         return

@@ -21,14 +21,10 @@ OLDER_WORKER_MODULES = ("torch.fx.experimental.symbolic_shapes",)
 class Imports:
     """The imports of one process.
 
-    Args:
-        loaded: The modules that were loaded before any of ours.
-        hurried: Whether a run waits: then garbage is kept unless something has changed, and libraries are not searched
-            for variables, which their trial has done.
-
-    Attributes:
-        asked: Top-level names of the modules that were searched for.
-        reads: The variables that packages other than torch have read.
+    ``loaded`` are the modules loaded before any of ours. With ``hurried`` a run waits: then garbage is kept unless
+    something has changed, and libraries are not searched for variables, which their trial has done. ``asked`` are the
+    top-level names of the modules that were searched for, ``reads`` the variables that packages other than torch have
+    read.
     """
 
     def __init__(self, loaded: Iterable[str], *, hurried: bool = False) -> None:
@@ -56,9 +52,7 @@ class Imports:
     def load_package(self, modules: Sequence[str], here: str = "") -> None:
         """Import a package's modules as ``load`` does, and record the variables that they read.
 
-        Args:
-            modules: Their names.
-            here: A path that nothing may keep where it cannot be replaced; empty: this is not checked.
+        ``here`` is a path that nothing may keep where it cannot be replaced; empty: this is not checked.
 
         Raises:
             RefusedError: an import failed, or left something but modules behind.

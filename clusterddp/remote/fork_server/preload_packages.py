@@ -32,12 +32,10 @@ ABANDONED = 3600.0  # seconds after which a trial's folder counts as abandoned
 
 @record
 class KeptVerdicts(NamedTuple):
-    """Verdicts, with the state that they depend on.
+    """Verdicts, one for each name, with the state that they depend on.
 
-    Attributes:
-        verdicts: One for each name.
-        paths: Files that were read, and folders that were searched.
-        digest: A digest of the rules and of the state of these paths.
+    ``paths`` are the files that were read, and the folders that were searched; ``digest`` is one of the rules and of
+    the state of these paths.
     """
 
     verdicts: Tuple[PreloadVerdict, ...] = field(many(PreloadVerdict))
@@ -64,12 +62,7 @@ def _read(data: Any) -> KeptVerdicts:
 
 
 class Preload:
-    """The packages that one fork server is to import.
-
-    Args:
-        state: The state folder.
-        names: As in the inventory.
-    """
+    """The packages that one fork server is to import, by their ``names`` in the inventory."""
 
     def __init__(self, state: str, names: Sequence[str]) -> None:
         self.names = tuple(names)
@@ -177,10 +170,8 @@ def digest(paths: Iterable[str], verdicts: Iterable[PreloadVerdict]) -> str:
 def clash_with(folders: Sequence[str], asks: Container[str], reads: Container[str]) -> str:
     """Return why a project could notice that packages were imported before its script began; empty if it cannot.
 
-    Args:
-        folders: The first entries of its scripts' search path.
-        asks: Top-level names of modules that the packages search for.
-        reads: Variables that the packages read.
+    ``folders`` come first in its scripts' search path. The packages search for the modules ``asks`` (top-level names),
+    and read the variables ``reads``.
     """
     try:
         for folder in folders:

@@ -126,13 +126,9 @@ def same(first: Optional[Sequence[int]], second: Optional[Sequence[int]]) -> boo
 
 
 class Values:
-    """Digests of all that can be reached from each attribute of the new modules.
+    """Digests of all that can be reached from each attribute of the modules that are new since ``before``.
 
-    Each object counts where it is reached first.
-
-    Args:
-        before: What existed before the import.
-        sought: Objects whose path is wanted.
+    Each object counts where it is reached first. ``sought`` are objects whose path is wanted.
 
     Raises:
         TooManyError: there are more than ``MOST`` objects to examine.

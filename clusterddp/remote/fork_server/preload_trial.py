@@ -67,10 +67,8 @@ class TrialResult(NamedTuple):
 def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> Tuple[List[PreloadVerdict], Set[str]]:
     """Return a verdict on each package, and all paths that the verdicts depend on.
 
-    Args:
-        names: In the order of their imports.
-        folder: Where the trial makes a file and a folder, and removes them.
-        meanwhile: Called repeatedly during the trial.
+    The packages are imported in the order of ``names``. The trial makes a file and a folder in ``folder``, and removes
+    them; ``meanwhile`` is called repeatedly during it.
     """
     left_out: Dict[str, PreloadVerdict] = {}
     paths = read_paths()
@@ -223,10 +221,8 @@ def _of_generator(one: Any, name: str) -> str:
 def reason_against(modules: Sequence[str], imports: Imports, here: str = "") -> str:
     """Import a package, and return why it must not be preloaded; empty if it may.
 
-    Args:
-        modules: Its modules.
-        imports: It imports them, and has the variables and modules that they asked for afterwards.
-        here: A path that nothing may keep where it cannot be replaced; empty: this is not checked.
+    ``imports`` has the variables and modules that the package asked for afterwards. ``here`` is a path that nothing may
+    keep where it cannot be replaced; empty: this is not checked.
     """
     if not modules:
         return NO_SUCH
@@ -251,11 +247,9 @@ def _is_installed(file: str) -> bool:
 
 
 def modules_of(name: str, search: Sequence[str]) -> List[str]:
-    """Return the module of that name, else the modules of the distribution of that name; empty if neither is installed.
+    """Return the module of a name in the inventory, else the modules of the distribution of that name.
 
-    Args:
-        name: As in an inventory.
-        search: As ``sys.path``.
+    ``search`` is like ``sys.path``. Empty if neither is installed.
     """
     top = name.partition(".")[0]
     if "-" not in name and (top in sys.modules or PathFinder.find_spec(top, list(search))):

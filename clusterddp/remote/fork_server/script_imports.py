@@ -28,11 +28,7 @@ def needs_packages(argv: Sequence[str], folders: Sequence[str]) -> bool:
 
 
 def script_words(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
-    """Return all words in import statements of a script and of the project's files that it may import by them.
-
-    Args:
-        argv: A worker's command line.
-        folders: The project's.
+    """Return all words in import statements of a worker's script and of the project's files that it may import by them.
 
     Raises:
         OSError, UnknownError, ValueError: the project's files cannot be read, or are too many.

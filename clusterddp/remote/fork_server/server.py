@@ -6,12 +6,11 @@ The supervisor starts it with the very command line of a worker, `python -u SCRI
 (worker/hook/sitecustomize.py) calls ``serve`` while the interpreter is still starting. A worker is a fork that returns
 from there into Python's own start: it runs the script as any other.
 
-    supervisor ── fork server ── keeper ── worker    one keeper a worker, between it and its shim
+    supervisor ── fork server ── worker parent ── worker    a worker parent for each worker, between it and its shim
         └─ agent, store   forked too, adopted by the supervisor; they wait for their orders
 
-The server reads requests of the supervisor alone, and installs no signal handler. A keeper reads a shim's request, so
-one that fails harms one start. If the server
-dies the workers go on, and later ones are started plainly.
+The server reads requests of the supervisor alone, and installs no signal handler. A worker parent reads its shim's
+request, so one that fails harms one start. If the server dies the workers go on, and later ones are started plainly.
 """
 
 import array
@@ -45,17 +44,14 @@ from .worker_parent import WorkerParent
 LONGEST = 65536  # bytes of a request
 MOST_HANDLES = 8  # with a request
 SLOW = 20.0  # seconds after which nothing more is imported ahead: workers wait for us no longer than a minute
-REAP = 0.5  # seconds between looks for keepers that have ended
-TITLE = "clusterddp: fork server of %s"  # its command line and its keepers', for `ps`
+REAP = 0.5  # seconds between looks for worker parents that have ended
+TITLE = "clusterddp: fork server of %s"  # its command line and its worker parents', for `ps`
 
 
 def serve(spool: str, descriptor: str, loaded: Iterable[str]) -> Tuple[str, str]:
     """Import and fork until killed; returns in each worker alone, with its spool and ``<start>.<local_rank>``.
 
-    Args:
-        spool: The node's.
-        told: The descriptor of the socket to the supervisor.
-        loaded: The modules that were loaded before any of ours.
+    ``descriptor`` is that of the socket to the supervisor; ``loaded`` are the modules loaded before any of ours.
     """
     try:
         began = time.monotonic()
@@ -77,12 +73,7 @@ def serve(spool: str, descriptor: str, loaded: Iterable[str]) -> Tuple[str, str]
 
 
 class Server:
-    """The process that imports and forks.
-
-    Args:
-        spool: The node's.
-        orders: The socket to the supervisor.
-        given: What workers have from it.
+    """The process that imports and forks; ``orders`` is the socket to the supervisor.
 
     Raises:
         RefusedError: the project sets a variable too late.
@@ -179,7 +170,10 @@ class Server:
             tell(self.orders.fileno(), "left %s: %s" % (one.name, one.left_out))
 
     def run(self, listener: socket.socket) -> Tuple[str, str]:
-        """Say so, then fork a keeper for each connection, and what the supervisor asks for; returns in a worker."""
+        """Report ``ready``, then fork a worker parent for each connection, and what the supervisor requests.
+
+        Returns in a worker.
+        """
         tell(self.orders.fileno(), "ready")
         while True:
             ready = select.select([listener, self.orders], [], [], REAP)[0]

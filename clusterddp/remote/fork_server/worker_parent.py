@@ -19,12 +19,7 @@ DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.
 
 
 class WorkerParent:
-    """One worker's.
-
-    Args:
-        given: What the fork server was started with.
-        connection: To the shim.
-    """
+    """The parent of one forked worker; ``connection`` is the one to the worker's shim."""
 
     def __init__(self, given: WorkerInputs, connection: socket.socket) -> None:
         self.given, self.connection = given, connection

@@ -59,10 +59,8 @@ DRIVER = "/proc/driver/nvidia/version"
 def serve(folder: str, argument: str, loaded: Iterable[str]) -> Tuple[str, str]:
     """Import and fork until it is time to end; return only in each worker, with its spool and name.
 
-    Args:
-        folder: Its own.
-        told: ``warm``, the seconds that it stays, pid and start ticks of the process whose end it awaits (0: none).
-        loaded: The modules that were loaded before any of ours.
+    ``argument`` is ``warm``, the seconds that the server stays, pid and start ticks of the process whose end it awaits
+    (0: none). ``loaded`` are the modules loaded before any of ours.
     """
     try:
         _, stays, pid, ticks = argument.split(" ")
@@ -79,12 +77,7 @@ def serve(folder: str, argument: str, loaded: Iterable[str]) -> Tuple[str, str]:
 
 
 class PreloadServer:
-    """The warm server's process.
-
-    Args:
-        folder: Its own.
-        stays: Seconds without a request after which it ends.
-        imports: The imports of this process.
+    """The warm server's process; it ends after ``stays`` seconds without a request.
 
     Raises:
         RefusedError: its command line cannot be changed, or the search path has a relative entry.

@@ -83,11 +83,8 @@ def find(state: str) -> Optional[LivePreloadServer]:
 class Wishes(NamedTuple):
     """The settings that a warm server is started with.
 
-    Attributes:
-        preload: The packages that it is to import.
-        secrets: The names of the secrets of the run that starts it.
-        cwd: The folder of that run's workers; empty: none is known.
-        argv: Their command line.
+    ``preload`` are the packages to import, ``secrets`` the names of the secrets of the run that starts it. ``cwd`` and
+    ``argv`` are the folder and command line of that run's workers; an empty folder is unknown.
     """
 
     preload: Tuple[str, ...] = ()

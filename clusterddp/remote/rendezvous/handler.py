@@ -45,10 +45,8 @@ def create_handler(params: Any) -> "Handler":
 class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
     """One agent's ``RendezvousHandler``.
 
-    Args:
-        params: torch's RendezvousParameters.
-        plan: The node's plan.
-        participants: Returns the nodes that take part, as decided by run control.
+    ``params`` are torch's RendezvousParameters; ``participants`` returns the nodes that take part, as decided by run
+    control.
     """
 
     def __init__(self, params: Any, plan: NodePlan, participants: Callable[[], Participants]) -> None:
@@ -142,14 +140,8 @@ class RoundStore(PrefixStore):  # type: ignore[misc,unused-ignore]
 
     torch waits for a missing value in C++ for minutes, during which no signal is handled and the end of the node that
     should write the value goes unnoticed. So this class polls instead, at first every millisecond. A read fails when
-    the
-    round cannot begin. torch uses ``wait`` for steps of all nodes, such as the end of their workers; it also returns
-    when one of the nodes is lost.
-
-    Args:
-        prefix: Prefix of the round's keys.
-        store: The run's store.
-        handler: The handler, which knows the round's state and the timeout.
+    the round cannot begin. torch uses ``wait`` for steps of all nodes, such as the end of their workers; it also
+    returns when one of the nodes is lost.
     """
 
     def __init__(self, prefix: str, store: Any, handler: Handler) -> None:

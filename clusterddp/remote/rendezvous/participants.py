@@ -74,9 +74,7 @@ EVERYONE = Participants()
 class Listener:
     """The agent's end of the socket to the supervisor; calling it returns the newest message.
 
-    Args:
-        sock: The socket to the supervisor.
-        end: Sends this process a signal.
+    ``end`` sends this process a signal.
     """
 
     def __init__(self, sock: socket.socket, end: Callable[[int], object]) -> None:

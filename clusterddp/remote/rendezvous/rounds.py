@@ -100,13 +100,9 @@ class World(NamedTuple):
 class Rounds:
     """One node's part in the rounds of a job.
 
-    Args:
-        store: The run's store.
-        job: What this node knows of the job.
-        place: Returns the address and a free port for the workers' store, in case this node holds rank 0.
-        now, sleep: The clock.
-        tell: Takes a line that the user should read.
-        participants: Returns the nodes that take part, as decided by run control.
+    ``place`` returns the address and a free port for the workers' store, in case this node holds rank 0. ``tell`` takes
+    a line that the user should read. ``participants`` returns the nodes that take part, as decided by run control.
+    ``now`` and ``sleep`` are the clock.
     """
 
     def __init__(

@@ -28,12 +28,9 @@ REQUEUED = 120.0  # seconds for Slurm to end this script, once the job is in the
 
 
 def end(folder: JobFolder, start: str, status: int) -> int:
-    """Say how the run ended, and keep it, or that it goes on; the exit code.
+    """Print how the run ended and record it, or that it goes on, from the status ``status`` of srun.
 
-    Args:
-        folder: The run's.
-        start: The folder of this start.
-        status: How srun ended.
+    Returns the exit code. ``start`` is the folder of this start.
     """
     found = verdict_of(folder, start, status)
     job = folder.job()

@@ -84,12 +84,7 @@ class _FromFile(Request):
 
 
 def place_code(job: SlurmJob, sent: SentCode, path: str) -> str:
-    """The folder on this node that holds the code of a job whose nodes share none.
-
-    Args:
-        job: The job.
-        sent: What is known of the code.
-        path: Of the stream.
+    """The folder on this node that holds the code of a job whose nodes share none; ``path`` is that of the stream.
 
     Raises:
         Refused: it cannot be placed, or none has come.

@@ -31,8 +31,7 @@ _START_PATIENCE = 60.0  # seconds for the job's description
 class Relay:
     """One side of the replication: it knows the content of each file as last received or sent.
 
-    Args:
-        start: The name of this start's folder inside.
+    ``start`` is the name of this start's folder inside.
     """
 
     def __init__(self, folder: JobFolder, start: str) -> None:

@@ -49,16 +49,13 @@ def read_facts(data: Any) -> NodeFacts:
 
 
 def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str, str]) -> NodeFacts:
-    """This node.
+    """The facts of this node.
 
-    Args:
-        job: What it is to start.
-        host: Slurm's name of it.
-        workdir: Where the code is on it.
-        environment: Of the step's task: what Slurm gives this node.
+    ``host`` is Slurm's name of it, ``workdir`` where the code is on it, and ``environment`` that of the step's task,
+    with what Slurm gives this node.
 
     Raises:
-        Refused: it cannot train; says why.
+        Refused: it cannot train; the message says why.
     """
     plan = job.plan
     asked = {
@@ -123,9 +120,7 @@ def _addresses(found: Sequence[Mapping[str, Any]], interface: Optional[str]) -> 
 def choose_addresses(nodes: Sequence[NodeFacts], known: str = "") -> List[Address]:
     """Each node's address for the job's own traffic: in the fastest network that all of them are in.
 
-    Args:
-        nodes: The nodes.
-        known: An address in a network that is preferred among equals: where Slurm's own traffic goes.
+    ``known`` is an address in a network that is preferred among equals: the one with Slurm's own traffic.
 
     Raises:
         Refused: they are in no network together.

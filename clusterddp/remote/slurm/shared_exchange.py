@@ -16,12 +16,9 @@ PATIENCE = 600.0  # seconds for all nodes: setup lines, and `import torch` on a 
 
 
 class Meeting:
-    """One node's part in the exchange.
+    """One node's part in the exchange, in this start's folder.
 
-    Args:
-        folder: This start's folder.
-        names: The hosts, in the order of their places.
-        place: This node's index in ``names``.
+    ``place`` is the node's index in ``names``, the hosts.
     """
 
     def __init__(self, folder: str, names: List[str], place: int) -> None:

@@ -285,7 +285,7 @@ def _spawn_somehow(
     """
     if not plan.worker_argv or not plan.host_settings.warm:
         return spawn(spool, environment, listeners), ""
-    from . import preload_client  # expensive to import
+    from . import preload_client  # slow to import
 
     start = preload_client.PreloadedStart(state, spool, plan, environment)
     there = [listener.fileno() for listener in listeners if listener]

@@ -11,9 +11,7 @@ from ..transfer.descriptor_walk import reach
 def make_links(root: bytes, links: Dict[str, str]) -> List[str]:
     """Create the links that are missing; return a line for the user on each that cannot be made or leads nowhere.
 
-    Args:
-        root: The workdir, which must exist.
-        links: Path below it → path on this host, absolute or from ``~/``.
+    ``links`` maps a path below the workdir ``root``, which must exist, to a path on this host, absolute or from ``~/``.
     """
     lines = []
     for name, target in sorted(links.items()):

@@ -137,12 +137,7 @@ def part_of(plan: NodePlan, node: Node, place: int) -> NodePlan:
 
 
 def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
-    """The plan of a host that joins a run.
-
-    Args:
-        plan: Another node's, whatever its own part.
-        node: The host that joins; it has the next place.
-    """
+    """The plan of a host that joins a run, at the next place, from the plan of any other node."""
     return part_of(with_peer(plan, Peer.of(node)), node, len(plan.peers))._replace(
         joined=True,
         standby=False,
@@ -156,13 +151,9 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
 
 
 def next_plan(plan: NodePlan, attempt: int, places: Sequence[int], store: int) -> NodePlan:
-    """A node's plan of the next attempt.
+    """A node's plan of the next attempt, from its last one.
 
-    Args:
-        plan: Its last one.
-        attempt: The new number.
-        places: Which nodes, in order of their ranks.
-        store: The place that has the rendezvous store.
+    ``places`` are its nodes, in order of their ranks; ``store`` is the place that has the rendezvous store.
     """
     places = list(places)
     if plan.settings.rdzv_backend == STATIC and store in places:  # rank 0's agent has the store

@@ -15,12 +15,10 @@ AUTO = "auto"
 
 
 def choose_backend(wanted: str, torch_versions: Sequence[str], states: Sequence[str]) -> str:
-    """The rendezvous backend that torchrun is given on all hosts.
+    """The rendezvous backend for torchrun on all hosts; ``wanted`` is ``auto``, or the backend itself.
 
-    Args:
-        wanted: ``auto``, or the backend itself.
-        torch_versions: Each host's torch; ``""`` where it is not known.
-        states: Each host's state folder, where the plugin will lie.
+    ``torch_versions`` are the hosts' torch versions, ``""`` where unknown; ``states`` are their state folders, which
+    will hold the plugin.
     """
     if wanted != AUTO:
         return wanted
@@ -38,15 +36,10 @@ def release(version: str) -> Tuple[int, ...]:
 def placed_plan(
     plan: NodePlan, nodes: Sequence[Node], place: int, *, attempt: int, backend: str, about: Mapping[str, Any]
 ) -> NodePlan:
-    """The plan of one node.
+    """The plan of one node, from the run's plan without hosts.
 
-    Args:
-        plan: The run's, without hosts.
-        nodes: Those that take part, in the order of their ranks.
-        place: Of the node.
-        attempt: The number of this start.
-        backend: The rendezvous that all nodes can have.
-        about: Fields of the run's record that only the nodes know.
+    ``nodes`` take part, in the order of their ranks; ``place`` is the node's. ``about`` are fields of the run's record
+    that only the nodes know.
     """
     node, count = nodes[place], len(nodes)
     address = nodes[0].address

@@ -15,14 +15,10 @@ ENDS = [end_event(state) for state in ENDED_STATES]  # events that are the last 
 
 
 def notice_of(run: str, record: RunRecord, event: str, text: str, now: int) -> Dict[str, Any]:
-    """One event of a run as it is sent: what happened, and of which run.
+    """One event of a run as it is sent: what happened, and in which run.
 
-    Args:
-        run: The run's id.
-        record: The run's record, of its latest attempt, without secret values.
-        event: The event's name; one of ``ENDS`` is the run's end, whose text is the verdict.
-        text: One line.
-        now: When it happened, in ns by the operator's clock, as the run's start.
+    ``record`` is that of the run's latest attempt, without secret values. If ``event`` is one of ``ENDS`` it is the
+    run's end, and the line ``text`` is the verdict. ``now`` is when it happened, in ns by the operator's clock.
     """
     return {
         "run": run,

@@ -20,10 +20,8 @@ class DamagedError(ValueError):
 class Fields:
     """Typed access to one JSON object.
 
-    Args:
-        place: The prefix of field names in errors, such as ``torch.``.
-        error: Makes the exception to raise from one line of text.
-        most: The longest list (items) and text (characters) to accept.
+    ``place`` is the prefix of field names in errors, such as ``torch.``; ``error`` makes the exception to raise from
+    one line of text; ``most`` is the longest list (items) and text (characters) to accept.
     """
 
     def __init__(

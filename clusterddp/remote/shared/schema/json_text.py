@@ -44,9 +44,8 @@ def from_json(text: str) -> Any:
 def encodable(value: Any, *, paths: bool = False) -> Any:
     """Make every text in a JSON value encodable as UTF-8: lone surrogates become U+FFFD.
 
-    Args:
-        value: A value as read, nested no deeper than the reader allows.
-        paths: Whether texts may be paths, whose non-UTF-8 bytes are kept as U+DC80 to U+DCFF (surrogateescape).
+    The value is nested no deeper than the reader allows. With ``paths`` texts may be paths, whose non-UTF-8 bytes are
+    kept as U+DC80 to U+DCFF (surrogateescape).
 
     Raises:
         ValueError: a path holds another surrogate, or two keys of an object become one.

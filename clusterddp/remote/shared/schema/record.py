@@ -61,12 +61,7 @@ def record(kind: Kind) -> Kind:
 
 
 def read_record(kind: Type[T], data: Any, place: str) -> T:
-    """A record from its JSON object.
-
-    Args:
-        kind: The record's class.
-        data: The object.
-        place: What it is called in errors.
+    """A record of class ``kind`` from its JSON object, which errors call ``place``.
 
     Raises:
         DamagedError: a field is missing or wrong.

@@ -1,4 +1,4 @@
-"""The records of a run in a Slurm job: ``job.json`` for its nodes, and the login host's report. Pure.
+"""The records of a run in a Slurm job: ``job.json`` for its nodes, and the login host's report.
 
     <state>/slurm/<run>/
         script job.json secrets.json submitted.json stop.json end.json

@@ -2,11 +2,5 @@
 
 
 def counted(number: int, what: str, several: str = "") -> str:
-    """A number and its noun.
-
-    Args:
-        number: How many.
-        what: The noun for one.
-        several: The noun for any other number; by default with an ``s`` behind it.
-    """
+    """A number and its noun, ``what`` for one and ``several`` (by default with an ``s``) for any other number."""
     return "%d %s" % (number, what if number == 1 else several or what + "s")

@@ -22,11 +22,9 @@ _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 
 
 class Redaction:
-    """The values that no text of ours may hold.
+    """The secret values that no text of ours may hold.
 
-    Args:
-        values: The secret values.
-        least: Shorter values are left in the text; of a value with several lines, lines below LEAST.
+    Values shorter than ``least`` stay in the text, and so do lines shorter than LEAST of a value with several lines.
     """
 
     def __init__(self, values: Iterable[str], least: int = LEAST) -> None:
@@ -36,12 +34,10 @@ class Redaction:
         self.forms = sorted(forms, key=len)
 
     def text(self, text: str, *, begins: bool = True, ends: bool = True) -> str:
-        """The text with each place of a value replaced by ``HIDDEN``.
+        """The text with each occurrence of a value replaced by ``HIDDEN``.
 
-        Args:
-            text: It.
-            begins: Whether its beginning is there; else a value's last part may stand first.
-            ends: Whether its end is there; else a value's first part may stand last.
+        Where the text does not begin or end with its true beginning or end (``begins``, ``ends``), the last part of a
+        value may come first, or the first part last.
         """
         spans = [(at, at + len(form)) for form in self.forms for at in _occurrences(form, text)]
         if not begins:

@@ -9,13 +9,10 @@ def one(_letter: str) -> int:
 
 
 def cut_in_the_middle(text: str, most: int, tail: str = "", size: Callable[[str], int] = one) -> str:
-    """The text in at most ``most`` characters, if need be with ``…`` for its middle.
+    """The text in at most ``most`` characters, with ``…`` in place of its middle if need be.
 
-    Args:
-        text: Any.
-        most: The size that it may have.
-        tail: How it may end; such an end stays whole, if there is room, and the middle of the rest is cut.
-        size: The size of a letter, where that is not 1.
+    An end like ``tail`` stays whole if there is room, and the middle of the rest is cut. ``size`` is the size of a
+    letter, where that is not 1.
     """
     if len(_fitting(text, most, size)) == len(text):
         return text

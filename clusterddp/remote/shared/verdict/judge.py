@@ -89,13 +89,10 @@ class Judgement(NamedTuple):
 def judge(
     ends: Sequence[NodeEnd], missing: Iterable[str] = (), least: Optional[int] = None, restarts: int = 0
 ) -> Judgement:
-    """Judge one attempt from all of its nodes.
+    """Judge one attempt from the ``ends`` of its nodes, at least one, and the ``missing`` hosts that sent none.
 
-    Args:
-        ends: The reports of the nodes that were heard, at least one.
-        missing: The hosts that were not heard.
-        least: How many nodes an elastic job needs; None for a fixed size.
-        restarts: How often torchrun was to restart failed workers.
+    ``least`` is how many nodes an elastic job needs, None for a fixed size; ``restarts`` is how often torchrun was to
+    restart failed workers.
     """
     silent = sorted(missing)
     lost = _lost(ends, silent)

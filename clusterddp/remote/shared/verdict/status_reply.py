@@ -21,10 +21,8 @@ MOST_KEPT = 16 << 20  # characters of JSON kept per host: about the size of the 
 def read_nodes(answer: Any, host: Optional[str], run: str) -> List[NodeReport]:
     """Check and return the nodes in a host's answer.
 
-    Args:
-        answer: The decoded JSON.
-        host: The host that answers, which may report only itself; None if it sees the files of several hosts.
-        run: A prefix of the ids of the requested runs.
+    ``host`` may report only itself; None if it sees the files of several hosts. ``run`` is a prefix of the ids of the
+    requested runs.
 
     Raises:
         ValueError: it is no such answer.
@@ -72,8 +70,7 @@ def changes(node: Mapping[str, Any], known: Mapping[str, str]) -> Dict[str, Any]
 class Answers:
     """The operator's cache of one host's answers, so that unchanged long fields are not sent again.
 
-    Attributes:
-        digests: The digests of each node's long fields, by spool, to send with the next request.
+    ``digests`` are those of each node's long fields, by spool, to send with the next request.
     """
 
     def __init__(

@@ -78,16 +78,10 @@ def made(
     code: str = "",
     written: int = 0,
 ) -> VerdictRecord:
-    """The record of a judgement on these ends.
+    """The record of a judgement on these ends, and on the hosts ``missing`` that sent none.
 
-    Args:
-        judgement: It.
-        ends: Of the nodes that were heard.
-        missing: Hosts that were not.
-        writer: Who writes it.
-        place: Of the writer.
-        code: The digest of what ran.
-        written: When, by the operator's clock (ns).
+    ``writer`` and ``place`` are the writing host and its place, ``code`` is the digest of what ran, ``written`` the
+    time by the operator's clock (ns).
     """
     return VerdictRecord(
         attempt=max((end.attempt for end in ends), default=0),

@@ -75,9 +75,7 @@ class ChunkStream(Protocol):
     def bundles(self, parts: "Parts", chunks: Iterable[Chunk]) -> Iterator[List[Tuple[str, bytes]]]:
         """Yield lists of digest and verified bytes as chunks arrive; a list may be empty while it takes long.
 
-        Args:
-            parts: The folder that the caller writes them to.
-            chunks: All chunks of the transfer, in order.
+        The caller writes them to ``parts``; ``chunks`` are all chunks of the transfer, in order.
 
         Raises:
             BadStream: the data is damaged.

@@ -81,14 +81,10 @@ def request_frames(ident: int, op: str, args: Dict[str, Any]) -> List[Frame]:
 
 
 class Decoder:
-    """Decodes frames from a byte stream.
+    """Decodes frames from a byte stream, up to ``limit`` bytes each; the limit may be changed later.
 
-    Args:
-        limit: The largest accepted frame in bytes; may be changed later (unproven connections get less).
-
-    Attributes:
-        size: The size in bytes of the frame that was yielded last.
-        texts: Whether to make all texts in headers encodable as UTF-8, because they are shown and are no paths.
+    Connections that have not authenticated get less. ``size`` is the size in bytes of the frame that was yielded last.
+    ``texts`` makes all texts in headers encodable as UTF-8, because they are shown and are no paths.
     """
 
     def __init__(self, limit: int = MAX_FRAME) -> None:

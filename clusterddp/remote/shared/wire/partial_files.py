@@ -53,9 +53,8 @@ def _is_ours(handle: int) -> bool:
 class Parts:
     """The partial files in a folder, given as a descriptor that the caller keeps open.
 
-    Attributes:
-        lacking: Digest of a missing chunk → the contents and offsets where it is needed.
-        written: Content of a single chunk → size, mtime in ns and inode of its file after it was written.
+    ``lacking`` maps the digest of a missing chunk to the contents and offsets where it is needed. ``written`` maps the
+    content of a single chunk to size, mtime in ns and inode of its file after it was written.
     """
 
     def __init__(self, folder: int) -> None:

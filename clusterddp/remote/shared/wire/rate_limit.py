@@ -6,11 +6,7 @@ from typing import Callable, Optional
 
 
 class Pace:
-    """Limits the bytes per second of all threads together.
-
-    Args:
-        rate: Bytes a second; None or 0: no limit.
-    """
+    """Limits all threads together to ``rate`` bytes a second (None or 0: no limit)."""
 
     def __init__(self, rate: Optional[float], clock: Callable[[], float] = time.monotonic) -> None:
         self.rate = rate or 0.0

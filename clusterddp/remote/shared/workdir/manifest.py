@@ -186,9 +186,8 @@ def stats_of(info: os.stat_result) -> Stats:
 class Disk:
     """Reads the current entries of a folder without following any link.
 
-    Args:
-        known: Digests from earlier hashing, used while a file's stats are unchanged.
-        known_at: When they were hashed, in ns; files changed since are hashed again.
+    ``known`` are digests from earlier hashing, used while a file's stats are unchanged; ``known_at`` is when they were
+    hashed, in ns: files changed since are hashed again.
     """
 
     def __init__(self, root: bytes, known: Optional[Hashes] = None, known_at: int = 0) -> None:
