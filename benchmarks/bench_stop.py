@@ -50,7 +50,7 @@ signal.pause()
 def start(cluster: Cluster, hosts: list[Host]) -> Run:
     """A run under way on all hosts."""
     run = new_run_id()
-    home = hosts[0].hello["home"]
+    home = hosts[0].hello.home
     nodes = [
         Node(
             host=host.name,
@@ -63,7 +63,7 @@ def start(cluster: Cluster, hosts: list[Host]) -> Run:
             settings=HostSettings(ports=(29400, 29499)),
             workdir=home,
             cwd=home,
-            run_dir=f"{host.hello['state']}/rundirs/{run}-{host.name}",
+            run_dir=f"{host.hello.state}/rundirs/{run}-{host.name}",
         )
         for host in hosts
     ]

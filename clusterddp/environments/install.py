@@ -188,7 +188,7 @@ class _Plan:
             host=self.host.name,
             ident=self.ident,
             lock=self.lock.written,
-            path=f"{self.host.hello['state']}/environments/{self.ident}",
+            path=f"{self.host.hello.state}/environments/{self.ident}",
             left=self.base.left,
             digest=self.digest,
             names=frozenset(wheel.name for wheel in self.wheels),

@@ -38,7 +38,7 @@ def bring(
         hosts,
         Uploads(entries, lists, Files(entries, lists, lambda entry: paths[entry.path])),
         entries,
-        folder={host.name: f"{host.hello['state']}/environments/wheels" for host in hosts},
+        folder={host.name: f"{host.hello.state}/environments/wheels" for host in hosts},
         workdir=workdir,
         transfer=transfer,
         overwrite=True,  # a file of that name with other content is damaged

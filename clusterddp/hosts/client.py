@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.outgoing import Outgoing
     from clusterddp.hosts.ssh import BytePipe
+    from clusterddp.hosts.start_helper import HelperHello
     from clusterddp.hosts.via_job_step import Opener
     from clusterddp.inventory import HostEntry
 
@@ -56,13 +57,13 @@ _LEFT = Frame({"kind": "left"}, b"")  # queued among an operation's frames to en
 class Host:
     """A live helper on one host. Thread-safe; close it, or use it as a context manager."""
 
-    def __init__(self, entry: HostEntry, pipe: BytePipe, hello: Mapping[str, Any], noise: str) -> None:
+    def __init__(self, entry: HostEntry, pipe: BytePipe, hello: HelperHello, noise: str) -> None:
         self.entry = entry
         self.name = entry.name
         self.hello = hello
         self.noise = noise  # what the login shell printed before the helper spoke
-        shut = hello.get("unwritable")  # why nothing could be written in its state folder then
-        self.unwritable = HelperError(self.name, shut, remedy=hello["remedy"]) if shut else None
+        shut = hello.unwritable
+        self.unwritable = HelperError(self.name, shut, remedy=hello.remedy) if shut else None
         self.memory: dict[Hashable, Any] = {}  # callers cache answers here while the connection lasts
         self._pipe = pipe
         self._lock = threading.Lock()

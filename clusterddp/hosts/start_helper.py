@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterddp.errors import ClusterddpError, HelperError, NoPythonError, UnreachableError
 from clusterddp.hosts.zipapp import MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle
@@ -26,7 +26,22 @@ _PATH = re.compile("/[^\\n]*")
 _NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
 
 
-def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapping[str, Any], Decoder]:
+class HelperHello(NamedTuple):
+    """What a helper says of itself and its host when it starts."""
+
+    python: str
+    executable: str
+    boot: str
+    state: str  # its state folder, absolute
+    home: str
+    uid: int
+    pid: int
+    time_ns: int
+    unwritable: str  # why nothing can be written in the state folder; else empty
+    remedy: str
+
+
+def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, HelperHello, Decoder]:
     """Send the opening, find the magic word in the shell's output, send the code if needed, read the hello.
 
     The result is what the login shell printed first, the hello, and the decoder for the frames after it. Raises
@@ -64,8 +79,8 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapp
             raise _no_helper(entry, pipe, b"")
     hello = _hello(entry, frames[0].header)
     decoder.texts = True
-    facts = [str(hello[key]) for key in ("python", "executable", "pid", "state")]
-    _log.debug("%s: the helper runs: Python %s (%s), pid %s, state in %s", entry.name, *facts)
+    own = (hello.python, hello.executable, hello.pid, hello.state)
+    _log.debug("%s: the helper runs: Python %s (%s), pid %s, state in %s", entry.name, *own)
     return noise, hello, decoder
 
 
@@ -79,18 +94,26 @@ def _answer(entry: HostEntry, pipe: BytePipe, received: bytes) -> tuple[str, str
     return found
 
 
-def _hello(entry: HostEntry, header: Mapping[str, Any]) -> Mapping[str, Any]:
+def _hello(entry: HostEntry, header: Mapping[str, Any]) -> HelperHello:
     """Check every field of the helper's hello."""
     if header.get("kind") != "hello" or header.get("protocol") != PROTOCOL:
         raise HelperError(entry.name, f"the helper speaks another protocol: {str(header)[:200]}")
     try:
         fields = Fields(encodable(header, paths=True))
-        texts = {name: fields.text(name) for name in ("python", "executable", "boot", "unwritable", "remedy")}
-        paths = {name: fields.check(name, _PATH.fullmatch, "an absolute path") for name in ("state", "home")}
-        numbers = {name: fields.number(name) for name in ("uid", "pid", "time_ns")}
+        return HelperHello(
+            python=fields.text("python"),
+            executable=fields.text("executable"),
+            boot=fields.text("boot"),
+            state=fields.check("state", _PATH.fullmatch, "an absolute path"),
+            home=fields.check("home", _PATH.fullmatch, "an absolute path"),
+            uid=fields.number("uid"),
+            pid=fields.number("pid"),
+            time_ns=fields.number("time_ns"),
+            unwritable=fields.text("unwritable"),
+            remedy=fields.text("remedy"),
+        )
     except ValueError as error:
         raise HelperError(entry.name, f"the helper's hello is damaged: {error}") from error
-    return {"protocol": PROTOCOL, **texts, **paths, **numbers}
 
 
 def _heed_refusal(entry: HostEntry, answer: str) -> None:

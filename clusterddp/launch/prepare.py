@@ -264,7 +264,7 @@ def backend_for(wanted: str, hosts: Sequence[Host], facts: Mapping[str, Facts], 
     """
     torches = {host.name: facts[host.name].torch for host in hosts}
     versions = {name: torch.version if torch else "" for name, torch in torches.items()}
-    backend = choose_backend(wanted, list(versions.values()), [str(host.hello["state"]) for host in hosts])
+    backend = choose_backend(wanted, list(versions.values()), [host.hello.state for host in hosts])
     check_restarts(max_restarts, backend, versions)
     why = "asked for" if wanted != "auto" else f"torch of the hosts: {', '.join(sorted(set(versions.values())))}"
     _log.debug("rendezvous %s (%s)", backend, why)
@@ -293,7 +293,7 @@ def node_of(
         settings=host_settings(host.entry),
         workdir=workdir,
         cwd=cwd,
-        run_dir=f"{host.hello['state']}/rundirs/{run}-{host.name}",
+        run_dir=f"{host.hello.state}/rundirs/{run}-{host.name}",
         clock_offset_ns=facts.clock_offset_ns,
         clock_error_ns=facts.clock_error_ns,
         devices=None if devices is None else ",".join(devices),

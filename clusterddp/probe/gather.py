@@ -162,8 +162,7 @@ def _spared(work: Callable[[Host], T], subject: str, crashed: Crashed) -> Callab
 def _shared(hosts: Sequence[Host]) -> list[Outcome[dict[str, tuple[str, ...]]]]:
     """Find which of a run's folders hosts have in common."""
     folders = {
-        host.name: {"state": str(host.hello["state"]), "workdir": host.entry.workdir or WORKDIRS, "home": "~"}
-        for host in hosts
+        host.name: {"state": host.hello.state, "workdir": host.entry.workdir or WORKDIRS, "home": "~"} for host in hosts
     }
     return shared_folders(hosts, folders)
 

@@ -144,7 +144,7 @@ def node(host: Host, folder: Path, run: str, *, nproc: int = 1, **more: Any) -> 
         "settings": HostSettings(ports=PORTS),
         "workdir": str(work),
         "cwd": str(work),
-        "run_dir": f"{host.hello['state']}/rundirs/{run}-{host.name}",
+        "run_dir": f"{host.hello.state}/rundirs/{run}-{host.name}",
     }
     return changed_node(Node(**known), **more)
 

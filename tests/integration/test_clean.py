@@ -277,7 +277,7 @@ class TestPurge:
 
 def sync(host: Host, folder: Path) -> None:
     """What a host remembers of a sync to that folder."""
-    write_memory(host.hello["state"], os.fsencode(folder), StatCache("", 0, [], [], {}, b""))
+    write_memory(host.hello.state, os.fsencode(folder), StatCache("", 0, [], [], {}, b""))
 
 
 class TestOrphans:

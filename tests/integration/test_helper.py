@@ -20,7 +20,7 @@ from clusterddp.errors import HelperError, UnreachableError
 from clusterddp.hosts import client, stalled
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.start_helper import handshake
-from clusterddp.remote.shared.wire.frames import CREDIT, MAX_ARGS_PARTS, MAX_BODY, PROTOCOL, Decoder, encode
+from clusterddp.remote.shared.wire.frames import CREDIT, MAX_ARGS_PARTS, MAX_BODY, Decoder, encode
 from clusterddp.remote.system import procfs
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for, with_test_operations
 
@@ -64,11 +64,10 @@ def resident(pid: int) -> int:
 
 class TestStart:
     def test_the_hello_tells_who_answers(self, host: Host, state: Path) -> None:
-        assert host.hello["protocol"] == PROTOCOL
-        assert host.hello["state"] == str(state)
-        assert host.hello["uid"] == os.getuid()
-        assert host.hello["boot"] == procfs.boot_identity()
-        assert alive(host.hello["pid"])
+        assert host.hello.state == str(state)
+        assert host.hello.uid == os.getuid()
+        assert host.hello.boot == procfs.boot_identity()
+        assert alive(host.hello.pid)
         assert host.noise == ""
 
     @pytest.mark.parametrize("shell", ["bash", "csh", "tcsh", "fish", "dash"])
@@ -115,7 +114,7 @@ class TestStart:
     def test_the_training_interpreter_serves_where_python3_is_too_old(self, tmp_path: Path) -> None:
         shell = Shell("/bin/sh", env=self.python3(tmp_path / "bin", "#!/bin/sh\nexit 97\n"))
         with Host.open(entry(tmp_path / "state"), shell) as host:
-            assert Path(host.hello["executable"]).samefile(sys.executable)
+            assert Path(host.hello.executable).samefile(sys.executable)
 
     @pytest.mark.parametrize("shell", ["/bin/false", "/usr/sbin/nologin"])
     def test_an_account_without_a_shell(self, tmp_path: Path, shell: str) -> None:
@@ -224,11 +223,11 @@ class TestCredit:
         next(stream)
         limit = CREDIT + 2 * MAX_BODY
         wait_for(lambda: note.exists() and int(note.read_text() or 0) >= CREDIT, "the credit to be used")
-        before = resident(host.hello["pid"])
+        before = resident(host.hello.pid)
         for _ in range(20):
             assert host.ping(5)
         assert int(note.read_text()) <= limit
-        assert resident(host.hello["pid"]) - before < 8 * MIB
+        assert resident(host.hello.pid) - before < 8 * MIB
         for _ in range(100):
             next(stream)
         assert int(note.read_text()) <= limit + 100 * MAX_BODY
@@ -283,7 +282,7 @@ class TestEnds:
         stream = own.stream("hold")
         pids = next(stream).header
         own.close()
-        for pid in (own.hello["pid"], pids["pid"], pids["child"]):
+        for pid in (own.hello.pid, pids["pid"], pids["child"]):
             wait_for(lambda pid=pid: not alive(pid), "the end of all")  # type: ignore[misc]
         with pytest.raises(UnreachableError, match="closed"):
             next(stream)
@@ -291,7 +290,7 @@ class TestEnds:
     def test_a_helper_that_is_killed_takes_its_operations_along_and_is_named(self, own: Host) -> None:
         stream = own.stream("hold")
         pids = next(stream).header
-        os.kill(own.hello["pid"], signal.SIGKILL)
+        os.kill(own.hello.pid, signal.SIGKILL)
         with pytest.raises(UnreachableError, match="here: the connection was lost"):
             next(stream)
         wait_for(lambda: not alive(pids["pid"]) and not alive(pids["child"]), "the operations' end")
@@ -332,13 +331,13 @@ class TestDeadHost:
         assert own.call("work", {"seconds": 2.5}, timeout=60) == "done"
 
     def test_a_silent_host_is_given_up(self, own: Host) -> None:
-        os.kill(own.hello["pid"], signal.SIGSTOP)
+        os.kill(own.hello.pid, signal.SIGSTOP)
         began = time.monotonic()
         with pytest.raises(UnreachableError, match="here: the connection was lost \\(no answer for"):
             own.call("echo", timeout=60)
         assert time.monotonic() - began < 20
 
     def test_an_upload_to_a_silent_host_is_given_up_though_its_writes_block(self, own: Host) -> None:
-        os.kill(own.hello["pid"], signal.SIGSTOP)
+        os.kill(own.hello.pid, signal.SIGSTOP)
         with pytest.raises(UnreachableError, match="here: the connection was lost \\(it took nothing for"):
             own.upload("echo", {}, [b"x" * MIB] * 20, timeout=60)

@@ -126,7 +126,7 @@ class TestStart:
         with opened(folder / "state") as short:
             started = start(short, agent_plan(short, folder, WAITS))
             started.commit()
-            helper = short.hello["pid"]
+            helper = short.hello.pid
         wait_for(lambda: gone(helper), "the helper's end")
         assert alive(started.supervisor)
         assert alive(started.pids("agent")[0])

@@ -86,7 +86,7 @@ def test_a_helper_killed_under_way_is_mended_by_the_next_sync(
     hosts: list[Host], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, tree = hosts[0], tree_of(root)
-    upload, helper = host.upload, int(host.hello["pid"])
+    upload, helper = host.upload, host.hello.pid
 
     def cut(op: str, args: Any, chunks: Any, **options: Any) -> Any:
         def until_half() -> Iterator[bytes]:

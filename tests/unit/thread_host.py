@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
@@ -41,8 +42,8 @@ class ThreadHost:
         )
 
     @property
-    def hello(self) -> dict[str, str]:
-        return {"state": str(self.place / "state")}
+    def hello(self) -> SimpleNamespace:
+        return SimpleNamespace(state=str(self.place / "state"))
 
     def call(self, op: str, args: Mapping[str, Any], *, timeout: float | None = None, limit: Limit = ORDINARY) -> Any:
         return self.upload(op, args, (), timeout=timeout, limit=limit)

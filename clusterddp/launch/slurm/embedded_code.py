@@ -115,7 +115,7 @@ def carried_code(
         take=options.take or "",
         lists=sizes["lists"],
     )
-    expected = re.sub("^~(?=/)", str(login.host.hello["home"]), workdir)
+    expected = re.sub("^~(?=/)", login.host.hello.home, workdir)
     if dry:
         return CarriedCode(sent=sent, workdir=expected, packed="")
     if not sent.digest:

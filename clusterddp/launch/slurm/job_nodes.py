@@ -62,7 +62,7 @@ class JobNodes:
         except ClusterddpError:
             failed[node] = time.monotonic() + AGAIN
             raise
-        if host.hello["state"] != entry.state:  # open to others there, until the job's script has closed it
+        if host.hello.state != entry.state:  # open to others there, until the job's script has closed it
             host.close()
             failed[node] = time.monotonic() + AGAIN
             raise HelperError(node, f"{entry.state} is not a folder of this user alone")

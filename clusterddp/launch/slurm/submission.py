@@ -147,7 +147,7 @@ def _script(
     """The job's script; our code is run by ``python``, else the login host's, or any if no folder is shared."""
     if carried is None:
         path = f"{login.state}/helper/{bundle().digest}.pyz"
-        return script(job, request, code=path, python=python or str(login.host.hello["executable"]))
+        return script(job, request, code=path, python=python or login.host.hello.executable)
     return script(job, request, python=python or "python3", packed=carried.packed)
 
 

@@ -39,7 +39,11 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Wh
 
 class Asked:
     def __init__(self, host: ThreadHost, wheels: list[Wheel]) -> None:
-        self.args: dict[str, Any] = {**host.hello, "wheels": {one.sha256: one.size for one in wheels}, "room": 1}
+        self.args: dict[str, Any] = {
+            "state": host.hello.state,
+            "wheels": {one.sha256: one.size for one in wheels},
+            "room": 1,
+        }
 
 
 def lacking(host: ThreadHost, wheels: list[Wheel]) -> list[str]:

@@ -66,7 +66,7 @@ class LoginHost:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.state = str(host.hello["state"])
+        self.state = host.hello.state
 
     def command(self, *argv: str) -> tuple[int, str, str]:
         """Run one of Slurm's commands: its exit status, stdout, and the end of its stderr.

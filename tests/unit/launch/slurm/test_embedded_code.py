@@ -30,7 +30,9 @@ SCRIPT = RunOptions(script="train.py")
 
 
 def login(home: Path, config: str = "") -> Any:
-    host = SimpleNamespace(entry=HostEntry(name="login", address="login"), hello={"home": str(home)}, name="login")
+    host = SimpleNamespace(
+        entry=HostEntry(name="login", address="login"), hello=SimpleNamespace(home=str(home)), name="login"
+    )
     return SimpleNamespace(host=host, command=lambda *_: (0, config, ""))
 
 

@@ -12,7 +12,7 @@ from clusterddp.launch.slurm.client.login_host import LoginHost
 
 
 def submitting(out: str) -> LoginHost:
-    host: Any = SimpleNamespace(name="login", hello={"state": "/s"})
+    host: Any = SimpleNamespace(name="login", hello=SimpleNamespace(state="/s"))
     host.upload = lambda *_, **__: {"status": 0, "out": out, "err": ""}
     return LoginHost(host)
 
@@ -29,7 +29,7 @@ def test_what_is_no_number_of_a_job_is_an_error_of_the_host(out: str) -> None:
 
 def test_srun_takes_the_own_number_of_an_arrays_job_which_is_asked_for_once() -> None:
     asked: list[list[str]] = []
-    host: Any = SimpleNamespace(name="login", hello={"state": "/s"}, memory={})
+    host: Any = SimpleNamespace(name="login", hello=SimpleNamespace(state="/s"), memory={})
 
     def call(_operation: str, args: dict[str, list[str]], **_: object) -> dict[str, object]:
         asked.append(args["argv"])
