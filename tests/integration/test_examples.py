@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,7 +81,7 @@ def alone(user: User, *words: str) -> str:
     env = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     env["GLOO_SOCKET_IFNAME"] = "lo"  # else Gloo looks up this machine's own name, and warns where it has no address
     done = subprocess.run(
-        [sys.executable, *words],
+        [training_python(), *words],
         cwd=user.folder,
         env={**os.environ, **ONE_THREAD, **env},
         capture_output=True,
