@@ -6,17 +6,18 @@ import contextlib
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.integration import doctor_cli
 from tests.integration.cli import User, nothing_left
 from tests.lean import training_python
-from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.integration.doctor_cli import Named
     from tests.lab import Lab
     from tests.lab.host import LabHost
 
@@ -25,23 +26,13 @@ SICK = "gpu01"
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Lab]:
-    with own_lab(3, variables={"clusterddp_python": training_python()}) as lab:
-        yield lab
+def lab_variants() -> dict[str, Any]:
+    return {"variables": {"clusterddp_python": training_python()}}
 
 
-@pytest.fixture(scope="module")
-def user(three: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
-    made = User(tmp_path_factory.mktemp("user"))
-    made.up(three.inventory)
-    return made
-
-
-def named(user: User, only: str, *words: str) -> list[tuple[str, str, tuple[str, ...], str]]:
+def named(user: User, only: str, *words: str) -> list[Named]:
     """What is wrong."""
-    checks = user.run("doctor", "--bench", "--only", only, "--json", *words).json["checks"]
-    found = [one for one in checks if one["verdict"] not in ("pass", "skipped")]
-    return [(one["name"], one["verdict"], tuple(one["hosts"]), one["message"]) for one in found]
+    return doctor_cli.named(user, "--bench", "--only", only, *words)[1]
 
 
 @pytest.mark.alone

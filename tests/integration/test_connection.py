@@ -15,28 +15,15 @@ import pytest
 
 from clusterddp.errors import UnreachableError, UsageError
 from clusterddp.hosts.ssh import Connector, UnknownHostKeyError
-from tests.integration.throwaway_sshd import (
-    Sshd,
-    connector,
-    free_port,
-    home,
-    host_entry,
-    make_sshd,
-    needs_sshd,
-    sshd,
-)
+from tests.integration.throwaway_sshd import SSH, Sshd, free_port, host_entry, needs_sshd, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterddp.hosts.ssh import BytePipe
     from clusterddp.inventory import HostEntry
 
-__all__ = ["connector", "home", "make_sshd", "sshd"]  # fixtures
-
 pytestmark = needs_sshd
-SSH = ["fabric", "openssh"]
 ALL = [*SSH, "local"]
 
 
@@ -53,10 +40,6 @@ def children() -> set[str]:
     )
     lines = [line for line in listed.stdout.splitlines() if " ps " not in line]
     return {re.sub(r"\d+ of \d+-\d+ startups", "", line) for line in lines}  # sshd counts its own in its name
-
-
-def read_all(pipe: BytePipe) -> bytes:
-    return b"".join(iter(lambda: pipe.read(65536), b""))
 
 
 @pytest.mark.parametrize("transport", ALL)

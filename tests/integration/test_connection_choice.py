@@ -10,30 +10,14 @@ import pytest
 
 from clusterddp.errors import UsageError
 from clusterddp.hosts.ssh import Connector
-from tests.integration.throwaway_sshd import (
-    Sshd,
-    connector,
-    home,
-    host_entry,
-    make_key,
-    make_sshd,
-    needs_sshd,
-    sshd,
-)
+from tests.integration.throwaway_sshd import Sshd, host_entry, make_key, needs_sshd, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterddp.hosts.ssh import BytePipe
-
-__all__ = ["connector", "home", "make_sshd", "sshd"]  # fixtures
 
 pytestmark = needs_sshd
-
-
-def said(pipe: BytePipe) -> bytes:
-    return b"".join(iter(lambda: pipe.read(4096), b""))
 
 
 def test_the_plain_way_is_paramiko_without_a_word(sshd: Sshd, connector: Connector) -> None:
@@ -81,7 +65,7 @@ def test_what_paramiko_cannot_honour_goes_to_the_ssh_program(
     if (home / ".ssh" / "config").exists():
         with (home / ".ssh" / "config").open("a") as config:
             config.write(f"\nHost *\n  IdentityFile {home}/.ssh/id_ed25519\n")
-    assert said(connector.open(host_entry(sshd, transport="auto"), "echo hi")) == b"hi\n"
+    assert read_all(connector.open(host_entry(sshd, transport="auto"), "echo hi")) == b"hi\n"
     assert connector.notices == [f"gpu01: reached through the ssh program, for {reason}"]
     with pytest.raises(UsageError, match=f"^gpu01: clusterddp_transport fabric cannot honour {reason}"):
         connector.open(host_entry(sshd, transport="fabric"), "true")
@@ -108,7 +92,7 @@ def test_a_live_master_is_used_and_left_alone(sshd: Sshd, home: Path, tmp_path: 
             assert master.poll() is None
         entry = host_entry(sshd, transport="auto", ssh_args=args)
         before = sshd.logins()
-        assert said(connector.open(entry, "echo hi")) == b"hi\n"
+        assert read_all(connector.open(entry, "echo hi")) == b"hi\n"
         assert sshd.logins() == before
         assert connector.notices == ["gpu01: reached through the ssh program, for a live ControlMaster"]
     finally:
@@ -129,7 +113,7 @@ def test_a_host_vouched_for_by_an_authority_goes_to_the_ssh_program(
     made.options["HostCertificate"] = f"{made.host_key}-cert.pub"
     made.start()
     (home / ".ssh" / "known_hosts").write_text(f"@cert-authority * {authority.with_suffix('.pub').read_text()}")
-    assert said(connector.open(host_entry(made, transport="auto"), "echo hi")) == b"hi\n"
+    assert read_all(connector.open(host_entry(made, transport="auto"), "echo hi")) == b"hi\n"
     assert "@cert-authority" in connector.notices[0]
 
 
@@ -144,7 +128,9 @@ def test_an_agent_s_key_logs_in(sshd: Sshd, home: Path, monkeypatch: pytest.Monk
         subprocess.run(["ssh-add", "-q", str(key)], check=True, capture_output=True)
         key.unlink()
         connector = Connector(connect_timeout=5)
-        assert said(connector.open(host_entry(sshd), "echo hi; test -z $SSH_AUTH_SOCK && echo none")) == b"hi\nnone\n"
+        assert (
+            read_all(connector.open(host_entry(sshd), "echo hi; test -z $SSH_AUTH_SOCK && echo none")) == b"hi\nnone\n"
+        )
         connector.close()
     finally:
         agent.terminate()
@@ -157,7 +143,7 @@ def test_without_the_ssh_program_the_configuration_is_read_still(
     (home / ".ssh" / "config").write_text(f"Host alias\n  HostName 127.0.0.1\n  Port {sshd.port}\n")
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     connector = Connector(connect_timeout=5)
-    assert said(connector.open(host_entry(address="alias", transport="auto"), "echo hi")) == b"hi\n"
+    assert read_all(connector.open(host_entry(address="alias", transport="auto"), "echo hi")) == b"hi\n"
     connector.close()
     with pytest.raises(UsageError, match="no ssh program"):
         Connector().open(host_entry(sshd, transport="openssh"), "true")

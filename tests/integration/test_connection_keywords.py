@@ -17,12 +17,10 @@ import pytest
 from clusterddp.errors import ClusterddpError
 from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry
-from tests.integration.throwaway_sshd import Sshd, home, make_key, make_sshd, needs_sshd
+from tests.integration.throwaway_sshd import Sshd, make_key, needs_sshd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = ["home", "make_sshd"]  # fixtures
 
 pytestmark = needs_sshd
 RELAY = """

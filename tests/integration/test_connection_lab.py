@@ -12,22 +12,13 @@ from clusterddp import inventory
 from clusterddp.errors import UnreachableError
 from clusterddp.hosts import client, large_packets
 from clusterddp.hosts.ssh import Connector
-from tests.integration.throwaway_sshd import home
+from tests.integration.throwaway_sshd import SSH, read_all
 from tests.lab import network
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.hosts.ssh import BytePipe
     from tests.conftest import MakeLab
-
-__all__ = ["home"]  # fixture
-
-SSH = ["fabric", "openssh"]
-
-
-def said(pipe: BytePipe) -> bytes:
-    return b"".join(iter(lambda: pipe.read(4096), b""))
 
 
 @pytest.mark.usefixtures("home")
@@ -95,5 +86,5 @@ def test_a_bastion_leads_to_the_hosts_behind_it(make_lab: MakeLab, proxy: str, t
         path = lab.write_inventory(tmp_path / f"{transport}.yaml", proxy=proxy, more=more)  # type: ignore[arg-type]
         connector = Connector()
         pipes = [connector.open(entry, "hostname") for entry in inventory.load(path).hosts]
-        assert [said(pipe) for pipe in pipes] == [b"gpu00\n", b"gpu01\n"]
+        assert [read_all(pipe) for pipe in pipes] == [b"gpu00\n", b"gpu01\n"]
         connector.close()

@@ -12,27 +12,14 @@ import pytest
 
 from clusterddp.errors import UnreachableError
 from clusterddp.hosts.ssh import Connector, UnknownHostKeyError
-from tests.integration.throwaway_sshd import (
-    Sshd,
-    connector,
-    free_port,
-    home,
-    host_entry,
-    make_sshd,
-    needs_sshd,
-    sshd,
-)
+from tests.integration.throwaway_sshd import SSH, Sshd, free_port, host_entry, needs_sshd, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterddp.hosts.ssh import BytePipe
-
-__all__ = ["connector", "home", "make_sshd", "sshd"]  # fixtures
 
 pytestmark = needs_sshd
-SSH = ["fabric", "openssh"]
 
 
 @pytest.fixture
@@ -43,10 +30,6 @@ def pair(make_sshd: Callable[..., Sshd], home: Path) -> tuple[Sshd, Sshd]:
     return jump, host
 
 
-def said(pipe: BytePipe) -> bytes:
-    return b"".join(iter(lambda: pipe.read(4096), b""))
-
-
 def through(jump: Sshd) -> tuple[str, ...]:
     return ("-o", f"ProxyJump=127.0.0.1:{jump.port}")
 
@@ -55,7 +38,7 @@ def through(jump: Sshd) -> tuple[str, ...]:
 def test_a_jump_host_leads_there(pair: tuple[Sshd, Sshd], connector: Connector, transport: str) -> None:
     jump, host = pair
     pipe = connector.open(host_entry(host, transport=transport, ssh_args=through(jump)), "echo hi")
-    assert said(pipe) == b"hi\n"
+    assert read_all(pipe) == b"hi\n"
     assert (jump.logins(), host.logins()) == (1, 1)
 
 
@@ -67,7 +50,7 @@ def test_two_jump_hosts_lead_there_in_order(
     (home / ".ssh" / "known_hosts").write_text("".join(s.known_hosts_line for s in (first, second, host)))
     hops = ",".join(f"127.0.0.1:{jump.port}" for jump in (first, second))
     pipe = connector.open(host_entry(host, transport=transport, ssh_args=("-J", hops)), "echo hi")
-    assert said(pipe) == b"hi\n"
+    assert read_all(pipe) == b"hi\n"
     assert (first.logins(), second.logins(), host.logins()) == (1, 1, 1)
 
 
@@ -79,7 +62,7 @@ def test_one_login_on_the_jump_host_serves_all_behind_it(pair: tuple[Sshd, Sshd]
     entries = [host_entry(host, name=f"gpu{n}", ssh_args=through(jump)) for n in range(15)]
     with ThreadPoolExecutor(15) as pool:
         pipes = list(pool.map(lambda entry: connector.open(entry, "echo hi"), entries))
-    assert [said(pipe) for pipe in pipes] == [b"hi\n"] * 15
+    assert [read_all(pipe) for pipe in pipes] == [b"hi\n"] * 15
     assert (jump.logins(), host.logins()) == (1, 15)
 
 
@@ -124,7 +107,7 @@ def test_a_jump_host_of_ssh_config_is_used_by_its_alias(
         f"Host inner\n  HostName 127.0.0.1\n  Port {host.port}\n  ProxyJump bastion\n"
     )
     for transport in ("auto", "openssh"):
-        assert said(connector.open(host_entry(address="inner", transport=transport), "echo hi")) == b"hi\n"
+        assert read_all(connector.open(host_entry(address="inner", transport=transport), "echo hi")) == b"hi\n"
     assert (jump.logins(), host.logins()) == (2, 2)
     assert connector.notices == []
 
@@ -148,7 +131,7 @@ def test_a_proxy_command_carries_the_connection(
 ) -> None:
     (tmp_path / "relay.py").write_text(RELAY)
     args = ("-o", f"ProxyCommand={sys.executable} -S {tmp_path}/relay.py %h %p")
-    assert said(connector.open(host_entry(sshd, transport=transport, ssh_args=args), "echo hi")) == b"hi\n"
+    assert read_all(connector.open(host_entry(sshd, transport=transport, ssh_args=args), "echo hi")) == b"hi\n"
 
 
 @pytest.mark.parametrize("transport", SSH)
@@ -209,7 +192,7 @@ def test_a_crowded_sshd_is_asked_again_a_few_times(sshd: Sshd, transport: str, h
     try:
         entry = host_entry(transport=transport, port=crowd.port)
         if hang_up < visits:
-            assert said(connector.open(entry, "echo hi")) == b"hi\n"
+            assert read_all(connector.open(entry, "echo hi")) == b"hi\n"
         else:
             with pytest.raises(UnreachableError, match="MaxStartups"):
                 connector.open(entry, "true")

@@ -10,37 +10,19 @@ import pytest
 
 from clusterddp.errors import AuthenticationError, HostKeyError, UsageError
 from clusterddp.hosts.ssh import Connector, UnknownHostKeyError, append_known_hosts
-from tests.integration.throwaway_sshd import (
-    Sshd,
-    connector,
-    free_port,
-    home,
-    host_entry,
-    make_key,
-    make_sshd,
-    needs_sshd,
-    sshd,
-)
+from tests.integration.throwaway_sshd import SSH, Sshd, free_port, host_entry, make_key, needs_sshd, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from clusterddp.hosts.ssh import BytePipe
     from clusterddp.inventory import HostEntry
 
-__all__ = ["connector", "home", "make_sshd", "sshd"]  # fixtures
-
 pytestmark = needs_sshd
-SSH = ["fabric", "openssh"]
 
 
 def way(sshd: Sshd, transport: str) -> HostEntry:
     return host_entry(sshd, transport=transport)
-
-
-def read_all(pipe: BytePipe) -> bytes:
-    return b"".join(iter(lambda: pipe.read(65536), b""))
 
 
 FORWARDED = "echo agent=$SSH_AUTH_SOCK display=$DISPLAY; exec 3<>/dev/tcp/127.0.0.1/{port} && echo a port is open"

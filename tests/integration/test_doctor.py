@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.cli import User
+from tests.integration.doctor_cli import Named, named
 from tests.lab.system import command, wait_until
 from tests.lean import training_python
-from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
+    from tests.integration.cli import User
     from tests.lab import Lab
     from tests.lab.host import LabHost
 
@@ -28,7 +28,6 @@ pytestmark = pytest.mark.lab
 SICK, ADDRESSES = "gpu01", "29400-29499"
 EPHEMERAL = "32768:60999"
 WORKDIRS = "/home/trainer/clusterddp"
-Named = tuple[str, str, tuple[str, ...], str]  # check, verdict, hosts, words of its message
 LISTEN = """
 import socket, sys, threading
 kept = [socket.create_server(("", port)) for port in range(29400, 29500)]
@@ -38,27 +37,8 @@ threading.Event().wait(600)
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Lab]:
-    """Three hosts of our own, broken and healed again by every test."""
-    with own_lab(3, variables={"clusterddp_python": training_python()}) as lab:
-        yield lab
-
-
-@pytest.fixture(scope="module")
-def user(three: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
-    made = User(tmp_path_factory.mktemp("user"))
-    made.write("train.py", "print('hi')\n")
-    made.up(three.inventory)
-    return made
-
-
-def named(user: User, *words: str) -> tuple[int, list[Named]]:
-    """The exit code, and what is wrong."""
-    done = user.run("doctor", "--json", *words)
-    found = [one for one in done.json["checks"] if one["verdict"] not in ("pass", "skipped")]
-    for one in found:
-        assert one["verdict"] == "unknown" or (one["symptom"] and one["fix"]), one
-    return done.code, [(one["name"], one["verdict"], tuple(one["hosts"]), one["message"]) for one in found]
+def lab_variants() -> dict[str, Any]:
+    return {"variables": {"clusterddp_python": training_python()}}
 
 
 @contextlib.contextmanager

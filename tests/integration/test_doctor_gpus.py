@@ -9,30 +9,28 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.integration import doctor_cli
 from tests.integration.cli import User
 from tests.integration.gpus_made import TORCH_ENV, MadeGpus
-from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from tests.integration.doctor_cli import Named
     from tests.lab import Lab
 
 pytestmark = pytest.mark.lab
 SICK, HEAT = "gpu01", "clocks_event_reason_hw_thermal_slowdown>"
-Named = tuple[str, str, tuple[str, ...], str]  # check, verdict, hosts, message
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Lab]:
-    """Three hosts of our own, with two accounts."""
-    with own_lab(3, users=("trainer", "bob")) as lab:
-        yield lab
+def lab_variants() -> dict[str, Any]:
+    return {"users": ("trainer", "bob")}
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +49,7 @@ def user(three: Lab, sick: MadeGpus, tmp_path_factory: pytest.TempPathFactory) -
 
 def named(user: User, *words: str) -> tuple[int, list[Named]]:
     """The exit code, and what is wrong with GPUs."""
-    done = user.run("doctor", "--json", "--only", "GPUs", *words)
-    found = [one for one in done.json["checks"] if one["verdict"] not in ("pass", "skipped")]
-    for one in found:
-        assert one["verdict"] == "unknown" or (one["symptom"] and one["fix"]), one
-    return done.code, [(one["name"], one["verdict"], tuple(one["hosts"]), one["message"]) for one in found]
+    return doctor_cli.named(user, "--only", "GPUs", *words)
 
 
 @dataclass(frozen=True, kw_only=True)

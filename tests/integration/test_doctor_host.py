@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.cli import User, helpers, nothing_left
-from tests.integration.test_doctor import SICK, WORKDIRS, Fault, assert_said, named
+from tests.integration.doctor_cli import named
+from tests.integration.test_doctor import SICK, WORKDIRS, Fault, assert_said
 from tests.integration.throwaway_sshd import make_key
 from tests.lab import Lab
 from tests.lab.disorders import HUNG
 from tests.lab.options import HostOptions
 from tests.lab.system import ProcessId, kill_and_wait, wait_until
-from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,17 +42,8 @@ CPU = Path("/sys/fs/cgroup/cpu")
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Lab]:
-    """Three hosts of our own, broken and healed again by every test."""
-    with own_lab(3, host={CROWDED: HostOptions(max_startups="1")}) as lab:
-        yield lab
-
-
-@pytest.fixture(scope="module")
-def user(three: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
-    made = User(tmp_path_factory.mktemp("user"))
-    made.up(three.inventory)
-    return made
+def lab_variants() -> dict[str, Any]:
+    return {"host": {CROWDED: HostOptions(max_startups="1")}}
 
 
 @contextlib.contextmanager

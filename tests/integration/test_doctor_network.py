@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import User
-from tests.integration.test_doctor import named
+from tests.integration.doctor_cli import named
 from tests.lab.system import command, wait_until
-from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from tests.integration.cli import User
     from tests.lab import Lab
     from tests.lab.host import LabHost
 
@@ -34,20 +33,6 @@ with socket.create_server(("", int(sys.argv[1]))) as server:
     while True:
         server.accept()[0].sendall(b"hello")
 """
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Lab]:
-    """Three hosts of our own, broken and healed again by every test."""
-    with own_lab(3) as lab:
-        yield lab
-
-
-@pytest.fixture(scope="module")
-def user(three: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
-    made = User(tmp_path_factory.mktemp("user"))
-    made.up(three.inventory)
-    return made
 
 
 @contextlib.contextmanager

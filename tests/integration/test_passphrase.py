@@ -15,7 +15,7 @@ from clusterddp.errors import AuthenticationError, UnreachableError
 from clusterddp.hosts.ssh import Connector
 from clusterddp.hosts.ssh.connector import ATTEMPTS
 from tests.integration.cli import User, user_of
-from tests.integration.throwaway_sshd import home, host_entry, make_key, make_sshd
+from tests.integration.throwaway_sshd import host_entry, make_key
 from tests.lab.faults import children
 from tests.lab.system import wait_until
 from tests.remedies import remedy
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tests.conftest import MakeLab
     from tests.integration.throwaway_sshd import Sshd
     from tests.lab import Lab
-
-__all__ = ["home", "make_sshd"]  # fixtures
 
 RIGHT = "open sesame"
 ASKED = "Passphrase of "

@@ -12,26 +12,16 @@ import pytest
 from tests.integration.cli import WAIT, Done, User, nothing_left
 from tests.integration.complaint import one_line
 from tests.integration.test_doctor import dropped_in, no_new_ephemeral, small_shm
-from tests.own_lab import own_lab
 from tests.remedies import remedy
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.lab import Lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.torch]
+need_torch()
 SICK = "gpu01"
 GO_ON = remedy("launch/preflight.py", "{}; or go on all the same: --skip {}")
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Lab]:
-    """Three hosts of our own."""
-    need_torch()
-    with own_lab(3) as lab:
-        yield lab
 
 
 @pytest.fixture(scope="module")

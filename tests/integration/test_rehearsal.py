@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import LIMIT, User, nothing_left
-from tests.integration.test_doctor import Named, named, no_new_ephemeral
+from tests.integration.doctor_cli import Named, named
+from tests.integration.test_doctor import no_new_ephemeral
 from tests.lab.system import wait_until
 from tests.lean import training_python
 from tests.own_lab import own_lab

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.cli import WAIT, User, used_before
-from tests.integration.test_doctor import named
+from tests.integration.doctor_cli import named
 from tests.lean import lean_python
 from tests.remedies import Remedy, remedy, type_line
 

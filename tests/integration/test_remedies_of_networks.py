@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.cli import User, nothing_left
+from tests.integration.doctor_cli import named
 from tests.integration.gpus_made import FOLDER, TORCH_ENV, MadeGpus
-from tests.integration.test_doctor import named
 from tests.lab.system import command
 from tests.lean import lean_python, training_python
 from tests.own_lab import own_lab

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.cli import User, local_processes, used_before
+from tests.integration.doctor_cli import named
 from tests.integration.gpus_made import DATA, KIND
-from tests.integration.test_doctor import named
 from tests.lab.system import ProcessId, kill_and_wait
 from tests.lean import lean_python
 from tests.remedies import remedy, type_line

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.cli import User
-from tests.integration.throwaway_sshd import home, make_key, make_sshd, needs_sshd
+from tests.integration.throwaway_sshd import make_key, needs_sshd
 from tests.remedies import Remedy, remedy, type_line
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from tests.integration.throwaway_sshd import Sshd
 
-__all__ = ["home", "make_sshd"]  # fixtures
 pytestmark = needs_sshd
 EXEC = "clusterddp exec -i i.yaml -- true"
 

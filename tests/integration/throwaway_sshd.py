@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from clusterddp.hosts.ssh import BytePipe
 
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+SSH = ["fabric", "openssh"]  # the ways to a host over SSH
 needs_sshd = pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="OpenSSH is not installed")
 
 
@@ -112,48 +112,6 @@ def free_port() -> int:
         return port
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home of the operator, without an agent."""
-    folder = tmp_path / "home"
-    (folder / ".ssh").mkdir(parents=True, mode=0o700)
-    monkeypatch.setenv("HOME", str(folder))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return folder
-
-
-@pytest.fixture
-def connector(home: Path) -> Iterator[Connector]:
-    """A connector of that home, closed when the test ends."""
-    assert home.is_dir()
-    made = Connector(connect_timeout=5)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def make_sshd(home: Path, tmp_path: Path) -> Iterator[Callable[..., Sshd]]:
-    """Starts sshds that accept the operator's default key."""
-    key = make_key(home / ".ssh" / "id_ed25519")
-    made: list[Sshd] = []
-
-    def make(**options: str) -> Sshd:
-        made.append(Sshd(folder=tmp_path / f"sshd{len(made)}", key=key, options=options).start())
-        return made[-1]
-
-    yield make
-    for sshd in made:
-        sshd.stop()
-
-
-@pytest.fixture
-def sshd(make_sshd: Callable[..., Sshd], home: Path) -> Sshd:
-    """An sshd that accepts the operator's key and whose own key is known."""
-    made = make_sshd()
-    (home / ".ssh" / "known_hosts").write_text(made.known_hosts_line)
-    return made
-
-
 def host_entry(sshd: Sshd | None = None, **changes: Any) -> HostEntry:
     """An inventory's host that is that sshd."""
     values: dict[str, Any] = {
@@ -166,3 +124,8 @@ def host_entry(sshd: Sshd | None = None, **changes: Any) -> HostEntry:
         **changes,
     }
     return HostEntry(**values)
+
+
+def read_all(pipe: BytePipe) -> bytes:
+    """What comes until the other end closes."""
+    return b"".join(iter(lambda: pipe.read(65536), b""))
