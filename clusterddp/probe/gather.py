@@ -19,7 +19,7 @@ from clusterddp.facts.dials import lost_not_dropped, matrix
 from clusterddp.facts.network import candidates, loopback, nearest
 from clusterddp.hosts.fanout import each
 from clusterddp.probe.dial_hosts import facts_of_host, shared_folders, try_all
-from clusterddp.project.project import WORKDIRS
+from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
 from clusterddp.runs.run_view import Reports, run_views
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from clusterddp.project.project_file import MOST, NAME, VALID_ID
 from clusterddp.project.project_folder import FOLDER
 from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record
 from clusterddp.remote.shared.schema.record import parsed, written
+from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,7 +37,6 @@ _CONSENT, _TRIED, _RUN = "consent", "tried", "run"  # what is proved
 _INDEX = "runs.jsonl"
 _PROOF = "started_here"  # of a line of the index
 _PROVED = re.compile(rb'(.*),"%s":"([0-9a-f]{64})"\}' % _PROOF.encode())
-WORKDIRS = "~/clusterddp"  # where a workdir lies on a host unless the inventory says another
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

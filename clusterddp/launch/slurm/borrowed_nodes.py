@@ -22,7 +22,7 @@ from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry, st
 from clusterddp.launch.slurm.client.survey import survey
 from clusterddp.launch.slurm.shared_folder import job_words, unshared
 from clusterddp.launch.slurm.submission import settings_of, slurm_request
-from clusterddp.project.project import WORKDIRS
+from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
 from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
 
 if TYPE_CHECKING:

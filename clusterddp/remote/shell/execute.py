@@ -15,10 +15,8 @@ from collections import deque
 from typing import Any, Deque, Dict, List, Optional
 
 from ..helper.request import Request
-from ..shared.run.node_env import without_other_launchers
 from ..system.bootstrap import Refused, home_folder
-from ..system.interpreter import locate
-from ..system.setup_env import setup_environment
+from ..worker.agent_environment import worker_like
 from ..worker.worker_env import original_environment
 from .guard import GuardedCommand, GuardPipes, guard
 
@@ -55,18 +53,6 @@ def folder_of(workdir: str, subfolder: str, home: str) -> str:
     """Return the folder of the workdir in which a worker starts, or ``home`` if it does not exist."""
     path = os.path.normpath(os.path.join(os.path.expanduser(workdir), subfolder)) if workdir else home
     return path if os.path.isdir(path) else home
-
-
-def worker_like(args: Dict[str, Any], session: Dict[str, str]) -> Dict[str, str]:
-    """Make an environment like a worker's: setup lines, the inventory's variables, the interpreter first on PATH."""
-    environment = without_other_launchers(setup_environment(args["setup"], session))
-    environment.update(args["env"])
-    environment["CLUSTERDDP_HOST"] = args["host"]
-    python = locate(args["python"], environment, args["workdir"]) if args["python"] else None
-    if python and shutil.which(os.path.basename(python), path=environment.get("PATH", os.defpath)) != python:
-        folders = [os.path.dirname(python), environment.get("PATH", os.defpath)]
-        environment["PATH"] = os.pathsep.join(folders)
-    return environment
 
 
 class CommandStreams:

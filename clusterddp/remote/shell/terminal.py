@@ -16,12 +16,11 @@ import termios
 from typing import Any, Dict, NoReturn
 
 from ..helper.request import Request
-from ..spool.layout import Spool
-from ..system.bootstrap import Refused, home_folder
+from ..system.bootstrap import home_folder
 from ..system.wait_status import exit_code
-from ..worker.agent_environment import agent_environment
-from ..worker.worker_env import PRIVATE, PRIVATE_PREFIX, original_environment
-from .execute import folder_of, worker_like
+from ..worker.agent_environment import environment_of_run, worker_like
+from ..worker.worker_env import original_environment
+from .execute import folder_of
 
 PIECE = 1 << 15
 _DEFAULT = (
@@ -43,7 +42,7 @@ def shell(request: Request) -> Dict[str, Any]:
     environment = original_environment(dict(os.environ))
     cwd = home = home_folder()
     if args["spool"]:
-        environment, cwd = _of_run(args["spool"])
+        environment, cwd = environment_of_run(args["spool"])
     elif not args["bare"]:
         environment = worker_like(args, environment)
         cwd = folder_of(args["workdir"], args["subfolder"], home)
@@ -56,22 +55,6 @@ def shell(request: Request) -> Dict[str, Any]:
     _pass_on(request, master)
     os.close(master)
     return {"code": exit_code(os.waitpid(pid, 0)[1]), "cwd": cwd}
-
-
-def _of_run(folder: str) -> "tuple[Dict[str, str], str]":
-    """Return the environment and folder of a run's workers, without secrets and without per-rank variables."""
-    spool = Spool(folder)
-    try:
-        plan = spool.plan()
-    except (OSError, ValueError) as error:
-        raise Refused("the run's files cannot be read: %s" % error) from None
-    environment = agent_environment(plan, spool)
-    environment.pop("CLUSTERDDP_RUN_ID")  # a process that has it counts as the run's and is ended with it
-    user = environment.pop("CLUSTERDDP_USER_PYTHONPATH", None)
-    environment.pop("PYTHONPATH", None)
-    environment.update({} if user is None else {"PYTHONPATH": user})
-    own = {name for name in environment if name.startswith(PRIVATE_PREFIX) or name in PRIVATE}
-    return {name: value for name, value in environment.items() if name not in own}, plan.cwd
 
 
 def _fork_terminal(rows: int, columns: int) -> "tuple[int, int]":

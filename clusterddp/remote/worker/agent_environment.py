@@ -1,12 +1,16 @@
-"""The environment of a node's agent, which its workers' is made of."""
+"""Environments made on a host: of a node's agent, and like a worker's for commands that are no worker."""
 
 import os
-from typing import Dict
+import shutil
+from typing import Any, Dict, Tuple
 
 from ..shared.run.node_env import without_other_launchers
 from ..shared.run.plan import BACKEND, NodePlan, spool_environment
 from ..spool.layout import Spool
+from ..system.bootstrap import Refused
+from ..system.interpreter import locate
 from ..system.setup_env import setup_environment
+from .worker_env import PRIVATE, PRIVATE_PREFIX
 
 
 def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
@@ -23,4 +27,36 @@ def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
         environment["CLUSTERDDP_USER_PYTHONPATH"] = user  # the shim restores it for the worker
     if plan.settings.rdzv_backend == BACKEND:  # torch finds the plugin there
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (spool.code, user)))
+    return environment
+
+
+def environment_of_run(folder: str) -> Tuple[Dict[str, str], str]:
+    """Return the environment and folder of a run's workers, without secrets and without per-rank variables.
+
+    Raises:
+        Refused: the run's files are gone, or a setup line fails.
+    """
+    spool = Spool(folder)
+    try:
+        plan = spool.plan()
+    except (OSError, ValueError) as error:
+        raise Refused("the run's files cannot be read: %s" % error) from None
+    environment = agent_environment(plan, spool)
+    environment.pop("CLUSTERDDP_RUN_ID")  # a process that has it counts as the run's and is ended with it
+    user = environment.pop("CLUSTERDDP_USER_PYTHONPATH", None)
+    environment.pop("PYTHONPATH", None)
+    environment.update({} if user is None else {"PYTHONPATH": user})
+    own = {name for name in environment if name.startswith(PRIVATE_PREFIX) or name in PRIVATE}
+    return {name: value for name, value in environment.items() if name not in own}, plan.cwd
+
+
+def worker_like(args: Dict[str, Any], session: Dict[str, str]) -> Dict[str, str]:
+    """Make an environment like a worker's: setup lines, the inventory's variables, the interpreter first on PATH."""
+    environment = without_other_launchers(setup_environment(args["setup"], session))
+    environment.update(args["env"])
+    environment["CLUSTERDDP_HOST"] = args["host"]
+    python = locate(args["python"], environment, args["workdir"]) if args["python"] else None
+    if python and shutil.which(os.path.basename(python), path=environment.get("PATH", os.defpath)) != python:
+        folders = [os.path.dirname(python), environment.get("PATH", os.defpath)]
+        environment["PATH"] = os.pathsep.join(folders)
     return environment

@@ -1,8 +1,9 @@
-"""The names of additional workdirs beside a project's own. Pure.
+"""The names of workdirs: where they lie, and those beside a project's own. Pure.
 
 ``work`` is the project's own; ``work@NAME`` belongs to runs with ``--workdir NAME``.
 """
 
+WORKDIRS = "~/clusterddp"  # where a workdir lies on a host unless the inventory says another
 FRESH = "fresh"  # in place of a NAME: the run's id
 _OTHERS = dict.fromkeys(map(ord, "._-"), "0")  # further characters allowed in a NAME
 
