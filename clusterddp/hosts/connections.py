@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.ssh import Connector
     from clusterddp.hosts.via_job_step import Opener
-    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.inventory import HostEntry
 
 
 class Connections:
@@ -112,11 +112,3 @@ class Connections:
 
 def _key(name: str, way: str = "") -> str:
     return f"{name} {way}"
-
-
-class Connected(Protocol):
-    """An object that has an inventory and open hosts."""
-
-    inventory: Inventory
-    notify: Callable[[str], None]
-    connections: Connections

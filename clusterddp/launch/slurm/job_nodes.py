@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from clusterddp.hosts.client import Host
-    from clusterddp.hosts.connections import Connected
     from clusterddp.launch.slurm.client.answers import QueuedJob
     from clusterddp.launch.slurm.client.login_host import LoginHost
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
@@ -36,7 +35,7 @@ AGAIN = 15.0  # seconds after which a node that did not answer is asked again
 class JobNodes:
     """The nodes of one job, connected to through the login host."""
 
-    def __init__(self, cluster: Connected, login: LoginHost, job: QueuedJob) -> None:
+    def __init__(self, cluster: Site, login: LoginHost, job: QueuedJob) -> None:
         self._cluster, self._login, self._job = cluster, login, job
 
     @property

@@ -15,30 +15,8 @@ from .shutdown import NEVER
 from .status_operation import evidence
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    from ..control.membership import Membership
     from ..control.messages import EndOrder
-    from ..shared.run.plan import NodePlan
-    from ..spool.layout import Spool
-    from .children import Children
-    from .file_work import FileWork
-    from .inbox import Inbox
-    from .shutdown import Shutdown
-
-    class Node(Protocol):
-        """The parts of this node's supervisor that are used here."""
-
-        plan: NodePlan
-        spool: Spool
-        children: Children
-        shutdown: Shutdown
-        membership: Membership
-        inbox: Inbox
-        work: FileWork
-
-        def goes_on(self) -> bool:
-            """Whether an elastic job has enough nodes without those that have failed."""
+    from .node_parts import NodeParts
 
 
 LEFTOVER_GRACE = 2.0  # seconds for processes left when the agent has ended: the script's, and our fork server
@@ -51,7 +29,7 @@ STORE_QUIET = 0.3  # seconds without a client after which the store is no longer
 class Clearing:
     """Ends what the agent left behind on a node, and decides when the store can end; made when the agent has ended."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: "NodeParts") -> None:
         self.node = node
         node.children.end_fork_server(for_good=not may_follow(node.plan, node.shutdown.order))
         left = node.shutdown.kill_at - time.monotonic()  # what remains of the grace of an order to end
@@ -96,7 +74,7 @@ class Clearing:
 
 
 def recorded(
-    node: "Node", survivors: List[terminate.Process], finish: Callable[[], None] = lambda: None
+    node: "NodeParts", survivors: List[terminate.Process], finish: Callable[[], None] = lambda: None
 ) -> Optional[FileResult[Tuple[bool, str]]]:
     """Write the exit record, after ``finish``; None until it is written.
 
@@ -116,7 +94,7 @@ def recorded(
     return node.work.ask(EXIT_RECORD, write)
 
 
-def _ending(node: "Node", survivors: List[terminate.Process]) -> Dict[str, Any]:
+def _ending(node: "NodeParts", survivors: List[terminate.Process]) -> Dict[str, Any]:
     """The fields of the exit record. Its code is this node's view; the leader makes the verdict over all nodes."""
     agent_exit, order = node.children.agent_exit, node.shutdown.order
     if node.children.start_error:
@@ -135,7 +113,7 @@ def _ending(node: "Node", survivors: List[terminate.Process]) -> Dict[str, Any]:
     return dict(fields, state=RunState.FAILED, exit_code=agent_exit or 1, reason="the agent ended with %s" % agent_exit)
 
 
-def _cause(node: "Node") -> Tuple[bool, str]:
+def _cause(node: "NodeParts") -> Tuple[bool, str]:
     """Whether another attempt may succeed, and why this one ended."""
     if node.children.start_error:
         return False, "what cannot be started"

@@ -22,19 +22,7 @@ from .file_work import FileWork
 from .status_operation import evidence
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    from ..shared.run.plan import NodePlan
-    from ..spool.layout import Spool
-    from .shutdown import Shutdown
-
-    class Node(Protocol):
-        """The parts of this node's supervisor that are used here."""
-
-        place: int
-        plan: NodePlan
-        spool: Spool
-        shutdown: Shutdown
+    from .node_parts import NodeParts
 
 
 RECONNECT = 3.0  # seconds for a node to reach another leader; in a stopped run, all the time it gets
@@ -71,7 +59,7 @@ class Conclusion:
         elif isinstance(event, Said) and isinstance(event.message, VerdictPart):
             self._gather(event.message)
 
-    def step(self, node: "Node", lost: float, *, hurry: bool) -> bool:
+    def step(self, node: "NodeParts", lost: float, *, hurry: bool) -> bool:
         """Whether the verdict is recorded here, and sent to the nodes that need it; call it until it is.
 
         ``node``'s part in the run is over. After ``lost`` seconds without a majority it goes on alone. With ``hurry``
@@ -102,7 +90,7 @@ class Conclusion:
 
     # As leader, or alone
 
-    def _known(self, node: "Node", now: float, alone: float) -> Optional[Tuple[List[NodeEnd], List[str]]]:
+    def _known(self, node: "NodeParts", now: float, alone: float) -> Optional[Tuple[List[NodeEnd], List[str]]]:
         """The ends of the nodes, and the hosts that sent none; None while there is more to wait for."""
         control = self.control
         if not control.leading and (control.connected or now - max(control.last_contact, self._since) <= alone):
@@ -121,7 +109,7 @@ class Conclusion:
                 missing.append(self.membership.names[place])
         return ends, missing
 
-    def _awaited(self, node: "Node", place: int, now: float, patience: float) -> bool:
+    def _awaited(self, node: "NodeParts", place: int, now: float, patience: float) -> bool:
         """Whether a node may still send its end: until it is overdue if in contact, else for a while."""
         if place in self.membership.left or place in self.membership.ended:
             return False
@@ -132,12 +120,12 @@ class Conclusion:
         order = node.shutdown.order or node.shutdown.attempt_order or self.membership.order
         return order is None or now - self._since <= order.grace + END_LIMIT
 
-    def _end_of(self, node: "Node", place: int) -> Optional[NodeEnd]:
+    def _end_of(self, node: "NodeParts", place: int) -> Optional[NodeEnd]:
         """A node's end of the last attempt as the node sent it."""
         end = self.end if place == node.place else self.ends.get(place)
         return end if end and end.attempt == node.plan.attempt else None
 
-    def _end_from_status(self, node: "Node", place: int) -> Optional[NodeEnd]:
+    def _end_from_status(self, node: "NodeParts", place: int) -> Optional[NodeEnd]:
         """A node's end from its final status; ``lost`` if only its fence reported; else None."""
         status = self.membership.over(node.plan.attempt).get(place)
         if status is None or status.state is not NodeState.ENDED:
@@ -151,7 +139,7 @@ class Conclusion:
             return end._replace(state=RunState.STOPPED, reason=order.reason, ours=order.ours)
         return end._replace(state=RunState.FAILED, reason=status.cause, agent=status.cause, blames_worker=False)
 
-    def _judge(self, node: "Node", ends: List[NodeEnd], missing: List[str]) -> None:
+    def _judge(self, node: "NodeParts", ends: List[NodeEnd], missing: List[str]) -> None:
         """Make the verdict; as leader, send it. A spare that knows no node's end makes none."""
         plan = node.plan
         if not ends:
@@ -167,7 +155,7 @@ class Conclusion:
             for part in self._parts:
                 self.control.say(part)
 
-    def _keep(self, node: "Node", verdict: VerdictRecord) -> None:
+    def _keep(self, node: "NodeParts", verdict: VerdictRecord) -> None:
         """Record the verdict; once that is done, or cannot be done, all is over."""
         try:
             kept = self.work.ask("verdict", lambda: node.spool.write_verdict(verdict))
@@ -186,7 +174,7 @@ class Conclusion:
         if part.number < part.parts:
             self._texts[part.number] = part.text
 
-    def _take_verdict(self, node: "Node") -> None:
+    def _take_verdict(self, node: "NodeParts") -> None:
         """Decode the leader's verdict; a damaged one is dropped."""
         text, self._texts = "".join(text or "" for text in self._texts), []
         try:
@@ -197,7 +185,7 @@ class Conclusion:
             self._verdict = verdict
 
 
-def _end(node: "Node") -> NodeEnd:
+def _end(node: "NodeParts") -> NodeEnd:
     """How this node's part ended."""
     spool, plan = node.spool, node.plan
     ended = spool.exit_record()

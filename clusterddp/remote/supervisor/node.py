@@ -20,8 +20,8 @@ from ..control.connection import Secret
 from ..control.control_events import Event, Said
 from ..control.leader import Control
 from ..control.membership import Membership
-from ..control.messages import AttemptDecision, EndOrder, Joined, NodeState, NodeStatus, WordSaid
-from ..shared.run.plan import NodePlan, Peer, with_peer
+from ..control.messages import EndOrder, Joined, NodeState, WordSaid
+from ..shared.run.plan import Peer, with_peer
 from ..shared.run.spool_records import Ready
 from ..shared.verdict.failures import FAIL_FAST_REASON
 from ..spool.layout import Spool
@@ -33,6 +33,7 @@ from .event_loop import Loop
 from .fence_pipe import FencePipe
 from .file_work import FileWork
 from .inbox import STOP_RECORD
+from .node_parts import NodeParts
 from .relaunch import Relaunching
 from .shutdown import Shutdown
 from .stop_conditions import GRACE, Conditions, StopConditions, of_attempt
@@ -60,7 +61,7 @@ class Phase(enum.Enum):
     GONE = "nothing is left to do"
 
 
-class Supervisor:
+class Supervisor(NodeParts):
     """One node's processes, the orders for them, and its part in run control.
 
     ``spool`` is that of the first attempt, ``environment`` the agent's. ``store`` is the store's listening socket, on
@@ -359,34 +360,9 @@ class Supervisor:
         if failed and self.control.leading and self.shutdown.attempt_order is None and not self.goes_on():
             self._hear_order(of_attempt(self.plan, FAIL_FAST_REASON, FAIL_FAST_GRACE, ours=False))
 
-    def goes_on(self) -> bool:
-        """Whether an elastic job has enough nodes without those that have failed."""
-        failed = [status for status in self.membership.over(self.plan.attempt).values() if status.code]
-        return self.plan.settings.elastic and len(self.plan.places) - len(failed) >= self.plan.settings.min_nodes
-
-    def stand_by(self, decision: AttemptDecision) -> None:
-        """Become a spare, since an attempt begins without this node."""
-        self.shutdown = Shutdown()
-        self._plan(self.plan._replace(attempt=decision.attempt, places=decision.places))
-        self.tell(NodeState.STANDBY)
-
-    def _plan(self, plan: NodePlan) -> None:
-        self.plan = plan
-        self.membership.attempt, self.membership.places = plan.attempt, plan.places
-        self.conditions.begin(plan, self.children)
-
-    def tell(self, state: NodeState, *, curable: bool = True, reason: str = "") -> None:
-        """Publish this node's status to all members through the leader."""
-        peer, joined = self.plan.peers[self.place], None
-        if self.plan.joined:
-            joined = Joined(peer.host, peer.address, peer.nproc, self.plan.bound[1])
-        code = None if state is NodeState.STANDBY else self.children.agent_exit
-        status = NodeStatus(state, self.plan.attempt, code, curable, reason, joined=joined, slow=self.conditions.slow)
-        self.loop.guard("word", lambda: self.membership.tell(status), pauses=False)
-
     def _welcome(self, joined: Joined) -> None:
         """Add a host that has joined the run to the plan."""
-        self._plan(with_peer(self.plan, Peer(host=joined.host, address=joined.address, nproc=joined.nproc)))
+        self.change_plan(with_peer(self.plan, Peer(host=joined.host, address=joined.address, nproc=joined.nproc)))
         # The next host to join gets this plan; while a full disk prevents writing it, this node can invite none.
         spool, plan = self.spool, self.plan
         self.work.later("plan", lambda: self.loop.guard("plan", lambda: spool.write_plan(plan), pauses=False))

@@ -24,36 +24,14 @@ from ..system.bootstrap import Refused
 from ..system.clock import boot_clock
 from ..system.ports import bind_ports
 from ..worker.worker_env import write_worker
-from .attempt import Attempt, Making
+from .attempt import Attempt
 from .file_work import FileWork
 from .next_attempt import backoff, decide
 from .replication import ReplicaSource, Serving, Taking
 from .stop_conditions import StopConditions
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    from ..spool.layout import Spool
-    from .children import Children
-    from .inbox import Inbox
-    from .shutdown import Shutdown
-
-    class Node(Protocol):
-        """The parts of this node's supervisor that are used here."""
-
-        place: int
-        plan: NodePlan
-        spool: Spool
-        children: Children
-        shutdown: Shutdown
-        making: Making
-        inbox: Inbox
-
-        def stand_by(self, decision: AttemptDecision) -> None:
-            """Become a spare, since an attempt begins without this node."""
-
-        def tell(self, state: NodeState) -> None:
-            """Publish the node's status to all members."""
+    from .node_parts import NodeParts
 
 
 REPLICATION_LIMIT = 30.0  # seconds for the nodes that have the replicated paths to publish their port
@@ -90,7 +68,7 @@ class Relaunching:
         self.wanted: Tuple[int, ...] = ()  # places that may have the paths to replicate to this node
         self.wanted_since: Optional[float] = None
 
-    def step(self, node: "Node", order: Optional[EndOrder]) -> Union[Attempt, Over, None]:
+    def step(self, node: "NodeParts", order: Optional[EndOrder]) -> Union[Attempt, Over, None]:
         """What follows the attempt that has ended here, as soon as it is known.
 
         ``order`` ends the run, if there is one.
@@ -117,7 +95,7 @@ class Relaunching:
             return self._end(node, ALONE)
         return self._obey(node, self.membership.decision)
 
-    def _obey(self, node: "Node", decision: Optional[AttemptDecision]) -> Union[Attempt, Over, None]:
+    def _obey(self, node: "NodeParts", decision: Optional[AttemptDecision]) -> Union[Attempt, Over, None]:
         """Carry out the decision: begin, stand by, or end."""
         if decision is None or decision.attempt < node.plan.attempt:
             return None
@@ -136,7 +114,7 @@ class Relaunching:
 
     # As leader
 
-    def _lead(self, node: "Node", now: float) -> str:
+    def _lead(self, node: "NodeParts", now: float) -> str:
         """As leader, decide and publish what follows, if it is known.
 
         Returns why the run ends for this node alone, if so.
@@ -162,7 +140,7 @@ class Relaunching:
             self.membership.decide(AttemptDecision(plan.attempt + 1, following.places, node.place, port))
         return ""
 
-    def _limit_wait(self, node: "Node", now: float, lost: "set[int]") -> None:
+    def _limit_wait(self, node: "NodeParts", now: float, lost: "set[int]") -> None:
         """Decide that no attempt follows when a connected node outlives its order by ``grace + END_LIMIT`` seconds."""
         order = node.shutdown.order or node.shutdown.attempt_order
         if order is None or now - (self.waiting_since or now) <= order.grace + END_LIMIT:
@@ -179,12 +157,12 @@ class Relaunching:
 
     # As any node
 
-    def _end(self, node: "Node", reason: str) -> Optional[Over]:
+    def _end(self, node: "NodeParts", reason: str) -> Optional[Over]:
         """No attempt follows, as soon as that is recorded."""
         node.children.end_fork_server(for_good=True)
         return Over(reason) if self.work.ask("last record", lambda: self._write_end(node, reason)) else None
 
-    def _write_end(self, node: "Node", reason: str) -> None:
+    def _write_end(self, node: "NodeParts", reason: str) -> None:
         """Record that the last attempt's exit is the run's; the file thread calls this."""
         if node.plan.standby and not node.spool.exit_record():
             node.spool.write_exit(RunState.SUCCEEDED, 0, "it was not needed", agent_exit=None, survivors=[])
@@ -192,7 +170,7 @@ class Relaunching:
         node.spool.drop_secrets()
         node.spool.make_exit_final(reason)
 
-    def _begin(self, node: "Node", decision: AttemptDecision) -> Optional[Attempt]:
+    def _begin(self, node: "NodeParts", decision: AttemptDecision) -> Optional[Attempt]:
         """The next attempt, as soon as it is prepared."""
         if not self.begins:
             self.begins = decision
@@ -205,7 +183,7 @@ class Relaunching:
         self._begin_replicating(node, decision, made.value)
         return made.value
 
-    def _begin_replicating(self, node: "Node", decision: AttemptDecision, attempt: Attempt) -> None:
+    def _begin_replicating(self, node: "NodeParts", decision: AttemptDecision, attempt: Attempt) -> None:
         """If nodes are new to the attempt, replicate paths to them: the others listen, and the new ones fetch."""
         if self.serving:
             self.serving.close()
@@ -226,7 +204,7 @@ class Relaunching:
             self.serving = Serving(self.control.secret, listener, plan.workdir, plan.host_settings.carry)
             self.membership.replication_port = self.serving.port
 
-    def is_replicating(self, node: "Node") -> bool:
+    def is_replicating(self, node: "NodeParts") -> bool:
         """Whether paths are still being replicated to this node; meanwhile the others know that it takes part."""
         if self.wanted and not self.taking:
             self._ask_for(node)
@@ -235,7 +213,7 @@ class Relaunching:
         self.conditions.decided = boot_clock()
         return True
 
-    def _ask_for(self, node: "Node") -> None:
+    def _ask_for(self, node: "NodeParts") -> None:
         """Fetch, once all nodes that have the paths have published their port, or the time for that is over."""
         if self.wanted_since is None:
             self.wanted_since = time.monotonic()
@@ -259,7 +237,7 @@ class Relaunching:
             node.making.umask,
         )
 
-    def _make(self, node: "Node", decision: AttemptDecision) -> Attempt:
+    def _make(self, node: "NodeParts", decision: AttemptDecision) -> Attempt:
         """Make this node's spool of the next attempt, locked from the start; the file thread calls this."""
         old = node.spool
         plan = next_plan(node.plan, decision.attempt, decision.places, decision.store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -12,6 +12,9 @@ from clusterddp.remote.supervisor import attempt_end
 from clusterddp.remote.supervisor.attempt_end import Clearing
 from clusterddp.remote.supervisor.shutdown import Shutdown
 from tests.unit.plan_made import PLAN, changed
+
+if TYPE_CHECKING:
+    from clusterddp.remote.supervisor.node_parts import NodeParts
 
 PLACES = (0, 1, 2)
 
@@ -52,7 +55,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_store_outlives_a_failed_agent_while_the_others_of_an_elastic_job_are_not_connected_yet() -> None:
     node = Node(agent_exit=137)
-    over = Clearing(node)
+    over = Clearing(cast("NodeParts", node))
     assert [over.store_needed(None) for _ in range(3)] == [True] * 3
     node.over = set(PLACES)
     assert not over.store_needed(None)
@@ -61,5 +64,5 @@ def test_the_store_outlives_a_failed_agent_while_the_others_of_an_elastic_job_ar
 @pytest.mark.parametrize(("code", "elastic"), [(0, True), (137, False)])
 def test_a_store_that_nobody_uses_is_not_kept_where_the_job_is_over(code: int, *, elastic: bool) -> None:
     node = Node(agent_exit=code, elastic=elastic)
-    over = Clearing(node)
+    over = Clearing(cast("NodeParts", node))
     assert not over.store_needed(None)

@@ -1,0 +1,62 @@
+"""One node's supervisor as every phase of the run sees it: its plan and spool, and the objects that do its work."""
+
+from typing import TYPE_CHECKING
+
+from ..control.messages import AttemptDecision, Joined, NodeState, NodeStatus
+from .shutdown import Shutdown
+
+if TYPE_CHECKING:
+    from ..control.membership import Membership
+    from ..shared.run.plan import NodePlan
+    from ..spool.layout import Spool
+    from .attempt import Making
+    from .children import Children
+    from .event_loop import Loop
+    from .file_work import FileWork
+    from .inbox import Inbox
+    from .stop_conditions import StopConditions
+
+
+class NodeParts:
+    """The base of ``Supervisor``, which makes the parts and goes through the phases.
+
+    ``plan``, ``spool``, ``children``, ``inbox`` and ``shutdown`` are the current attempt's.
+    """
+
+    place: int
+    plan: "NodePlan"
+    spool: "Spool"
+    children: "Children"
+    inbox: "Inbox"
+    shutdown: Shutdown
+    loop: "Loop"
+    work: "FileWork"
+    making: "Making"
+    membership: "Membership"
+    conditions: "StopConditions"
+
+    def goes_on(self) -> bool:
+        """Whether an elastic job has enough nodes without those that have failed."""
+        failed = [status for status in self.membership.over(self.plan.attempt).values() if status.code]
+        return self.plan.settings.elastic and len(self.plan.places) - len(failed) >= self.plan.settings.min_nodes
+
+    def stand_by(self, decision: AttemptDecision) -> None:
+        """Become a spare, since an attempt begins without this node."""
+        self.shutdown = Shutdown()
+        self.change_plan(self.plan._replace(attempt=decision.attempt, places=decision.places))
+        self.tell(NodeState.STANDBY)
+
+    def change_plan(self, plan: "NodePlan") -> None:
+        """Change the plan of the attempt, and who takes part in it."""
+        self.plan = plan
+        self.membership.attempt, self.membership.places = plan.attempt, plan.places
+        self.conditions.begin(plan, self.children)
+
+    def tell(self, state: NodeState, *, curable: bool = True, reason: str = "") -> None:
+        """Publish this node's status to all members through the leader."""
+        peer, joined = self.plan.peers[self.place], None
+        if self.plan.joined:
+            joined = Joined(peer.host, peer.address, peer.nproc, self.plan.bound[1])
+        code = None if state is NodeState.STANDBY else self.children.agent_exit
+        status = NodeStatus(state, self.plan.attempt, code, curable, reason, joined=joined, slow=self.conditions.slow)
+        self.loop.guard("word", lambda: self.membership.tell(status), pauses=False)
