@@ -81,7 +81,7 @@ def admit(results: Iterable[CheckResult], notify: Callable[[str], None]) -> None
 
 def admit_hosts(
     hosts: Sequence[Host],
-    told: Mapping[str, Outcome[Facts]],
+    outcomes: Mapping[str, Outcome[Facts]],
     options: RunOptions,
     checks: Sequence[Check],
     notify: Callable[[str], None],
@@ -93,7 +93,7 @@ def admit_hosts(
 
     Args:
         hosts: All hosts of the run.
-        told: Their facts.
+        outcomes: Their facts.
         options: The run's options.
         checks: The checks of its preflight.
         notify: Receives warnings.
@@ -103,8 +103,10 @@ def admit_hosts(
     Raises:
         HostsError, PlanError: Hosts cannot be asked, or cannot train; the message names each.
     """
-    facts = {host.name: facts for host, facts in zip(hosts, values([told[host.name] for host in hosts]), strict=True)}
-    admit(results_of(checks, hosts, told, options), notify)
+    facts = {
+        host.name: facts for host, facts in zip(hosts, values([outcomes[host.name] for host in hosts]), strict=True)
+    }
+    admit(results_of(checks, hosts, outcomes, options), notify)
     taking = hosts if taking is None else taking
     devices = assign_gpus([(h.entry, facts[h.name]) for h in taking], options.gpus, share=options.share_gpus)
     if busy:
@@ -114,7 +116,7 @@ def admit_hosts(
 
 def admit_network(
     hosts: Sequence[Host],
-    told: Mapping[str, Outcome[Facts]],
+    outcomes: Mapping[str, Outcome[Facts]],
     options: RunOptions,
     checks: Sequence[Check],
     notify: Callable[[str], None],
@@ -127,7 +129,7 @@ def admit_network(
     """
     if network.error:
         raise PlanError(network.error, remedy=network.remedy)
-    admit(results_of(checks, hosts, told, options, network), notify)
+    admit(results_of(checks, hosts, outcomes, options, network), notify)
     return {name: (one.name, one.address) for name, one in network.where.items()}
 
 
@@ -147,11 +149,14 @@ def noted(results: Iterable[CheckResult]) -> list[str]:
 
 
 def evidence(
-    told: Iterable[tuple[HostEntry, Outcome[Facts]]], *, nproc: int | None = None, network: NetworkSeen | None = None
+    outcomes: Iterable[tuple[HostEntry, Outcome[Facts]]],
+    *,
+    nproc: int | None = None,
+    network: NetworkSeen | None = None,
 ) -> Evidence:
     """Collect the hosts' answers for the checks; a requested number of workers overrides the hosts' own."""
     hosts = []
-    for entry, outcome in told:
+    for entry, outcome in outcomes:
         stated = replace(entry, nproc=entry.nproc if nproc is None else nproc)
         hosts.append(Seen(entry=stated, facts=outcome.value, facts_error=outcome.reason))
     return Evidence(hosts=tuple(hosts), network=network)
@@ -162,11 +167,11 @@ def as_taken(facts: Facts, devices: Sequence[str] | None) -> Facts:
     if devices is None:
         if facts.visible_devices is None or "MIG-" in facts.visible_devices:  # whose GPU is not known
             return facts
-        devices = [word.strip() for word in facts.visible_devices.split(",")]
+        devices = [name.strip() for name in facts.visible_devices.split(",")]
     taken = tuple(devices)
     gpus = tuple(
         gpu
-        if str(gpu.index) in taken or any(gpu.uuid.startswith(word) for word in taken if word.startswith("GPU-"))
+        if str(gpu.index) in taken or any(gpu.uuid.startswith(name) for name in taken if name.startswith("GPU-"))
         else replace(gpu, processes=(), used_mib=None)
         for gpu in facts.gpus
     )
@@ -184,14 +189,14 @@ def others_on_gpus(
     wanted = [check for check in checks if check.name == _GPUS and not options.share_gpus]
     seen = {host.name: as_taken(facts[host.name], devices[host.name]) for host in hosts}
     used = [host for host in hosts if wanted and any(gpu.processes for gpu in seen[host.name].gpus)]
-    told = {outcome.name: outcome for outcome in ask_hosts(HEALTH, used, seen)}
+    outcomes = {outcome.name: outcome for outcome in ask_hosts(HEALTH, used, seen)}
     return judge(
         Evidence(
             hosts=tuple(
                 Seen(
                     entry=host.entry,
                     facts=seen[host.name],
-                    answers={HEALTH.name: Answer(value=told[host.name].value, error="no answer")},
+                    answers={HEALTH.name: Answer(value=outcomes[host.name].value, error="no answer")},
                 )
                 for host in used
             )
@@ -216,8 +221,8 @@ def results_of(
     """Run the checks of each host alone or, given ``network``, those of the network between them."""
     between = {NETWORK, DIALLED}
     wanted = [check for check in checks if bool(between & set(check.needs)) == (network is not None)]
-    told = [(host.entry, facts[host.name]) for host in hosts]
-    seen = evidence(told, nproc=options.nproc_per_node, network=network)
+    known = [(host.entry, facts[host.name]) for host in hosts]
+    seen = evidence(known, nproc=options.nproc_per_node, network=network)
     return judge(seen, [check for check in wanted if check.name != _GPUS], _crashed)
 
 

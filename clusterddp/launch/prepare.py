@@ -146,12 +146,12 @@ def ask_facts(now: Preparation) -> None:
 
 def choose_hosts(now: Preparation) -> None:
     """Check each host alone; with ``nnodes``, leave out those that fail. Choose each one's GPUs."""
-    told, options, checks = now.answers, now.options, now.checks
+    outcomes, options, checks = now.answers, now.options, now.checks
     if options.nnodes is not None:
         first = len(now.hosts) - now.spares
-        fitting = preflight.fitting(now.hosts[:first], told, options, checks, now.notify)
+        fitting = preflight.fitting(now.hosts[:first], outcomes, options, checks, now.notify)
         now.hosts = [*fitting, *now.hosts[first:]]
-    now.facts, now.devices = preflight.admit_hosts(now.hosts, told, options, checks, now.notify)
+    now.facts, now.devices = preflight.admit_hosts(now.hosts, outcomes, options, checks, now.notify)
 
 
 def scan_code(now: Preparation) -> None:
@@ -166,8 +166,8 @@ def bring_code(now: Preparation) -> None:
         surveying = pool.submit(survey_network, now.hosts, now.facts, growing=now.options.elastic, measured=False)
         now.progress("looking at the code there" if now.options.no_sync else "syncing")
         now.run = new_run_id()
-        told = (now.notify, now.progress)
-        now.code = code_of(now.hosts, now.project, now.tree, now.options, now.workdir, *told, dry=now.dry)
+        callbacks = (now.notify, now.progress)
+        now.code = code_of(now.hosts, now.project, now.tree, now.options, now.workdir, *callbacks, dry=now.dry)
         now.seen = surveying.result()
 
 

@@ -115,8 +115,8 @@ def _secrets(a: RunRecord, b: RunRecord) -> list[Difference]:
 def _options(record: RunRecord) -> dict[str, str | None]:
     """Return the command-line options other than script, arguments, variables and name."""
     given = (record.options or {}).items()
-    return {name.replace("_", "-"): _word(value) for name, value in given if name not in _TOLD_ELSEWHERE}
+    return {name.replace("_", "-"): _shown_value(value) for name, value in given if name not in _TOLD_ELSEWHERE}
 
 
-def _word(value: Any) -> str:
+def _shown_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

@@ -40,15 +40,15 @@ def copy_notices(run: str, kept: VerdictRecord, nodes: Iterable[NodeReport], sil
     ``nodes`` are those whose hosts answer; ``silent``, the run's hosts that do not.
     """
     back = [node for node in nodes if node.host in kept.missing]
-    told = []
+    lines = []
     for node in back:
         part = _PARTS.get(node.state)
         unproved = f"is {node.state}, and nothing proves that its processes ended: `clusterddp stop {run}` ends them"
-        told.append(f"{node.host} answers again: its part {part or unproved}")
+        lines.append(f"{node.host} answers again: its part {part or unproved}")
     unheard = [name for name in kept.missing if name in silent]
     if unheard and not kept.by_majority:
-        told.append(f"so says {kept.writer}, which had not heard {folded_names(unheard)}")
-    return told
+        lines.append(f"so says {kept.writer}, which had not heard {folded_names(unheard)}")
+    return lines
 
 
 def output_notices(nodes: Iterable[NodeReport]) -> Iterator[str]:

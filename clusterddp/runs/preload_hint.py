@@ -53,10 +53,10 @@ def is_new(project: Project, found: SlowImports) -> bool:
     """Whether this hint is new to the project's user; remember it as shown."""
     path, names = project.folder / TOLD, ", ".join(sorted(found.modules))
     try:
-        told = path.read_text(encoding="utf-8", errors="replace")[:_LONGEST] if path.is_file() else ""
+        known = path.read_text(encoding="utf-8", errors="replace")[:_LONGEST] if path.is_file() else ""
     except OSError:  # the hint is shown once more
-        told = ""
-    if told.strip() == names:
+        known = ""
+    if known.strip() == names:
         return False
     with contextlib.suppress(UsageError):  # it cannot be written: the hint is shown again
         project.write(TOLD, f"{names}\n".encode())

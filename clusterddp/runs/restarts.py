@@ -46,20 +46,20 @@ def rounds_of(nodes: Sequence[NodeReport]) -> dict[int, Round]:
         for event in _starts(node):
             began_ns = event.time - node.clock_offset_ns
             starts.setdefault(_number(event), []).append((node.host, event, began_ns))
-    return {number: _round(number, told) for number, told in sorted(starts.items())}
+    return {number: _round(number, starts_of_it) for number, starts_of_it in sorted(starts.items())}
 
 
-def _round(number: int, told: Sequence[tuple[str, NodeEvent, int]]) -> Round:
-    told = sorted(told, key=lambda one: one[1].rank)
-    hosts = tuple(dict.fromkeys(host for host, _, _ in told))
-    ranks = {event.rank for _, event, _ in told}
+def _round(number: int, starts: Sequence[tuple[str, NodeEvent, int]]) -> Round:
+    starts = sorted(starts, key=lambda one: one[1].rank)
+    hosts = tuple(dict.fromkeys(host for host, _, _ in starts))
+    ranks = {event.rank for _, event, _ in starts}
     return Round(
         number=number,
         hosts=hosts,
         known=len(ranks),
-        ranks=max(len(ranks), *(event.world_size or 0 for _, event, _ in told)),
-        nodes=max(len(hosts), *(event.group_world_size or 0 for _, event, _ in told)),
-        began_ns=min(began_ns for _, _, began_ns in told),
+        ranks=max(len(ranks), *(event.world_size or 0 for _, event, _ in starts)),
+        nodes=max(len(hosts), *(event.group_world_size or 0 for _, event, _ in starts)),
+        began_ns=min(began_ns for _, _, began_ns in starts),
     )
 
 
@@ -72,7 +72,7 @@ def why_it_began(nodes: Sequence[NodeReport], number: int) -> list[str]:
     if number - 1 in failures:
         count, most = sum(ended < number for ended in failures), record.max_restarts
         of = f" of {most}" if count <= most else ""
-        lines.append(f"restart {count}{of}: {_told(failures[number - 1])}")
+        lines.append(f"restart {count}{of}: {_cause(failures[number - 1])}")
     hosts_before = set(before.hosts) if before else set()
     if before is None or len(before.hosts) < before.nodes:  # hosts that do not answer now took part as planned
         hosts_before |= set(record.hosts)
@@ -96,7 +96,7 @@ def _failures(nodes: Sequence[NodeReport]) -> dict[int, Failure]:
     return found
 
 
-def _told(failure: Failure) -> str:
+def _cause(failure: Failure) -> str:
     worker = failure.worker
     verb = "was" if worker.text.startswith("killed by ") else "failed with"
     return f"rank {worker.rank} {verb} {worker.text}"

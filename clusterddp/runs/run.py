@@ -60,9 +60,9 @@ class Run(RunOnHosts):
         """
 
         def ask(part: RunPart) -> list[WorkerStack]:
-            told = self._host(part.name).call("stacks", {"spool": part.spool})
+            answer = self._host(part.name).call("stacks", {"spool": part.spool})
             with reading_answer(part.name):
-                return stacks.parse_stacks(part.name, told)
+                return stacks.parse_stacks(part.name, answer)
 
         outcomes = self._each_spool(ask)
         for outcome in outcomes:
@@ -84,12 +84,12 @@ class Run(RunOnHosts):
 
         def send(part: RunPart) -> list[Signalled]:
             order = {"spool": part.spool, "signal": number}
-            told = self._host(part.name).call("signal", order)
+            answer = self._host(part.name).call("signal", order)
             with reading_answer(part.name):
-                return signals.read(part.name, told)
+                return signals.read(part.name, answer)
 
-        told = values(self._each_spool(send))
-        return sorted((worker for workers in told for worker in workers), key=lambda worker: worker.rank)
+        results = values(self._each_spool(send))
+        return sorted((worker for workers in results for worker in workers), key=lambda worker: worker.rank)
 
     def _each_spool(self, work: Callable[[RunPart], T]) -> list[Outcome[T]]:
         """Call ``work`` for every host that takes part in this attempt."""

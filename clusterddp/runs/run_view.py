@@ -115,8 +115,8 @@ class RunView:
             return False
         if any(node.state not in ENDED_STATES for node in self.nodes) or (self.job and not self.job.over):
             return True
-        told = kept or any(node.state == RunState.LOST for node in self.nodes)
-        return not self.watched and not told and any(node.concluding for node in self.nodes)
+        known = kept or any(node.state == RunState.LOST for node in self.nodes)
+        return not self.watched and not known and any(node.concluding for node in self.nodes)
 
     @property
     def settled(self) -> bool:
@@ -145,15 +145,15 @@ class RunView:
 
     def notices(self) -> list[str]:
         """Return what else the user must know about the last attempt: about its output, and about what follows it."""
-        told = [
+        lines = [
             *preload_notices(self.nodes),
             *carried_notices(self.nodes),
             *output_notices(self.nodes),
             *following_notices(self.nodes, live=self.live),
         ]
         if self.kept and not self.live:
-            told += copy_notices(self.run, self.kept, self.nodes, self.silent)
-        return told
+            lines += copy_notices(self.run, self.kept, self.nodes, self.silent)
+        return lines
 
     def verdict(self) -> Verdict | None:
         """Return how the run ended, as its hosts have kept it or as judged from their reports; None while live."""
@@ -244,8 +244,8 @@ class RunView:
         """Return how a host's part ended according to the kept verdict; None if that does not say."""
         for end in self.kept.hosts if self.kept else ():
             if end.host == name:
-                told = {"state": end.state, "reason": end.reason or None, "ended": _seconds(end.ended)}
-                return {**told, "workdir": end.workdir, "exits": dict(end.exits)}
+                data = {"state": end.state, "reason": end.reason or None, "ended": _seconds(end.ended)}
+                return {**data, "workdir": end.workdir, "exits": dict(end.exits)}
         return None
 
     def _absent(self) -> list[str]:
@@ -297,8 +297,8 @@ def _view(run: str, reports: Reports, unreachable: Sequence[str], shown: Verdict
     jobs = [one for one in reports if isinstance(one, JobReport)]
     mine = [one for one in reports if isinstance(one, NodeReport)]
     job = jobs[-1].job if jobs else None
-    told = [*(node.verdict for node in mine), *(one.verdict for one in jobs), shown]
-    copies = tuple(copy for copy in told if copy)
+    verdicts = [*(node.verdict for node in mine), *(one.verdict for one in jobs), shown]
+    copies = tuple(copy for copy in verdicts if copy)
     if not mine:
         return RunView(run=run, nodes=(), copies=copies, about=jobs[-1].record, job=job)
     mine.sort(key=lambda node: (node.attempt, node.node_rank))
@@ -339,8 +339,8 @@ def _last_output(node: NodeReport) -> int | None:
 def _round(nodes: Sequence[NodeReport]) -> int:
     """Return the latest round of the attempt as torchrun numbers it, or else the highest count of any host."""
     events = [event for node in nodes for event in of_kind(node.events, WORKER_STARTED)]
-    told = [event.round for event in events if event.round is not None]
-    return max(told or [event.start for event in events], default=0)
+    numbers = [event.round for event in events if event.round is not None]
+    return max(numbers or [event.start for event in events], default=0)
 
 
 def _world_size(nodes: Sequence[NodeReport]) -> int | None:

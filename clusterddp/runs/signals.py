@@ -51,14 +51,14 @@ def read(host: str, workers: Iterable[Any]) -> list[Signalled]:
     def damaged(what: str) -> HelperError:
         return HelperError(host, f"its answer to a signal is damaged: {what}")
 
-    return [_worker(host, Fields(told, error=damaged)) for told in workers]
+    return [_worker(host, Fields(fields, error=damaged)) for fields in workers]
 
 
-def _worker(host: str, told: Fields) -> Signalled:
+def _worker(host: str, fields: Fields) -> Signalled:
     return Signalled(
-        rank=told.number("rank"),
+        rank=fields.number("rank"),
         host=host,
-        local_rank=told.number("local_rank"),
-        pid=told.number("pid"),
-        why=told.text("why"),
+        local_rank=fields.number("local_rank"),
+        pid=fields.number("pid"),
+        why=fields.text("why"),
     )

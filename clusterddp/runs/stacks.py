@@ -90,22 +90,22 @@ class StackGroup:
 
 def parse_stacks(host: str, workers: Iterable[Mapping[str, Any]]) -> list[WorkerStack]:
     """Decode a host's answer to the operation ``stacks``."""
-    return [_worker(host, told) for told in workers]
+    return [_worker(host, data) for data in workers]
 
 
-def _worker(host: str, told: Mapping[str, Any]) -> WorkerStack:
-    parse = {"py-spy": _py_spy, "faulthandler": _faulthandler}.get(str(told["source"]))
-    threads = parse(str(told["text"])) if parse else []
+def _worker(host: str, data: Mapping[str, Any]) -> WorkerStack:
+    parse = {"py-spy": _py_spy, "faulthandler": _faulthandler}.get(str(data["source"]))
+    threads = parse(str(data["text"])) if parse else []
     *others, main = threads or [()]
     return WorkerStack(
-        rank=int(told["rank"]),
+        rank=int(data["rank"]),
         host=host,
-        local_rank=int(told["local_rank"]),
-        pid=int(told["pid"]),
-        state=str(told["state"]),
-        wchan=str(told["wchan"]),
-        source=str(told["source"]),
-        why=str(told["why"]),
+        local_rank=int(data["local_rank"]),
+        pid=int(data["pid"]),
+        state=str(data["state"]),
+        wchan=str(data["wchan"]),
+        source=str(data["source"]),
+        why=str(data["why"]),
         frames=main,
         threads=tuple(others),
     )
@@ -130,16 +130,16 @@ def _faulthandler(text: str) -> list[tuple[StackFrame, ...]]:
 def _py_spy(text: str) -> list[tuple[StackFrame, ...]]:
     """Parse every thread's frames, the main thread's last, from py-spy's JSON."""
     try:
-        told = parse_json(text.encode(errors="replace"))
+        data = parse_json(text.encode(errors="replace"))
     except ValueError:  # cut off, or no JSON
         return []
-    told.sort(key=lambda thread: thread.get("os_thread_id") == thread.get("pid"))  # the main thread's are equal
+    data.sort(key=lambda thread: thread.get("os_thread_id") == thread.get("pid"))  # the main thread's are equal
     return [
         tuple(
             StackFrame(file=str(frame["filename"]), line=int(frame["line"]), function=str(frame["name"]))
             for frame in reversed(thread["frames"])
         )
-        for thread in told
+        for thread in data
     ]
 
 

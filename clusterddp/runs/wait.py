@@ -94,20 +94,20 @@ class _Silence:
     def __init__(self, run: str, notify: Callable[[str], None]) -> None:
         self._run, self._notify = run, notify
         self._since: dict[str, float] = {}  # host, or an empty name for all of them → since when (epoch)
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def note(self, view: RunView | None) -> None:
         """Record the latest view of the run; None: no host answered."""
         silent = [""] if view is None else list(view.silent)
         for name in self._since.keys() - set(silent):
             del self._since[name]
-            self._said.discard(name)
+            self._reported.discard(name)
         now = time.time()
         for name in silent:
             self._since.setdefault(name, now)
-        due = [name for name in silent if now - self._since[name] > SAY and name not in self._said]
+        due = [name for name in silent if now - self._since[name] > SAY and name not in self._reported]
         if due:
-            self._said.update(due)
+            self._reported.update(due)
             names = folded_names(due) if view else f"no host of run {self._run}"
             verb = "do" if due[1:] else "does"
             words = f"{names} {verb} not answer" if view else f"{names} answers"

@@ -49,8 +49,8 @@ class RunWatch:
         self._starts: dict[str, int] = {}  # host → the newest known start of its workers
         self._attempt = run.attempt
         self._carried: set[str] = set()  # lines already shown about replicated paths
-        self._told: dict[int, int] = {}  # attempt → the newest round already reported
-        self._heard = time.monotonic()  # when a worker last printed something
+        self._reported: dict[int, int] = {}  # attempt → the newest round already reported
+        self._last_output = time.monotonic()  # when a worker last printed something
         self._silent = False  # the silence has been reported
         self._broken: set[str] = set()  # hosts that may not answer
         self._restarted = self._over = self._closed = False
@@ -85,7 +85,7 @@ class RunWatch:
                 self._restarted = True
                 self._wake.set()
             if event.frame.body and header.get("local_rank") is not None:
-                self._heard = time.monotonic()
+                self._last_output = time.monotonic()
                 if self._silent:
                     self._silent = False
                     self._wake.set()
@@ -94,7 +94,7 @@ class RunWatch:
         if _log.isEnabledFor(logging.DEBUG):
             self._log_plain_starts()
         while not self._over:
-            left = None if self._silent or not self.silence else self._heard + self.silence - time.monotonic()
+            left = None if self._silent or not self.silence else self._last_output + self.silence - time.monotonic()
             if left is None or left > 0:
                 self._wake.wait(left)
             else:
@@ -116,9 +116,9 @@ class RunWatch:
                     if line not in self._carried:
                         self._carried.add(line)
                         self._tell("carried", line)
-                told = self._told.setdefault(view.attempt, 0)
-                for number in [number for number in found if number > told]:
-                    self._told[view.attempt] = number
+                reported = self._reported.setdefault(view.attempt, 0)
+                for number in [number for number in found if number > reported]:
+                    self._reported[view.attempt] = number
                     if found[number].began_ns > self._began_ns:
                         for line in why_it_began(view.nodes, number):
                             self._tell("restarted", line)
@@ -147,7 +147,7 @@ class RunWatch:
         view = self._view()
         since = _last_word(view) if view and view.state() == RunState.RUNNING else None
         quiet = 0.0 if since is None else time.time() - since
-        self._heard = time.monotonic() - quiet
+        self._last_output = time.monotonic() - quiet
         if since is None or quiet < self.silence or self._over:
             return
         self._silent = True

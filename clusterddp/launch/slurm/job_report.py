@@ -78,7 +78,7 @@ def _by_slurm(
 ) -> VerdictRecord:
     """How a run ended whose nodes did not tell: by Slurm's word."""
     by = f" by {job.by}" if job and job.by else ""
-    said = f"Slurm says {status.word}{by}" + (f": {means.words}" if means.words else "")
+    said = f"Slurm says {status.word}{by}" + (f": {means.explanation}" if means.explanation else "")
     line = said if job else "unknown: Slurm knows nothing of its job any more"
     line = f"unknown: {line}" if means.state == RunState.UNKNOWN and job else line
     code = means.exit_code

@@ -203,7 +203,7 @@ class Slurm:
 
     def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:
         """See ``RunLauncher``: waits in the queue, and tells why."""
-        told, brought = "", False
+        shown, brought = "", False
         look = time.monotonic() + UNHEARD
         while True:
             view = run.view(brief=True)
@@ -218,8 +218,8 @@ class Slurm:
                 look = time.monotonic() + AGAIN
                 self._refuse_unshared(cluster, run)
             waits = view.job.waits if view.job else ""
-            if waits and waits != told:
-                told = waits
+            if waits and waits != shown:
+                shown = waits
                 cluster.notify(f"run {run.id}: {waits}")
             progress(waits or "the job's nodes are starting")
             time.sleep(LOOK)
@@ -325,11 +325,11 @@ def _settled(cluster: Site, run: str, deadline: float, *, collected: bool) -> Ru
         time.sleep(LOOK / 2)
 
 
-def _proof(node: NodeReport, word: str) -> Proof:
+def _proof(node: NodeReport, state: str) -> Proof:
     """A node's own proof: its supervisor's exit record."""
     host, ended = node.host, node.exit
     if not ended:
-        return Proof(host=host, unknown=(f"Slurm says {word}",))
+        return Proof(host=host, unknown=(f"Slurm says {state}",))
     started = len(of_kind(node.events, WORKER_STARTED))
     left = tuple(Survivor(one.pid, one.command, one.state, one.user) for one in ended.survivors)
     unseen = tuple(f"process {pid} is hidden there" for pid in ended.unseen)

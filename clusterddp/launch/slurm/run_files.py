@@ -117,7 +117,7 @@ def _reached(
     absent = [name for name in names if name not in live]
     options = settings_of(site.inventory).slurm
     asked = {name: str(options[name]) for name in _ASKED if name in options}
-    words: list[str] = []
+    arguments: list[str] = []
     if absent:
         site.notify(f"no job of the run holds {folded_names(absent)}: a short one on each node brings its files")
         seen = survey(login, asked)
@@ -125,9 +125,9 @@ def _reached(
         away = {name: states[name] for name in absent if is_out(states.get(name, ""))}
         jobs |= {name: Held(refused=(f"Slurm says that it is {state}", "")) for name, state in away.items()}
         absent = [name for name in absent if name not in away]
-        words = [f"--{name}={value}" for name, value in asked.items()]
-        words += ["--nodes=1", "--ntasks=1", "--no-requeue", f"--time={job_minutes(seen, MINUTES)}"]
-    submitted = [[f"--nodelist={name}", *words] for name in absent]
+        arguments = [f"--{name}={value}" for name, value in asked.items()]
+        arguments += ["--nodes=1", "--ntasks=1", "--no-requeue", f"--time={job_minutes(seen, MINUTES)}"]
+    submitted = [[f"--nodelist={name}", *arguments] for name in absent]
     held = held_nodes(login, submitted, site.connections, site.progress, name=NAME, script=HOLD, patience=math.inf)
     with held as given:
         jobs |= dict(zip(absent, given, strict=True))

@@ -156,8 +156,8 @@ def _synced(
 ) -> tuple[str, str]:
     """Put the project's code into the folder that login host and nodes share: that folder, and the code's digest."""
     site.progress("looking at the code there" if options.no_sync else "syncing")
-    told = (site.notify, site.progress)
-    there = code_of([login.host], project, tree, options, name, *told, dry=dry)
+    callbacks = (site.notify, site.progress)
+    there = code_of([login.host], project, tree, options, name, *callbacks, dry=dry)
     return there.workdirs[login.host.name], there.digest
 
 

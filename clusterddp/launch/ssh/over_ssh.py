@@ -236,8 +236,8 @@ def start_node(
         HostError: it could not start.
     """
     mine = {name: secrets[name] for name in plan.secrets}
-    told = {"url": webhook.url, "silence": webhook.silence} if webhook else None
-    message = json.dumps({"plan": written(plan), "secrets": mine, "key": key, "webhook": told}).encode()
+    hook = {"url": webhook.url, "silence": webhook.silence} if webhook else None
+    message = json.dumps({"plan": written(plan), "secrets": mine, "key": key, "webhook": hook}).encode()
     answer = host.upload("start", {}, [message], timeout=START_TIMEOUT)
     with reading_answer(host.name):
         names = ("started", "spool", "store", "control")

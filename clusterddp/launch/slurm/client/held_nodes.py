@@ -85,9 +85,9 @@ def _begun(login: LoginHost, given: Sequence[Held], progress: Callable[[str], No
         jobs = login.jobs(one.job for one in submitted if one.job not in found)
         for one in submitted:
             if one.job not in found:
-                held = _looked_at(login, one.job, jobs.get(one.job), reasons, late=time.monotonic() > deadline)
-                if held:
-                    found[one.job] = held
+                found_now = _looked_at(login, one.job, jobs.get(one.job), reasons, late=time.monotonic() > deadline)
+                if found_now:
+                    found[one.job] = found_now
         waiting = [jobs[one.job] for one in submitted if one.job not in found]
         if not waiting:
             return [found.get(one.job, one) for one in given]

@@ -19,7 +19,7 @@ class StateMeaning:
     state: str  # the run's (shared/run/run_state.py)
     exit_code: int = EXIT_NOT_THE_SCRIPT  # of a run that ended so, if its nodes report nothing
     outside: bool = False  # Slurm, or a user through it, ended the job: what its nodes saw of that is no cause
-    words: str = ""  # an explanation for people, with a remedy; empty if Slurm's name of the state suffices
+    explanation: str = ""  # an explanation for people, with a remedy; empty if Slurm's name of the state suffices
 
     @property
     def over(self) -> bool:
@@ -52,19 +52,22 @@ STATES = {
     "FAILED": _FAILED,
     "LAUNCH_FAILED": _FAILED,
     "RECONFIG_FAIL": _FAILED,
-    "BOOT_FAIL": StateMeaning(state=RunState.FAILED, outside=True, words="a node did not boot"),
+    "BOOT_FAIL": StateMeaning(state=RunState.FAILED, outside=True, explanation="a node did not boot"),
     "NODE_FAIL": StateMeaning(
-        state=RunState.FAILED, outside=True, words="a node was lost; --relaunch lets the run go on"
+        state=RunState.FAILED, outside=True, explanation="a node was lost; --relaunch lets the run go on"
     ),
     "DEADLINE": StateMeaning(
-        state=RunState.FAILED, exit_code=EXIT_TIME_LIMIT, outside=True, words="its deadline was over"
+        state=RunState.FAILED, exit_code=EXIT_TIME_LIMIT, outside=True, explanation="its deadline was over"
     ),
-    "TIMEOUT": StateMeaning(state=RunState.FAILED, exit_code=EXIT_TIME_LIMIT, outside=True, words=_OVER),
+    "TIMEOUT": StateMeaning(state=RunState.FAILED, exit_code=EXIT_TIME_LIMIT, outside=True, explanation=_OVER),
     "OUT_OF_MEMORY": StateMeaning(
-        state=RunState.FAILED, exit_code=OUT_OF_MEMORY, outside=True, words="clusterddp_slurm_mem asks for more memory"
+        state=RunState.FAILED,
+        exit_code=OUT_OF_MEMORY,
+        outside=True,
+        explanation="clusterddp_slurm_mem asks for more memory",
     ),
     "CANCELLED": StateMeaning(state=RunState.STOPPED, exit_code=EXIT_STOPPED, outside=True),
-    "PREEMPTED": StateMeaning(state=RunState.STOPPED, exit_code=EXIT_STOPPED, outside=True, words=_TAKEN),
+    "PREEMPTED": StateMeaning(state=RunState.STOPPED, exit_code=EXIT_STOPPED, outside=True, explanation=_TAKEN),
     "REVOKED": UNKNOWN,
 }
 

@@ -119,7 +119,7 @@ def test_one_table_says_what_a_state_means(state: str, ours: str, code: int, *, 
 
 
 def test_what_slurm_has_ended_is_told_in_words_too() -> None:
-    assert {state for state, means in STATES.items() if means.outside and not means.words} == {"CANCELLED"}
+    assert {state for state, means in STATES.items() if means.outside and not means.explanation} == {"CANCELLED"}
 
 
 def test_a_refusal_is_slurms_own_reason_and_what_helps() -> None:
