@@ -206,7 +206,7 @@ def _run_of(wanted: Pull, site: Site, entries: Sequence[HostEntry]) -> RunView |
 
 def _holding(ranks: Sequence[int], view: RunView) -> set[str]:
     """Return the hosts that held these ranks."""
-    hosts = {host["name"]: host["ranks"] for host in view.to_json()["hosts"]}
+    hosts = {host.name: host.ranks for host in view.hosts()}
     missing = set(ranks).difference(*hosts.values())
     if missing:
         raise RunError(f"run {view.run} has no rank {min(missing)}")

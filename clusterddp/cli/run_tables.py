@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.cli.command_lines import completed
 from clusterddp.cli.tables import Table, escape, line, piped, show, when
@@ -13,14 +13,17 @@ from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.difference import code_of, environment_of
 from clusterddp.runs.difference import described as identity
 from clusterddp.runs.folders import beside, described
+from clusterddp.runs.run_status import UNREACHABLE
 from clusterddp.runs.stacks import groups
 from clusterddp.text.folding import folded_names
 from clusterddp.text.units import human_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from clusterddp.remote.shared.verdict.judge import Failure
     from clusterddp.runs.difference import Difference
+    from clusterddp.runs.run_status import HostDetails
     from clusterddp.runs.run_view import RunView
     from clusterddp.runs.stacks import WorkerStack
     from clusterddp.sync.code_diff import FileDiff
@@ -29,13 +32,12 @@ _MOST_FRAMES = 20  # of a stack that are shown
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}  # of a line of a diff, by its first character
 _SILENCE = 5  # seconds without output of any rank, from which on `status` says it
 _MOST_RECOVERED = 5  # rounds that failed and were made good
-_BLAME = ("own", "lost peer", "ended")  # classes of failures, the cause first
 _STYLES = {
     RunState.RUNNING: "green",
     RunState.SUCCEEDED: "green",
     RunState.FAILED: "red",
     RunState.LOST: "red",
-    "unreachable": "red",
+    UNREACHABLE: "red",
 }
 
 
@@ -51,24 +53,23 @@ def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
     table = Table("run", "name", "state", "hosts", "ranks", "started", "duration", "exit", *more, "script", long=True)
     now = time.time()
     for view in found:
-        value = view.to_json(hosts=False)
-        ended = value["ended"] or (now if view.live else None)
-        begun = value["started"]
-        code = value["exit_code"]
+        summary, record = view.summary(), view.record
+        ended = summary.ended or (now if view.live else None)
+        begun = summary.started
         whose = [code_of(view.record) or "-", *([environment_of(view.record) or "-"] if environments else [])]
         whose += [beside(view.record) or "-"] if folders else []
-        whose += [view.record.label or "-", str(value["operator"] or "-")] if everything else []
+        whose += [view.record.label or "-", record.operator or "-"] if everything else []
         table.add(
             escape(view.run),
-            escape(value["name"] or "-"),
-            _coloured(value["state"]),
+            escape(record.name or "-"),
+            _coloured(summary.state),
             escape(folded_names(view.record.hosts, separator=",")),
-            str(value["world_size"]),
+            str(summary.world_size),
             _started(begun, now),
             human_duration(ended - begun) if ended and begun else "-",
-            "-" if code is None else str(code),
+            str(summary.verdict.exit_code) if summary.verdict else "-",
             *map(escape, whose),
-            escape(shlex.join([str(value["script"]), *(value["argv"] or [])])),
+            escape(shlex.join([str(record.script), *record.argv])),
         )
     show(table)
 
@@ -97,69 +98,65 @@ def _started(seconds: float | None, now: float) -> str:
 
 def print_status(view: RunView) -> None:
     """Print one run host by host; how it ended is the last line."""
-    value = view.to_json()
-    name = f" ({escape(value['name'])})" if value["name"] else ""
-    ranks = "" if value["world_size"] is None else f", {counted(value['world_size'], 'rank')}"
-    line(f"run {escape(view.run)}{name}: {_coloured(value['state'])}{ranks}")
-    command = shlex.join([str(value["script"]), *(value["argv"] or [])])
-    line(escape(f"started {when(value['started'])} by {value['operator']}: {command}"))
-    ran = identity(view.record)
+    summary, details, record = view.summary(), view.details(), view.record
+    name = f" ({escape(record.name)})" if record.name else ""
+    ranks = "" if summary.world_size is None else f", {counted(summary.world_size, 'rank')}"
+    line(f"run {escape(view.run)}{name}: {_coloured(summary.state)}{ranks}")
+    command = shlex.join([str(record.script), *record.argv])
+    line(escape(f"started {when(summary.started)} by {record.operator}: {command}"))
+    ran = identity(record)
     if ran:
         line(escape(ran))
-    folder = described(view.record)
+    folder = described(record)
     if folder:
         line(f"folder: {escape(folder)}")
-    for off, spare in value["replaced"].items():
+    for off, spare in record.replaced.items():
         line(escape(f"{off} could not be reached at the start; spare {spare} has its place"))
-    for told in recovered_lines(value["failures"]):
+    for told in recovered_lines(details.failures):
         line(escape(told))
-    for notice in value["notices"]:
+    for notice in summary.notices:
         line(escape(completed(notice)))
-    if view.live and value["last_output"] and time.time() - value["last_output"] >= _SILENCE:
-        line(f"no rank has printed for {_passed(time.time() - value['last_output'])}")
-    _print_hosts(value, live=view.live)
-    if value["remedy"]:
-        line(escape(f"remedy: {completed(value['remedy'])}"))
-    if value["verdict"]:
-        line(escape(f"verdict: {value['verdict']}"))
+    if view.live and details.last_output and time.time() - details.last_output >= _SILENCE:
+        line(f"no rank has printed for {_passed(time.time() - details.last_output)}")
+    _print_hosts(details, live=view.live)
+    if summary.verdict and summary.verdict.remedy:
+        line(escape(f"remedy: {completed(summary.verdict.remedy)}"))
+    if summary.verdict and summary.verdict.line:
+        line(escape(f"verdict: {summary.verdict.line}"))
 
 
-def recovered_lines(failures: Sequence[Mapping[str, Any]]) -> list[str]:
+def recovered_lines(failures: Sequence[Failure]) -> list[str]:
     """Return a line for each round that failed and was recovered: its first cause, and how many more ranks failed.
 
-    Args:
-        failures: Those of the status object, ordered by time.
+    ``failures`` are in order of time.
     """
-    rounds: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+    rounds: dict[tuple[int, int], list[Failure]] = {}
     for failure in failures:
-        if failure["recovered"]:
-            rounds.setdefault((failure["attempt"], failure["round"]), []).append(failure)
+        if failure.recovered:
+            rounds.setdefault((failure.attempt, failure.worker.start), []).append(failure)
     lines = []
     for (attempt, number), own in rounds.items():
-        first = min(own, key=lambda failure: _BLAME.index(failure["class"]))
+        first = min(own, key=lambda failure: failure.kind)  # the cause first
         others = f"; {counted(len(own) - 1, 'other')}" if own[1:] else ""
-        rank = f"rank {first['rank']} ({first['host']}:{first['local_rank']})"
-        lines.append(f"recovered (attempt {attempt}, round {number}): {rank}: {first['message']}{others}")
+        rank = f"rank {first.worker.rank} ({first.host}:{first.worker.local_rank})"
+        lines.append(f"recovered (attempt {attempt}, round {number}): {rank}: {first.worker.text}{others}")
     if lines[_MOST_RECOVERED:]:
         left_out = f"recovered: {counted(len(lines) - _MOST_RECOVERED, 'round')} before (--json has all of them)"
         return [left_out, *lines[-_MOST_RECOVERED:]]
     return lines
 
 
-def _print_hosts(value: Mapping[str, Any], *, live: bool) -> None:
+def _print_hosts(details: HostDetails, *, live: bool) -> None:
     table = Table("host", "state", "ranks", "processes", "last output")
-    for host in value["hosts"]:
-        ranks = ",".join(map(str, host["ranks"]))
-        printed = when(host["last_output"])
-        if live and host["last_output"]:
-            printed = _ago(time.time() - host["last_output"])
-        state = _coloured(host["state"])
-        if host.get("told"):
-            told = host["told"]
-            state += escape(f" ({told['state']} {_ago(told['seconds_ago'])}, says {told['by']})")
-        table.add(escape(host["name"]), state, ranks, str(len(host["pids"])), printed)
-    for host in value["spares"]:
-        table.add(escape(host["name"]), escape(f"spare, {host['state']}"), "", "", "")
+    for host in details.hosts:
+        ranks = ",".join(map(str, host.ranks))
+        printed = _ago(time.time() - host.last_output) if live and host.last_output else when(host.last_output)
+        state = _coloured(host.state)
+        if host.heard:
+            state += escape(f" ({host.heard.state} {_ago(host.heard.seconds_ago)}, says {host.heard.by})")
+        table.add(escape(host.name), state, ranks, str(len(host.pids)), printed)
+    for host in details.spares:
+        table.add(escape(host.name), escape(f"spare, {host.state}"), "", "", "")
     show(table)
 
 

@@ -14,6 +14,7 @@ from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best
 from clusterddp.runs.managed_job import JobReport
 from clusterddp.runs.notices import carried_notices, copy_notices, following_notices, output_notices, preload_notices
 from clusterddp.runs.preload_hint import slow_imports
+from clusterddp.runs.run_status import UNREACHABLE, HostDetails, HostStatus, LastHeard, RunSummary, seconds
 from clusterddp.runs.verdict_lines import NO_PLACE, Verdict, judge, of_record, recovered, to_record
 
 if TYPE_CHECKING:
@@ -203,65 +204,55 @@ class RunView:
         return next((state for state in (RunState.RUNNING, RunState.STARTING) if state in states), RunState.QUEUED)
 
     def to_json(self, *, hosts: bool = True) -> dict[str, Any]:
-        """Return the status object of docs/status.md; without ``hosts``, the shorter one of ``runs``."""
-        verdict = self.verdict()
-        record = self.record
-        value: dict[str, Any] = {
-            "run": self.run,
-            "name": record.name,
-            "state": self.state(),
-            "attempt": self.attempt,
-            "round": _round(self.nodes),
-            "world_size": _world_size(self.nodes) or record.world_size,
-            "started": _seconds(record.started),
-            "ended": _seconds(self.ended_ns),
-            "exit_code": verdict.exit_code if verdict else None,
-            "verdict": verdict.line if verdict else None,
-            "remedy": (verdict.remedy or None) if verdict else None,
-            "notices": self.notices(),
-            "workdirs": dict(record.workdirs),
-            "own_data": {host: list(paths) for host, paths in record.own_data.items()},
-            "replaced": dict(record.replaced),
-            "job": self.job.number if self.job else None,
-            "waits": self.job.waits or None if self.job else None,
-            "launcher": record.launcher or "ssh",
-        }
-        value.update(script=record.script, argv=list(record.argv), code=record.code, git=record.git)
-        value["environment"] = record.environment
-        value.update(operator=record.operator, versions=record.versions)
-        if hosts:
-            failures = [*recovered(self.nodes, self.earlier), *(verdict.failures if verdict else ())]
-            value["failures"] = [failure.to_json() for failure in failures]
-            value["last_output"] = _seconds(self.last_output_ns)
-            value["hosts"] = [_host_json(node) for node in self.nodes]
-            value["hosts"] += [self._silent_json(name) for name in self._absent()]
-            for host in value["hosts"]:
-                host["end"] = self._end_json(host["name"])
-            value["spares"] = [_host_json(node) for node in self.spares]
-        return value
+        """Return the status object of docs/labels-and-json.md; without ``hosts``, the shorter one of ``runs``."""
+        value = self.summary().to_json()
+        return {**value, **self.details().to_json()} if hosts else value
 
-    def _end_json(self, name: str) -> dict[str, Any] | None:
-        """Return how a host's part ended according to the kept verdict; None if that does not say."""
-        for end in self.kept.hosts if self.kept else ():
-            if end.host == name:
-                data = {"state": end.state, "reason": end.reason or None, "ended": _seconds(end.ended)}
-                return {**data, "workdir": end.workdir, "exits": dict(end.exits)}
-        return None
+    def summary(self) -> RunSummary:
+        """Return the run's status as a value, without its hosts'."""
+        return RunSummary(
+            run=self.run,
+            record=self.record,
+            state=self.state(),
+            attempt=self.attempt,
+            round=_round(self.nodes),
+            world_size=_world_size(self.nodes) or self.record.world_size,
+            started=seconds(self.record.started),
+            ended=seconds(self.ended_ns),
+            verdict=self.verdict(),
+            notices=tuple(self.notices()),
+            job=self.job,
+        )
+
+    def details(self) -> HostDetails:
+        """Return the status of the run's hosts, and its failures."""
+        verdict = self.verdict()
+        return HostDetails(
+            failures=(*recovered(self.nodes, self.earlier), *(verdict.failures if verdict else ())),
+            last_output=seconds(self.last_output_ns),
+            hosts=self.hosts(),
+            spares=tuple(map(_host_status, self.spares)),
+        )
+
+    def hosts(self) -> tuple[HostStatus, ...]:
+        """Return the status of each host that takes part in the last attempt."""
+        ends = {end.host: end for end in (self.kept.hosts if self.kept else ())}
+        found = [*map(_host_status, self.nodes), *map(self._absent_status, self._absent())]
+        return tuple(replace(host, end=ends.get(host.name)) for host in found)
 
     def _absent(self) -> list[str]:
         """Return the hosts of the plan that did not answer, or were not asked."""
         answered = {node.host for node in self.nodes}
         return [name for name in self.record.hosts if name not in answered]
 
-    def _silent_json(self, name: str) -> dict[str, Any]:
-        """Describe a host that did not answer by what the others last heard from it over run control."""
-        host: dict[str, Any] = {"name": name, "state": "unreachable", "ranks": [], "pids": [], "gpus": []}
-        host["last_output"] = None
+    def _absent_status(self, name: str) -> HostStatus:
+        """Describe a host that did not answer by what the others last heard from it."""
         for node in self.nodes:
             heard = node.peers.nodes.get(name) if node.peers else None
             if heard and heard.attempt == self.attempt:
-                return {**host, "told": {"by": node.host, "state": heard.state, "seconds_ago": heard.age}}
-        return host
+                last = LastHeard(node.host, heard.state, heard.age)
+                return HostStatus(name=name, state=UNREACHABLE, heard=last)
+        return HostStatus(name=name, state=UNREACHABLE)
 
 
 def run_views(
@@ -318,18 +309,17 @@ def _view(run: str, reports: Reports, unreachable: Sequence[str], shown: Verdict
     )
 
 
-def _host_json(node: NodeReport) -> dict[str, Any]:
+def _host_status(node: NodeReport) -> HostStatus:
     starts = of_kind(node.events, WORKER_STARTED)
     last = max((event.start for event in starts), default=0)
-    ranks = sorted(event.rank for event in starts if event.start == last)
-    return {
-        "name": node.host,
-        "state": node.state,
-        "ranks": ranks,
-        "pids": list(node.pids),
-        "gpus": list(node.record.gpus.get(node.host, ())),
-        "last_output": _seconds(_last_output(node)),
-    }
+    return HostStatus(
+        name=node.host,
+        state=node.state,
+        ranks=tuple(sorted(event.rank for event in starts if event.start == last)),
+        pids=node.pids,
+        gpus=tuple(node.record.gpus.get(node.host, ())),
+        last_output=seconds(_last_output(node)),
+    )
 
 
 def _last_output(node: NodeReport) -> int | None:
@@ -348,7 +338,3 @@ def _world_size(nodes: Sequence[NodeReport]) -> int | None:
     events = [event for node in nodes for event in of_kind(node.events, WORKER_STARTED)]
     newest = max(events, key=lambda event: (event.round or 0, event.start), default=None)
     return newest.world_size if newest else None
-
-
-def _seconds(time_ns: int | None) -> float | None:
-    return None if time_ns is None else round(time_ns / 1e9, 3)

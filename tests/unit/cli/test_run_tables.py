@@ -9,6 +9,8 @@ import pytest
 
 from clusterddp.cli.actions.runs import chosen, nothing
 from clusterddp.cli.run_tables import folders_line, print_runs, print_status, recovered_lines
+from clusterddp.remote.shared.verdict.failures import LOST_PEER, OWN, worker_failures
+from clusterddp.remote.shared.verdict.judge import Failure
 from clusterddp.runs.run_view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
@@ -117,14 +119,15 @@ def test_nothing_to_show_says_why_and_what_would_be_shown(own: int, known: int, 
     assert nothing(found[:own], found[:known], everything=everything) == line
 
 
-def failure(rank: int, number: int, kind: str = "own", *, recovered: bool = True) -> dict[str, Any]:
-    where = {"rank": rank, "host": f"gpu{rank:02}", "local_rank": 0, "attempt": 1, "round": number}
-    return {"class": kind, "recovered": recovered, "message": f"ValueError: {rank}", **where}
+def failure(rank: int, number: int, kind: int = OWN, *, recovered: bool = True) -> Failure:
+    (worker,) = worker_failures(Told(rank).died(1, raised=f"ValueError: {rank}", start=0).evidence)
+    worker = worker._replace(kind=kind, start=number, text=f"ValueError: {rank}")
+    return Failure(f"gpu{rank:02}", 1, 0, worker, recovered)
 
 
 def test_of_each_round_that_was_made_good_the_first_cause_is_told_and_the_others_counted() -> None:
     failures = [
-        failure(3, 0, "lost peer"), failure(1, 0), failure(2, 0), failure(0, 1), failure(0, 2, recovered=False),
+        failure(3, 0, LOST_PEER), failure(1, 0), failure(2, 0), failure(0, 1), failure(0, 2, recovered=False),
     ]  # fmt: skip
     assert recovered_lines(failures) == [
         "recovered (attempt 1, round 0): rank 1 (gpu01:0): ValueError: 1; 2 others",
