@@ -38,7 +38,7 @@ __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
     from clusterddp.checks.model import Diagnosis
     from clusterddp.environments.removal import EnvironmentFound
@@ -86,7 +86,7 @@ class Cluster(ClusterHosts):
         """Return a cluster of two nodes on this machine, without SSH."""
         return cls(built_in(), **options)
 
-    def __enter__(self) -> Cluster:  # noqa: PYI034 - typing.Self is Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

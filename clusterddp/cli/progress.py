@@ -14,6 +14,8 @@ from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from clusterddp.api.cluster import Run
 
 LOOK = 0.5  # seconds between looks at the rendezvous
@@ -28,7 +30,7 @@ class Progress:
         self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not verbose
         self._over = threading.Event()
 
-    def __enter__(self) -> Progress:  # noqa: PYI034 - typing.Self is Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -39,6 +39,8 @@ from clusterddp.text.units import human_size
 if TYPE_CHECKING:
     from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping
 
+    from typing_extensions import Self
+
     from clusterddp.hosts.outgoing import Outgoing
     from clusterddp.hosts.ssh import BytePipe
     from clusterddp.hosts.start_helper import HelperHello
@@ -109,7 +111,7 @@ class Host:
         WATCH.add(host)
         return host
 
-    def __enter__(self) -> Host:  # noqa: PYI034 - typing.Self is Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -198,8 +200,7 @@ class Host:
     ) -> Generator[Frame]:
         """Run an operation and yield its data frames as they come; the last frame is its ``end``.
 
-        Closing the iterator cancels the operation. The end frame has the whole result, checked. Meanwhile
-        ``outgoing`` sends it data from another thread.
+        Closing the iterator cancels the operation. The end frame has the whole result; ``outgoing`` sends data, too.
 
         Raises:
             HelperError: the operation failed.

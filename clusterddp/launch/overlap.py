@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
 
+    from typing_extensions import Self
+
     from clusterddp.facts.host import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
@@ -42,7 +44,7 @@ class Early:
         self._scan = self._pool.submit(_scanned, project, options.sync_limit, repeat)
         self._pool.submit(import_module, "clusterddp.launch.prepare")
 
-    def __enter__(self) -> Early:  # noqa: PYI034 - typing.Self is Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -21,6 +21,8 @@ from clusterddp.remote.shared.run.log_frames import offsets_after
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from typing_extensions import Self
+
     from clusterddp.remote.shared.wire.frames import Frame
 
     Open = Callable[[str, Position], Iterator[Frame]]
@@ -124,7 +126,7 @@ class Merge:
         for queue in self._queues.values():
             threading.Thread(target=self._read, args=(queue,), name=f"logs {queue.host}", daemon=True).start()
 
-    def __enter__(self) -> Merge:  # noqa: PYI034 - typing.Self is Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -24,6 +24,8 @@ from clusterddp.text.folding import folded_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from typing_extensions import Self
+
     from clusterddp.logs.merge import Merge
     from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.run_view import RunView
@@ -50,7 +52,7 @@ class Ending:
         self._behind_since: float | None = None  # when another attempt was seen
         self._over = threading.Event()
 
-    def __enter__(self) -> Ending:  # noqa: PYI034 - typing.Self is Python 3.11
+    def __enter__(self) -> Self:
         threading.Thread(target=self._watch, name="ending", daemon=True).start()
         return self
 

@@ -22,6 +22,8 @@ from clusterddp.text.units import human_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from typing_extensions import Self
+
     from clusterddp.logs.merge import Event
     from clusterddp.runs.run import Run
     from clusterddp.runs.run_view import RunView
@@ -57,7 +59,7 @@ class RunWatch:
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
-    def __enter__(self) -> RunWatch:  # noqa: PYI034 - typing.Self is Python 3.11
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

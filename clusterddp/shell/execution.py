@@ -18,6 +18,8 @@ from clusterddp.shell.command import Command, Executed, end_frame, ended, output
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from typing_extensions import Self
+
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
     from clusterddp.logs.merge import Event
@@ -61,7 +63,7 @@ class Execution:
         """The names of the hosts, in the inventory's order."""
         return list(self._entries)
 
-    def __enter__(self) -> Execution:  # noqa: PYI034 - typing.Self is Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

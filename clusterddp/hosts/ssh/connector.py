@@ -23,6 +23,7 @@ from clusterddp.hosts.ssh.openssh_pipe import open_pipe
 from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
 from clusterddp.hosts.ssh.private_keys import Credentials
 from clusterddp.hosts.ssh.resolve import Resolver
+from clusterddp.hosts.ssh.target import Timeouts
 from clusterddp.inventory import HostEntry
 from clusterddp.text.folding import few, folded_words
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh.fabric_pipe import Link
     from clusterddp.hosts.ssh.pipes import BytePipe
     from clusterddp.hosts.ssh.private_keys import Ask
-    from clusterddp.hosts.ssh.proxy import Timeouts
     from clusterddp.hosts.ssh.target import Target
 
 _log = logging.getLogger("clusterddp")
@@ -168,8 +168,6 @@ class Connector:
         return link
 
     def _timeouts(self) -> Timeouts:
-        from clusterddp.hosts.ssh.proxy import Timeouts  # noqa: PLC0415 - paramiko is expensive to import
-
         banner, auth, channel = self._patience
         return Timeouts(banner=banner, auth=auth, channel=channel)
 

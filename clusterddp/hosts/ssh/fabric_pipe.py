@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.ssh.known_hosts import KnownHosts
     from clusterddp.hosts.ssh.private_keys import Credentials
-    from clusterddp.hosts.ssh.proxy import Proxy, Timeouts
-    from clusterddp.hosts.ssh.target import Target
+    from clusterddp.hosts.ssh.proxy import Proxy
+    from clusterddp.hosts.ssh.target import Target, Timeouts
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # keeps its tracebacks off the user's terminal
 

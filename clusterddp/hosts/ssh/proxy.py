@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import paramiko
@@ -19,18 +18,9 @@ from clusterddp.hosts.ssh.config import ssh_environment
 from clusterddp.hosts.ssh.pipes import Tail, end
 
 if TYPE_CHECKING:
-    from clusterddp.hosts.ssh.target import Target
+    from clusterddp.hosts.ssh.target import Target, Timeouts
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPALIVE": 15, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timeouts:
-    """Seconds of patience for each part of opening a connection."""
-
-    banner: float
-    auth: float
-    channel: float
 
 
 def open_socket(target: Target, timeouts: Timeouts, jump: paramiko.Transport | None) -> tuple[Any, Proxy | None]:

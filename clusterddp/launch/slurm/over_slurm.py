@@ -149,7 +149,7 @@ class Slurm:
 
     def borrow_hosts(self, site: Site, query: HostQuery) -> AbstractContextManager[LentHosts]:
         """See ``Launcher``: the nodes of a short job."""
-        from clusterddp.launch.slurm.borrowed_nodes import borrow_nodes  # noqa: PLC0415 - start-up
+        from clusterddp.launch.slurm.borrowed_nodes import borrow_nodes  # noqa: PLC0415 - only for `doctor`
 
         return borrow_nodes(site, query)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError, UsageError
 from clusterddp.hosts.fanout import Outcome, each, reading_answer, values
+from clusterddp.launch.launcher import LentHosts
 from clusterddp.launch.run_secrets import secret_values
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.runs import local_cache, proof
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
-    from clusterddp.launch.launcher import FileQuery, HostQuery, LentHosts
+    from clusterddp.launch.launcher import FileQuery, HostQuery
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options import RunOptions
     from clusterddp.remote.shared.run.plan import NodePlan
@@ -108,8 +109,6 @@ class Ssh:
     @contextlib.contextmanager
     def borrow_hosts(self, site: Site, query: HostQuery) -> Iterator[LentHosts]:
         """See ``Launcher``: every host of the inventory."""
-        from clusterddp.launch.launcher import LentHosts  # noqa: PLC0415 - start-up
-
         asked = "--nnodes" if query.nnodes else "--partition" if query.partition else ""
         if asked:
             raise UsageError(f"{asked}: without Slurm every host of the inventory is looked at", remedy="leave it out")

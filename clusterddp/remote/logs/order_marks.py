@@ -114,7 +114,7 @@ class OrderMarks:
     def sizes_from(self, marks: int, count: int) -> List[Tuple[int, int]]:
         """Both files' sizes at up to ``count`` marks, from number ``marks`` on."""
         out, err = self._sizes
-        return list(zip(out[marks : marks + count], err[marks : marks + count]))  # noqa: B905 - Python 3.8
+        return list(zip(out[marks : marks + count], err[marks : marks + count]))
 
     def forget(self, positions: Tuple[int, int]) -> None:
         """Drop marks that both files were read past."""

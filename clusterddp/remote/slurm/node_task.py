@@ -89,7 +89,7 @@ class Task:
             answer = start_node(job.state, plan, self.folder.secrets(plan.secrets), self.key)
             spool = Spool(answer["spool"])
             ports = meeting.exchange("ready", {"store": answer["store"], "control": answer["control"]})
-            both = zip(plan.peers, ports)  # noqa: B905 - Python 3.8
+            both = zip(plan.peers, ports)
             peers = tuple((peer.address, int(reply["control"])) for peer, reply in both)
             commit_node(spool, Ready(store=int(ports[0]["store"]), peers=peers))
         except (Refused, OSError, KeyError, ValueError) as error:
@@ -133,7 +133,7 @@ class Task:
         addresses = choose_addresses(all_facts, os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""))
         if not self.place:
             self.folder.write_attempt(self.start, attempt)
-        both = zip(all_facts, addresses)  # noqa: B905 - Python 3.8
+        both = zip(all_facts, addresses)
         nodes = [_node(job, one, address.address, address.interface) for one, address in both]
         backend = choose_backend(job.plan.settings.rdzv_backend, [one.torch for one in all_facts], [job.state])
         about = {"versions": _versions(job, all_facts), "gpus": {one.host: one.gpus for one in all_facts}}

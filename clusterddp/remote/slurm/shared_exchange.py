@@ -40,7 +40,7 @@ class Meeting:
                 failed = read_json(self._file("failed", place)) if answers[place] is None else None
                 if failed:
                     raise Refused(str(failed["message"]))
-            missing = [name for name, known in zip(self.names, answers) if known is None]  # noqa: B905 - 3.8
+            missing = [name for name, known in zip(self.names, answers) if known is None]
             if not missing:
                 return answers
             if time.monotonic() > deadline:

@@ -122,7 +122,7 @@ def bundles(workdir: str, path: str, carried: Carried) -> Iterator[bytes]:
     for entry in carried.entries:
         if entry.kind == FILE:
             digests = carried.lists.get(entry.content) or [entry.content]
-            for digest, (offset, _) in zip(digests, spans(entry.size)):  # noqa: B905 - Python 3.8
+            for digest, (offset, _) in zip(digests, spans(entry.size)):
                 where.setdefault(digest, (entry.path, offset))
     for group in grouped(carried.chunks()):
         found = []

@@ -43,7 +43,7 @@ class StatCache(NamedTuple):
     def hashes(self) -> Hashes:
         """The chunk digests of each file by its path."""
         found: Hashes = {}
-        for values, stats in zip(values_of(self.manifest), self.stats):  # noqa: B905 - Python 3.8
+        for values, stats in zip(values_of(self.manifest), self.stats):
             entry = checked_entry(values)
             if entry.kind == FILE and stats:
                 found[entry.path] = (unpacked(stats), self.lists.get(entry.content, [entry.content]))

@@ -304,7 +304,7 @@ def _changed(
         _check_together(known.paths, data, record)
     hashes: Hashes = {}
     if memory and same:
-        for entry, stats in zip(gone, (memory.stats[number] for number in numbers)):  # noqa: B905 - Python 3.8
+        for entry, stats in zip(gone, (memory.stats[number] for number in numbers)):
             if stats and entry.kind == manifest.FILE:
                 hashes[entry.path] = (unpacked(stats), memory.lists.get(entry.content, [entry.content]))
     disk = Disk(record.root, hashes, memory.at if memory else 0)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from typing_extensions import Self
+
     from clusterddp.remote.shared.wire.chunks import Chunk
 
 _PARTS = ".clusterddp-parts"
@@ -45,7 +47,7 @@ class Landing:
         self._lock = threading.Lock()
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Landing:  # noqa: PYI034 - typing.Self is Python 3.11
+    def __enter__(self) -> Self:
         try:
             self._open()
         except BaseException:

@@ -84,7 +84,7 @@ def chunks_of(content: str, size: int, digests: Any) -> List[Chunk]:
         raise ValueError("not a list of chunks: %.80r" % digests)
     if len(digests) != max(1, -(-size // CHUNK)) or content_of(digests) != content:
         raise ValueError("the chunks are not those of %.80s" % content)
-    return [Chunk(digest, length) for digest, (_, length) in zip(digests, spans(size))]  # noqa: B905 - Python 3.8
+    return [Chunk(digest, length) for digest, (_, length) in zip(digests, spans(size))]
 
 
 def read_at(handle: int, offset: int, size: int) -> bytes:
