@@ -15,7 +15,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from clusterddp.logs import Fold, JsonRenderer, Renderer, TerminalRenderer, TextRenderer  # noqa: E402
+from clusterddp.logs.fold import Fold  # noqa: E402
+from clusterddp.logs.render import JsonRenderer, Renderer, TextRenderer  # noqa: E402
+from clusterddp.logs.screen import TerminalRenderer  # noqa: E402
 from clusterddp.remote.logs.tail import tail  # noqa: E402
 from clusterddp.remote.logs.time_index import IndexWriter  # noqa: E402
 from clusterddp.remote.shared.wire.frames import Decoder, encode  # noqa: E402

@@ -18,7 +18,8 @@ from clusterddp.errors import ClusterddpError
 from clusterddp.launch.host_report import HostReport
 from clusterddp.launch.keywords import ClusterKeywords, ExecKeywords
 from clusterddp.launch.options import DECLARED, RunOptions
-from clusterddp.logs import LogLine, Selection
+from clusterddp.logs.lines import LogLine
+from clusterddp.logs.selection import Selection
 from clusterddp.runs.beside import WorkdirBeside
 from clusterddp.runs.cleanup import Cleaned, Orphans
 from clusterddp.runs.proof import Proof

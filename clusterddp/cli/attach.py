@@ -16,7 +16,8 @@ from clusterddp.cli import interrupts
 from clusterddp.cli.output import report, say, say_event, writer
 from clusterddp.cli.run_lines import fold_if_wanted, say_reasons, selection_for
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
-from clusterddp.logs import FrameArrived, renderer_for
+from clusterddp.logs.merge import FrameArrived
+from clusterddp.logs.renderers import renderer_for
 from clusterddp.remote.shared.run.run_state import RunState, end_event
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.auto_join import joining_late_hosts
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from clusterddp.api.cluster import Cluster, Run
     from clusterddp.cli.notify import Notifier
     from clusterddp.cli.progress import Progress
-    from clusterddp.logs import Event
+    from clusterddp.logs.merge import Event
     from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.verdict_lines import Verdict
 

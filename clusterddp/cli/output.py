@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from clusterddp.api.cluster import Cluster, Proof
-    from clusterddp.logs import Event, Renderer
+    from clusterddp.logs.merge import Event
+    from clusterddp.logs.render import Renderer
 
 OURS = "clusterddp: "  # begins every stderr line of ours
 _WIPE = "\r\x1b[K"

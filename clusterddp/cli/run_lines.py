@@ -6,11 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from clusterddp.cli.output import say
-from clusterddp.logs import Fold, Selection
+from clusterddp.logs.fold import Fold
+from clusterddp.logs.selection import Selection
 from clusterddp.runs.failure_lines import last_words
 
 if TYPE_CHECKING:
-    from clusterddp.logs import Renderer
+    from clusterddp.logs.render import Renderer
     from clusterddp.runs.run import Run
     from clusterddp.runs.verdict_lines import Verdict
 

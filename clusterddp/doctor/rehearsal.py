@@ -24,8 +24,9 @@ from clusterddp.launch.make_record import operator
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.prepare import backend_for, new_run_id, node_of
 from clusterddp.launch.ssh import over_ssh
-from clusterddp.logs import LineReader, Selection
 from clusterddp.logs.merge import FrameArrived
+from clusterddp.logs.render import LineReader
+from clusterddp.logs.selection import Selection
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.wire.frames import parse_json
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.launch.make_plan import LaunchPlan
-    from clusterddp.logs import Event
+    from clusterddp.logs.merge import Event
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.verdict_lines import Verdict
 

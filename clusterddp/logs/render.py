@@ -322,3 +322,14 @@ def _json(line: LogLine) -> str:
     if line.dropped:
         value["dropped"] = line.dropped
     return _encode(value) + "\n"
+
+
+class OutputRenderer(Renderer):
+    """Renders ``{host, stream, text}`` for each line of a command that belongs to no run."""
+
+    def render(self, view: FileView, span: Span) -> bytes:
+        """Render one span as JSON lines."""
+        stream = view.header["stream"]
+        texts = [text.decode(errors="replace") for _, _, text in view.splitter.lines_of(span)]
+        lines = [json.dumps({"host": view.host, "stream": stream, "text": text}) + "\n" for text in texts]
+        return "".join(lines).encode()

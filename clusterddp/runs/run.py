@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from clusterddp.errors import UnreachableError, UsageError
 from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.inventory.patterns import select
-from clusterddp.logs import LogLine, Merge, Selection, backoff, brief_backoff, lines
-from clusterddp.logs.selection import selected_by
+from clusterddp.logs.merge import Merge, backoff, brief_backoff
+from clusterddp.logs.renderers import lines
+from clusterddp.logs.selection import Selection, selected_by
 from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.remote.shared.verdict.judge import CTRL_C
 from clusterddp.remote.shared.verdict.node_report import NodeReport
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from clusterddp.hosts.client import Host
+    from clusterddp.logs.lines import LogLine
     from clusterddp.logs.selection import Words
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.signals import Signalled

@@ -13,7 +13,7 @@ from clusterddp.checks.catalog import TABLE
 from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.errors import RunError, UsageError
 from clusterddp.facts.host import Facts
-from clusterddp.logs import Selection
+from clusterddp.logs.selection import Selection
 from clusterddp.project.project import find
 from tests.integration.cli import WAIT, User, assert_nothing_left, nothing_left, wait_until_nothing_is_left
 from tests.with_torch import need_torch

@@ -18,7 +18,7 @@ from clusterddp.api.cluster import Cluster, Run
 from clusterddp.cli.main import COMMANDS, cli
 from clusterddp.inventory import built_in, load
 from clusterddp.inventory.variable_names import OURS, USED
-from clusterddp.logs import LogLine
+from clusterddp.logs.lines import LogLine
 from tests import api_page, screens
 
 ROOT = Path(__file__).parents[2]

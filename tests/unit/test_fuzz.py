@@ -18,7 +18,7 @@ import pytest
 from clusterddp.errors import HelperError, HostKeyError
 from clusterddp.hosts.ssh.config import _lines
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, _parse
-from clusterddp.logs import checked
+from clusterddp.logs.incoming import checked
 from clusterddp.remote.probes import nvidia_smi_xml
 from clusterddp.remote.shared.verdict.status_reply import read_nodes
 from clusterddp.remote.shared.wire.frames import Decoder, Frame, ProtocolError, encode, parse, parse_json

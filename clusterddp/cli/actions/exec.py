@@ -13,8 +13,9 @@ from clusterddp.cli import interrupts
 from clusterddp.cli.output import STANDING, say, writer
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import UsageError
-from clusterddp.logs import BOLD, RESET, StreamBroken, coloured, renderer_for
-from clusterddp.logs.json_lines import OutputRenderer
+from clusterddp.logs.merge import StreamBroken
+from clusterddp.logs.render import BOLD, RESET, OutputRenderer
+from clusterddp.logs.renderers import coloured, renderer_for
 from clusterddp.shell import Command
 from clusterddp.shell.execution import CommandOutput
 from clusterddp.text.clean import clean
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from clusterddp.logs import Event, Renderer
+    from clusterddp.logs.merge import Event
+    from clusterddp.logs.render import Renderer
     from clusterddp.shell import Executed, Execution
 
 _OF_A_SHELL = re.compile(r"[\s|&;<>$`]")

@@ -12,7 +12,11 @@ from clusterddp.cli.progress import Progress
 from clusterddp.cli.run_lines import fold_if_wanted, say_reasons
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
-from clusterddp.logs import Saver, Selection, StreamBroken, places_after, read_lines, renderer_for
+from clusterddp.logs.merge import StreamBroken
+from clusterddp.logs.renderers import renderer_for
+from clusterddp.logs.resume import places_after, read_lines
+from clusterddp.logs.save import Saver
+from clusterddp.logs.selection import Selection
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.watch import RunWatch
 from clusterddp.text.folding import folded_names
@@ -21,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterddp.logs import Event, Offsets, Renderer
+    from clusterddp.logs.merge import Event
+    from clusterddp.logs.render import Renderer
+    from clusterddp.logs.resume import Offsets
     from clusterddp.runs.run import Run
     from clusterddp.runs.verdict_lines import Verdict
 

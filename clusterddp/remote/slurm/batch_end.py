@@ -16,7 +16,6 @@ from ..shared.verdict.failures import ended_by_manager
 from ..shared.verdict.judge import CTRL_C, INTERRUPTED, NOT_THE_SCRIPT, STOPPED
 from ..shared.verdict.verdict_record import VerdictRecord, best
 from .job_folder import JobFolder
-from .parting import wait_for_collection
 
 NO_FOLDER = "not all of the job's nodes have"
 PLACE = 1 << 20  # behind all nodes
@@ -25,6 +24,10 @@ SAID = 1 << 16  # bytes of the job's own output in which Slurm says why it has k
 _MEMORY = re.compile(rb"(?im)^(?:slurmstepd|srun)\S*: .*(?:exceeded memory limit|oom.kill|Out Of Memory)")
 _MISSING = re.compile(rb"(?m)^(?:clusterddp: \S+: no folder (/.*) here$|.*: can't open file '(/[^']*\.pyz)')")
 REQUEUED = 120.0  # seconds for Slurm to end this script, once the job is in the queue again
+PATIENCE = 60.0  # seconds for the files to be fetched
+LOOK = 0.1
+LOOK_FOR_STEPS = 2.0  # seconds between two checks whether a client is there
+STEP = re.compile(r"[0-9_]+\.[0-9]+")  # neither the script's own step nor Slurm's external one
 
 
 def end(folder: JobFolder, start: str, status: int) -> int:
@@ -125,3 +128,22 @@ def made(attempt: int, state: str, code: int, line: str) -> VerdictRecord:
     now = time.time_ns()
     heard = ("slurm",)
     return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)
+
+
+def wait_for_collection(folder: JobFolder, start: str) -> None:
+    """Wait until the nodes' files are fetched: a minute at most, and only while a client follows the run."""
+    deadline, look = time.monotonic() + PATIENCE, 0.0
+    while not folder.collected(start) and time.monotonic() < deadline:
+        if time.monotonic() >= look:
+            look = time.monotonic() + LOOK_FOR_STEPS
+            if not _is_watched():
+                break
+        time.sleep(LOOK)
+    folder.remove_code()
+
+
+def _is_watched() -> bool:
+    """Whether the job has another step: the helper of a client that follows the run."""
+    argv = ["squeue", "--steps", "--noheader", "--format=%i", "--jobs", os.environ["SLURM_JOB_ID"]]
+    said = subprocess.run(argv, check=False, capture_output=True, text=True)
+    return said.returncode != 0 or any(map(STEP.fullmatch, said.stdout.split()))

@@ -13,7 +13,7 @@ import pytest
 from clusterddp.cli import run_lines
 from clusterddp.cli.actions import logs
 from clusterddp.cli.main import main
-from clusterddp.logs import Fold
+from clusterddp.logs.fold import Fold
 from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.cli_help import folder
 from tests.unit.logs.test_render import Source
@@ -21,7 +21,7 @@ from tests.unit.logs.test_render import Source
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from clusterddp.logs import Position, Selection
+    from clusterddp.logs.selection import Position, Selection
 
 __all__ = ["folder"]  # fixture
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +15,10 @@ from clusterddp.checks.model import CheckResult
 from clusterddp.cli.doctor_tables import print_doctor
 from clusterddp.cli.output import have_plain_signs, say
 from clusterddp.cli.run_lines import fold_if_wanted
-from clusterddp.logs import Fold, TextRenderer
+from clusterddp.logs.render import TextRenderer
+
+if TYPE_CHECKING:
+    from clusterddp.logs.fold import Fold
 
 
 def result(verdict: str, message: str) -> CheckResult:

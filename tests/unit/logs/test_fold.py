@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterddp.logs import Fold, FrameArrived, JsonRenderer, StreamEnded, TerminalRenderer, TextRenderer
-from clusterddp.logs.fold import APART, HOLD, MOST, MOST_LATEST
+from clusterddp.logs.fold import APART, HOLD, MOST, MOST_LATEST, Fold
+from clusterddp.logs.merge import FrameArrived, StreamEnded
+from clusterddp.logs.render import JsonRenderer, TextRenderer
+from clusterddp.logs.screen import TerminalRenderer
 from clusterddp.logs.view import FileView
 from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.text.units import ranks
 from tests.unit.logs.test_render import Screen, Source
 
 if TYPE_CHECKING:
-    from clusterddp.logs import Renderer
+    from clusterddp.logs.render import Renderer
 
 _LABEL = re.compile(r"\[([\d,-]+)(?: (\S+):(\d+))?\] (.*)", re.DOTALL)
 

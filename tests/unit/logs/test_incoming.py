@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.errors import ClusterddpError, HelperError
-from clusterddp.logs import FrameArrived, JsonRenderer, Saver, TextRenderer, checked
+from clusterddp.logs.incoming import checked
+from clusterddp.logs.merge import FrameArrived
+from clusterddp.logs.render import JsonRenderer, TextRenderer
+from clusterddp.logs.save import Saver
 from clusterddp.remote.shared.run.log_frames import offsets_after
 from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.json_values import VALUES

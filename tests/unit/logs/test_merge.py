@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
-from clusterddp.logs import Event, FrameArrived, Merge, Position, Selection, StreamBroken, StreamEnded, backoff, lines
 from clusterddp.logs import merge as merging
+from clusterddp.logs.merge import Event, FrameArrived, Merge, StreamBroken, StreamEnded, backoff
+from clusterddp.logs.renderers import lines
+from clusterddp.logs.selection import Position, Selection
 from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.spool_writer import Tail, Writer
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.logs import Fold, Renderer, TerminalRenderer, TextRenderer
+from clusterddp.logs.fold import Fold
+from clusterddp.logs.render import Renderer, TextRenderer
+from clusterddp.logs.screen import TerminalRenderer
 from clusterddp.remote.shared.wire.frames import Frame
 
 FRAMES = """Traceback (most recent call last):

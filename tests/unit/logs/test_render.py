@@ -12,19 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.errors import UnreachableError, UsageError
-from clusterddp.logs import (
-    FrameArrived,
-    JsonRenderer,
-    LineReader,
-    Renderer,
-    Selection,
-    StreamBroken,
-    StreamEnded,
-    TerminalRenderer,
-    TextRenderer,
-    renderer_for,
-)
-from clusterddp.logs.render import MOST_HELD
+from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
+from clusterddp.logs.render import MOST_HELD, JsonRenderer, LineReader, Renderer, TextRenderer
+from clusterddp.logs.renderers import renderer_for
+from clusterddp.logs.screen import TerminalRenderer
+from clusterddp.logs.selection import Selection
 from clusterddp.remote.shared.run import log_frames
 from clusterddp.remote.shared.run.plan import AGENT_LOG
 from clusterddp.remote.shared.wire.frames import Frame

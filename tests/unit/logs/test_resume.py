@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from clusterddp.errors import UsageError
-from clusterddp.logs import places_after, read_lines
+from clusterddp.logs.resume import places_after, read_lines
 from tests.unit.json_values import VALUES
 
 if TYPE_CHECKING:

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.errors import RunError, UsageError
-from clusterddp.logs import FrameArrived, JsonRenderer, Saver, Selection, places_after, read_lines
-from clusterddp.logs.selection import Position
+from clusterddp.logs.merge import FrameArrived
+from clusterddp.logs.render import JsonRenderer
+from clusterddp.logs.resume import places_after, read_lines
+from clusterddp.logs.save import Saver
+from clusterddp.logs.selection import Position, Selection
 from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.spool_writer import Writer, read
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.logs import Event
+    from clusterddp.logs.merge import Event
 
 
 def hello(host: str, attempt: int = 1, run: str = "r1") -> FrameArrived:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from clusterddp.logs import Merge, Position
 from clusterddp.logs import merge as merging
-from clusterddp.logs.merge import StreamEnded
+from clusterddp.logs.merge import Merge, StreamEnded
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.remote.shared.wire.frames import Frame
@@ -26,6 +25,7 @@ from tests.unit.runs_told import Told
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
+    from clusterddp.logs.selection import Position
     from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.streams import Streams
 

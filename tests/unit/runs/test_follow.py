@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import HostsError, UnreachableError
-from clusterddp.logs import Event, Fold, FrameArrived, Position, Selection, TextRenderer
 from clusterddp.logs import merge as merging
+from clusterddp.logs.fold import Fold
+from clusterddp.logs.merge import Event, FrameArrived
+from clusterddp.logs.render import TextRenderer
+from clusterddp.logs.selection import Position, Selection
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.runs import ending

@@ -1,0 +1,65 @@
+"""Choose the renderer for an output, and read lines without one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from clusterddp.logs.merge import FrameArrived, Merge, StreamEnded
+from clusterddp.logs.render import JsonRenderer, LineReader, Renderer, TextRenderer
+from clusterddp.logs.screen import TerminalRenderer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import IO
+
+    from clusterddp.logs.lines import LogLine
+
+
+def renderer_for(
+    output: IO[bytes],
+    *,
+    as_json: bool = False,
+    timestamps: bool = False,
+    whole: bool = False,
+    environment: Mapping[str, str] = os.environ,
+) -> Renderer:
+    """Return the renderer for an output: JSON, a terminal's, or plain text.
+
+    ``whole``: on a terminal, show tracebacks of lost peers in full instead of one line each.
+    """
+    if as_json:
+        return JsonRenderer()
+    colour = coloured(output, environment)
+    if not _at_terminal(output, environment):
+        return TextRenderer(timestamps=timestamps, colour=colour)
+    return TerminalRenderer(
+        width=lambda: shutil.get_terminal_size().columns, colour=colour, timestamps=timestamps, whole=whole
+    )
+
+
+def coloured(output: IO[bytes], environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether an output takes colours: terminals do, all others with ``CLICOLOR_FORCE``, and none with ``NO_COLOR``."""
+    forced = bool(environment.get("CLICOLOR_FORCE", "0").strip("0"))
+    return not environment.get("NO_COLOR") and (forced or _at_terminal(output, environment))
+
+
+def _at_terminal(output: IO[bytes], environment: Mapping[str, str]) -> bool:
+    return output.isatty() and environment.get("TERM") != "dumb"
+
+
+def lines(merge: Merge, reader: LineReader | None = None) -> Iterator[LogLine]:
+    """Yield every line of a merge, until all hosts have ended.
+
+    Raises:
+        ClusterddpError: A host's stream broke and is not reopened.
+    """
+    reader = reader or LineReader()
+    for event in (event for batch in merge for event in batch):
+        if isinstance(event, FrameArrived):
+            yield from reader.feed(event.host, event.frame)
+        elif isinstance(event, StreamEnded):
+            yield from reader.end(event.host)
+        elif event.retry is None:
+            raise event.error
