@@ -76,11 +76,11 @@ class PeerConnection:
         self.unread = bytearray()
         self.unsent = bytearray()
         self.began = self.heard = boot_clock()
-        self.beat = self.beat_tcp = NEVER  # when we last sent a heartbeat: by any means, and over this connection
+        self.sent_at = self.sent_tcp_at = NEVER  # when we last sent a heartbeat: by any means, and over this connection
         self.echoes = Echoes()
         self.datagrams = False  # whether a datagram ever came from the other side
         self.asks = False  # whether we only ask if the other side's part has ended
-        self.beat_keys: Optional[Tuple[bytes, bytes]] = None  # for datagrams that we send, and that we receive
+        self.heartbeat_keys: Optional[Tuple[bytes, bytes]] = None  # for datagrams that we send, and that we receive
         self._keys: Optional[Tuple[bytes, bytes]] = None  # for frames that we send, and that we receive
         self._sent = self._received = 0  # numbers of frames with an HMAC
 
@@ -214,9 +214,9 @@ class PeerConnection:
         self._prove(place)
         return sent
 
-    def send_elsewhere(self, place: int, lead: int) -> bool:
+    def send_elsewhere(self, place: int, leader: int) -> bool:
         """Refer the caller at ``place`` to the leader that we follow."""
-        return self.send(Elsewhere(lead, self._proof("elsewhere %d" % lead, place)))
+        return self.send(Elsewhere(leader, self._proof("elsewhere %d" % leader, place)))
 
     def send_gone(self, place: int) -> bool:
         """Report to the caller at ``place`` that our part has ended permanently."""
@@ -229,7 +229,7 @@ class PeerConnection:
         self.place = place
         ours, other = ("called", "caller") if self.target is None else ("caller", "called")
         self._keys = (self._mac("frames of " + ours, place), self._mac("frames of " + other, place))
-        self.beat_keys = (self._mac("beats of " + ours, place), self._mac("beats of " + other, place))
+        self.heartbeat_keys = (self._mac("beats of " + ours, place), self._mac("beats of " + other, place))
 
     def _mac(self, role: str, place: Optional[int]) -> bytes:
         """Compute the HMAC over role, run, and both sides' member index and nonce; ``place``: the other side's."""

@@ -70,7 +70,7 @@ class Contact:
         """Record that our leader echoed a heartbeat sent at ``proved``; ``age``: seconds since its own contact."""
         self.proved = max(self.proved, proved - age)
 
-    def lead(self, proved: Iterable[float], count: int, now: float) -> None:
+    def count_majority(self, proved: Iterable[float], count: int, now: float) -> None:
         """Compute our contact with a majority while we lead.
 
         ``proved`` is when each connected node was last certainly in contact with us; ``count`` is the number of nodes

@@ -31,13 +31,13 @@ class Datagrams:
         except OSError:
             self.close()
 
-    def send(self, link: PeerConnection, beat: Beat, address: Address) -> None:
+    def send(self, link: PeerConnection, heartbeat: Beat, address: Address) -> None:
         """Send a heartbeat to the other end of a connection; it is lost without an error if the socket fails."""
-        if self.socket is None or not link.beat_keys:
+        if self.socket is None or not link.heartbeat_keys:
             return
-        data = _BEAT.pack(link.secret.place, beat.number, beat.echo, beat.age, beat.majority)
+        data = _BEAT.pack(link.secret.place, heartbeat.number, heartbeat.echo, heartbeat.age, heartbeat.majority)
         try:
-            self.socket.sendto(data + _tag(link.beat_keys[0], data), address)
+            self.socket.sendto(data + _tag(link.heartbeat_keys[0], data), address)
         except OSError:  # the TCP connection shows the fault, or the next datagram gets through
             pass
 
@@ -52,9 +52,9 @@ class Datagrams:
                 data = self.socket.recv(_BEAT.size + _TAG + 1) if self.socket else b""
             except OSError:  # none is left, or an ICMP error answers an earlier one of ours
                 break
-            link, beat = self._read(data, known)
-            if link and beat:
-                found.append((link, beat))
+            link, heartbeat = self._read(data, known)
+            if link and heartbeat:
+                found.append((link, heartbeat))
         return found
 
     @staticmethod
@@ -66,7 +66,7 @@ class Datagrams:
         text, tag = data[: _BEAT.size], data[_BEAT.size :]
         place, number, echo, age, majority = _BEAT.unpack(text)
         link = known(place)
-        if not link or not link.beat_keys or not hmac.compare_digest(tag, _tag(link.beat_keys[1], text)):
+        if not link or not link.heartbeat_keys or not hmac.compare_digest(tag, _tag(link.heartbeat_keys[1], text)):
             return None, None
         if not 0.0 <= age <= SECONDS:
             return None, None

@@ -39,14 +39,14 @@ class Heartbeats:
         if self.datagrams and self.datagrams.socket:
             selector.register(self.datagrams.socket, selectors.EVENT_READ, self._receive)
 
-    def turn(self, now: float, lead: Optional[PeerConnection], *, settled: bool) -> None:
+    def turn(self, now: float, leader: Optional[PeerConnection], *, settled: bool) -> None:
         """Send a heartbeat if one is due; where no node leads us, count the nodes in contact.
 
-        ``lead`` is the connection to our leader, if we have one; ``settled`` says whether there is a leader with a
+        ``leader`` is the connection to our leader, if we have one; ``settled`` says whether there is a leader with a
         majority.
         """
-        if lead:
-            self._beat(lead, now, settled=settled)
+        if leader:
+            self._send_if_due(leader, now, settled=settled)
         elif now - self.counted >= COUNT:
             self._count(now)
         self.majority = settled
@@ -63,41 +63,41 @@ class Heartbeats:
             self.selector.unregister(self.datagrams.socket)
             self.datagrams.close()
 
-    def _beat(self, lead: PeerConnection, now: float, *, settled: bool) -> None:
+    def _send_if_due(self, leader: PeerConnection, now: float, *, settled: bool) -> None:
         """Send a heartbeat to our leader if one is due; more often while none is answered."""
-        if now - lead.beat < (BEAT if now - self.contact.proved < 2 * BEAT else HURRY):
+        if now - leader.sent_at < (BEAT if now - self.contact.proved < 2 * BEAT else HURRY):
             return
-        lead.beat = now
-        beat = Beat(settled, lead.echoes.send(now), lead.echoes.theirs, age(now, self.contact.left))
-        self._send_datagram(lead, beat)
-        if now - lead.beat_tcp >= BEAT:
-            lead.beat_tcp = now
-            self.send(lead, beat)
+        leader.sent_at = now
+        heartbeat = Beat(settled, leader.echoes.send(now), leader.echoes.theirs, age(now, self.contact.left))
+        self._send_datagram(leader, heartbeat)
+        if now - leader.sent_tcp_at >= BEAT:
+            leader.sent_tcp_at = now
+            self.send(leader, heartbeat)
 
     def _count(self, now: float) -> None:
         """Update our contact with a majority from the connections; called while no node leads us."""
         proved = [link.echoes.proved for link in self.links if link.place is not None]
-        self.contact.lead(proved, len(self.addresses), now)
+        self.contact.count_majority(proved, len(self.addresses), now)
         self.counted = now
 
-    def _take(self, link: PeerConnection, beat: Beat) -> Optional[Beat]:
+    def _take(self, link: PeerConnection, heartbeat: Beat) -> Optional[Beat]:
         """Process a follower's heartbeat and return the answer, or process an answer of our leader."""
         now = boot_clock()
-        new = link.echoes.take(beat.number, beat.echo)
+        new = link.echoes.take(heartbeat.number, heartbeat.echo)
         if link.target is None:
-            self.contact.note_elsewhere(now, beat.age)
+            self.contact.note_elsewhere(now, heartbeat.age)
             if now - self.contact.proved > 2 * BEAT:  # this heartbeat may prove it again
                 self._count(now)
             return Beat(self.majority, link.echoes.send(now), link.echoes.theirs, age(now, self.contact.proved))
-        if new and beat.majority:
-            self.contact.follow(link.echoes.proved, beat.age)
+        if new and heartbeat.majority:
+            self.contact.follow(link.echoes.proved, heartbeat.age)
         if new and link.echoes.number < AT_ONCE:
-            link.beat = link.beat_tcp = NEVER
+            link.sent_at = link.sent_tcp_at = NEVER
         return None
 
-    def _send_datagram(self, link: PeerConnection, beat: Beat) -> None:
+    def _send_datagram(self, link: PeerConnection, heartbeat: Beat) -> None:
         if self.datagrams and link.place is not None and link.place < len(self.addresses):
-            self.datagrams.send(link, beat, self.addresses[link.place])
+            self.datagrams.send(link, heartbeat, self.addresses[link.place])
 
     def _receive(self) -> None:
         known = {link.place: link for link in self.links if link.place is not None}

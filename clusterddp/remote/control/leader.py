@@ -44,7 +44,7 @@ ASK = 1.0  # seconds between questions to the nodes that a leader misses
 RETRY = 0.5  # seconds between attempts to connect
 PATIENCE = 1.0  # seconds without a leader, or without a majority, after which other nodes are called
 DIAL_LIMIT = 2.0  # seconds for a connection and its proofs
-MOST_STRANGERS = 64  # unproven connections allowed, plus one for each node
+MOST_UNPROVEN = 64  # unproven connections allowed, plus one for each node
 MOST_OF_ADDRESS = 16  # unproven connections from one address
 ACCEPT = 64  # connections accepted in one turn of the loop
 NO_DESCRIPTORS = 1.0  # seconds without listening when no file descriptor is left for another connection
@@ -68,7 +68,7 @@ class Control:
         self.listener = listener
         self.listening = False
         self.addresses: List[Address] = []
-        self.lead = 0
+        self.leader = 0
         self.links: List[PeerConnection] = []
         self.called = 0.0  # when we last tried to connect
         self.asked = secret.place  # the member index called last when we looked for other nodes
@@ -77,7 +77,7 @@ class Control:
         self.heartbeats = Heartbeats(self.links, self._send, selector, listener)
         self.contact = self.heartbeats.contact
         self.missed: Set[int] = set()  # member indexes to ask whether their part has ended
-        self.lead_has_majority = True
+        self.leader_has_majority = True
         self.listen_at = 0.0  # when to listen again
         self.closed = False
         self._listen()
@@ -90,7 +90,7 @@ class Control:
     @property
     def leading(self) -> bool:
         """Whether this node leads, with or without a majority."""
-        return self._upstream() is None and self.lead == self.place
+        return self._upstream() is None and self.leader == self.place
 
     @property
     def connected(self) -> Set[int]:
@@ -107,7 +107,7 @@ class Control:
     @property
     def settled(self) -> bool:
         """Whether there is a leader with a majority, as far as this node knows."""
-        return self.lead_has_majority if self._upstream() else self.lead == self.place and self.majority
+        return self.leader_has_majority if self._upstream() else self.leader == self.place and self.majority
 
     @property
     def last_contact(self) -> float:
@@ -168,7 +168,7 @@ class Control:
 
     def _ask(self, now: float) -> None:
         """Ask the next missed node whose address is known whether its part has ended."""
-        missed = self.missed - {self.place, *self.connected} if self.lead == self.place else set()
+        missed = self.missed - {self.place, *self.connected} if self.leader == self.place else set()
         missing = sorted(place for place in missed if place < len(self.addresses))
         if missing and not self._calls() and now - self.called >= ASK:
             self._call_next(missing, now, asks=True)
@@ -183,13 +183,13 @@ class Control:
         A leader calls the next node without awaiting an answer: a host without power gives none.
         """
         patient = now - self.since < PATIENCE
-        if self.lead != self.place and not patient:
-            self._follow((self.lead + 1) % len(self.addresses))
+        if self.leader != self.place and not patient:
+            self._follow((self.leader + 1) % len(self.addresses))
         if now - self.called < RETRY:
             return
-        if self.lead != self.place:
+        if self.leader != self.place:
             if not self._calls():
-                self._call(self.lead, now)
+                self._call(self.leader, now)
         elif not patient:
             there = {self.place, *self.connected, *(link.target for link in self._calls())}
             self._call_next([place for place in range(len(self.addresses)) if place not in there], now)
@@ -200,7 +200,7 @@ class Control:
 
     def _follow(self, place: int) -> None:
         """Take another node for the leader and drop our unproven calls."""
-        self.lead, self.since = place, boot_clock()
+        self.leader, self.since = place, boot_clock()
         for link in self._calls():
             self._drop(link)
 
@@ -234,7 +234,7 @@ class Control:
             if message.place >= len(self.addresses):
                 raise Broken("there is no place %d" % message.place)
             self._drop(link)
-            if message.place != self.lead:
+            if message.place != self.leader:
                 self._follow(message.place)
         elif isinstance(message, Lead):
             link.follow(message)
@@ -245,7 +245,7 @@ class Control:
     def _is_gone(self, link: PeerConnection, place: int) -> None:
         self._drop(link)
         self.missed.discard(place)
-        if place == self.lead and place != self.place:
+        if place == self.leader and place != self.place:
             self._follow((place + 1) % len(self.addresses))
         self.handle(NodeDone(place))
 
@@ -253,9 +253,9 @@ class Control:
         self.contact.leave(self.contact.proved)  # our own contact, if we led
         for follower in [other for other in self.links if other is not link]:
             self._drop(follower)  # it calls again, and is referred to the new leader
-        self.lead = link.target or 0
-        self.lead_has_majority = True
-        self.handle(MemberJoined(self.lead))
+        self.leader = link.target or 0
+        self.leader_has_majority = True
+        self.handle(MemberJoined(self.leader))
 
     def _is_called(self, link: PeerConnection, message: Message) -> None:
         """Process a call: lead the caller, or refer it to our leader, which may be the caller itself."""
@@ -267,13 +267,13 @@ class Control:
         for old in [old for old in self.links if old.place == place]:
             self._drop(old)  # the caller has noticed the end of that connection before we did
         if self._upstream() or (place < self.place and not self.majority):
-            if not self._upstream() and place != self.lead:
+            if not self._upstream() and place != self.leader:
                 self._follow(place)
                 self.called = 0.0  # at once
-            link.send_elsewhere(place, self.lead)
+            link.send_elsewhere(place, self.leader)
             self._drop(link)
             return
-        self.lead = self.place
+        self.leader = self.place
         link.welcome(place)
         self.handle(MemberJoined(place))
 
@@ -303,15 +303,15 @@ class Control:
                 return
             link = PeerConnection(connection, self.secret, address=str(address[0]))
             self._make_room(MOST_OF_ADDRESS - 1, link.address)
-            self._make_room(MOST_STRANGERS + len(self.addresses) - 1)
+            self._make_room(MOST_UNPROVEN + len(self.addresses) - 1)
             if not self._add(link).greet():
                 self._drop(link)
 
     def _make_room(self, most: int, address: str = "") -> None:
         """Drop the oldest unproven connections (of one address, if given) beyond ``most``."""
-        strangers = [link for link in self.links if link.place is None and link.target is None]
-        told = [link for link in strangers if not address or link.address == address]
-        for link in told[: max(0, len(told) - most)]:
+        unproven = [link for link in self.links if link.place is None and link.target is None]
+        chosen = [link for link in unproven if not address or link.address == address]
+        for link in chosen[: max(0, len(chosen) - most)]:
             self._drop(link)
 
     def _add(self, link: PeerConnection) -> PeerConnection:
@@ -346,7 +346,7 @@ class Control:
         elif isinstance(message, Beat):
             self.heartbeats.hear(link, message)
             if led:
-                self.lead_has_majority = message.majority
+                self.leader_has_majority = message.majority
         elif isinstance(message, (EndOrder, AttemptDecision, *(FROM_LEAD if led else TO_LEAD))):
             self.handle(Said(link.place, message))
         else:
@@ -373,8 +373,8 @@ class Control:
         self.links.remove(link)
         self.selector.unregister(link.socket)
         link.socket.close()
-        if link.refused and link.place is None and link.target == self.lead:  # its supervisor is gone: call the next
+        if link.refused and link.place is None and link.target == self.leader:  # its supervisor is gone: call the next
             self.called = 0.0  # at once
-            self._follow((self.lead + 1) % len(self.addresses))
+            self._follow((self.leader + 1) % len(self.addresses))
         if link.place is not None and not quiet:
             self.handle(Lost(link.place, link.heard))

@@ -63,7 +63,7 @@ class Membership:
         self.replication_port = 0  # the port where new nodes get the replicated paths from this one, or 0
         self.unheard = False  # whether our last status has reached no leader yet
         self._new: Set[int] = set()  # nodes whose newest status the others have not received yet
-        self._told_at = 0.0
+        self._sent_at = 0.0
         self._begun = boot_clock()
 
     def begin(
@@ -118,8 +118,8 @@ class Membership:
 
     def over_without_us(self, limit: float) -> bool:
         """Whether all other nodes have left the run or are lost, and at least one has left it with the verdict."""
-        gone = self.left.union(self.lost(boot_clock(), limit)) - {self.place}
-        return bool(self.left - {self.place}) and len(gone) == len(self.names) - 1
+        lost = self.left.union(self.lost(boot_clock(), limit)) - {self.place}
+        return bool(self.left - {self.place}) and len(lost) == len(self.names) - 1
 
     @property
     def operator_age(self) -> float:
@@ -154,12 +154,12 @@ class Membership:
             self.missing.clear()  # the leader keeps account
         if self.control.leading:
             changed = self._decide_part(now)
-            if changed or now - self._told_at > (GATHER if self._new else TELL):
+            if changed or now - self._sent_at > (GATHER if self._new else TELL):
                 self._tell_all(now)
             return
         self._new.clear()
-        if now - self._told_at > TELL:
-            self._tell_lead(now)
+        if now - self._sent_at > TELL:
+            self._tell_leader(now)
 
     def leave(self) -> None:
         """Send the last status, that this node leaves the run, and close all connections."""
@@ -206,7 +206,7 @@ class Membership:
         known: Dict[str, Any] = {"time": time.time_ns(), "nodes": nodes}
         known["missing"] = [self.names[place] for place in self.missing]
         known["gone"] = [self.names[place] for place in self.excluded if place < len(self.names)]
-        known["lead"] = self.names[self.control.lead] if self.control.settled else None
+        known["lead"] = self.names[self.control.leader] if self.control.settled else None
         self.keep(dict(known, addresses=list(self.control.addresses)))
 
     def _hear(self, place: int, status: NodeStatus, age: float = 0.0) -> None:
@@ -254,13 +254,13 @@ class Membership:
             if message:
                 self.control.say(message, to=place)
 
-    def _tell_lead(self, now: float) -> None:
+    def _tell_leader(self, now: float) -> None:
         """Repeat this node's status, order and decision to the leader, in case it missed one."""
         self._send_status()
         for message in (self.order, self.decision):
             if message:
                 self.control.say(message)
-        self._told_at = now
+        self._sent_at = now
 
     def _tell_all(self, now: float) -> None:
         """Send all followers the new statuses or, without any, repeat the participants, order and decision."""
@@ -268,7 +268,7 @@ class Membership:
         for message in parts if self._new else (*parts, self.order, self.decision):
             if message:
                 self.control.say(message)
-        self._told_at = now
+        self._sent_at = now
         self._new.clear()
         self.save()
 

@@ -14,13 +14,13 @@ class Holders:
         self.text = ""
         self.holders: List[Tuple[Any, Any]] = []
 
-    def find(self, keeper: object, text: str) -> None:
-        """Find every container that holds ``text``, except ``keeper``, among the objects that the collector tracks.
+    def find(self, excluded: object, text: str) -> None:
+        """Find every container that holds ``text``, except ``excluded``, among the objects that the collector tracks.
 
         Raises:
             RefusedError: an object holds it in a way that cannot be replaced.
         """
-        known = (keeper, vars(keeper), self, vars(self))
+        known = (excluded, vars(excluded), self, vars(self))
         for holder in gc.get_objects():
             if not _mentions(holder, text):
                 continue

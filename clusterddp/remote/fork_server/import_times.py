@@ -57,8 +57,8 @@ class ImportTimes:
         try:
             module = sys.modules.get(top)
             spec: Any = module.__dict__.get("__spec__") if module else self.finder.find_spec(top)
-            places = [spec.origin] if spec.origin else list(spec.submodule_search_locations)
-            return any(site in place + "/" for place in places for site in SITES)
+            origins = [spec.origin] if spec.origin else list(spec.submodule_search_locations)
+            return any(site in origin + "/" for origin in origins for site in SITES)
         except Exception:  # noqa: BLE001 - the import itself will raise it
             return False
 

@@ -135,7 +135,7 @@ class Values:
     """
 
     def __init__(self, before: Before, sought: Iterable[Any] = ()) -> None:
-        self.places: Dict[int, str] = dict.fromkeys(map(id, sought), "")  # the path of each, by the object's id
+        self.paths: Dict[int, str] = dict.fromkeys(map(id, sought), "")  # the path of each, by the object's id
         self._old: Container[int] = before.ids
         self._of_process = _OfThisProcess()
         self._seen: Set[int] = set(map(id, libraries_own()))
@@ -147,12 +147,12 @@ class Values:
                 if attribute not in OF_IMPORTS and type(attribute) is str:
                     self._add("%s.%s" % (name, attribute), value)
 
-    def _add(self, place: str, value: Any) -> None:
-        digests = self._digests(place, value)
-        if any(digests) and place not in RIGHT_IN_FORKS:
-            self.digests[place] = digests
+    def _add(self, path: str, value: Any) -> None:
+        digests = self._digests(path, value)
+        if any(digests) and path not in RIGHT_IN_FORKS:
+            self.digests[path] = digests
 
-    def _digests(self, place: str, value: Any) -> Digests:
+    def _digests(self, path: str, value: Any) -> Digests:
         whole = without_own = 0
         todo = [value]
         while todo:
@@ -170,8 +170,8 @@ class Values:
             self._seen.add(key)
             if len(self._seen) > MOST:
                 raise TooManyError
-            if key in self.places:
-                self.places[key] = self.places[key] or place
+            if key in self.paths:
+                self.paths[key] = self.paths[key] or path
             content = _content(one)
             if content is not None:
                 whole, without_own = hash((whole, content)), hash((without_own, content))

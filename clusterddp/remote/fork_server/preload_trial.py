@@ -195,7 +195,7 @@ def _try(name: str, here: str) -> TrialResult:
             found = before.new_generators()
             state = Values(before, found)
             values = state.digests
-            reason = "; ".join(_of_generator(one, state.places[id(one)]) for one in found[:1])
+            reason = "; ".join(_of_generator(one, state.paths[id(one)]) for one in found[:1])
     except TooManyError:
         reason = "it has too many objects to look at"
     except BaseException as error:  # noqa: BLE001 - what the import did has broken this process

@@ -127,11 +127,11 @@ class PreloadServer:
         self.seen = {path: import_state(path, self.imports.asked) for path in read_paths()}
         self.driver = _driver()
         prctl.set_oom_score_adj(FIRST_TO_GO)
-        told: Dict[str, Any] = {"reads": sorted(self.imports.reads)}
-        told["packages"] = [one.name for one in self.preload.imported]
-        told["left_out"] = ["%s: %s" % (one.name, one.left_out) for one in self.preload.left_out]
-        told["considered"] = sorted({name for one in self.preload.verdicts for name in one.reads})
-        write_json(os.path.join(self.folder, BEGUN_WITH), told, durable=False)
+        record: Dict[str, Any] = {"reads": sorted(self.imports.reads)}
+        record["packages"] = [one.name for one in self.preload.imported]
+        record["left_out"] = ["%s: %s" % (one.name, one.left_out) for one in self.preload.left_out]
+        record["considered"] = sorted({name for one in self.preload.verdicts for name in one.reads})
+        write_json(os.path.join(self.folder, BEGUN_WITH), record, durable=False)
 
     def load_packages(self) -> None:
         """Import the inventory's packages, except those that failed their trial or read a secret.
@@ -192,15 +192,15 @@ class PreloadServer:
                 continue
             last = now
             connection = listener.accept()[0]
-            told, tells = os.pipe()
+            reader, writer = os.pipe()
             between = os.fork()
             if not between:
                 listener.close()
-                os.close(told)
-                return self.begin(connection, tells)
-            os.close(tells)
+                os.close(reader)
+                return self.begin(connection, writer)
+            os.close(writer)
             connection.close()
-            with os.fdopen(told, "rb") as stream:
+            with os.fdopen(reader, "rb") as stream:
                 pid = int(stream.read() or 0)
             os.waitpid(between, 0)
             fence = procfs.read_process(pid)

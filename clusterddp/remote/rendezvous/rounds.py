@@ -122,7 +122,7 @@ class Rounds:
         self.number = -1  # the number of the round that this node takes part in
         self.world: Optional[World] = None
         self.next_look = 0.0
-        self.gone_since: Optional[float] = None  # since when a node of this round has been excluded
+        self.lost_since: Optional[float] = None  # since when a node of this round has been excluded
 
     @property
     def participants(self) -> Participants:
@@ -145,7 +145,7 @@ class Rounds:
             if self.job.node in world.nodes:
                 if self.all_ready(number, world, deadline):
                     self.number, self.world = number, world
-                    self.gone_since = None
+                    self.lost_since = None
                     return world
             elif self.is_left_out(number, world):
                 self.wait_while(lambda: self.is_left_out(number, world), deadline)  # noqa: B023 - called at once
@@ -209,10 +209,10 @@ class Rounds:
             return False
         lost, now = self.lost(self.world), self.now()
         if not lost:
-            self.gone_since = None
-        elif self.gone_since is None:
-            self.gone_since = now
-        if self.gone_since is not None and now - self.gone_since >= self.job.absence:
+            self.lost_since = None
+        elif self.lost_since is None:
+            self.lost_since = now
+        if self.lost_since is not None and now - self.lost_since >= self.job.absence:
             self.tell("%s: gone, by run control; nobody waits for the end of its workers" % self.named(lost))
             return True
         return self.newest_round() > self.number
@@ -338,10 +338,10 @@ class Forming:
         if said.epoch < self.epoch and self.job.elastic:  # another node knows more and decides
             return False
         missing = [node for node in self.expected if node not in self.came and not said.has_ended(node)]
-        gone = {node for node in [*missing, *self.came] if said.excludes(node)}
-        here = sorted(node for node in self.came if node not in gone)[: self.job.most]
-        missing = [node for node in missing if node not in gone]
-        error = self.hopeless(here, missing, gone, deadline)
+        lost = {node for node in [*missing, *self.came] if said.excludes(node)}
+        here = sorted(node for node in self.came if node not in lost)[: self.job.most]
+        missing = [node for node in missing if node not in lost]
+        error = self.why_impossible(here, missing, lost, deadline)
         if not error and not self.complete(here, missing):
             return False
         self.publish(here, error, said.epoch)
@@ -355,11 +355,11 @@ class Forming:
         waited = self.rounds.now() - self.last
         return self.job.elastic and len(here) >= self.job.least and waited > patience
 
-    def hopeless(self, here: Sequence[int], missing: Sequence[int], gone: Set[int], deadline: float) -> str:
+    def why_impossible(self, here: Sequence[int], missing: Sequence[int], lost: Set[int], deadline: float) -> str:
         """Return why this round cannot begin; empty while it can."""
-        if gone and len(here) + len(missing) < self.job.least:
+        if lost and len(here) + len(missing) < self.job.least:
             return "only %d nodes are left, and %d are needed: %s gone" % (
-                len(here), self.job.least, self.rounds.named(gone)
+                len(here), self.job.least, self.rounds.named(lost)
             )  # fmt: skip
         if self.rounds.now() > deadline and len(here) < self.job.least:
             late = self.rounds.named(missing) or "others"

@@ -88,7 +88,7 @@ class Relaunching:
             self.membership.pass_on(order)
             return self._end(node, order.reason)
         if self.control.leading:
-            over = self._lead(node, now)
+            over = self._decide_as_leader(node, now)
             if over:
                 return self._end(node, over)
         elif boot_clock() - self.control.last_contact > self.conditions.limits.lost:
@@ -114,7 +114,7 @@ class Relaunching:
 
     # As leader
 
-    def _lead(self, node: "NodeParts", now: float) -> str:
+    def _decide_as_leader(self, node: "NodeParts", now: float) -> str:
         """As leader, decide and publish what follows, if it is known.
 
         Returns why the run ends for this node alone, if so.

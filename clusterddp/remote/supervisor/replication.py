@@ -32,7 +32,7 @@ PATIENCE = 30.0  # seconds for the other side's next bytes
 HASHING = 600.0  # seconds for the other side to read and hash its files
 PROOF = 10.0  # seconds from the start of a connection to its request
 MOST_AT_ONCE = 4
-STRANGERS = 64  # connections that have not proved the key yet; the oldest is closed
+MOST_UNPROVEN = 64  # connections that have not proved the key yet; the oldest is closed
 _LINE = 4096
 _MOST = 256 << 20  # bytes of a manifest
 _BLOCK = 1 << 18
@@ -63,7 +63,7 @@ class Serving:
         self._secret, self._listener, self._workdir, self._paths = secret, listener, workdir, paths
         self._known: Dict[str, Optional[Carried]] = {}
         self._reading = threading.Lock()
-        self._unproven = UnprovenConnections(STRANGERS)
+        self._unproven = UnprovenConnections(MOST_UNPROVEN)
         self._at_once = threading.Semaphore(MOST_AT_ONCE)
         self._closed = False
         threading.Thread(target=self._accept, name="carry", daemon=True).start()

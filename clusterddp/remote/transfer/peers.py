@@ -27,7 +27,7 @@ STALL = 8.0  # seconds without a byte after which a connection is given up
 LONGEST = 60.0  # seconds for a unit, plus the time that a rate limit adds
 UPLOADS = 4  # at once, to all
 UPLOADS_EACH = 2  # at once, to one host
-STRANGERS = 64  # connections that have not authenticated yet; the oldest is closed
+MOST_UNPROVEN = 64  # connections that have not authenticated yet; the oldest is closed
 CONNECTIONS_EACH = 8  # connections that one host may hold open
 MOST_LINE = 1 << 16  # bytes of a request
 _PIECE = 1 << 18
@@ -59,7 +59,7 @@ class TransferPeers:
         self._piece = max(1 << 10, min(_PIECE, int(self._pace.rate / 4))) if rate else _PIECE  # sent at once
         self._lock = threading.Lock()
         self._closed = False
-        self._unproven = UnprovenConnections(STRANGERS)
+        self._unproven = UnprovenConnections(MOST_UNPROVEN)
         self._open: Dict[ssl.SSLSocket, None] = {}
         self._connections: Counter[str] = Counter()  # by the host's name in this transfer
         self._uploads = threading.BoundedSemaphore(UPLOADS)

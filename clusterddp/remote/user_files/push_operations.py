@@ -138,7 +138,7 @@ def _refuse(args: Dict[str, Any], root: bytes, plan: List[Entry], update: Workdi
     if taken:
         remedy = "push elsewhere, or keep it out of the project (.gitignore)"
         raise Refused("sync manages %s in %s" % (_listed(taken), as_text(root)), remedy)
-    folders = [path for path, there in update.strangers() if there.kind == FOLDER]
+    folders = [path for path, there in update.foreign_entries() if there.kind == FOLDER]
     if folders:
         remedy = "end the destination with / to go below it"
         raise Refused("%s in %s is a folder" % (_listed(folders), as_text(root)), remedy)
@@ -146,7 +146,7 @@ def _refuse(args: Dict[str, Any], root: bytes, plan: List[Entry], update: Workdi
     files = [folder for folder in above if _is_file(update, folder)]
     if files:
         raise Refused("%s in %s is a file" % (_listed(files), as_text(root)), "remove it, or give another place")
-    differing = [path for path, _ in update.strangers()]
+    differing = [path for path, _ in update.foreign_entries()]
     if differing:
         message = "%s in %s differs, and no push has put it there as it is"
         raise Refused(message % (_listed(differing), as_text(root)), "--overwrite replaces it")

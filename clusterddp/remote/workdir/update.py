@@ -87,7 +87,7 @@ class WorkdirUpdate:
         """The files to place whose content is not already at their path."""
         return [entry for entry in self._todo if self._needs_content(entry)]
 
-    def strangers(self) -> List[Tuple[str, Entry]]:
+    def foreign_entries(self) -> List[Tuple[str, Entry]]:
         """(path, entry there) where the folder has something else than is planned, not as a sync or push wrote it."""
         found = [(entry.path, self._now[entry.path], entry) for entry in self._todo]
         return [

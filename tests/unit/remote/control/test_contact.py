@@ -31,13 +31,13 @@ def test_a_beat_that_was_never_sent_proves_none() -> None:
 
 def test_a_lead_was_in_contact_when_the_last_of_a_majority_was() -> None:
     contact = Contact()
-    contact.lead([5.0], 4, now=9.0)
+    contact.count_majority([5.0], 4, now=9.0)
     assert contact.proved == NEVER
-    contact.lead([5.0, 7.0], 4, now=9.0)
+    contact.count_majority([5.0, 7.0], 4, now=9.0)
     assert contact.proved == 5.0
-    contact.lead([5.0, 7.0, 8.0], 4, now=9.0)
+    contact.count_majority([5.0, 7.0, 8.0], 4, now=9.0)
     assert contact.proved == 7.0
-    contact.lead([], 0, now=10.0)  # the others are not known yet
+    contact.count_majority([], 0, now=10.0)  # the others are not known yet
     assert contact.proved == 7.0
 
 

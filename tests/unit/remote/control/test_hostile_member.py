@@ -96,12 +96,12 @@ def hostile(star: Star) -> Iterator[Hostile]:
 def test_a_lead_at_a_place_that_is_none_is_not_followed(stars: Callable[[int], Star]) -> None:
     star = stars(3)
     hostile = Hostile(star, 2)
-    star.node(1).lead = hostile.place
+    star.node(1).leader = hostile.place
     link, place = hostile.is_called()
     link.send_elsewhere(place, 99)
     star.until(lambda: hostile.ended(link))
     hostile.close()
-    assert star.nodes[1].lead < len(star.addresses)
+    assert star.nodes[1].leader < len(star.addresses)
     star.node(0)
     star.until(lambda: star.lead.connected == {1})
 

@@ -148,7 +148,7 @@ def test_without_a_majority_nobody_is_settled_but_orders_still_reach_whom_they_c
     for place in (3, 4):
         star.node(place)
     star.until(lambda: star.nodes[3].connected == {4})
-    star.until(lambda: not star.nodes[4].lead_has_majority)
+    star.until(lambda: not star.nodes[4].leader_has_majority)
     assert [(node.leading, node.settled) for node in star.nodes.values()] == [(True, False), (False, False)]
     star.nodes[4].say(STOP)
     star.until(lambda: star.said(3))
@@ -280,7 +280,7 @@ def test_strangers_have_one_deadline_however_often_they_send(star: Star, monkeyp
 
 
 def test_strangers_of_many_addresses_give_way_oldest_first(star: Star, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader, "MOST_STRANGERS", 4)
+    monkeypatch.setattr(leader, "MOST_UNPROVEN", 4)
     with contextlib.ExitStack() as stack:
         for place in range(20):
             source = (f"127.0.2.{place + 1}", 0)

@@ -140,7 +140,7 @@ def test_survivors_of_a_lead_are_in_contact_again_before_a_fence_ends_one(
     for seed in range(8):
         hosts = started(count, seed, held_up)
         hosts.run(LIMITS_RELAUNCH.lost, off=(0,))
-        assert [(node.lead, node.settled) for node in hosts.nodes[1:]] == [(1, True)] * (count - 1)
+        assert [(node.leader, node.settled) for node in hosts.nodes[1:]] == [(1, True)] * (count - 1)
         assert hosts.longest < LIMITS_RELAUNCH.fence, f"seed {seed}"
 
 
@@ -164,4 +164,4 @@ def test_who_is_called_by_the_next_in_order_turns_to_it_though_its_call_of_the_l
     assert [link.target for link in hosts.nodes[2].links] == [0]
     hosts.nodes[1].links[0].heard = 0.0  # now it does, and is out of patience
     hosts.run(leader.PATIENCE, off=(0,))
-    assert [(node.lead, node.settled) for node in hosts.nodes[1:]] == [(1, True), (1, True)]
+    assert [(node.leader, node.settled) for node in hosts.nodes[1:]] == [(1, True), (1, True)]

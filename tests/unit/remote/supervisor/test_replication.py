@@ -156,7 +156,7 @@ def test_a_question_is_answered_only_as_it_was_proved(nodes: Nodes, secret: Secr
 
 
 def test_who_connects_and_asks_nothing_keeps_nobody_waiting(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "STRANGERS", 6)
+    monkeypatch.setattr(replication, "MOST_UNPROVEN", 6)
     nodes.write(0, b"x")
     source = nodes.serve(0)
     with contextlib.ExitStack() as stack:

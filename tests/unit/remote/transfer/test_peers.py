@@ -16,7 +16,7 @@ import pytest
 from clusterddp.remote.shared.wire.chunks import CHUNK, Chunk, digest_of
 from clusterddp.remote.transfer import peers
 from clusterddp.remote.transfer.host_to_host import HostToHostChunks
-from clusterddp.remote.transfer.peers import STRANGERS, UPLOADS, UPLOADS_EACH, TransferPeers
+from clusterddp.remote.transfer.peers import MOST_UNPROVEN, UPLOADS, UPLOADS_EACH, TransferPeers
 from clusterddp.sync.transfer.certificates import Authority
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def test_who_sends_a_byte_now_and_then_is_given_up_too(transfer: Transfer, monke
 
 def test_strangers_that_say_nothing_hold_nobody_up(transfer: Transfer) -> None:
     giver, taker = transfer.host("h0"), transfer.host("h1")
-    crowd = [socket.create_connection(place(giver), 5) for _ in range(STRANGERS + 10)]
+    crowd = [socket.create_connection(place(giver), 5) for _ in range(MOST_UNPROVEN + 10)]
     assert taker.fetch("h0", place(giver), SMALL, CHUNKS[:3])
     assert crowd[0].recv(1) == b""  # the oldest gave way
     for one in crowd:
