@@ -7,7 +7,7 @@ import re
 import shlex
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.cli import interrupts
 from clusterddp.cli.output import STANDING, say, writer
@@ -33,17 +33,28 @@ _OF_A_SHELL = re.compile(r"[\s|&;<>$`]")
 _INDENT = b"  "  # of the lines of an output below its header
 
 
-def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
+def act(
+    inventory: Path | None,
+    limit: str | None,
+    *,
+    gather: bool,
+    sync: bool,
+    timeout: float | None,
+    bare: bool,
+    as_json: bool,
+    shell: str | None,
+    argv: tuple[str, ...],
+) -> int:
     """Run the command and show its output; return the exit code."""
-    if given["gather"] and given["as_json"]:
+    if gather and as_json:
         raise UsageError("--gather with --json: each line of JSON names its host already", remedy="leave one out")
-    _refuse_line(given["argv"])
-    wanted = Command(argv=given["argv"], shell=given["shell"], bare=given["bare"], timeout=given["timeout"])
+    _refuse_line(argv)
+    wanted = Command(argv=argv, shell=shell, bare=bare, timeout=timeout)
     source = None if sys.stdin.isatty() else sys.stdin.buffer
-    show = gathered if given["gather"] else as_json if given["as_json"] else live
+    show = gathered if gather else in_json if as_json else live
     with open_cluster(inventory, limit, starts=True) as cluster:
         interrupts.heed(signal.SIGTERM)
-        with cluster.execution(wanted, given=source, sync=given["sync"]) as execution:
+        with cluster.execution(wanted, given=source, sync=sync) as execution:
             return show(execution)
 
 
@@ -64,7 +75,7 @@ def live(execution: Execution) -> int:
     return _told(execution, _drawn(execution, renderer_for(sys.stdout.buffer)))
 
 
-def as_json(execution: Execution) -> int:
+def in_json(execution: Execution) -> int:
     """Show a JSON object a line, and at the end one for each host."""
     code = _drawn(execution, OutputRenderer())
     for name in execution.hosts:

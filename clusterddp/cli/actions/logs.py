@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.cli.interrupts import saying_that_it_goes_on
@@ -32,10 +32,34 @@ if TYPE_CHECKING:
     from clusterddp.runs.verdict_lines import Verdict
 
 
-def act(inventory: Path | None, limit: str | None, run: str | None, **given: Any) -> int:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """The options of ``logs`` besides those that choose the run."""
+
+    follow: bool
+    rank: tuple[int, ...] | None
+    host: str | None
+    since: int | None
+    until: int | None
+    grep: str | None
+    attempt: int | str
+    tail: int | None
+    stream: str
+    show_agents: bool
+    show_all: bool
+    fold: bool | None
+    silence: float
+    timestamps: bool
+    as_json: bool
+    after: Path | None
+    save: Path | None
+
+
+def act(inventory: Path | None, limit: str | None, run: str | None, **options: Any) -> int:
     """Show, follow or save a run's lines; return the exit code."""
-    whole = given["show_all"] or given["rank"] is not None
-    renderer = renderer_for(sys.stdout.buffer, as_json=given["as_json"], timestamps=given["timestamps"], whole=whole)
+    given = Options(**options)
+    whole = given.show_all or given.rank is not None
+    renderer = renderer_for(sys.stdout.buffer, as_json=given.as_json, timestamps=given.timestamps, whole=whole)
     selection = _selection(given, renderer)
     with open_cluster(inventory, limit) as cluster:
         found = cluster.find(run)
@@ -45,20 +69,20 @@ def act(inventory: Path | None, limit: str | None, run: str | None, **given: Any
             return _show(begun(found), selection, renderer, given)
 
 
-def _show(found: Run, selection: Selection, renderer: Renderer, given: dict[str, Any]) -> int:
+def _show(found: Run, selection: Selection, renderer: Renderer, given: Options) -> int:
     """Show or save the lines that the options choose; return the exit code."""
-    rank, world = given["rank"], found.record.world_size or 0
+    rank, world = given.rank, found.record.world_size or 0
     if rank and min(rank) >= world:
         raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{world - 1}")
-    parts = chosen(found, given["attempt"], follow=selection.follow)
-    if given["host"]:
-        names = set(found.hosts_like(given["host"], "--host"))
-        selection = replace(selection, hosts=on_hosts(parts, given["host"], names))
-    reading = Reading(parts, selection, given["silence"])
-    if given["save"]:
-        return reading.save(given["save"])
-    places = places_after(read_lines(given["after"], found.id)) if given["after"] else {}
-    fold_if_wanted(renderer, found, rank, given["fold"])
+    parts = chosen(found, given.attempt, follow=selection.follow)
+    if given.host:
+        names = set(found.hosts_like(given.host, "--host"))
+        selection = replace(selection, hosts=on_hosts(parts, given.host, names))
+    reading = Reading(parts, selection, given.silence)
+    if given.save:
+        return reading.save(given.save)
+    places = places_after(read_lines(given.after, found.id)) if given.after else {}
+    fold_if_wanted(renderer, found, rank, given.fold)
     with writer(renderer) as write:
         reading.read(write, places, renderer.wait)
     return reading.code()
@@ -70,29 +94,29 @@ def begun(run: Run) -> Run:
         return run.begun(progress.show)
 
 
-def _selection(given: dict[str, Any], renderer: Renderer) -> Selection:
+def _selection(given: Options, renderer: Renderer) -> Selection:
     """Return the options as a selection of lines.
 
     Raises:
         UsageError: Two of them contradict each other.
     """
-    lines = [name for name in ("since", "until", "grep", "tail", "after") if given[name] is not None]
-    lines += [name for name, word in (("json", "as_json"), ("timestamps", "timestamps")) if given[word]]
-    if given["save"] and lines:
+    lines = [name for name in ("since", "until", "grep", "tail", "after") if getattr(given, name) is not None]
+    lines += [name for name, word in (("json", "as_json"), ("timestamps", "timestamps")) if getattr(given, word)]
+    if given.save and lines:
         raise UsageError(f"--save writes whole files: --{lines[0]} cannot choose lines of them", remedy="leave it out")
     return Selection(
-        ranks=given["rank"],
-        agent=given["show_agents"] or None,
-        teardown=given["show_agents"] or given["as_json"] or bool(given["save"]),
-        stream=given["stream"],
-        follow=given["follow"],
-        since_ns=given["since"],
-        until_ns=given["until"],
-        grep=given["grep"],
-        tail=given["tail"],
-        timed=renderer.timed and not given["save"],
-        partials=renderer.partials or bool(given["save"]),
-        ordered=not given["save"],
+        ranks=given.rank,
+        agent=given.show_agents or None,
+        teardown=given.show_agents or given.as_json or bool(given.save),
+        stream=given.stream,
+        follow=given.follow,
+        since_ns=given.since,
+        until_ns=given.until,
+        grep=given.grep,
+        tail=given.tail,
+        timed=renderer.timed and not given.save,
+        partials=renderer.partials or bool(given.save),
+        ordered=not given.save,
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 _EVERY = 2.0  # seconds
 
 
-def act(inventory: Path | None, limit: str | None, run: str | None, **given: Any) -> int:
+def act(inventory: Path | None, limit: str | None, run: str | None, *, stacks: bool, watch: bool, as_json: bool) -> int:
     """Show the run once, or again and again; return the exit code."""
     with open_cluster(inventory, limit) as cluster:
         view = cluster.find_view(run)
-        if not given["watch"]:
-            _show(cluster, view, stacks=given["stacks"], as_json=given["as_json"])
+        if not watch:
+            _show(cluster, view, stacks=stacks, as_json=as_json)
             return 0
         with contextlib.suppress(KeyboardInterrupt):  # only the display ends
-            _watch(cluster, view, stacks=given["stacks"], as_json=given["as_json"])
+            _watch(cluster, view, stacks=stacks, as_json=as_json)
     return 0
 
 
