@@ -22,20 +22,13 @@ _MOST = 1 << 16  # folders of a host
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkdirBeside:
-    """A folder that ``run --workdir NAME`` made beside the project's workdir.
+    """A folder that ``run --workdir NAME`` made beside the project's workdir."""
 
-    Attributes:
-        hosts: The hosts that have the folder; several if they share it.
-        bytes: The disk space it takes.
-        written: When a file in it was last written, in seconds since the epoch; None if it has no file.
-        live: The live runs that use it; while there are any, it is kept.
-    """
-
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...]  # the hosts that have the folder; several if they share it
     path: str
-    bytes: int
-    written: float | None
-    live: tuple[str, ...] = ()
+    bytes: int  # the disk space it takes
+    written: float | None  # when a file in it was last written, in seconds since the epoch; None if it has no file
+    live: tuple[str, ...] = ()  # the live runs that use it; while there are any, it is kept
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,34 +21,21 @@ LIMIT = 600.0  # seconds; a spool may be many gigabytes on a slow disk
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cleaned:
-    """What was removed on one host, and what is left there.
-
-    Attributes:
-        spools: How many nodes' spools were removed.
-        bytes: Disk space that those and the run dirs took.
-        run_dirs: How many run dirs were removed.
-        helpers: How many copies of our helper were removed.
-        kept: Ended runs of the project that still have processes, so their files were kept.
-        workdirs: Workdirs that no recorded run mentions, with the days since the last sync; they are never removed.
-        gone: Whether nothing else of ours is left.
-        error: Why the host could not be asked.
-        beside: The result for folders beside the workdir, if any were to be removed.
-        environments: The result for environments, if any were to be removed.
-        warm: Whether a warm server was ended.
-    """
+    """What was removed on one host, and what is left there."""
 
     host: str
-    spools: int = 0
-    bytes: int = 0
-    run_dirs: int = 0
-    helpers: int = 0
-    kept: tuple[str, ...] = ()
+    spools: int = 0  # how many nodes' spools were removed
+    bytes: int = 0  # disk space that those and the run dirs took
+    run_dirs: int = 0  # how many run dirs were removed
+    helpers: int = 0  # how many copies of our helper were removed
+    kept: tuple[str, ...] = ()  # ended runs of the project that still have processes, so their files were kept
+    # workdirs that no recorded run mentions, with the days since the last sync; they are never removed
     workdirs: tuple[tuple[str, int], ...] = ()
-    gone: bool = False
-    error: str = ""
-    beside: WorkdirsRemoved | None = None
-    environments: EnvironmentsRemoved | None = None
-    warm: bool = False
+    gone: bool = False  # whether nothing else of ours is left
+    error: str = ""  # why the host could not be asked
+    beside: WorkdirsRemoved | None = None  # the result for folders beside the workdir, if any were to be removed
+    environments: EnvironmentsRemoved | None = None  # the result for environments, if any were to be removed
+    warm: bool = False  # whether a warm server was ended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,19 +22,12 @@ CODE, ENVIRONMENT = 6, 4  # letters of a digest that are shown
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """One difference between two runs.
+    """One difference between two runs."""
 
-    Attributes:
-        subject: The kind of thing that differs: ``code``, ``version``, ``variable``, …
-        name: Which one, if there are several of that kind.
-        a: Its value in the first run; None if that run has none or did not record it.
-        b: Its value in the second run.
-    """
-
-    subject: str
-    name: str = ""
-    a: str | None
-    b: str | None
+    subject: str  # the kind of thing that differs: ``code``, ``version``, ``variable``, …
+    name: str = ""  # which one, if there are several of that kind
+    a: str | None  # its value in the first run; None if that run has none or did not record it
+    b: str | None  # its value in the second run
 
     @property
     def what(self) -> str:

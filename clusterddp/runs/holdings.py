@@ -24,45 +24,30 @@ _MOST = 1 << 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkdirHeld:
-    """A workdir on a host.
-
-    Attributes:
-        ident: Its random identifier, the same on all hosts that share the folder.
-        bytes: The disk space it takes.
-        own: How many of its files are not as a sync left them.
-        own_bytes: The total size of those files.
-        largest: The largest of those files.
-        live: The live runs that use it.
-    """
+    """A workdir on a host."""
 
     path: str
-    ident: str
-    bytes: int
-    own: int
-    own_bytes: int
-    largest: tuple[str, ...] = ()
-    live: tuple[str, ...] = ()
+    ident: str  # its random identifier, the same on all hosts that share the folder
+    bytes: int  # the disk space it takes
+    own: int  # how many of its files are not as a sync left them
+    own_bytes: int  # the total size of those files
+    largest: tuple[str, ...] = ()  # the largest of those files
+    live: tuple[str, ...] = ()  # the live runs that use it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holdings:
-    """Everything that a host holds of clusterddp in this account, for all projects.
-
-    Attributes:
-        states: State folders, with the disk space each takes.
-        runs: How many runs are recorded there.
-        live: Live runs: id, the project's name, owner; an empty text for what the host does not know.
-        pushed: Folders outside the workdirs that hold pushed files, with the number of those files.
-        error: Why the host could not be asked.
-    """
+    """Everything that a host holds of clusterddp in this account, for all projects."""
 
     host: str
-    states: tuple[tuple[str, int], ...] = ()
-    runs: int = 0
+    states: tuple[tuple[str, int], ...] = ()  # state folders, with the disk space each takes
+    runs: int = 0  # how many runs are recorded there
+    # live runs: id, the project's name, owner; an empty text for what the host does not know
     live: tuple[tuple[str, str, str], ...] = ()
     workdirs: tuple[WorkdirHeld, ...] = ()
+    # folders outside the workdirs that hold pushed files, with the number of those files
     pushed: tuple[tuple[str, int], ...] = ()
-    error: str = ""
+    error: str = ""  # why the host could not be asked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

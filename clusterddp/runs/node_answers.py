@@ -18,17 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """Which runs hosts report, and in how much detail.
+    """Which runs hosts report, and in how much detail."""
 
-    Attributes:
-        reference: Only runs whose ids start with this, or that have this name.
-        project: Only runs of this project.
-        brief: Only what a list and a verdict need: no processes, no events except lost output, no output of failed
-            workers.
-    """
-
-    reference: str | None = None
-    project: str | None = None
+    reference: str | None = None  # only runs whose ids start with this, or that have this name
+    project: str | None = None  # only runs of this project
+    # only what a list and a verdict need: no processes, no events except lost output, no output of failed workers
     brief: bool = False
 
 

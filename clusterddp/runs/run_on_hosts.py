@@ -35,35 +35,23 @@ R = TypeVar("R", bound="RunOnHosts")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Webhook:
-    """A URL that receives notices about a run. It is a secret, because anyone who knows it can post there.
+    """A URL that receives notices about a run. It is a secret, because anyone who knows it can post there."""
 
-    Attributes:
-        url: Receives ``{run, event, text}`` as JSON.
-        silence: Seconds without output after which that is reported; 0: never.
-    """
-
-    url: str = field(repr=False)
-    silence: float = 300.0
+    url: str = field(repr=False)  # receives ``{run, event, text}`` as JSON
+    silence: float = 300.0  # seconds without output after which that is reported; 0: never
 
 
 class Site(Protocol):
-    """A cluster as the rooms below ``api`` see it: ``api.Cluster``, or the hosts that a launcher lends to the doctor.
-
-    Attributes:
-        connections: Also to hosts that the inventory does not name.
-        webhook: Receives notices about the runs that are started, from their hosts where these can.
-        detached: Whether nobody follows the runs that are started.
-        launched: The run started last; its launcher sets it as soon as something may have started.
-    """
+    """A cluster as the rooms below ``api`` see it: ``api.Cluster``, or hosts that a launcher lends to the doctor."""
 
     inventory: Inventory
     project: Project
     notify: Callable[[str], None]
     progress: Callable[[str], None]
-    connections: Connections
-    webhook: Webhook | None
-    detached: bool
-    launched: RunOnHosts | None
+    connections: Connections  # also to hosts that the inventory does not name
+    webhook: Webhook | None  # receives notices about the runs that are started, from their hosts where these can
+    detached: bool  # whether nobody follows the runs that are started
+    launched: RunOnHosts | None  # the run started last; its launcher sets it as soon as something may have started
 
     def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
         """Open these hosts, or all; return each one's Host, or its error."""
@@ -122,30 +110,20 @@ def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:
 
 @dataclass(repr=False)
 class RunOnHosts:
-    """One run, live or past: what identifies it, and how its hosts see it.
+    """One run, live or past: what identifies it, and how its hosts see it."""
 
-    Attributes:
-        cluster: The cluster whose hosts are asked.
-        id: The run id.
-        attempt: The attempt that the other fields describe: the last one, unless ``of_attempt`` chose another.
-        spools: That attempt's folder on each of its hosts; empty for a host that did not answer or is only starting.
-        record: What the run recorded about itself when it started.
-        attempts: Every attempt's spools; empty for a run that has just been started.
-        live: Whether it was live when it was looked up.
-        submitted: The ids of all runs submitted together, if this one was just submitted.
-        notified: Whether its hosts notify the webhook that it was started with.
-        secrets: Values by name of its secrets that its hosts must receive when they begin.
-    """
-
-    cluster: Site
-    id: str
-    attempt: int
+    cluster: Site  # the cluster whose hosts are asked
+    id: str  # the run's id
+    attempt: int  # the attempt that the other fields describe: the last one, unless ``of_attempt`` chose another
+    # that attempt's folder on each of its hosts; empty for a host that did not answer or is only starting
     spools: Mapping[str, str]
-    record: RunRecord
+    record: RunRecord  # what the run recorded about itself when it started
+    # every attempt's spools; empty for a run that has just been started
     attempts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    live: bool = True
-    submitted: tuple[str, ...] = ()
-    notified: bool = False
+    live: bool = True  # whether it was live when it was looked up
+    submitted: tuple[str, ...] = ()  # the ids of all runs submitted together, if this one was just submitted
+    notified: bool = False  # whether its hosts notify the webhook that it was started with
+    # values by name of its secrets that its hosts must receive when they begin
     secrets: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:

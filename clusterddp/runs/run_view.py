@@ -261,13 +261,10 @@ def run_views(
     kept: Mapping[str, tuple[RunRecord, VerdictRecord]] | None = None,
     begun: Iterable[RunRecord] = (),
 ) -> list[RunView]:
-    """Build a view of every run, oldest first.
+    """Build a view of every run, oldest first, from what hosts and the workload manager report.
 
-    Args:
-        reports: What hosts and the workload manager report.
-        unreachable: Hosts of the inventory that did not answer.
-        kept: The project's saved records and verdicts of runs, by run id.
-        begun: The project's records of started runs; if none of a run's hosts answers, its end is unknown.
+    ``unreachable``: hosts of the inventory that did not answer. ``kept``: the project's saved records and verdicts, by
+    run id. ``begun``: its records of started runs; if none of a run's hosts answers, its end is unknown.
     """
     by_run: dict[str, list[NodeReport | JobReport]] = {}
     for report in reports:

@@ -23,19 +23,12 @@ COLUMNS = 50  # width of a bar in the text
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimedSpan:
-    """One activity on one host, with its begin and end.
+    """One activity on one host, with its begin and end."""
 
-    Attributes:
-        host: Its name, or ``HERE``.
-        name: The activity.
-        began: Seconds since the epoch by this machine's clock.
-        ended: The same for its end.
-    """
-
-    host: str
-    name: str
-    began: float
-    ended: float
+    host: str  # its name, or ``HERE``
+    name: str  # of the activity
+    began: float  # seconds since the epoch by this machine's clock
+    ended: float  # the same for its end
 
 
 def of_events(nodes: Iterable[NodeReport]) -> list[TimedSpan]:

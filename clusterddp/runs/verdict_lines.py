@@ -55,12 +55,10 @@ class Verdict:
 
 
 def judge(nodes: Sequence[NodeReport], unreachable: Iterable[str] = (), *, watched: bool = True) -> Verdict:
-    """Judge one attempt from all its nodes, if no host keeps a verdict.
+    """Judge one attempt from the detailed reports of all its nodes, if no host keeps a verdict.
 
-    Args:
-        nodes: Each host's node as its ``runs`` operation reports it, with detail; empty if no host answers.
-        unreachable: Hosts of the plan that did not answer.
-        watched: Whether they were waited for as the run ended, and so are lost; otherwise its end may be unknown.
+    ``unreachable``: hosts of the plan that did not answer. ``watched``: they were waited for as the run ended, and so
+    are lost; otherwise its end may be unknown.
     """
     silent = in_order(unreachable)
     if not nodes:
@@ -87,9 +85,7 @@ def _unknown(silent: Sequence[str], failures: tuple[Failure, ...] = ()) -> Verdi
 def of_record(record: VerdictRecord, nodes: Sequence[NodeReport] = ()) -> Verdict:
     """Convert the verdict that a run's hosts have kept.
 
-    Args:
-        record: Their copy.
-        nodes: What hosts report now: their evidence of the first failure has more detail than the copy.
+    ``nodes`` are what hosts report now: their evidence of the first failure has more detail than the record.
     """
     said = list(record.said)
     for first in record.failures[:1]:
