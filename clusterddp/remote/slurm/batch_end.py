@@ -1,6 +1,7 @@
-"""The last words of a job's batch script: how the run ended, by its nodes' spools, and the exit code that says so.
+"""The end of a job's batch script: decides how the run ended, from its nodes' spools, and the exit code for that.
 
-Or it is not over: a job whose time is up, or that has lost a node, is requeued where the run may have another attempt.
+Or the run is not over: a job whose time is up, or that has lost a node, is requeued if the run may have another
+attempt.
 """
 
 import os
@@ -18,9 +19,9 @@ from ..shared.verdict.verdict_record import VerdictRecord, best
 from .job_folder import JobFolder
 
 NO_FOLDER = "not all of the job's nodes have"
-PLACE = 1 << 20  # behind all nodes
+PLACE = 1 << 20  # after all nodes
 OUT_OF_MEMORY = 137
-SAID = 1 << 16  # bytes of the job's own output in which Slurm says why it has killed a step
+SAID = 1 << 16  # last bytes of the job's output that are searched for Slurm's reason for killing a step
 _MEMORY = re.compile(rb"(?im)^(?:slurmstepd|srun)\S*: .*(?:exceeded memory limit|oom.kill|Out Of Memory)")
 _MISSING = re.compile(rb"(?m)^(?:clusterddp: \S+: no folder (/.*) here$|.*: can't open file '(/[^']*\.pyz)')")
 REQUEUED = 120.0  # seconds for Slurm to end this script, once the job is in the queue again
@@ -31,9 +32,9 @@ STEP = re.compile(r"[0-9_]+\.[0-9]+")  # neither the script's own step nor Slurm
 
 
 def end(folder: JobFolder, start: str, status: int) -> int:
-    """Print how the run ended and record it, or that it goes on, from the status ``status`` of srun.
+    """Print how the run ended and record it, or that it goes on; returns the exit code.
 
-    Returns the exit code. ``start`` is the folder of this start.
+    ``start`` is the folder of this start, ``status`` that of srun.
     """
     found = verdict_of(folder, start, status)
     job = folder.job()
@@ -52,7 +53,7 @@ def end(folder: JobFolder, start: str, status: int) -> int:
             time.sleep(REQUEUED)
         _say(folder, "the job is not requeued: %s" % (said or "Slurm has not ended this script"))
         folder.write_requeued(start, requeued=False)
-    elif not (by_manager and plan.settings.relaunch):  # else it may start again, or not: only Slurm knows
+    elif not (by_manager and plan.settings.relaunch):  # else only Slurm knows whether it starts again
         folder.write_end(found)
         if job.apart:
             wait_for_collection(folder, start)
@@ -61,7 +62,12 @@ def end(folder: JobFolder, start: str, status: int) -> int:
 
 
 def goes_on(folder: JobFolder, start: str, found: VerdictRecord, *, by_manager: bool) -> bool:
-    """Whether the run is to have another attempt: its workers have saved, or were told to; or a node was lost."""
+    """Whether to requeue the job for another attempt.
+
+    Not if no attempts are left, there is an order to stop, or the run is inside an existing allocation. After a notice
+    the workers must have handled it, or Slurm ended the job; otherwise nodes must be missing from a run that did not
+    succeed.
+    """
     job = folder.job()
     if found.attempt > job.plan.settings.relaunch or folder.stop_order() or job.inside:
         return False
@@ -71,7 +77,7 @@ def goes_on(folder: JobFolder, start: str, found: VerdictRecord, *, by_manager: 
 
 
 def requeue(job: str) -> str:
-    """Put the job into the queue again, which ends this script; why that cannot be, or nothing."""
+    """Requeue the job, which ends this script; returns why that is not possible, or nothing."""
     try:
         done = subprocess.run(["scontrol", "requeue", job], check=False, capture_output=True)
     except OSError as error:
@@ -85,7 +91,7 @@ def _say(folder: JobFolder, line: str) -> None:
 
 
 def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
-    """By the nodes' own word, else by why they could not begin, else by srun's."""
+    """The verdict of the nodes, else one from why they could not begin, else one from srun's status and output."""
     spools, attempt = folder.spools(), max(1, folder.attempt())
     verdicts = (*(spool.verdict() for spool in spools), *folder.verdicts(start))
     copies = [copy for copy in verdicts if copy and copy.attempt >= attempt]
@@ -112,26 +118,26 @@ def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
 
 
 def _output() -> bytes:
-    """The end of what the job has printed, which is where Slurm's own processes speak."""
+    """The end of what the job has printed, where Slurm's own processes report errors."""
     try:
         with open("/proc/self/fd/1", "rb") as file:
             if not file.seekable():
                 return b""
             file.seek(max(0, file.seek(0, os.SEEK_END) - SAID))
             return file.read()
-    except OSError:  # the verdict goes without
+    except OSError:  # the verdict does without it
         return b""
 
 
 def made(attempt: int, state: str, code: int, line: str) -> VerdictRecord:
-    """How a run ended by Slurm's word, or ours on its login host."""
+    """A verdict from Slurm's information, rather than from nodes of the run."""
     now = time.time_ns()
     heard = ("slurm",)
     return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)
 
 
 def wait_for_collection(folder: JobFolder, start: str) -> None:
-    """Wait until the nodes' files are fetched: a minute at most, and only while a client follows the run."""
+    """Wait until the nodes' files are fetched: at most a minute, and only while a client follows the run."""
     deadline, look = time.monotonic() + PATIENCE, 0.0
     while not folder.collected(start) and time.monotonic() < deadline:
         if time.monotonic() >= look:

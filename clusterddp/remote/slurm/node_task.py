@@ -1,11 +1,11 @@
-"""A node's task in a job's step: brings up the same supervisor as a start over SSH, and stays until it has ended.
+"""A node's task in a job's step: starts the same supervisor as a start over SSH, and stays until it has ended.
 
-The nodes meet in the run's folder (slurm/shared_exchange.py): each says what it is, all make the same plans of that,
-each starts its supervisor and says its ports, and when all have, the agents start. The task is the subreaper of its
-node's processes, so that Slurm finds all of them below it.
+The nodes meet in the run's folder (slurm/shared_exchange.py): each publishes its facts, all make the same plans from
+them, each starts its supervisor and publishes its ports, and when all have, the agents start. The task is the subreaper
+of its node's processes, so that Slurm finds all of them below it.
 
-It ends with 0 when its supervisor has told how its part ended, whatever that was: with another code srun would end the
-other nodes (--kill-on-bad-exit) while they tell.
+It exits with 0 when its supervisor has recorded how its part ended, whatever that was: with another code srun would end
+the other nodes (--kill-on-bad-exit) before they have recorded theirs.
 """
 
 import os
@@ -35,18 +35,18 @@ from .node_facts import NodeFacts, choose_addresses, node_facts, read_facts
 from .shared_exchange import Meeting
 
 NOT_THE_SCRIPT = 125
-PASSED_OVER = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # what a task does not end with
-PATIENCE = 120.0  # seconds for whoever follows the run to bring what is lacking, where no folder is shared
+PASSED_OVER = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # signals that do not end a task
+PATIENCE = 120.0  # seconds for the attached client to send what is missing, where no folder is shared
 LOOK = 0.2  # seconds between looks whether all have ended
-SEEN = 5.0  # seconds for what another node has made to be seen here
+SEEN = 5.0  # seconds until a folder that another node has made must be visible here
 LOOK_FOR_NOTICE = 2.0  # seconds between looks for a notice, in the folder that all nodes share
 SAVING = 60.0  # seconds from a notice to the end of an attempt that another follows; Slurm's own end comes 60 s later
-CLOCK_ERROR_NS = 10_000_000  # by which clocks of a cluster's nodes may differ; nobody has measured it here
+CLOCK_ERROR_NS = 10_000_000  # by which clocks of a cluster's nodes may differ; an assumption, not measured
 CLEANUP_REASON = "the start failed on another host"
 
 
 class Task:
-    """One node's. ``folder``: the run's."""
+    """One node's task, for the run of ``folder``."""
 
     def __init__(self, folder: JobFolder) -> None:
         self.folder = folder
@@ -62,13 +62,13 @@ class Task:
             raise Refused("this is no task of a step of Slurm's: %s" % error, "start it by srun") from None
         self.host = self.names[self.place]
         self.noticed: Optional[float] = None  # when the notice was seen
-        self.ordered = False  # this attempt was ordered to end
-        self.ending = False  # Slurm ends the step: another node has failed, or the job is cancelled
+        self.ordered = False  # whether this attempt was ordered to end
+        self.ending = False  # whether Slurm is ending the step: another node has failed, or the job is cancelled
 
     def run(self) -> int:
-        """The task's whole life; its exit status."""
+        """Run the task to its end; returns its exit status."""
         prctl.set_subreaper()
-        for number in PASSED_OVER:  # for the supervisor alone
+        for number in PASSED_OVER:  # only the supervisor handles them
             signal.signal(number, self._pass_over)
         if not os.path.isdir(self.folder.path):
             raise Refused("%s: no folder %s here" % (self.host, self.folder.path))
@@ -78,7 +78,7 @@ class Task:
         try:
             job = self.folder.job()
             if not self.place:
-                self.folder.write_submitted(self.job)  # nobody has where it was submitted by hand
+                self.folder.write_submitted(self.job)  # where it was submitted by hand, nobody else has
             order = self.folder.stop_order() or self.folder.stop_order(self.start)
             if order:
                 raise Refused("the run was stopped: %s" % order.reason)
@@ -104,10 +104,10 @@ class Task:
         self.ending = self.ending or number == signal.SIGTERM
 
     def _find_start(self) -> None:
-        """The folder of this start, which the job's script has made on the first node, has to be here too.
+        """Check that the folder of this start, which the job's script has made on the first node, is visible here too.
 
         Raises:
-            Refused: it is not: the nodes see the login host's files, and not each other's.
+            Refused: it is not: the nodes see the login host's files, but not each other's.
         """
         path, deadline = self.folder.file(self.start), time.monotonic() + SEEN
         while not os.path.isdir(path):
@@ -124,7 +124,7 @@ class Task:
         workdir = self.place_code(job, job.apart) if job.apart else job.plan.workdir
         own = node_facts(job, self.host, workdir, os.environ)
         earlier = [spool.attempt for spool in all_spools(job.state, job.plan.run)]
-        if job.apart:  # other nodes than before know of none
+        if job.apart:  # other nodes than before have no spools of earlier attempts
             earlier.append(int(os.environ.get("SLURM_RESTART_COUNT") or 0))
         own = own._replace(attempts=max(earlier, default=0), key=random.token_hex(32) if not self.place else "")
         all_facts = [read_facts(one) for one in meeting.exchange("facts", written(own))]
@@ -143,13 +143,13 @@ class Task:
         ]
 
     def await_secrets(self, plan: NodePlan) -> None:
-        """Until the values of the run's secrets are here, or it is stopped, or nobody has brought them."""
+        """Wait until the values of the run's secrets have arrived; see ``_await``."""
         path = self.folder.file("secrets.json")
         if plan.secrets:
             self._await(lambda: os.path.exists(path), path, "the values of %s" % ", ".join(plan.secrets))
 
     def place_code(self, job: SlurmJob, sent: SentCode) -> str:
-        """The folder on this node that holds the project's code, which is awaited where it is sent."""
+        """The folder on this node that holds the project's code; if the code is sent, wait until it has arrived."""
         path = self.folder.file(PROJECT_CODE)
         if sent.broadcast:
             if not self.place:
@@ -158,10 +158,10 @@ class Task:
         return place_code(job, sent, path)
 
     def _await(self, there: Callable[[], bool], path: str, what: str) -> None:
-        """Until something is there, which comes to ``path``; no longer than that grows, or is to come.
+        """Wait until ``there()``: for PATIENCE seconds, and again each time the file ``path`` has grown.
 
         Raises:
-            Refused: the run is stopped, or nobody has brought it.
+            Refused: the run is stopped, or it has not arrived in time.
         """
         size, deadline = 0, time.monotonic() + PATIENCE
         while not there():
@@ -178,7 +178,7 @@ class Task:
             time.sleep(LOOK)
 
     def _fail(self, meeting: Meeting, error: Exception, spool: Any) -> None:
-        """We cannot begin: the others are told, and what has begun here ends."""
+        """Report to the other nodes that this one cannot begin, and end what has begun here."""
         message = str(error.args[0] if isinstance(error, Refused) else error)
         remedy = "; " + error.remedy if isinstance(error, Refused) and error.remedy else ""
         line = message + remedy
@@ -189,7 +189,7 @@ class Task:
             spool.write_stop_order(CLEANUP_REASON, 0.0)
 
     def wait(self, job: Optional[SlurmJob]) -> None:
-        """Until no process of the node is left; a notice goes on to the workers meanwhile. ``job``: if it has begun."""
+        """Wait until no process of the node is left; with a ``job``, pass a notice on to the workers meanwhile."""
         looked = time.monotonic()
         while True:
             try:
@@ -203,7 +203,7 @@ class Task:
                 self._heed(job)
 
     def _heed(self, job: SlurmJob) -> None:
-        """Pass a notice on; where another attempt may follow, end this one while there is time for its proof."""
+        """Pass a notice on; if another attempt may follow, end this one while there is time to do so cleanly."""
         own = [spool for spool in self.folder.spools() if spool.host == self.host]
         if self.noticed is None and self.folder.notice(self.start):
             self.noticed = time.monotonic()
@@ -217,7 +217,7 @@ class Task:
                     spool.write_stop_order(ended_by_manager(job.plan.manager), job.plan.settings.grace)
 
     def _pass_on(self, spool: Spool) -> bool:
-        """SIGUSR1 to the workers that handle it; for the others it would be the end. Whether any has got it."""
+        """Send SIGUSR1 to the workers that handle it, as it would end the others; whether any got it."""
         try:
             answers = signals.signal(Request(0, {"spool": spool.folder, "signal": "SIGUSR1"}, -1, -1))
         except (Refused, OSError) as error:

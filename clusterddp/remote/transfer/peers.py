@@ -240,7 +240,7 @@ def _name_of(connection: ssl.SSLSocket) -> str:
 
 
 def _asked(connection: ssl.SSLSocket) -> bytes:
-    """The next bytes of a request, for which the other end takes its time; once it has begun, no longer."""
+    """The next bytes of a request; the other end may take any time to begin it, but then at most STALL seconds."""
     data = connection.recv(MOST_LINE)
     connection.settimeout(STALL)
     return data

@@ -104,7 +104,7 @@ def read_plan(data: Any) -> NodePlan:
 
 
 def spool_environment(spool: str, plan: NodePlan) -> Dict[str, str]:
-    """What each attempt has of its own: where its spool lies on this host, and where agents are told it, the rank."""
+    """The agent's variables that belong to one attempt: paths in its spool, and for STATIC the node's rank."""
     values = {"PET_LOG_DIR": spool + "/torch", "PYTHON_EXEC": spool + "/worker"}
     if plan.settings.rdzv_backend == STATIC:
         values["PET_NODE_RANK"] = str(plan.node_rank)

@@ -60,7 +60,7 @@ def post(url: str, notice: Mapping[str, Any], patience: float) -> Tuple[str, boo
 
 
 def secrets_of(url: str) -> Tuple[str, ...]:
-    """What of a URL may stand in no log: itself, and its user's password and authorization."""
+    """The parts of a URL that no log may contain: the URL itself, and its user's password and authorization."""
     try:
         _, authorization = _parted(url)
         password = urlsplit(url).password or ""

@@ -1,11 +1,11 @@
-"""Secret values struck from text that we keep, send or show. Pure.
+"""Secret values removed from texts that we keep, send or show, without any input or output.
 
     redaction = Redaction(values)
     redaction.text("401 for hunter2-token")                # "401 for ********"
     redaction.text(end, begins=False)                      # of a text whose beginning was cut off
 
-A value is found as it is, and as Python, JSON, a URL or base64 write it. Of a value with several lines each line
-counts: a message often shows one of them.
+A value is found as it is, and as Python, JSON, a URL or base64 write it. Each line of a value with several lines is
+searched for too: a message often shows one of them.
 """
 
 import itertools
@@ -14,10 +14,10 @@ import re
 from typing import Any, Iterable, Iterator, List, Set, Tuple
 
 HIDDEN = "********"
-LEAST = 6  # letters of a value, or of a line of one: a shorter one stands in too many words by chance
+LEAST = 6  # letters of a value, or of a line of one: a shorter one occurs in too many words by chance
 PARTIAL = 4  # letters of a part of a value that was cut off at an end of the text
-SEAM = "…"  # stands for the middle of a text that was too long (shortening.py, worker/hook/sitecustomize.py)
-SEAMS = 200  # that are looked at; a text of ours has one or two
+SEAM = "…"  # replaces the middle of a text that was too long (shortening.py, worker/hook/sitecustomize.py)
+SEAMS = 200  # most that are examined; a text of ours has one or two
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
@@ -54,7 +54,7 @@ class Redaction:
         return "".join([*parts, text[done:]])
 
     def _seams(self, text: str) -> Iterator[Tuple[int, int]]:
-        """Where a part of a value stands beside ``…``, for which the middle of a text was left out."""
+        """The spans of parts of a value next to ``…``, which replaces the omitted middle of a text."""
         longest = len(self.forms[-1]) if self.forms else 0
         for at in itertools.islice(_occurrences(SEAM, text), SEAMS):
             before, behind = text[max(0, at - longest) : at], text[at + 1 : at + 1 + longest]
@@ -63,7 +63,7 @@ class Redaction:
                 yield from ((at + 1, at + 1 + length) for length in _overlap(form, behind, first=False))
 
     def value(self, value: Any, longest: int = 1 << 30) -> Any:
-        """A JSON value with all texts in it struck, names of fields apart; one that is ``longest`` was cut."""
+        """A JSON value without secrets in its texts, field names aside; a text of ``longest`` characters was cut."""
         if isinstance(value, str):
             whole = len(value) < longest
             return self.text(value, begins=whole, ends=whole)
@@ -73,7 +73,7 @@ class Redaction:
 
 
 def _parts(value: str, least: int) -> Iterator[str]:
-    """A value and, where it has several, each of its lines; but not the first and last one of a key in PEM."""
+    """A value and, if it has several lines, each of them, except the first and last line of a key in PEM."""
     if len(value) >= least:
         yield value
     if "\n" in value:
@@ -81,7 +81,7 @@ def _parts(value: str, least: int) -> Iterator[str]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """A value as programs write it."""
+    """A value in the notations in which programs write it."""
     data = value.encode("utf-8", "surrogatepass")
     yield value
     yield value.replace("\n", " ")  # a command line, or a message in one line
@@ -103,7 +103,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _base64(data: bytes) -> Iterator[str]:
-    """The letters that a value alone decides where it stands in something encoded, by its place modulo three."""
+    """The base64 letters that a value determines, for each of its three possible offsets in what is encoded."""
     import binascii  # most runs have no secrets
 
     for before in range(3):
@@ -122,7 +122,7 @@ def _occurrences(form: str, text: str) -> Iterator[int]:
 
 
 def _overlap(form: str, text: str, *, first: bool) -> Iterator[int]:
-    """The longest part of a value that stands at an end of the text: its ``first`` letters last, or its last first."""
+    """The length of the longest part of a value at the text's end (its beginning, if ``first``) or start (its end)."""
     for length in range(min(len(form), len(text)), PARTIAL - 1, -1):
         if text.endswith(form[:length]) if first else text.startswith(form[-length:]):
             yield length
@@ -130,7 +130,7 @@ def _overlap(form: str, text: str, *, first: bool) -> Iterator[int]:
 
 
 def _joined(spans: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
-    """Spans that overlap or touch as one."""
+    """The spans, with those that overlap or touch joined."""
     joined: List[Tuple[int, int]] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:

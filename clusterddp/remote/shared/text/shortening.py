@@ -1,4 +1,4 @@
-"""Text that has to be shortened loses its middle: its beginning and its end tell most. Pure."""
+"""Shorten a text by cutting out its middle, since beginning and end matter most; without any input or output."""
 
 from typing import Callable
 
