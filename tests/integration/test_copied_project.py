@@ -6,6 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from tests.integration.cli import WAIT, User
+from tests.lean import lean_python
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def workdirs_of(user: User) -> list[str]:
 
 def test_a_copy_never_stops_its_originals_run_and_the_renamed_original_does(tmp_path: Path) -> None:
     user = User(tmp_path)
+    user.env["CLUSTERDDP_PYTHON"] = lean_python()
     user.write("wait.py", WAIT + "print('begun', flush=True)\nwait_for('/nowhere')\n")
     with user.start("run", "--no-doctor", "wait.py") as live:
         run = live.run

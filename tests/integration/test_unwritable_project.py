@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import Done, User
+from tests.integration.cli import Done, User, used_before
+from tests.lean import lean_python
 from tests.remedies import remedy
 from tests.with_torch import need_torch
 
@@ -39,9 +40,10 @@ INSTEAD = remedy("project/project.py", "{}, or set CLUSTERDDP_PROJECT to an id o
 
 @pytest.fixture
 def user(tmp_path: Path) -> User:
-    user = User(tmp_path)
+    user = used_before(User(tmp_path))
     user.write("ends.py", "import sys\nprint('begun', flush=True)\nsys.exit(3)\n")
     user.env["CLUSTERDDP_LIMIT"] = "all"
+    user.env["CLUSTERDDP_PYTHON"] = lean_python()
     assert user.run("sync").code == 0  # makes the project's id
     return user
 

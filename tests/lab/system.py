@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 CLONE_NEWNET = 0x40000000
+IDLE, SELDOM = 4, 1.0  # between two looks: so many times what the last one took, and at most so many seconds
 LIMIT = 120.0  # seconds for one command of the lab; each takes a moment
 T = TypeVar("T")
 
@@ -152,17 +153,23 @@ def ssh_banner(address: str, port: int = 22, timeout: float = 1) -> str:
 
 
 def wait_until(what: str, ready: Callable[[], T], timeout: float = 20, interval: float = 0.01) -> T:
-    """Return what `ready()` returned once that is true; it is called every `interval` seconds.
+    """Return what `ready()` returned once that is true.
+
+    It is called every `interval` seconds, or less often where it takes long itself: whoever waits leaves the machine to
+    those who are waited for.
 
     Raises:
         LabError: It was not true within `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
-    while not (found := ready()):
-        if time.monotonic() > deadline:
+    while True:
+        began = time.monotonic()
+        if found := ready():
+            return found
+        now = time.monotonic()
+        if now > deadline:
             raise LabError(f"{what}: not within {timeout} s")
-        time.sleep(interval)
-    return found
+        time.sleep(max(interval, min(SELDOM, IDLE * (now - began))))
 
 
 def let_pass(seconds: float) -> None:
