@@ -18,8 +18,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from clusterddp import HostEntry, Inventory
-from clusterddp.api.cluster import Cluster
+from clusterddp import Cluster, HostEntry, Inventory
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.ssh import Connector

@@ -13,15 +13,12 @@ from clusterddp.inventory.load import built_in, load, with_own_python
 from clusterddp.inventory.reader import ForeignInventory
 from clusterddp.inventory.redact import is_secret
 from clusterddp.inventory.values import Inventory
-from clusterddp.inventory.variables import DEFAULT_PORTS, HostEntry, Role, Transport
+from clusterddp.inventory.variables import HostEntry
 
 __all__ = [
-    "DEFAULT_PORTS",
     "ForeignInventory",
     "HostEntry",
     "Inventory",
-    "Role",
-    "Transport",
     "ansible_cfg_notices",
     "built_in",
     "difference",
