@@ -47,7 +47,7 @@ def _kind(read: Callable[[Any], object]) -> dict[str, Any]:
     if read is option_values.environment:  # K=V and K alone are read with --env-file
         return {"multiple": True}
     if isinstance(read, option_values.Choice):
-        return {"type": click.Choice(read.words)}
+        return {"type": click.Choice(read.choices)}
     if isinstance(read, option_values.Each):
         return {"type": Reader(option_values.checked(read.check)), "multiple": True}
     return {"type": Reader(read)}

@@ -92,11 +92,11 @@ def filled(
             )
         return list(nodes), list(spares), {}
     result, replaced = list(nodes), {}
-    off = [place for place, outcome in enumerate(nodes) if isinstance(outcome.error, UnreachableError)]
-    for place, spare in zip(off, ready):  # noqa: B905 - of an elastic run some may stay without one
-        notify(f"spare {spare.name} takes the place of {nodes[place].error}")
-        replaced[nodes[place].name] = spare.name
-        result[place] = spare
+    unreachable = [index for index, outcome in enumerate(nodes) if isinstance(outcome.error, UnreachableError)]
+    for index, spare in zip(unreachable, ready):  # noqa: B905 - of an elastic run some may stay without one
+        notify(f"spare {spare.name} takes the place of {nodes[index].error}")
+        replaced[nodes[index].name] = spare.name
+        result[index] = spare
     return result, [spare for spare in spares if spare not in ready], replaced
 
 

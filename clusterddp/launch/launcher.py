@@ -150,18 +150,18 @@ class Launcher(RunLauncher, Protocol):
         """
 
 
-def launcher(name: str, *, said: str = "--launcher") -> Launcher:
+def launcher(name: str, *, source: str = "--launcher") -> Launcher:
     """Return the launcher with this name.
 
     Args:
         name: One of the inventory's names.
-        said: Where the name was given, for the error message.
+        source: Where the name was given, for the error message.
 
     Raises:
         UsageError: There is no launcher with that name.
     """
     if name not in LAUNCHERS:
-        raise UsageError(f"{said} {name} is not there yet", remedy=f"leave it out: {DEFAULT_LAUNCHER} serves")
+        raise UsageError(f"{source} {name} is not there yet", remedy=f"leave it out: {DEFAULT_LAUNCHER} serves")
     found: Launcher = importlib.import_module(LAUNCHERS[name].module).LAUNCHER
     return found
 
@@ -203,10 +203,10 @@ def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:
     for entry in entries:
         first.setdefault(entry.launcher, entry.name)
     if len(first) > 1:
-        said = " and ".join(f"{name} ({host})" for name, host in first.items())
-        raise UsageError(f"clusterddp_launcher differs: {said}", remedy="choose one with --launcher")
+        differing = " and ".join(f"{name} ({host})" for name, host in first.items())
+        raise UsageError(f"clusterddp_launcher differs: {differing}", remedy="choose one with --launcher")
     name, host = next(iter(first.items()), (DEFAULT_LAUNCHER, ""))
-    return launcher(name, said=f"{host}: clusterddp_launcher:")
+    return launcher(name, source=f"{host}: clusterddp_launcher:")
 
 
 def of_record(record: RunRecord) -> Launcher:
@@ -215,4 +215,4 @@ def of_record(record: RunRecord) -> Launcher:
     Raises:
         UsageError: This version has no launcher with that name.
     """
-    return launcher(record.launcher or DEFAULT_LAUNCHER, said="the run's launcher")
+    return launcher(record.launcher or DEFAULT_LAUNCHER, source="the run's launcher")

@@ -72,33 +72,33 @@ class LaunchPlan:
         """The names of the secrets that any node needs."""
         return {*self.secrets, *(name for node in self.all_nodes for name in node.secrets)}
 
-    def node_plan(self, place: int) -> NodePlan:
+    def node_plan(self, position: int) -> NodePlan:
         """Return the plan of one node or spare, as the host's ``start`` takes it."""
-        node = self.all_nodes[place]
+        node = self.all_nodes[position]
         return NodePlan(
             run=self.run,
             attempt=self.attempt,
-            node=f"{place}-{node.host}",
-            node_rank=place,
+            node=f"{position}-{node.host}",
+            node_rank=position,
             nnodes=len(self.nodes),
             host=node.host,
             argv=self.argv,
             python=node.python,
-            env=self.environment(place),
+            env=self.environment(position),
             workdir=node.workdir,
             cwd=node.cwd,
             run_dir=node.run_dir,
             nproc=node.nproc,
             world_size=self.world_size,
-            store=StorePlan(node.address) if place == 0 else None,
+            store=StorePlan(node.address) if position == 0 else None,
             secrets=tuple(sorted({*self.secrets, *node.secrets})),
             clock_offset_ns=node.clock_offset_ns,
             clock_error_ns=node.clock_error_ns,
             record=self.record,
-            place=place,
+            place=position,
             places=tuple(range(len(self.nodes))),
             peers=tuple(map(Peer.of, self.all_nodes)),
-            standby=place >= len(self.nodes),
+            standby=position >= len(self.nodes),
             settings=self.settings,
             yielding=yielding(self.settings, node),
             host_settings=node.settings,
@@ -127,11 +127,12 @@ class LaunchPlan:
         shown = {name: SECRET if is_secret(name, value) else shlex.quote(value) for name, value in values.items()}
         exports = [f"export {name}={value}" for name, value in sorted(shown.items())]
         exports += [f"export {name}={SECRET}" for name in hidden]
-        place = self.argv.index("--rdzv-endpoint") + 1
-        endpoint = self.argv[place].replace(PORT_TO_COME, str(self.nodes[0].settings.ports[0]))
-        argv = (*self.argv[:place], endpoint, *self.argv[place + 1 :])
-        argv = tuple("c10d" if word == PLUGIN else word for word in argv)  # only clusterddp provides the plugin
-        command = " ".join(shlex.quote(word) for word in (node.python, *argv))
+        index = self.argv.index("--rdzv-endpoint") + 1
+        endpoint = self.argv[index].replace(PORT_TO_COME, str(self.nodes[0].settings.ports[0]))
+        argv = (*self.argv[:index], endpoint, *self.argv[index + 1 :])
+        # Only clusterddp provides the plugin.
+        argv = tuple("c10d" if argument == PLUGIN else argument for argument in argv)
+        command = " ".join(shlex.quote(argument) for argument in (node.python, *argv))
         lines = [f"# node {rank}: {node.host}", f"cd {shlex.quote(node.cwd)}", *node.settings.setup, *exports, command]
         return "\n".join(lines) + "\n"
 
@@ -216,9 +217,9 @@ def _torchrun_argv(
         "--max-restarts", str(options.max_restarts),
         *options.torchrun_arg,
         *(["-m"] if options.module else []),
-        *_untouched(script),
+        *_escaped(script),
         *(["--local-rank=${local_rank}"] if options.pass_local_rank else []),
-        *_untouched(*options.args),
+        *_escaped(*options.args),
     )  # fmt: skip
 
 
@@ -229,10 +230,10 @@ def _worker_argv(options: RunOptions, settings: RunSettings, script: str) -> tup
     return ("-u", *(["-m"] if options.module else []), script, *options.args)
 
 
-def _untouched(*words: str) -> list[str]:
+def _escaped(*arguments: str) -> list[str]:
     """Escape words so that a worker gets them unchanged: torchrun replaces ``$local_rank``, and ``$$`` by $."""
-    meant = re.compile(r"\$\$|\$\{?local_rank")
-    return [word.replace("$", "$$") if meant.search(word) else word for word in words]
+    replaced = re.compile(r"\$\$|\$\{?local_rank")
+    return [argument.replace("$", "$$") if replaced.search(argument) else argument for argument in arguments]
 
 
 def clock_spread(nodes: Sequence[Node]) -> tuple[float, str, str]:

@@ -126,7 +126,7 @@ def variables_of(hosts: Sequence[HostEntry], given: Mapping[str, str]) -> dict[s
     names = {*given, *(name for host in hosts for name in host.env)} - {"VIRTUAL_ENV"}  # the environment's folder
     for name in sorted(names):
         values = {host.name: given.get(name, host.env.get(name, "")) for host in hosts}
-        told = set(values.values())
-        text = told.pop() if len(told) == 1 else " ".join(f"{host}={value}" for host, value in values.items())
+        different = set(values.values())
+        text = different.pop() if len(different) == 1 else " ".join(f"{host}={value}" for host, value in values.items())
         found[name] = HIDDEN if is_secret(name, text) else text[:_MOST]
     return found

@@ -108,15 +108,15 @@ def flag(value: Any) -> bool:
 
 
 class Choice:
-    """A reader that accepts one of ``words``."""
+    """A reader that accepts one of ``choices``."""
 
-    def __init__(self, *words: str) -> None:
-        self.words = words
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
 
     def __call__(self, value: Any) -> str:
         """Return the word."""
-        if value not in self.words:
-            raise UsageError(f"{shown(value)} is not one of {', '.join(self.words)}", remedy="choose one of them")
+        if value not in self.choices:
+            raise UsageError(f"{shown(value)} is not one of {', '.join(self.choices)}", remedy="choose one of them")
         return str(value)
 
 
@@ -156,7 +156,7 @@ class Each:
 def names(value: Any) -> tuple[str, ...]:
     """Split ``a,b``, or accept several texts."""
     found = value.split(",") if isinstance(value, str) else arguments(value)
-    return tuple(word.strip() for word in found if word.strip())
+    return tuple(part.strip() for part in found if part.strip())
 
 
 def checked(check: Callable[[str], object]) -> Callable[[Any], str]:
@@ -190,26 +190,26 @@ def number(least: int, *, auto: bool = False) -> Callable[[Any], int | None]:
     """Return a reader of a whole number from ``least`` up; with ``auto``, also of that word, which becomes None."""
 
     def read(value: Any) -> int | None:
-        said = str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
-        if auto and said == "auto":
+        written = str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+        if auto and written == "auto":
             return None
-        if not (said.isascii() and said.isdecimal()) or int(said) < least:
+        if not (written.isascii() and written.isdecimal()) or int(written) < least:
             what = "neither auto nor a" if auto else "no"
-            raise UsageError(f"{shown(said or value)} is {what} number of at least {least}")
-        return int(said)
+            raise UsageError(f"{shown(written or value)} is {what} number of at least {least}")
+        return int(written)
 
     return read
 
 
 def nodes(value: Any) -> tuple[int, int]:
     """``4`` → (4, 4); ``2:4`` → (2, 4): at least two nodes, at most four."""
-    said = f"{value[0]}:{value[1]}" if isinstance(value, tuple) and len(value) == 2 else str(value).strip()
-    found = _NODES.fullmatch(said)
+    written = f"{value[0]}:{value[1]}" if isinstance(value, tuple) and len(value) == 2 else str(value).strip()
+    found = _NODES.fullmatch(written)
     if not found or int(found[1]) < 1 or isinstance(value, (bool, float)):
-        raise UsageError(f"{said!r} is no number of nodes", remedy="write 4, or 2:4 for two to four")
+        raise UsageError(f"{written!r} is no number of nodes", remedy="write 4, or 2:4 for two to four")
     least, most = int(found[1]), int(found[2] or found[1])
     if least > most:
-        raise UsageError(f"{said!r}: the least is more than the most", remedy=f"write {most}:{least}")
+        raise UsageError(f"{written!r}: the least is more than the most", remedy=f"write {most}:{least}")
     return least, most
 
 
@@ -254,10 +254,10 @@ def environment(value: Any) -> dict[str, str]:
     """Accept variables by name."""
     if not isinstance(value, Mapping):
         raise UsageError(f"{shown(value)} is no mapping", remedy="write {'NAME': 'VALUE'}")
-    for name, word in value.items():
+    for name, content in value.items():
         variable(text(name))
-        if not isinstance(word, str) or "\0" in word:
-            raise UsageError(f"{name}: {shown(word)} is no text", remedy=f"write {str(word)[:40]!r}")
+        if not isinstance(content, str) or "\0" in content:
+            raise UsageError(f"{name}: {shown(content)} is no text", remedy=f"write {str(content)[:40]!r}")
     return dict(value)
 
 
@@ -293,8 +293,8 @@ def workdir(name: str) -> None:
         )
 
 
-def torchrun_arg(word: str) -> None:
+def torchrun_arg(argument: str) -> None:
     """Accept an option of torchrun that the plan does not set itself."""
-    option = word.split("=", maxsplit=1)[0].replace("_", "-")
+    option = argument.split("=", maxsplit=1)[0].replace("_", "-")
     if option in OWNED:
-        raise UsageError(f"{word}: {option} is set by clusterddp itself", remedy="leave it out")
+        raise UsageError(f"{argument}: {option} is set by clusterddp itself", remedy="leave it out")

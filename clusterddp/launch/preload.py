@@ -35,7 +35,7 @@ def begin(hosts: Sequence[Host], project: Project, inventory: Inventory, stays: 
         )
     with Early(project, ANY, None) as early:
         plan, placed = prepare(hosts, (), project, inventory, ANY, _untold, _untold, early)
-    plans = {host.name: _staying(plan.node_plan(place), stays) for place, host in enumerate(placed)}
+    plans = {host.name: _staying(plan.node_plan(position), stays) for position, host in enumerate(placed)}
 
     def one(host: Host) -> bool:
         answer = host.call("warm_ahead", {"plan": written(plans[host.name])}, timeout=LIMIT)

@@ -125,9 +125,9 @@ def inventory_of(record: RunRecord, inventory: Inventory) -> Inventory:
         RunError: A host is no longer in the inventory.
     """
     known = {host.name: host for host in inventory.hosts}
-    gone = [name for name in record.hosts if name not in known or known[name].role not in {"node", "spare"}]
-    if gone:
-        hosts = ", ".join(gone)
+    missing = [name for name in record.hosts if name not in known or known[name].role not in {"node", "spare"}]
+    if missing:
+        hosts = ", ".join(missing)
         raise _refused(record, f"no node of this inventory is {hosts}", "choose the inventory that has them: -i FILE")
     nodes = [replace(known[name], role="node") for name in record.hosts]
     spares = [replace(known[name], role="spare") for name in record.spares if name in known]
@@ -170,11 +170,11 @@ def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterat
         return
     entries = code_store.load(project, record.code)
     if entries is None:
-        raise _gone(record)
+        raise _code_missing(record)
     with tempfile.TemporaryDirectory(prefix="again-", dir=project_folder.own(project.folder)) as folder:
         chunks = code_store.lay_out(project, entries, Path(folder))
         if chunks is None:
-            raise _gone(record)
+            raise _code_missing(record)
         tree = Tree(
             root=Path(folder),
             entries=tuple(entries),
@@ -196,7 +196,7 @@ def _as_it_is(project: Project, limit: int | None) -> Tree | None:
         return None
 
 
-def _gone(record: RunRecord) -> ClusterddpError:
+def _code_missing(record: RunRecord) -> ClusterddpError:
     commit = record.git and not record.git.get("dirty") and record.git.get("commit")
     helps = f"`git checkout {str(commit)[:12]}` has it" if commit else ""
     return _refused(record, f"its code {record.code[:CODE]} is not kept in this project", helps)

@@ -131,9 +131,9 @@ class JobNodes:
             self._login.broadcast(run, self._job.job, start)
             self.first().call("slurm_arrived", {"run": run, "start": start})
         except HostError as error:  # asked again until the nodes wait no longer
-            told = self._login.host.memory.setdefault(("not sent", run), set())
-            if str(error) not in told:
-                told.add(str(error))
+            notified = self._login.host.memory.setdefault(("not sent", run), set())
+            if str(error) not in notified:
+                notified.add(str(error))
                 self._cluster.notify(f"run {run}: its code cannot be sent to its nodes: {error}")
 
     def collect(self, run: str) -> None:

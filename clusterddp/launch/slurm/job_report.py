@@ -39,8 +39,8 @@ def job_report(
     ``code``: its exit status in Slurm's words, where nothing else tells of its end.
     """
     seen = max((node.attempt for node in nodes), default=0)
-    gone = "CANCELLED" if one.stopped and not one.starts else ""  # Slurm has forgotten it, and nothing begins
-    means = meaning(job.state if job else gone)
+    forgotten = "CANCELLED" if one.stopped and not one.starts else ""  # Slurm has forgotten it, and nothing begins
+    means = meaning(job.state if job else forgotten)
     waits = means.state == RunState.QUEUED
     attempt = max(1, one.attempt, seen + 1 if waits else seen)
     end = one.end if one.end and one.end.attempt >= attempt else None
@@ -63,8 +63,9 @@ def job_report(
     if job and (_by_manager(known) or may_go_on) and not means.over:  # Slurm or the script says why in a moment
         return replace(report, job=replace(status, over=False)), False
     if means.over and (not known or (job and means.outside and _by_manager(known))):
-        said = _by_slurm(one, status, means, nodes, job)
-        return replace(report, verdict=by_exit_status(said, one, job, login, code) if job and code else said), True
+        by_state = _by_slurm(one, status, means, nodes, job)
+        verdict = by_exit_status(by_state, one, job, login, code) if job and code else by_state
+        return replace(report, verdict=verdict), True
     return replace(report, verdict=end), True
 
 
@@ -78,14 +79,14 @@ def _by_slurm(
 ) -> VerdictRecord:
     """How a run ended whose nodes did not tell: by Slurm's word."""
     by = f" by {job.by}" if job and job.by else ""
-    said = f"Slurm says {status.word}{by}" + (f": {means.explanation}" if means.explanation else "")
-    line = said if job else "unknown: Slurm knows nothing of its job any more"
+    state_text = f"Slurm says {status.word}{by}" + (f": {means.explanation}" if means.explanation else "")
+    line = state_text if job else "unknown: Slurm knows nothing of its job any more"
     line = f"unknown: {line}" if means.state == RunState.UNKNOWN and job else line
     code = means.exit_code
     if one.stopped and means.state == RunState.STOPPED:
         line, code = f"stopped: {one.stopped}", EXIT_INTERRUPTED if one.stopped == CTRL_C else code
     state = RunState.LOST if means.state == RunState.UNKNOWN else means.state
-    heard = (*dict.fromkeys(node.host for node in nodes), "slurm")
+    reporting = (*dict.fromkeys(node.host for node in nodes), "slurm")
     now = time.time_ns()
     attempt = status.attempt
-    return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)
+    return VerdictRecord(attempt, state, code, line, "slurm", PLACE, reporting, written=now, ended=now)

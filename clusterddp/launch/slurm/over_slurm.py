@@ -81,8 +81,8 @@ class Slurm:
         records = [_in_array(record, index, run) for index, run in ready.runs.items()] or [record]
         run = Run(site, records[0].run, 1, {}, records[0], submitted=tuple(one.run for one in records))
         run.secrets = later
-        words = (record.run, ready.script, compact(ready.job), {} if later else given)
-        number = login.submit(*words, inside=inside or None, runs=ready.runs, code=ready.code)
+        arguments = (record.run, ready.script, compact(ready.job), {} if later else given)
+        number = login.submit(*arguments, inside=inside or None, runs=ready.runs, code=ready.code)
         site.launched = run
         for one in records:
             local_cache.note_run(site.project, one, site.notify)
@@ -174,9 +174,9 @@ class Slurm:
             report, they_count = job_report(one, mine, job, login.host.name, code)
             reports += [node if they_count else node._replace(verdict=None) for node in mine]
             reports.append(report)
-            said = report.verdict if job else None
-            if (said and said is not one.end) or (report.job.over and one.secrets):
-                login.keep_end(one.run, said)  # Slurm forgets it, and has ended the script before its own last words
+            verdict = report.verdict if job else None
+            if (verdict and verdict is not one.end) or (report.job.over and one.secrets):
+                login.keep_end(one.run, verdict)  # Slurm forgets it, and has ended the script before its own last words
         return reports
 
     def _by_its_nodes(
@@ -252,14 +252,14 @@ class Slurm:
             login.command("scancel", nodes.job)  # it has only begun
         view = _settled(cluster, run, time.monotonic() + grace + STOP_SLACK, collected=nodes is not None)
         job = view.job
-        word = job.word if job else "nothing of it"
+        state = job.word if job else "nothing of it"
         if job and not job.over and job.own:
             login.command("scancel", job.number)
-            word = "CANCELLED"
-        proofs = {node.host: _proof(node, word) for node in (*view.nodes, *view.earlier)}
+            state = "CANCELLED"
+        proofs = {node.host: _proof(node, state) for node in (*view.nodes, *view.earlier)}
         if not proofs and job:
             return [Proof(host=f"job {job.number}")]
-        return [proofs.get(name) or Proof(host=name, unknown=(f"Slurm says {word}",)) for name in hosts or proofs]
+        return [proofs.get(name) or Proof(host=name, unknown=(f"Slurm says {state}",)) for name in hosts or proofs]
 
     def reader(self, cluster: Site, run: str, host: str) -> Host:
         """See ``RunLauncher``: the login host sees all files; where no folder is shared, once the job is over."""

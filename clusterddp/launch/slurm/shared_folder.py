@@ -81,19 +81,21 @@ def refuse_unshared(site: Site, login: LoginHost) -> None:
         return
     request = slurm_request(site.inventory, RunOptions(script=JOB, nnodes=(1, 1)))
     options = {**request.options, "time": "1"}
-    words = job_words(replace(request, nodes=(1, 1), nodelist=request.nodelist.partition(",")[0], options=options))
+    options_of_job = job_words(
+        replace(request, nodes=(1, 1), nodelist=request.nodelist.partition(",")[0], options=options)
+    )
     connections, progress = site.connections, site.progress
     how = {"name": JOB, "script": SCRIPT, "patience": PATIENCE}
-    with held_nodes(login, [words], connections, progress, **how) as (held,):  # type: ignore[arg-type]
-        if not held.job:
-            why = re.sub("; .*", "", held.refused[0])
+    with held_nodes(login, [options_of_job], connections, progress, **how) as (node_held,):  # type: ignore[arg-type]
+        if not node_held.job:
+            why = re.sub("; .*", "", node_held.refused[0])
             site.notify(f"not known whether Slurm's nodes and {login.host.name} share {login.state}: {why}")
             return
-        node = JobNodes(site, login, QueuedJob(job=held.job, state="RUNNING", nodes=held.nodes)).first()
+        node = JobNodes(site, login, QueuedJob(job=node_held.job, state="RUNNING", nodes=node_held.nodes)).first()
         found = unshared(login.host, [node], {"state": login.state})
     for name, wrong in found.items():
-        for path, words_of in wrong.items():
-            raise PlanError(f"{name}: {path}: {words_of}", remedy=REMEDY)
+        for path, problem in wrong.items():
+            raise PlanError(f"{name}: {path}: {problem}", remedy=REMEDY)
 
 
 def job_words(request: JobRequest) -> list[str]:

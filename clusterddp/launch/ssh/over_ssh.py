@@ -182,7 +182,7 @@ def launch(
         HostError: a host could not start; nothing is left running on those that answer.
     """
     key = random.token_hex(32)  # the key of run control; it is sent inside SSH only
-    nodes = {host.name: plan.node_plan(place) for place, host in enumerate(hosts)}
+    nodes = {host.name: plan.node_plan(position) for position, host in enumerate(hosts)}
     try:
         started = values(each(hosts, lambda host: start_node(host, nodes[host.name], secrets, key, webhook)))
         answers = dict(zip(nodes, started, strict=True))
