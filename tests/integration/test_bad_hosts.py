@@ -190,7 +190,9 @@ def test_unknown_and_changed_host_keys_are_refused(make_lab: MakeLab, user: User
     assert done.notes[1].split() == ["host", "key"]
     assert [note.split()[:2] for note in done.notes[2:4]] == [["gpu00", "ssh-ed25519"], ["gpu01", "ssh-ed25519"]]
     assert done.notes[4].startswith("unknown host keys: gpu00, gpu01; compare the fingerprints, then add --accept-new")
-    assert remedy("cli/actions/up.py", "compare the fingerprints, then add --accept-new-host-keys").found(done.err)
+    assert remedy("cli/actions/up_action.py", "compare the fingerprints, then add --accept-new-host-keys").found(
+        done.err
+    )
     run = user.run("run", "-i", "i.yaml", "train.py")
     assert (run.code, "clusterddp up … --accept-new-host-keys" in run.err) == (125, True)
     assert (lab.folder / "known_hosts").read_text() == ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.integration.cli import Live
     from tests.lab import Lab
 
-JOINS = remedy("cli/actions/run.py", "{} joins run {}; `clusterddp logs --follow {}` shows its lines")
+JOINS = remedy("cli/actions/run_action.py", "{} joins run {}; `clusterddp logs --follow {}` shows its lines")
 JOINED = remedy("runs/auto_join.py", "{} joins; `clusterddp logs --follow {}` shows its lines")
 
 need_torch()

@@ -75,7 +75,7 @@ def test_followers_go_on_to_the_next_attempt_and_see_all_of_it(user: User, lab: 
     assert {said.host for said in narrowed.workers} == {"gpu01"}
     assert "attempt 2 on gpu00, gpu01" in shown.notes
     refused = user.run("logs", "--follow", "--attempt", "1", run)
-    assert remedy("cli/actions/logs.py", "leave --follow out, or --attempt").found(refused.err)
+    assert remedy("cli/actions/logs_action.py", "leave --follow out, or --attempt").found(refused.err)
     assert user.run("logs", "--follow", run).code == 0
     for attempt in (1, 2):
         read = user.run("logs", "--attempt", str(attempt), run)

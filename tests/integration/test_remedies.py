@@ -63,15 +63,16 @@ CASES = [
         first="cd .. && clusterddp -C 'my project' run train.py --dry-run",
         then="",
     ),
-    Case(told=remedy("cli/actions/exec.py", "write `{}`"), first="clusterddp exec 'echo a | cat'", prints="a"),
+    Case(told=remedy("cli/actions/exec_action.py", "write `{}`"), first="clusterddp exec 'echo a | cat'", prints="a"),
     Case(
         told=remedy(
-            "cli/actions/init.py", "give host names, a host file, or an ssh_config: `clusterddp init gpu01,gpu02`"
+            "cli/actions/init_action.py",
+            "give host names, a host file, or an ssh_config: `clusterddp init gpu01,gpu02`",
         ),
         first="clusterddp init",
     ),
     Case(
-        told=remedy("cli/actions/init.py", "name another: --output FILE"),
+        told=remedy("cli/actions/init_action.py", "name another: --output FILE"),
         first="clusterddp init a,b && clusterddp init c,d",
         then="clusterddp init c,d --output other.yaml",
     ),
@@ -137,13 +138,15 @@ CASES = [
         prints="a",
     ),
     Case(
-        told=remedy("cli/actions/exec.py", "--gather with --json: each line of JSON names its host already"),
+        told=remedy("cli/actions/exec_action.py", "--gather with --json: each line of JSON names its host already"),
         first="clusterddp exec --gather --json -- true",
         then="clusterddp exec --gather -- true && clusterddp exec --json -- true",
     ),
-    Case(told=remedy("cli/actions/down.py", "give --yes"), first="clusterddp down", then="clusterddp down --yes"),
     Case(
-        told=remedy("cli/actions/doctor.py", "{} belongs behind --fix"),
+        told=remedy("cli/actions/down_action.py", "give --yes"), first="clusterddp down", then="clusterddp down --yes"
+    ),
+    Case(
+        told=remedy("cli/actions/doctor_action.py", "{} belongs behind --fix"),
         first="clusterddp doctor --only disk --yes",
         then="clusterddp doctor --only disk --fix --yes",
     ),
@@ -250,13 +253,13 @@ CASES = [
 ]
 AFTER_RUNS = [
     Case(
-        told=remedy("cli/actions/runs.py", "leave out --all, --last, --state and --name"),
+        told=remedy("cli/actions/runs_action.py", "leave out --all, --last, --state and --name"),
         first="clusterddp runs --diff a b --all",
         then="clusterddp runs --diff a b",
         prints="a and b",
     ),
     Case(
-        told=remedy("cli/actions/runs.py", "no run{} matches; {} without --state and --name"),
+        told=remedy("cli/actions/runs_action.py", "no run{} matches; {} without --state and --name"),
         first="clusterddp runs --state failed",
         then="clusterddp runs",
         prints="succeeded",

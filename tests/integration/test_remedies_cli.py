@@ -40,20 +40,22 @@ def user(tmp_path: Path) -> Iterator[User]:
 
 CASES = [
     Case(
-        told=remedy("cli/actions/discover.py", "`openssl rand -hex 32` makes a key"),
+        told=remedy("cli/actions/discover_action.py", "`openssl rand -hex 32` makes a key"),
         first=": >key; clusterddp discover --id a --rank 0 --world-size 1 --key-file key",
         then="{told} >key && clusterddp discover --id a --rank 0 --world-size 1 --interface lo --key-file key",
         prints="MASTER_ADDR=",
     ),
     Case(
-        told=remedy("cli/actions/init.py", "wrote {} from {}; look at it, then `clusterddp up {}`"),
+        told=remedy("cli/actions/init_action.py", "wrote {} from {}; look at it, then `clusterddp up {}`"),
         first="clusterddp init localhost --output 'my hosts.yaml'"
         " && sed -i 's/^    localhost:.*/    localhost: {ansible_connection: local}/' 'my hosts.yaml'",
         then="{told} --skip torch",
         again="clusterddp hosts",
     ),
     Case(
-        told=remedy("cli/actions/init.py", "{}: {} not kept; write what the hosts need into ansible_ssh_common_args"),
+        told=remedy(
+            "cli/actions/init_action.py", "{}: {} not kept; write what the hosts need into ansible_ssh_common_args"
+        ),
         first="clusterddp init ./config",
         files={"config": "Host gpu01\n HostName 10.0.0.1\n UserKnownHostsFile /etc/hosts\n"},
         then="sed -i 's|gpu01:|&\\n      ansible_ssh_common_args: -o UserKnownHostsFile=/etc/hosts|' inventory.yaml"
@@ -61,7 +63,7 @@ CASES = [
         prints="gpu01",
     ),
     Case(
-        told=remedy("cli/actions/pull.py", "write [RUN|PATH] [DEST], or --run RUN [DEST]"),
+        told=remedy("cli/actions/pull_action.py", "write [RUN|PATH] [DEST], or --run RUN [DEST]"),
         first="clusterddp pull a b c",
         then="clusterddp run --name a train.py && clusterddp pull train.py here && clusterddp pull --run a there"
         " && clusterddp pull a elsewhere",
@@ -163,7 +165,9 @@ CASES = [
         " grep no-such .clusterddp/inventory.yaml",
     ),
     Case(
-        told=remedy("cli/actions/up.py", "the hosts stand in {}: edit it where that helps, then `clusterddp up {}`"),
+        told=remedy(
+            "cli/actions/up_action.py", "the hosts stand in {}: edit it where that helps, then `clusterddp up {}`"
+        ),
         first="mkdir -p sub; clusterddp up no-such-host.invalid 2>/dev/null;"
         " cd sub; clusterddp up no-such-host.invalid",
         then="cd sub && sed -i 's/no-such-host.invalid: .*/a: {ansible_connection: local}/'"
@@ -188,25 +192,27 @@ LEFT = remedy("cli/attach.py", "left in the middle of the stop; `clusterddp stop
 UNREAD = remedy("cli/attach.py", "{}; run {} goes on, `clusterddp logs --follow {}` shows it")
 RESULT = remedy("cli/attach.py", "--result {}: cannot be written ({}); `clusterddp status {} --json` tells it")
 NOT_READY = remedy(
-    "cli/actions/run.py",
+    "cli/actions/run_action.py",
     "`up` has not made the hosts of {} ready: `clusterddp up {}`, or `clusterddp run -i {} SCRIPT`",
 )
 SHOWN = remedy("cli/interrupts.py", "`clusterddp logs --follow {}` shows it again")
 LOOKED = remedy("cli/interrupts.py", "run {} goes on; {}, `clusterddp stop {}` ends it")
-OTHERS = remedy("cli/actions/runs.py", "no run of this project on these hosts; --all shows {} of others")
+OTHERS = remedy("cli/actions/runs_action.py", "no run of this project on these hosts; --all shows {} of others")
 COUNT = remedy(
     "inventory/hostlist.py",
     "for processes write {}, and clusterddp_nproc: {} in the inventory "
     "(`clusterddp up {} -e clusterddp_nproc={}`); for a port ansible_port: {} there",
 )
 FOLDER = remedy("inventory/load.py", "`clusterddp up {}` has Ansible read it; or give one of the files in it")
-PULL = remedy("cli/actions/down.py", "what exists only there is lost: `clusterddp pull` brings it here before")
+PULL = remedy("cli/actions/down_action.py", "what exists only there is lost: `clusterddp pull` brings it here before")
 FORGOTTEN = remedy(
-    "cli/actions/down.py", "{} is forgotten, so that no command reaches these hosts; `clusterddp up` begins anew"
+    "cli/actions/down_action.py", "{} is forgotten, so that no command reaches these hosts; `clusterddp up` begins anew"
 )
 EVERYTHING = remedy("cli/down_tables.py", "{}; --everything removes it")
 PURGE = remedy("cli/down_tables.py", "{} on record: 30 days, or with --purge")
-KEPT = remedy("cli/actions/pull.py", "here is something else by that name, which stays: {}; --overwrite replaces it")
+KEPT = remedy(
+    "cli/actions/pull_action.py", "here is something else by that name, which stays: {}; --overwrite replaces it"
+)
 
 
 def shows(user: User, command: str, text: str) -> None:

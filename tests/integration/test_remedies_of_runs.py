@@ -47,7 +47,9 @@ PLAYBOOK = """
       register: found
       failed_when: not found.stat.exists
 """
-AGAIN = remedy("cli/actions/up.py", "what it says stands above; once that is mended, the same command runs it again")
+AGAIN = remedy(
+    "cli/actions/up_action.py", "what it says stands above; once that is mended, the same command runs it again"
+)
 
 
 def test_a_playbook_that_failed_runs_by_the_same_command_once_its_cause_is_mended(user: User) -> None:
@@ -185,7 +187,7 @@ def test_what_still_runs_of_a_lost_run_is_ended_by_the_told_command_and_the_next
     assert "1 spool, 1 run dir" in typed(user, f"clusterddp down {GIVEN} --purge --yes")
 
 
-ENDS_THEM = remedy("cli/actions/up.py", "`clusterddp stop {}` ends them")
+ENDS_THEM = remedy("cli/actions/up_action.py", "`clusterddp stop {}` ends them")
 
 
 def test_what_up_finds_of_a_lost_run_is_ended_by_the_told_command(user: User) -> None:

@@ -183,7 +183,7 @@ def placed(variables: dict[str, Any], user: User) -> dict[str, Any]:
     }
 
 
-LIVE = remedy("cli/actions/up.py", "run {} of this project is {}; `clusterddp stop {}` ends it")
+LIVE = remedy("cli/actions/up_action.py", "run {} of this project is {}; `clusterddp stop {}` ends it")
 OTHER_CODE = remedy(
     "remote/workdir/workdir.py",
     "give this run a folder of its own with --workdir NAME, wait for that run, or `clusterddp stop %s`",

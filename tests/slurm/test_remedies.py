@@ -31,7 +31,7 @@ if os.environ["RANK"] == "1":
 PARTITION = remedy(
     "launch/slurm/client/login_host.py", "`sinfo` lists the partitions; set clusterddp_slurm_partition to one of them"
 )
-FIRST = remedy("cli/actions/run.py", "{}; `clusterddp logs --follow {}` shows the first of them")
+FIRST = remedy("cli/actions/run_action.py", "{}; `clusterddp logs --follow {}` shows the first of them")
 MORE = remedy("launch/ssh/join.py", "start a new run with more nodes: --nnodes N")
 TAKE = remedy("remote/slurm/code_delivery.py", "start the run again with --take project, or --take host")
 

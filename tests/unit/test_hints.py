@@ -66,7 +66,8 @@ SAID_BY = {
     "cli/fix.py": {"doctor"},
     "provision/": {"up", "doctor"},
     "cli/run_tables.py": {"status"},
-    **{f"cli/{folder}/{name}.py": {name} for name in COMMANDS for folder in ("commands", "actions")},
+    **{f"cli/commands/{name}.py": {name} for name in COMMANDS},
+    **{f"cli/actions/{name}_action.py": {name} for name in COMMANDS},
 }
 # Options of other programs, in texts that speak of those: a torchrun started by hand, a container, cp, click itself.
 FOREIGN = {

@@ -1,4 +1,4 @@
-"""The options of ``clusterddp discover``; cli/actions/discover.py holds what it does."""
+"""The options of ``clusterddp discover``; cli/actions/discover_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ from clusterddp.cli.click_options import DURATION, Number
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
 def command(**given: Any) -> int:
     """Find rank 0 by UDP multicast; print where it is, or run COMMAND with that in its environment."""
-    from clusterddp.cli.actions.discover import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.discover_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

@@ -1,4 +1,4 @@
-"""The options of ``clusterddp doctor``; cli/actions/doctor.py holds what it does."""
+"""The options of ``clusterddp doctor``; cli/actions/doctor_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ from clusterddp.launch import option_values
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS…]")
 def command(**given: Any) -> int:
     """Check that a job would run; name the cause and the fix where it would not."""
-    from clusterddp.cli.actions.doctor import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.doctor_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

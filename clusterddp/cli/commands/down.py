@@ -1,4 +1,4 @@
-"""The options of ``clusterddp down``; cli/actions/down.py holds what it does."""
+"""The options of ``clusterddp down``; cli/actions/down_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ from clusterddp.cli.click_options import cluster_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def command(**given: Any) -> int:
     """Stop this project's live runs, and remove old files of ours from its hosts; code and data stay."""
-    from clusterddp.cli.actions.down import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.down_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

@@ -1,4 +1,4 @@
-"""The options of ``clusterddp exec``; cli/actions/exec.py holds what it does."""
+"""The options of ``clusterddp exec``; cli/actions/exec_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ from clusterddp.cli.click_options import Duration, cluster_options
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND…")
 def command(**given: Any) -> int:
     """Run COMMAND on every host, in the environment and folder that a worker would have."""
-    from clusterddp.cli.actions.exec import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.exec_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

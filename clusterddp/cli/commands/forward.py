@@ -1,4 +1,4 @@
-"""The options of ``clusterddp forward``; cli/actions/forward.py holds what it does."""
+"""The options of ``clusterddp forward``; cli/actions/forward_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ from clusterddp.shell.forward import forward_spec
 @click.argument("ports", nargs=-1, required=True, type=Checked(forward_spec), metavar="[RANK|HOST:]PORT…")
 def command(**given: Any) -> int:
     """Bring ports of hosts to this machine until Ctrl-C: of HOST, of the host of RANK, else of the first node."""
-    from clusterddp.cli.actions.forward import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.forward_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

@@ -1,4 +1,4 @@
-"""The options of ``clusterddp hosts``; cli/actions/hosts.py holds what it does."""
+"""The options of ``clusterddp hosts``; cli/actions/hosts_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ from clusterddp.cli.click_options import cluster_options
 @click.option("--ssh-config", is_flag=True, help="As blocks for an ssh_config file.")
 def command(**given: Any) -> int:
     """List the hosts of the inventory."""
-    from clusterddp.cli.actions.hosts import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.hosts_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

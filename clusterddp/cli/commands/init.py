@@ -1,4 +1,4 @@
-"""The options of ``clusterddp init``; cli/actions/init.py holds what it does."""
+"""The options of ``clusterddp init``; cli/actions/init_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ import click
 @click.argument("origin", required=False, metavar="[FROM]")
 def command(**given: Any) -> int:
     """Write an inventory from FROM: HOST,HOST…, an ssh_config, or a host file of Slurm, DeepSpeed or MPI."""
-    from clusterddp.cli.actions.init import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.init_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

@@ -1,4 +1,4 @@
-"""The options of ``clusterddp logs``; cli/actions/logs.py holds what it does."""
+"""The options of ``clusterddp logs``; cli/actions/logs_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.argument("run", required=False, shell_complete=completion.runs)
 def command(**given: Any) -> int:
     """Show the lines of a run: the live one, else the last; or RUN, by id, prefix or name."""
-    from clusterddp.cli.actions.logs import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.logs_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

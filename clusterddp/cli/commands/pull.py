@@ -1,4 +1,4 @@
-"""The options of ``clusterddp pull``; cli/actions/pull.py holds what it does."""
+"""The options of ``clusterddp pull``; cli/actions/pull_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ from clusterddp.cli.click_options import RANKS, cluster_options
 @click.argument("words", nargs=-1, metavar="[RUN|PATH] [DEST]", shell_complete=completion.runs)
 def command(**given: Any) -> int:
     """Bring here what lies at PATH on the hosts, or what RUN has written; by default the live run, else the last."""
-    from clusterddp.cli.actions.pull import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.pull_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

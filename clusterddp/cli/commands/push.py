@@ -1,4 +1,4 @@
-"""The options of ``clusterddp push``; cli/actions/push.py holds what it does."""
+"""The options of ``clusterddp push``; cli/actions/push_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ from clusterddp.cli.run_options import run_option
 @click.argument("paths", nargs=-1, required=True, metavar="SRC... [DEST]", type=click.Path())
 def command(**given: Any) -> int:
     """Bring files to DEST on every host, below the workdir; each content goes over once, and nothing is deleted."""
-    from clusterddp.cli.actions.push import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.push_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

@@ -1,4 +1,4 @@
-"""The options of ``clusterddp run``; cli/actions/run.py holds what it does."""
+"""The options of ``clusterddp run``; cli/actions/run_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ from clusterddp.cli.run_options import run_options
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(**given: Any) -> int:
     """Run SCRIPT with ARGS by torchrun on every node, and show its lines labelled by rank."""
-    from clusterddp.cli.actions.run import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.run_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

@@ -1,4 +1,4 @@
-"""The options of ``clusterddp runs``; cli/actions/runs.py holds what it does."""
+"""The options of ``clusterddp runs``; cli/actions/runs_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ from clusterddp.remote.shared.run.run_state import ALL_STATES
 @click.option("--json", "as_json", is_flag=True, help="One list of objects; with --diff one object.")
 def command(**given: Any) -> int:
     """List runs, the newest last; by default this project's."""
-    from clusterddp.cli.actions.runs import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.runs_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

@@ -1,4 +1,4 @@
-"""The options of ``clusterddp shell``; cli/actions/shell.py holds what it does."""
+"""The options of ``clusterddp shell``; cli/actions/shell_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ from clusterddp.cli.click_options import inventory_option
 @click.argument("host", shell_complete=completion.hosts)
 def command(**given: Any) -> int:
     """Open a shell on HOST, in the environment and folder that a worker would have there; `~.` hangs up."""
-    from clusterddp.cli.actions.shell import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.shell_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

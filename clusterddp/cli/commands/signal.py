@@ -1,4 +1,4 @@
-"""The options of ``clusterddp signal``; cli/actions/signal.py holds what it does."""
+"""The options of ``clusterddp signal``; cli/actions/signal_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ from clusterddp.cli.click_options import cluster_options
 @click.argument("signal", shell_complete=completion.signals)
 def command(**given: Any) -> int:
     """Send SIGNAL (USR1, USR2, …) to every worker of RUN that handles it."""
-    from clusterddp.cli.actions.signal import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.signal_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

@@ -1,4 +1,4 @@
-"""The options of ``clusterddp status``; cli/actions/status.py holds what it does."""
+"""The options of ``clusterddp status``; cli/actions/status_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ from clusterddp.cli.click_options import cluster_options
 @click.argument("run", required=False, shell_complete=completion.runs)
 def command(**given: Any) -> int:
     """Show a run: the live one, else the last; or RUN, by id, prefix or name."""
-    from clusterddp.cli.actions.status import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.status_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

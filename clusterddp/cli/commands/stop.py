@@ -1,4 +1,4 @@
-"""The options of ``clusterddp stop``; cli/actions/stop.py holds what it does."""
+"""The options of ``clusterddp stop``; cli/actions/stop_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ from clusterddp.remote.shared.run.run_settings import GRACE
 @click.argument("runs", nargs=-1, metavar="[RUN…]", shell_complete=completion.runs)
 def command(**given: Any) -> int:
     """Stop the only live run, or the runs named."""
-    from clusterddp.cli.actions.stop import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.stop_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

@@ -1,4 +1,4 @@
-"""The options of ``clusterddp sync``; cli/actions/sync.py holds what it does."""
+"""The options of ``clusterddp sync``; cli/actions/sync_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ from clusterddp.cli.run_options import run_option
 @run_option("take")
 def command(**given: Any) -> int:
     """Bring the project's code to every host, as `run` does, and say what changed there."""
-    from clusterddp.cli.actions.sync import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.sync_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

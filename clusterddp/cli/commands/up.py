@@ -1,4 +1,4 @@
-"""The options of ``clusterddp up``; cli/actions/up.py holds what it does."""
+"""The options of ``clusterddp up``; cli/actions/up_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ from clusterddp.launch import option_values
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS…]")
 def command(**given: Any) -> int:
     """Reach every host, check that it can train, show it, and remember the inventory for this project."""
-    from clusterddp.cli.actions.up import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.up_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

@@ -1,4 +1,4 @@
-"""The options of ``clusterddp wait``; cli/actions/wait.py holds what it does."""
+"""The options of ``clusterddp wait``; cli/actions/wait_action.py holds what it does."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ from clusterddp.cli.click_options import cluster_options
 @click.argument("runs", nargs=-1, metavar="[RUN…]", shell_complete=completion.runs)
 def command(**given: Any) -> int:
     """Wait for the only live run (or the last), or for the runs named; the highest of their codes."""
-    from clusterddp.cli.actions.wait import act  # noqa: PLC0415 - --help and Tab need the options alone
+    from clusterddp.cli.actions.wait_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

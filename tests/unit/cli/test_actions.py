@@ -8,7 +8,7 @@ from dataclasses import fields
 
 import pytest
 
-from clusterddp.cli.actions import logs
+from clusterddp.cli.actions import logs_action as logs
 from clusterddp.cli.main import COMMANDS
 from tests.unit.cli.test_start_up import imported
 
@@ -20,7 +20,7 @@ def declared(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_action_takes_the_options_of_its_command(name: str) -> None:
-    taken = inspect.signature(importlib.import_module(f"clusterddp.cli.actions.{name}").act).parameters
+    taken = inspect.signature(importlib.import_module(f"clusterddp.cli.actions.{name}_action").act).parameters
     more = [one for one, parameter in taken.items() if parameter.kind is inspect.Parameter.VAR_KEYWORD]
     named = taken.keys() - {*more}
     assert named <= declared(name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.cli import run_lines
-from clusterddp.cli.actions import logs
+from clusterddp.cli.actions import logs_action as logs
 from clusterddp.cli.main import main
 from clusterddp.logs.fold import Fold
 from clusterddp.remote.shared.wire.frames import Frame

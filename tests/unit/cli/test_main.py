@@ -257,7 +257,7 @@ def test_what_is_wrong_on_several_hosts_alike_is_one_line(
         raise HostsError([*errors, UsageError("no host"), HostError("gpu04", "is gone")])
 
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("clusterddp.cli.actions.hosts.open_cluster", fail)
+    monkeypatch.setattr("clusterddp.cli.actions.hosts_action.open_cluster", fail)
     assert said(capsys, "hosts") == (1, ["gpu[00:02]: is full; make room", "no host", "gpu04: is gone"])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.cli.actions.runs import chosen, nothing
+from clusterddp.cli.actions.runs_action import chosen, nothing
 from clusterddp.cli.run_tables import folders_line, print_runs, print_status, recovered_lines
 from clusterddp.remote.shared.verdict.failures import LOST_PEER, OWN, worker_failures
 from clusterddp.remote.shared.verdict.judge import Failure
