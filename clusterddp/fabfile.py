@@ -103,7 +103,7 @@ def sync(hosts: Hosts) -> None:
 
 @_together
 def pull(hosts: Hosts, what: str = "", to: str = "") -> int:
-    """Bring files of the hosts here: at a path below the workdir, or what a run (its id or name) has written."""
+    """Bring files of the hosts here; ``what``: a path below the workdir, or the id or name of a run for its files."""
     found = tasks.pull(hosts, what or None, to or None, **_variables(hosts))
     _put(f"{counted(found.files, 'file is', 'files are')} in {found.folder}")
     for error in found.errors:

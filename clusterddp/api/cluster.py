@@ -331,7 +331,9 @@ class Cluster(ClusterHosts):
         """Start a warm server on each node, to wait for ``stays`` (``15m``); return the hosts that have one."""
         from clusterddp.launch import preload  # noqa: PLC0415 - only for `up --warm`
 
-        return preload.begin(self.reached(), self.project, self.inventory, read("stays", option_values.limit, stays))
+        return preload.start_warm_servers(
+            self.reached(), self.project, self.inventory, read("stays", option_values.limit, stays)
+        )
 
     def warm_servers(self) -> dict[str, int]:
         """Return the memory in bytes of the warm servers on the hosts that answer, by host."""

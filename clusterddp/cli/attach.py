@@ -147,6 +147,10 @@ def _follow(
     fold: bool | None,
     silence: float,
 ) -> Verdict | None:
+    """Show the run's lines until it ends, and return its verdict; None if the run goes on.
+
+    The arguments are those of ``attach``.
+    """
     renderer = renderer_for(sys.stdout.buffer, whole=whole)
     fold_if_wanted(renderer, run, shown, fold)
     follower: Follower | None = None
@@ -155,7 +159,7 @@ def _follow(
         say_event(event, line)
         if follower:
             notifier.record = follower.run.record
-        if event != "missing":  # it is about what is shown here
+        if event != "missing":  # lines that could not be fetched concern this terminal alone
             notifier.tell(event, line)
 
     with writer(renderer) as write, RunWatch(run, tell, silence=silence) as watch:

@@ -17,7 +17,7 @@ from clusterddp.checks import needs
 from clusterddp.checks.engine import judge
 from clusterddp.checks.evidence import RehearsalSeen
 from clusterddp.errors import ClusterddpError, HostError
-from clusterddp.facts.gpu_assignment import spare_gpus
+from clusterddp.facts.gpu_assignment import one_free_gpu_each
 from clusterddp.hosts.fanout import each
 from clusterddp.launch.make_plan import make_plan, run_settings
 from clusterddp.launch.make_record import operator
@@ -290,6 +290,6 @@ def _backend(parts: Sequence[RehearsalPart]) -> tuple[str, str, dict[str, tuple[
         return "gloo", "", {}
     if not all(part.facts.torch and part.facts.torch.nccl_available for part in parts):
         return "gloo", "not every torch has NCCL", none
-    devices = spare_gpus([(part.host.entry, part.facts) for part in parts])
+    devices = one_free_gpu_each([(part.host.entry, part.facts) for part in parts])
     busy = [name for name, chosen in devices.items() if not chosen]
     return ("gloo", f"no GPU of {folded_names(busy)} is free", none) if busy else ("nccl", "", devices)

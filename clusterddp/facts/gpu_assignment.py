@@ -102,8 +102,8 @@ def _refuse_unclear(wanted: GpuPolicy, nodes: Nodes) -> None:
         )
 
 
-def spare_gpus(nodes: Sequence[tuple[HostEntry, Facts]]) -> dict[str, tuple[str, ...]]:
-    """For each node one free GPU among those that the inventory allows it; empty if it has none."""
+def one_free_gpu_each(nodes: Sequence[tuple[HostEntry, Facts]]) -> dict[str, tuple[str, ...]]:
+    """For each node one free GPU of those that the inventory allows it, for the doctor's rehearsal; empty if none."""
     found: dict[str, tuple[str, ...]] = {}
     taken: set[str] = set()
     for choice in [_choice(entry, facts, GpuPolicy()) for entry, facts in nodes]:

@@ -107,12 +107,12 @@ class Inventory:
         return ":".join([base, *without])
 
     def _folded(self, names: Collection[str]) -> list[str]:
-        """The names as patterns: in ranges, unless a range would mean positions in a group of that name."""
+        """Shorten names to ranges (``gpu[00:07]``), unless a group has a range's name: ``gpu[0:7]`` are its members."""
         named = [host.name for host in self.hosts if host.name in names]
         patterns = folded_words(named)
         ranges = [pattern for pattern in patterns if pattern not in named]
-        taken = all("[" in pattern and pattern.partition("[")[0] not in self.groups for pattern in ranges)
-        return patterns if taken else named
+        unambiguous = all("[" in pattern and pattern.partition("[")[0] not in self.groups for pattern in ranges)
+        return patterns if unambiguous else named
 
     def to_json(self) -> list[dict[str, Any]]:
         """The data of ``hosts --json``: ``name, address, port, user, groups, vars`` of each host.

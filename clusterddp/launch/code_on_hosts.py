@@ -89,7 +89,10 @@ def synced(
 
 
 def kept_code(project: Project, tree: Tree, code: str) -> str:
-    """Save the code of a starting run in the project; return its description: ``code 3f9a2c (2 files changed)``."""
+    """Save the code of a starting run in the project; return its description: ``code 3f9a2c (2 files changed)``.
+
+    ``code``: the digest of the code on the hosts, empty if unknown; it is saved if it equals the local ``tree``.
+    """
     if not code:
         return "code: not known, no sync has filled the folder"
     if code != tree.digest:

@@ -1,4 +1,7 @@
-"""``up --warm``: start a warm server on each host before the first run, from the plan that a run would have there."""
+"""``up --warm``: start a warm server on each host before the first run, from the plan that a run would have there.
+
+A warm server is a fork server without a run: it has imported torch, and forks the workers of the run that comes.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,14 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.plan import NodePlan
 
 LIMIT = 180.0  # seconds; setup lines may take most of it
-ANY = RunOptions(script="any", module=True, no_sync=True, no_doctor=True)
+# No script is known yet; the server's plan needs only what no script changes.
+PLACEHOLDER_RUN = RunOptions(script="any", module=True, no_sync=True, no_doctor=True)
 
 
-def begin(hosts: Sequence[Host], project: Project, inventory: Inventory, stays: float) -> list[str]:
-    """Start a warm server on each host, to wait ``stays`` seconds for a run of ``project``; the hosts that have one.
+def start_warm_servers(hosts: Sequence[Host], project: Project, inventory: Inventory, idle_limit: float) -> list[str]:
+    """Start a warm server on each host that has them enabled; return the names of the hosts where one started.
+
+    Each waits ``idle_limit`` seconds for a run of ``project``.
 
     Raises ``UsageError`` if the inventory enables fork servers on none of the hosts.
     """
@@ -33,9 +39,9 @@ def begin(hosts: Sequence[Host], project: Project, inventory: Inventory, stays: 
         raise UsageError(
             "--warm: no host of the inventory has fork servers", remedy="leave clusterddp_fork_server: false out there"
         )
-    with Early(project, ANY, None) as early:
-        plan, placed = prepare(hosts, (), project, inventory, ANY, _untold, _untold, early)
-    plans = {host.name: _staying(plan.node_plan(position), stays) for position, host in enumerate(placed)}
+    with Early(project, PLACEHOLDER_RUN, None) as early:
+        plan, placed = prepare(hosts, (), project, inventory, PLACEHOLDER_RUN, _discard, _discard, early)
+    plans = {host.name: _staying(plan.node_plan(position), idle_limit) for position, host in enumerate(placed)}
 
     def one(host: Host) -> bool:
         answer = host.call("warm_ahead", {"plan": written(plans[host.name])}, timeout=LIMIT)
@@ -51,5 +57,5 @@ def _staying(plan: NodePlan, seconds: float) -> NodePlan:
     return plan._replace(host_settings=plan.host_settings._replace(warm=seconds))
 
 
-def _untold(_: str) -> None:
+def _discard(_: str) -> None:
     """Discard a notice that ``up`` has already shown."""

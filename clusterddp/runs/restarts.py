@@ -50,6 +50,7 @@ def rounds_of(nodes: Sequence[NodeReport]) -> dict[int, Round]:
 
 
 def _round(number: int, starts: Sequence[tuple[str, NodeEvent, int]]) -> Round:
+    """Sum up one round from its workers' starts: the host, the event, and its time by the operator's clock (ns)."""
     starts = sorted(starts, key=lambda one: one[1].rank)
     hosts = tuple(dict.fromkeys(host for host, _, _ in starts))
     ranks = {event.rank for _, event, _ in starts}

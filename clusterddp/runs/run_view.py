@@ -324,7 +324,7 @@ def _last_output(node: NodeReport) -> int | None:
 
 
 def _round(nodes: Sequence[NodeReport]) -> int:
-    """Return the latest round of the attempt as torchrun numbers it, or else the highest count of any host."""
+    """Return the latest round's number: torchrun's own, or without it the most starts that any host has counted."""
     events = [event for node in nodes for event in of_kind(node.events, WORKER_STARTED)]
     numbers = [event.round for event in events if event.round is not None]
     return max(numbers or [event.start for event in events], default=0)

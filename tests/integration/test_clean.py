@@ -17,7 +17,7 @@ from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.spool.layout import all_spools
 from clusterddp.remote.system.bootstrap import write_json
 from clusterddp.remote.system.disk_space import disk_usage
-from clusterddp.remote.workdir.stat_cache import StatCache, write_memory
+from clusterddp.remote.workdir.stat_cache import StatCache, write_stat_cache
 from clusterddp.runs.node_answers import nodes_of
 from tests.integration.escapees import EVERY_WAY, WAYS
 from tests.integration.real_helper import alive, opened, wait_for
@@ -277,7 +277,7 @@ class TestPurge:
 
 def sync(host: Host, folder: Path) -> None:
     """What a host remembers of a sync to that folder."""
-    write_memory(host.hello.state, os.fsencode(folder), StatCache("", 0, [], [], {}, b""))
+    write_stat_cache(host.hello.state, os.fsencode(folder), StatCache("", 0, [], [], {}, b""))
 
 
 class TestOrphans:

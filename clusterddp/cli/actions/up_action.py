@@ -132,7 +132,7 @@ def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Itera
             raise UsageError(f"-e and --python go into the inventory of a host list; {text} is a file", remedy=remedy)
         yield _readable(path, project)
         return
-    # Some are top-level domains too, of host names with more than one dot.
+    # Some suffixes, such as .md and .py, are top-level domains too: with two dots or more the text is a host name.
     a_file = path.suffix in {".yaml", ".yml", ".json", ".ini"} or (path.suffix in _OF_FILES and text.count(".") == 1)
     if a_file or "/" in text:
         raise InventoryError("there is no such inventory", where=text, remedy="give a file, or hosts as a,b,c")

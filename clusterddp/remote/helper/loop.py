@@ -141,7 +141,9 @@ class Helper:
             self._reply(dict(unforeseen(error), id=ident, message="cannot start %s: %s" % (name, error)))
 
     def _fork(self, ident: int, operation: Any, header: Header) -> HelperCall:
-        args, parts = header.get("args") or {}, int(header.get("parts", 0))
+        """Fork a child that runs ``operation``, connected with this process by two pipes; OSError if it cannot."""
+        args_frames = int(header.get("parts", 0))  # that follow, where one frame cannot hold them
+        args = header.get("args") or {}
         child_in, sink = os.pipe()
         source, child_out = os.pipe()
         parent = os.getpid()
@@ -152,7 +154,7 @@ class Helper:
                 os.close(handle)
             raise
         if not pid:
-            run_child(operation, Request(ident, args, child_in, child_out, parts), self.state, parent)
+            run_child(operation, Request(ident, args, child_in, child_out, args_frames), self.state, parent)
         os.close(child_in)
         os.close(child_out)
         os.set_blocking(sink, False)

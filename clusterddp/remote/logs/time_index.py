@@ -123,7 +123,7 @@ def _parse(data: bytes) -> Iterator[Entry]:
 def last_growth(path: str) -> Optional[int]:
     """When a log file last grew (ns, by this host's clock); None while it is empty.
 
-    The file's own mtime is the same until the log limit punches a hole into it; it is used where there is no index.
+    The file's own mtime changes also when the log limit frees old blocks of it, so it counts only without an index.
     """
     try:
         with open(path + SUFFIX, "rb", opener=regular) as source:

@@ -1,8 +1,9 @@
-"""The ends of one node's workers: how many have ended, and which lines of the agent only follow an end, and are hidden.
+"""The ends of one node's workers: how many have ended, and which lines of the agent are hidden because of that.
 
-The events record how long the agent's output was when such an end began (``agent_bytes``): when it was ordered to stop,
-when a worker failed, or when the last worker ended. Lines after that, until the next start of the workers, are hidden.
-clusterddp's own lines never are.
+When a node's workers end, the agent prints messages of its own about it, which tell the user nothing. Each event that
+begins such an end (a stop was ordered, a worker failed, the last worker ended) records how long the agent's output was
+at that time (``agent_bytes``). The agent's lines from there to the next start of the workers are hidden; clusterddp's
+own lines never are.
 """
 
 import os
@@ -22,14 +23,14 @@ class WorkerEnds:
 
     def __init__(self, events: str) -> None:
         self._events, self._size = events, -1
-        self._hidden: List[Tuple[int, Optional[int]]] = []
-        self._before = 0
+        self._hidden: List[Tuple[int, Optional[int]]] = []  # ranges of offsets, as of _teardowns()
+        self._count_before = 0  # at the last call of grown()
         self.count = 0  # workers that have ended
 
     def grown(self) -> bool:
         """Whether more workers have ended than at the previous call."""
         self._refresh()
-        before, self._before = self._before, self.count
+        before, self._count_before = self._count_before, self.count
         return self.count > before
 
     def hides(self, offset: int, line: bytes) -> bool:

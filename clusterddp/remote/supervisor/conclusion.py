@@ -41,7 +41,7 @@ class Conclusion:
         self.over = False  # whether the verdict is recorded here, or there will be none
         self._since = self._sent_at = 0.0
         self._said_at = NEVER  # when our end was last sent to the leader
-        self._texts: List[Optional[str]] = []
+        self._received_parts: List[Optional[str]] = []  # of the leader's verdict
         self._parts: List[VerdictPart] = []  # of the verdict that we made as leader
         self._verdict: Optional[VerdictRecord] = None  # to be recorded
 
@@ -74,7 +74,7 @@ class Conclusion:
         if not self.over and not self.control.leading and now - self._said_at > TELL:
             self._said_at = now
             self.control.say(EndSaid(self.end))
-        if not self._settled and self._texts and None not in self._texts:
+        if not self._settled and self._received_parts and None not in self._received_parts:
             self._take_verdict(node)
         known = None if self._settled else self._known(node, now, RECONNECT if hurry else lost)
         if known:
@@ -140,7 +140,7 @@ class Conclusion:
         return end._replace(state=RunState.FAILED, reason=status.cause, agent=status.cause, blames_worker=False)
 
     def _judge(self, node: "NodeParts", ends: List[NodeEnd], missing: List[str]) -> None:
-        """Make the verdict; as leader, send it. A spare that knows no node's end makes none."""
+        """Make the verdict; as leader, send it. A standby node that has heard of no node's end makes none."""
         plan = node.plan
         if not ends:
             self.over = True
@@ -169,14 +169,14 @@ class Conclusion:
 
     def _gather(self, part: VerdictPart) -> None:
         """Collect a part of the leader's verdict; the first part of another verdict starts over."""
-        if part.number == 0 or len(self._texts) != part.parts:
-            self._texts = [None] * part.parts
+        if part.number == 0 or len(self._received_parts) != part.parts:
+            self._received_parts = [None] * part.parts
         if part.number < part.parts:
-            self._texts[part.number] = part.text
+            self._received_parts[part.number] = part.text
 
     def _take_verdict(self, node: "NodeParts") -> None:
         """Decode the leader's verdict; a damaged one is dropped."""
-        text, self._texts = "".join(text or "" for text in self._texts), []
+        text, self._received_parts = "".join(text or "" for text in self._received_parts), []
         try:
             verdict = parsed(text.encode(), read_verdict)
         except ValueError:

@@ -175,13 +175,16 @@ class Supervisor(NodeParts):
         return Phase.WAITING if self.conditions.too_early() else self._start()
 
     def _start(self) -> Phase:
-        """Start the agent, once it is forked if it is to be. Never raises, lest the agent be started twice."""
+        """Start the agent; wait in STARTING while a fork server forks it, or paths are still copied to this node.
+
+        Never raises: the loop would call this again, and start a second agent.
+        """
         order = self._ordered(self.conditions.of_run)
         if (self.children.forking() or self.relaunching.is_replicating(self)) and not order:
             return Phase.STARTING
-        late = order or self.conditions.begin_part()
-        if late:  # the other nodes may be in a later attempt by now
-            self.shutdown.take(late, time.monotonic())
+        order = order or self.conditions.begin_and_check()
+        if order:
+            self.shutdown.take(order, time.monotonic())
             return self._not_started()
         try:
             self.children.start_agent((self.inbox.ready or Ready()).store)

@@ -194,10 +194,10 @@ class StopConditions:
         waited = boot_clock() - self.control.began
         return bool(self.plan.settings.relaunch) and not self.control.in_contact and waited < START
 
-    def begin_part(self) -> Optional[EndOrder]:
+    def begin_and_check(self) -> Optional[EndOrder]:
         """Begin the node's part, so that the agent can start.
 
-        Returns an order if it is too late, or there is no fence.
+        Returns an order if it is too late (the other nodes may be in a later attempt), or there is no fence.
         """
         self.membership.begin_part()
         self.fence.begin()

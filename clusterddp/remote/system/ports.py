@@ -14,19 +14,19 @@ def bind_ports(ports: Sequence[int], wanted: int, address: str) -> List[socket.s
 
     ``ports`` are the first and last of the range. A port is free when nobody has it on any address of this machine:
     several nodes may share a machine, and the job's own programs listen on all addresses. Ports whose connections ended
-    lately are tried last. It listens on ``address`` alone, or on all addresses where this machine does not have it (it
-    is translated on the way here).
+    lately are tried last. It listens on ``address`` alone, or on all addresses where this machine does not have it, as
+    behind NAT.
 
     Raises:
         Refused: the range has too few free ports.
     """
     first, last = ports
     bound: List[socket.socket] = []
-    for strict in (True, False):
+    for skip_recent in (True, False):
         for port in range(first, last + 1):
             if len(bound) == wanted:
                 return bound
-            listener = _listen(port, address, strict=strict)
+            listener = _listen(port, address, skip_recent=skip_recent)
             bound += [listener] if listener else []
     if len(bound) == wanted:
         return bound
@@ -38,14 +38,14 @@ def bind_ports(ports: Sequence[int], wanted: int, address: str) -> List[socket.s
     )
 
 
-def _listen(port: int, address: str, *, strict: bool) -> Optional[socket.socket]:
-    """Listen on a port if it is free; with ``strict``, it must have no connections that ended lately either."""
+def _listen(port: int, address: str, *, skip_recent: bool) -> Optional[socket.socket]:
+    """Listen on a port if it is free; with ``skip_recent``, it must have no connections that ended lately either."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     with socket.socket(family, socket.SOCK_STREAM) as claim:  # on all addresses, until we listen on one
         try:
-            claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0 if strict else 1)
+            claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0 if skip_recent else 1)
             claim.bind((ANY[family], port))
             claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             _bind(listener, address, port)

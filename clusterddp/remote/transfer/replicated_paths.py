@@ -151,15 +151,15 @@ def decoded(path: str, entries: bytes, lists: bytes) -> Optional[Carried]:
         return None
     found_lists = parse_json(lists)
     found = Carried(manifest.decode(entries), found_lists if isinstance(found_lists, dict) else {})
-    units = _units(path, found)
+    units = _names_to_replace(path, found)
     for entry in found.entries:
         if not any(entry.path == unit or entry.path.startswith(unit + "/") for unit in units):
             raise ValueError("%r is not at %s" % (entry.path[:200], path))
-    found.chunks()
+    found.chunks()  # raises if a list of chunks is damaged
     return found
 
 
-def _units(path: str, carried: Carried) -> List[str]:
+def _names_to_replace(path: str, carried: Carried) -> List[str]:
     """Names to replace whole: the path, after its target if it is a link."""
     name = posixpath.basename(path)
     link = next((one for one in carried.entries if one.path == name and one.kind == LINK), None)
@@ -200,7 +200,7 @@ def _take(parent: int, path: str, carried: Carried, incoming: Incoming, hold: Ca
         parts = Assembly(os.path.join(path_of(work), b"parts"), carried.lists)
         _receive(parts, carried, incoming, hold, new)
         _open_up(new, umask)
-        for unit in _units(path, carried):
+        for unit in _names_to_replace(path, carried):
             hold()
             _replace(os.path.join(new, on_disk(unit)), parent, unit)
     finally:

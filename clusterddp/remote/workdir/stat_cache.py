@@ -30,7 +30,7 @@ class StatCache(NamedTuple):
     """Line by line of the manifest of ``digest``: the paths, as on disk, and the packed stats.
 
     An empty stat means that the file has to be read again. ``at``: files changed less than RACY before that may have
-    changed once more since. ``lists``: the chunks of each content that has several.
+    changed once more since. ``lists``: the chunks of each content that has several (content → digests of its chunks).
     """
 
     digest: str
@@ -113,10 +113,10 @@ def unpacked(stats: bytes) -> Stats:
     return list(_STATS.unpack(stats))
 
 
-def read_memory(state: str, root: bytes) -> Optional[StatCache]:
+def read_stat_cache(state: str, root: bytes) -> Optional[StatCache]:
     """The stat cache of a folder, if it is of this boot; None where there is none, or it is damaged."""
     try:
-        with open(memory_path(state, root), "rb") as stream:
+        with open(stat_cache_path(state, root), "rb") as stream:
             fields = Fields(parse_json(stream.readline()), most=_MOST)
             if fields.number("format") != _FORMAT or fields.text("boot") != boot_id():
                 return None
@@ -132,13 +132,13 @@ def read_memory(state: str, root: bytes) -> Optional[StatCache]:
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
     size = _STATS.size
-    nothing = bytes(size)
+    no_stats = bytes(size)  # zeros on disk: the file has to be read again
     each = [stats[begin : begin + size] for begin in range(0, len(stats), size)]
     names = paths.split(b"\0")[:-1]
     if len(names) != len(each) or len(stats) % size or manifest.count(b"\n") != len(each):
         return None
-    if nothing in each:
-        each = [b"" if one == nothing else one for one in each]
+    if no_stats in each:
+        each = [b"" if one == no_stats else one for one in each]
     return StatCache(digest, at, names, each, lists, manifest)
 
 
@@ -150,18 +150,18 @@ def _check(digest: str, at: int, body: bytes) -> int:
 def lists_of(state: str, root: bytes) -> Dict[str, List[str]]:
     """The chunks of each content of several chunks that a folder held when it was last checked."""
     try:
-        with open(memory_path(state, root), "rb") as stream:
+        with open(stat_cache_path(state, root), "rb") as stream:
             found = Fields(parse_json(stream.readline()), most=_MOST).raw("lists")
         return {str(content): [str(one) for one in digests] for content, digests in found.items()}
     except (OSError, ValueError, TypeError, RecursionError):  # missing or damaged: all files are read again
         return {}
 
 
-def write_memory(state: str, root: bytes, memory: StatCache) -> None:
+def write_stat_cache(state: str, root: bytes, memory: StatCache) -> None:
     """Write the stat cache of a folder."""
-    nothing = bytes(_STATS.size)
+    no_stats = bytes(_STATS.size)
     paths = b"".join(path + b"\0" for path in memory.paths)
-    stats = b"".join(one or nothing for one in memory.stats)
+    stats = b"".join(one or no_stats for one in memory.stats)
     head: Dict[str, Any] = {
         "format": _FORMAT,
         "workdir": as_text(root),
@@ -172,7 +172,7 @@ def write_memory(state: str, root: bytes, memory: StatCache) -> None:
         "stats": len(stats),
         "lists": memory.lists,
     }
-    path, body = memory_path(state, root), paths + stats + memory.manifest
+    path, body = stat_cache_path(state, root), paths + stats + memory.manifest
     head["check"] = _check(memory.digest, memory.at, body)
     private_folder(os.path.dirname(path))
     line = to_json(head).encode() + b"\n"
@@ -182,7 +182,7 @@ def write_memory(state: str, root: bytes, memory: StatCache) -> None:
 def forget(state: str, root: bytes) -> None:
     """Remove the stat cache of a folder."""
     try:
-        os.unlink(memory_path(state, root))
+        os.unlink(stat_cache_path(state, root))
     except FileNotFoundError:  # it was removed already
         pass
 
@@ -199,7 +199,7 @@ def folder_of(path: str) -> Optional[str]:
         return None
 
 
-def memory_path(state: str, root: bytes) -> str:
+def stat_cache_path(state: str, root: bytes) -> str:
     """The path of a folder's stat cache."""
     return os.path.join(state, "workdirs", digest_of(root)[:24]) + _END
 

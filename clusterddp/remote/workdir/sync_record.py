@@ -17,7 +17,7 @@ from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, checked_entry, on_disk
 from ..system.bootstrap import read_json, write_private
 from .folder_lock import LIVE_FOLDER, without_waiting
-from .stat_cache import KnownFiles, StatCache, read_memory, write_memory
+from .stat_cache import KnownFiles, StatCache, read_stat_cache, write_stat_cache
 from .verify import VerifiedFiles, prove
 
 RECORD, MANIFEST = b"synced.json", b"manifest."
@@ -66,7 +66,7 @@ class SyncRecord:
     def memory(self) -> Optional[StatCache]:
         """This host's stat cache of the folder; None without one."""
         if not self._remembered:
-            self._memory, self._remembered = read_memory(self._state, self.root), True
+            self._memory, self._remembered = read_stat_cache(self._state, self.root), True
         return self._memory
 
     @property
@@ -164,7 +164,7 @@ class SyncRecord:
         """Save the files' stats as proved by a look that began at ``looked`` (ns)."""
         lists = {**known.lists, **proof.lists}
         self._memory = StatCache(self.digest, looked, known.paths, proof.stats, lists, known.manifest)
-        write_memory(self._state, self.root, self._memory)
+        write_stat_cache(self._state, self.root, self._memory)
 
 
 def _digests(fields: Fields) -> List[str]:

@@ -1,4 +1,6 @@
-"""The shim's side of a run's fork server: ask it for a worker, and control that worker through its worker parent.
+"""Ask a run's fork server for a worker, and control that worker through its worker parent.
+
+The shim does so: the program that torchrun starts in place of each worker.
 
 The worker parent is the server's process that forks and reaps the worker (fork_server/worker_parent.py). A worker is
 forked only if the server's own settings equal this process's (``differences``): limits, cgroup, affinity and all else

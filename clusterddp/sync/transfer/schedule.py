@@ -219,7 +219,7 @@ class Schedule:
         """Take late units from another source, if there is one."""
         for name, member in self._members.items():
             for unit, (source, since) in list(member.taking.items()):
-                if now - since <= self._patience(source):
+                if now - since <= self._late_after(source):
                     continue
                 if source is OPERATOR:
                     self._stop(name, unit)
@@ -233,7 +233,11 @@ class Schedule:
                     for other in [unit, *member.near]:
                         self._offer(member, other)
 
-    def _patience(self, source: str | None) -> float:
+    def _late_after(self, source: str | None) -> float:
+        """Return the seconds after which a unit from this source is late: a multiple of the usual time, once known.
+
+        Until then a unit from the operator is never late, for nobody else may have it.
+        """
         total, count = self._times[source is OPERATOR]
         if count < _SAMPLES:
             return float("inf") if source is OPERATOR else _SLOWEST

@@ -173,7 +173,7 @@ class Fields:
         raise self.wrong(name, value, what)
 
     def items(self, name: str, read: Callable[["Fields"], T], count: Optional[int] = None) -> Tuple[T, ...]:
-        """Read a list (of ``count`` items); ``read`` gets each item as a field named ``item``."""
+        """Read a list (of ``count`` items); ``read`` is called with ``Fields({"item": item})`` for each."""
         value = self.array(name)
         if count is not None and len(value) != count:
             raise self.wrong(name, value, "a list of %d" % count)

@@ -16,8 +16,8 @@ from typing import Any, Iterable, Iterator, List, Set, Tuple
 HIDDEN = "********"
 LEAST = 6  # letters of a value, or of a line of one: a shorter one occurs in too many words by chance
 PARTIAL = 4  # letters of a part of a value that was cut off at an end of the text
-SEAM = "…"  # replaces the middle of a text that was too long (shortening.py, worker/hook/sitecustomize.py)
-SEAMS = 200  # most that are examined; a text of ours has one or two
+ELLIPSIS = "…"  # replaces the middle of a text that was too long (shortening.py, worker/hook/sitecustomize.py)
+MOST_ELLIPSES = 200  # most that are examined; a text of ours has one or two
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
@@ -37,7 +37,8 @@ class Redaction:
         """The text with each occurrence of a value replaced by ``HIDDEN``.
 
         Where the text does not begin or end with its true beginning or end (``begins``, ``ends``), the last part of a
-        value may come first, or the first part last.
+        value may come first, or the first part last. Parts of a value beside ``…``, where the middle of a text was left
+        out, are replaced too.
         """
         spans = [(at, at + len(form)) for form in self.forms for at in _occurrences(form, text)]
         if not begins:
@@ -46,17 +47,17 @@ class Redaction:
             spans += [
                 (len(text) - length, len(text)) for form in self.forms for length in _overlap(form, text, first=True)
             ]
-        spans += self._seams(text)
+        spans += self._beside_ellipsis(text)
         parts, done = [], 0
         for start, end in _joined(spans):
             parts += [text[done:start], HIDDEN]
             done = end
         return "".join([*parts, text[done:]])
 
-    def _seams(self, text: str) -> Iterator[Tuple[int, int]]:
+    def _beside_ellipsis(self, text: str) -> Iterator[Tuple[int, int]]:
         """The spans of parts of a value next to ``…``, which replaces the omitted middle of a text."""
         longest = len(self.forms[-1]) if self.forms else 0
-        for at in itertools.islice(_occurrences(SEAM, text), SEAMS):
+        for at in itertools.islice(_occurrences(ELLIPSIS, text), MOST_ELLIPSES):
             before, behind = text[max(0, at - longest) : at], text[at + 1 : at + 1 + longest]
             for form in self.forms:
                 yield from ((at - length, at) for length in _overlap(form, before, first=True))

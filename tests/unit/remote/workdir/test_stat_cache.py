@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clusterddp.remote.workdir.stat_cache import folder_of, memory_path, read_memory
+from clusterddp.remote.workdir.stat_cache import folder_of, read_stat_cache, stat_cache_path
 from tests.unit.sync_help import FakeHost, content, push, write
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ def synced(place: Path) -> tuple[Path, FakeHost, Path]:
     root, host = place / "project", FakeHost(place)
     write(root, **{"train.py": "print(1)", "pkg/model.py": "A = 1"})
     push(root, host)
-    return root, host, host.state / memory_path(str(host.state), os.fsencode(host.workdir))
+    return root, host, host.state / stat_cache_path(str(host.state), os.fsencode(host.workdir))
 
 
 def test_what_was_proved_is_remembered_line_by_line(tmp_path: Path) -> None:
     _, host, _ = synced(tmp_path)
-    memory = read_memory(str(host.state), os.fsencode(host.workdir))
+    memory = read_stat_cache(str(host.state), os.fsencode(host.workdir))
     assert memory is not None
     assert memory.paths == [b"pkg/model.py", b"train.py"]
     info = (host.workdir / "train.py").stat()
@@ -36,9 +36,9 @@ def test_a_damaged_memory_is_none_or_whole(tmp_path: Path, at: int, put: bytes, 
     if not (tmp_path / "gpu01").exists():
         (tmp_path / "memory").write_bytes(synced(tmp_path)[2].read_bytes())
     host, whole = FakeHost(tmp_path), (tmp_path / "memory").read_bytes()
-    path = memory_path(str(host.state), os.fsencode(host.workdir))
+    path = stat_cache_path(str(host.state), os.fsencode(host.workdir))
     (tmp_path / path).write_bytes(whole[:at] + put + whole[at + taken :])
-    memory = read_memory(str(host.state), os.fsencode(host.workdir))
+    memory = read_stat_cache(str(host.state), os.fsencode(host.workdir))
     assert memory is None or (len(memory.paths) == len(memory.stats) == len(memory.hashes()))
     assert folder_of(path) is None or isinstance(folder_of(path), str)
 
