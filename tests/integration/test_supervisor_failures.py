@@ -65,7 +65,7 @@ class TestHandlers:
 
     def test_an_error_while_reading_an_order_ends_nothing_and_the_order_is_read_later(self, tmp_path: Path) -> None:
         broken = f"{EIO} if time.monotonic() - self.born < 3 else None; {READ}"
-        born = ("        self.lease = 0.0\n", "        self.lease = 0.0\n        self.born = time.monotonic()\n")
+        born = ("        self.lease = 0.0", "        self.born = time.monotonic()\n        self.lease = 0.0")
         imports = ("from typing import ", "import os\nimport time\nfrom typing import ")
         with changed(tmp_path, (INBOX, READ, broken), (INBOX, *born), (INBOX, *imports)) as node:
             wait_for(lambda: failures(node, "record of a stop"), "an error")

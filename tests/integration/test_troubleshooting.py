@@ -33,10 +33,10 @@ made = zipapp.Bundle(code=buffer.getvalue(), digest=hashlib.sha256(buffer.getval
 zipapp.bundle = lambda: made
 """
 BUG_HERE = """
-from clusterddp.api.cluster import Cluster
+from clusterddp.api import find_runs
 def list_runs(*_args, **_options):
     raise KeyError("provoked")
-Cluster.list_runs = list_runs
+find_runs.list_runs = list_runs
 """
 TIMED = re.compile(r" *\d+ ms  (.*)")
 CRASH = re.compile(r"please report it with (\.clusterddp/crashes/\S+\.txt)$")
