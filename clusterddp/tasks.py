@@ -24,7 +24,7 @@ from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.ssh import Connector
 from clusterddp.probe.dial_hosts import probe
 from clusterddp.remote.shared.run.run_settings import GRACE
-from clusterddp.remote.shared.verdict.node_report import to_json
+from clusterddp.remote.shared.verdict.node_report import OFTEN_EMPTY, to_json
 from clusterddp.runs.node_answers import nodes_of
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ def status(hosts: Hosts, run: str | None = None, **variables: Any) -> dict[str, 
 def runs(connection: Connection, **variables: Any) -> list[dict[str, Any]]:
     """Return every node of every run that the host knows under this name, from its spools."""
     with host(connection, **variables) as opened:
-        return [to_json(one) for one in nodes_of(opened, "", _log.warning)]
+        nothing = dict.fromkeys(OFTEN_EMPTY)  # on the wire these are left out
+        return [nothing | to_json(one) for one in nodes_of(opened, "", _log.warning)]
 
 
 def stop(hosts: Hosts, run: str, *, grace: float = GRACE, **variables: Any) -> list[Proof]:

@@ -194,7 +194,7 @@ class RunOnHosts:
         return replace(view, silent=tuple(dict.fromkeys((*view.silent, *brief.silent))))
 
     def status(self, patience: float | None = None) -> dict[str, Any]:
-        """Return the status object of docs/status.md; ``patience`` as in ``view``."""
+        """Return the status object of docs/labels-and-json.md; ``patience`` as in ``view``."""
         return self.view(quiet=patience is not None, patience=patience).to_json()
 
     def verdict(self) -> Verdict | None:

@@ -236,7 +236,7 @@ class RunView:
 
     def hosts(self) -> tuple[HostStatus, ...]:
         """Return the status of each host that takes part in the last attempt."""
-        ends = {end.host: end for end in (self.kept.hosts if self.kept else ())}
+        ends = {end.host: end for end in reversed(self.kept.hosts if self.kept else ())}  # a host's first one counts
         found = [*map(_host_status, self.nodes), *map(self._absent_status, self._absent())]
         return tuple(replace(host, end=ends.get(host.name)) for host in found)
 

@@ -1,6 +1,6 @@
 """Classify a node's failed workers: whose fault each failure was, and whether another attempt may help.
 
-    evidence = status.evidence(spool)           # the node's files as a value; the rest is pure
+    evidence = status_operation.evidence(spool)  # the node's files as a value; the rest is pure
     found = worker_failures(evidence)            # the failed workers of the last start, by class, then by time
     cause = node_cause(evidence)                 # the node as a whole: kind, curable, text
 
