@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FOLDER = "crashes"
 KEPT = 20  # files
 MOST_SAID = 300  # letters of an exception on a line
-LIBRARIES = ("click", "fabric", "paramiko", "cryptography", "pyyaml", "rich")
+LIBRARIES = ("click", "fabric", "paramiko", "cryptography", "pyyaml", "rich", "jinja2")
 LEAST = 8  # letters of a value in our environment that is taken for a secret by its variable's name
 _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")  # of an address
 _hidden: set[str] = set()

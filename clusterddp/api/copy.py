@@ -152,7 +152,9 @@ def _holder(site: Site, view: RunView | None) -> Launcher:
     """The launcher that knows where the files are: the run's or, for a path, that of the hosts."""
     if view:
         return launcher.of_record(view.record)
-    return launcher.of_hosts(site.inventory) if site.inventory.nodes else launcher.launchers(site)[-1]
+    if site.inventory.logins and not site.inventory.nodes:
+        return launcher.choosing_hosts()
+    return launcher.of_hosts(site.inventory)
 
 
 def _entries(wanted: Pull, site: Site) -> tuple[HostEntry, ...]:

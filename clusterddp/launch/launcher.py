@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from clusterddp.errors import UsageError
-from clusterddp.inventory.launchers import DEFAULT_LAUNCHER, LAUNCHERS
+from clusterddp.inventory.launchers import DEFAULT_LAUNCHER, LAUNCHERS, chooses_hosts
 from clusterddp.runs.node_answers import ALL, Wanted
 from clusterddp.runs.run_on_hosts import RunLauncher, Site
 
@@ -176,6 +176,11 @@ def of_hosts(inventory: Inventory) -> Launcher:
     """Return the launcher that all hosts name; the default one if they name several."""
     named = {entry.launcher for entry in inventory.hosts if entry.role != "none"}
     return launcher(named.pop() if len(named) == 1 else DEFAULT_LAUNCHER)
+
+
+def choosing_hosts() -> Launcher:
+    """Return the launcher that finds the hosts of a run by itself, and so needs nothing but a login host."""
+    return next(launcher(name) for name in LAUNCHERS if chooses_hosts(name))
 
 
 def keeping(site: Site) -> list[HostEntry]:

@@ -70,7 +70,10 @@ cat >"$folder/job.json" <<'END OF JOB'
   "cwd": "/home/u/work",
   "env": {},
   "host": "node",
-  "host_settings": {"ports": [29400, 29499], "setup": ["module load cuda"]},
+  "host_settings": {
+   "ports": [29400, 29499],
+   "setup": ["module load cuda"]
+  },
   "nnodes": 1,
   "node": "0-node",
   "node_rank": 0,

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
-from clusterddp.api.copy import _folder_of
+from clusterddp.api.copy import _folder_of, _holder
+from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.runs.run_view import run_views
 from tests.unit.runs_told import Told
+
+if TYPE_CHECKING:
+    from clusterddp.inventory.variables import Role
+    from clusterddp.runs.run_on_hosts import Site
 
 
 @pytest.mark.parametrize(
@@ -19,3 +27,11 @@ from tests.unit.runs_told import Told
 def test_a_folder_has_the_runs_name_unless_that_leads_elsewhere(name: str | None, folder: str) -> None:
     (view,) = run_views([Told(run="r1", name=name).node], ())
     assert _folder_of(view) == folder
+
+
+@pytest.mark.parametrize(("role", "launcher"), [("login", "slurm"), ("node", "ssh"), ("spare", "ssh")])
+def test_a_path_is_looked_for_by_the_launcher_that_needs_no_more_than_these_hosts(role: Role, launcher: str) -> None:
+    site = SimpleNamespace(
+        inventory=Inventory(path=None, hosts=(HostEntry(name="login01", address="login01", role=role),), groups={})
+    )
+    assert _holder(cast("Site", site), None).name == launcher

@@ -297,7 +297,7 @@ def _readable(job: Mapping[str, Any]) -> str:
         return ",\n".join(fields)
 
     def value(one: Any, name: str, indent: str) -> str:
-        nested = name in {"plan", "record"}
+        nested = bool(one) and name in {"plan", "record", "settings", "host_settings"}
         return f"{{\n{lines(one, indent + ' ')}\n{indent}}}" if nested else json.dumps(one, sort_keys=True)
 
     return f"{{\n{lines(job, ' ')}\n}}"

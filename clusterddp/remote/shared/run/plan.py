@@ -1,8 +1,8 @@
 """A node's plan: all that one host is told to do in one attempt of a run, as both sides read and write it.
 
 What makes the plan of a host that joins (``joined_plan``) and of the next attempt (``next_plan``) from another plan
-stands here too. Pure. Fields have the names they have in ``plan.json``; those with a default came later than
-the first version, so spools of every version can be read.
+stands here too. Pure. Fields have the names they have in ``plan.json``; those with a default may be missing
+there, so that spools of a development version are read, with the defaults.
 """
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
