@@ -15,7 +15,6 @@ from clusterddp.remote.shared.names import interfaces
 from tests.integration.cli import User, local_processes, used_before
 from tests.integration.test_remedies_runs import WAITS, refused, typed, write_inventory
 from tests.lab.system import ProcessId, kill_and_wait, wait_until
-from tests.lean import lean_python
 from tests.remedies import remedy, type_line
 from tests.with_torch import need_torch
 
@@ -100,7 +99,7 @@ OUTSIDE = remedy("launch/ssh/join.py", "start the run with hosts of two machines
 def test_a_host_elsewhere_joins_a_run_that_was_started_with_an_address(user: User) -> None:
     need_torch()
     address = own_address()
-    inside = f"{{ansible_connection: local, clusterddp_python: {lean_python()}}}"
+    inside = f"{{ansible_connection: local, clusterddp_python: {sys.executable}}}"
     outside = inside.replace("{", f"{{clusterddp_address: {address}, ")
     go = user.home / "go on"
     begin = ("run", "-i", INVENTORY, "--limit", "a,b", "--nnodes", "2:3", "--max-restarts", "2", "waits.py", str(go))

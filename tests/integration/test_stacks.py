@@ -144,7 +144,7 @@ def test_one_in_uninterruptible_sleep_is_named_and_goes_on_when_it_wakes(
     assert stack.place.startswith("it does not answer; in uninterruptible sleep")
 
 
-@pytest.mark.parametrize("text", ["print('ready'); import threading; threading.Event().wait(600)"])
+@pytest.mark.parametrize("text", ["import threading; print('ready'); threading.Event().wait(600)"])
 def test_one_without_our_hook_gets_no_signal_that_would_end_it(
     spool: ShimSpool, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
