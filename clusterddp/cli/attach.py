@@ -125,7 +125,7 @@ def _write_result(result: Path, run: Run) -> None:
 
 
 def _announce(cluster: Cluster, run: Run, shown: tuple[int, ...] | None) -> None:
-    """Say how many ranks the run has and on which hosts; and if ``--show`` names none of them."""
+    """Print the numbers of ranks and hosts of the run; warn if ``--show`` names only ranks that it does not have."""
     world = run.record.world_size or 0
     where = counted(len(run.spools), "host")
     here = {entry.name for entry in cluster.inventory.hosts}

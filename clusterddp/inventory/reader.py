@@ -66,7 +66,7 @@ def _foreign(value: Any) -> str:
 
 
 class VariableReader:
-    """One host's merged variables: the strongest setting of each."""
+    """Reads one host's variables, of which the inventory's files are already merged by Ansible's precedence."""
 
     def __init__(self, merged: Mapping[str, Setting]) -> None:
         self._merged = merged

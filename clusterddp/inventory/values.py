@@ -65,7 +65,7 @@ class Inventory:
 
     @property
     def managed(self) -> bool:
-        """Whether a workload manager runs the jobs of all hosts, so that only login hosts are connected to."""
+        """Whether all hosts belong to a workload manager such as Slurm: then only login hosts are connected to."""
         return bool(self.hosts) and all(chooses_hosts(host.launcher) for host in self.hosts if host.role != "none")
 
     def limit(self, pattern: str) -> Inventory:

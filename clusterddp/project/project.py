@@ -250,7 +250,7 @@ class Project:
         return f"this project is a copy of {original} and gets an id of its own {when}, {shares}"
 
     def _made(self) -> dict[str, Any]:
-        """Return what project.json holds, made if there is none; a copy gets a new id."""
+        """Return the content of project.json; write it first if there is none, or if this copy needs its own id."""
         data = self._read()
         if data.get("id"):
             return data

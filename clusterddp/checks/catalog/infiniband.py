@@ -21,7 +21,7 @@ _MEANINGS = {"INIT": "no subnet manager has set it up", "DOWN": "no link"}
 
 
 def _active(evidence: Evidence) -> Iterable[Finding]:
-    """Warn of inactive ports; a port that is DOWN counts only if the same port is active on another host."""
+    """Warn of inactive InfiniBand ports; DOWN may mean unused, so it counts only if another host uses the same port."""
     used = {str(hca) for _, health in HEALTH.each(evidence) for hca in health.hcas if hca.state == _ACTIVE}
     for entry, health in HEALTH.each(evidence):
         wrong = [hca for hca in health.hcas if hca.state != _ACTIVE and (hca.state != "DOWN" or str(hca) in used)]

@@ -257,7 +257,7 @@ def renew(request: Request) -> None:
 
 
 def wake(spool: Spool) -> None:
-    """Make the supervisor look at its files now, rather than at its next tick."""
+    """Signal a node's supervisor to read new orders from the spool at once, rather than at its next periodic check."""
     supervisor = spool.supervisor()
     if supervisor:
         os.kill(supervisor, signal.SIGUSR1)

@@ -54,7 +54,7 @@ class Carried(NamedTuple):
 
 
 def parent_of(workdir: str, path: str) -> bytes:
-    """The real folder that holds a path on this host.
+    """Return the folder in which a path of the workdir lies on this host, with links resolved.
 
     Raises:
         OSError: another user's link is on the way there.

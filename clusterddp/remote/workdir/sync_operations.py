@@ -118,7 +118,7 @@ def _there(args: Dict[str, Any], record: SyncRecord, hold: Callable[[], None]) -
 
 
 def _as_difference(record: SyncRecord, proof: VerifiedFiles) -> _There:
-    """What the folder holds, as a difference from the record's manifest."""
+    """Describe the folder's files by how they differ from the manifest that the last sync recorded."""
     lines = lines_of(record.manifest(record.digest)) if proof.differs else []
     put = {number: checked_entry(manifest.values_of(lines[number])[0]) for number in proof.differs}
     have = [entry for entry in proof.differs.values() if entry]
