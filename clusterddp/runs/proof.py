@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from clusterddp.remote.shared.run.stop_answer import read_stop_answer
+from clusterddp.remote.shared.run.stop_records import read_stop_answer
 from clusterddp.remote.shared.text.counted import counted
 
 

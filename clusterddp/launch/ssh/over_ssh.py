@@ -16,6 +16,7 @@ from clusterddp.errors import ClusterddpError, HelperError, UsageError
 from clusterddp.hosts.fanout import Outcome, each, reading_answer, values
 from clusterddp.launch.launcher import LentHosts
 from clusterddp.launch.run_secrets import secret_values
+from clusterddp.remote.shared.run.stop_records import StopRequest
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.runs import local_cache, proof
 from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
@@ -122,8 +123,8 @@ class Ssh:
         """See ``RunLauncher``."""
 
         def one(entry: HostEntry) -> Proof:
-            order = {"run": run, "hosts": [entry.name], "grace": grace, "reason": reason}
-            answer = cluster.host(entry.name).call("stop", order, timeout=grace + STOP_SLACK)
+            order = StopRequest(run=run, hosts=(entry.name,), grace=grace, reason=reason)
+            answer = cluster.host(entry.name).call("stop", written(order), timeout=grace + STOP_SLACK)
             with reading_answer(entry.name):
                 return proof.read(entry.name, answer)
 
@@ -262,6 +263,6 @@ def _undo(hosts: Sequence[Host], run: str, reason: str) -> None:
 
     def stop(host: Host) -> None:
         with contextlib.suppress(ClusterddpError):  # never started there, or out of reach
-            host.call("stop", {"run": run, "hosts": [host.name], "grace": 0.0, "reason": reason}, timeout=60)
+            host.call("stop", written(StopRequest(run=run, hosts=(host.name,), grace=0.0, reason=reason)), timeout=60)
 
     each([host for host in hosts if not host.lost], stop)

@@ -7,13 +7,16 @@ and nothing else.
 
 import errno
 import os
-from typing import Any, Dict
+from typing import Any, Dict, Type, TypeVar
 
 from ..shared.schema.json_text import to_json
+from ..shared.schema.record import read_record
 from ..shared.wire.frames import CREDIT, MAX_BODY, PER_FRAME, Decoder, Frame, encode, parse_json
 from ..system.bootstrap import cannot_write
 
 NO_WRITING = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)  # a file system that cannot be written
+T = TypeVar("T")
+
 TRACE = 4000  # characters of a traceback, from its end
 
 
@@ -57,6 +60,19 @@ class Request:
         while self._parts:
             self._receive()
         self.args = dict(parse_json(self._text))
+
+    @property
+    def state(self) -> str:
+        """The state folder that the operation works in."""
+        return str(self.args["state"])
+
+    def read_args(self, kind: Type[T]) -> T:
+        """Return the arguments as a record of class ``kind``.
+
+        Raises:
+            DamagedError: they are no such record.
+        """
+        return read_record(kind, self.args, "arguments")
 
     @property
     def handle(self) -> int:

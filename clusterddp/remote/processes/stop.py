@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from ..helper.request import Request
 from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import ExitRecord, LeftProcess
-from ..shared.run.stop_answer import NodeProof, stop_answer
+from ..shared.run.stop_records import NodeProof, StopRequest, stop_answer
 from ..shared.schema.record import written
 from ..spool.layout import Spool, all_spools, rebooted
 from ..spool.quoted import redaction_of
@@ -28,17 +28,16 @@ NOT_THE_SCRIPT = 125
 def stop(request: Request) -> Dict[str, Any]:
     """Operation: stop the run's nodes of this host.
 
-    Arguments: ``run``, ``hosts`` (the inventory names of this connection's host), ``grace`` (s), ``reason``. Returns
-    a ``StopAnswer`` (shared/run/stop_answer.py).
+    Takes a ``StopRequest``, returns a ``StopAnswer`` (shared/run/stop_records.py).
 
     Raises:
         Refused: no spool of the run is here.
     """
-    args = request.args
-    hosts = {spool.host for spool in all_spools(args["state"], args["run"])} & set(args["hosts"])
+    order = request.read_args(StopRequest)
+    hosts = {spool.host for spool in all_spools(request.state, order.run)} & {*order.hosts}
     if not hosts:
-        raise Refused("run %s was never started here" % args["run"])
-    stops = [NodeStop(args, host) for host in sorted(hosts)]
+        raise Refused("run %s was never started here" % order.run)
+    stops = [NodeStop(request.state, order, host) for host in sorted(hosts)]
     nodes = tuple(node.finish() for node in stops)
     for node in stops:
         for spool in node.spools():
@@ -49,9 +48,9 @@ def stop(request: Request) -> Dict[str, Any]:
 class NodeStop:
     """The stop of one node in all its attempts; making it gives the order."""
 
-    def __init__(self, args: Dict[str, Any], host: str) -> None:
-        self.args, self.host = args, host
-        self.deadline = time.monotonic() + args["grace"] + SUPERVISOR_SLACK
+    def __init__(self, state: str, order: StopRequest, host: str) -> None:
+        self.state, self.order, self.host = state, order, host
+        self.deadline = time.monotonic() + order.grace + SUPERVISOR_SLACK
         self.killed: Set[Tuple[int, int]] = set()
         spools = self.spools()
         self.redaction = redaction_of(spools[-1].folder)  # read now: the values are removed when the node ends
@@ -60,13 +59,13 @@ class NodeStop:
         self.ended = {spool.folder for spool in spools if spool.exit_record()}
         self.elsewhere = any(spool.alive() and rebooted(spool) for spool in spools)
         self.lost = {spool.folder: _why_lost(spool) for spool in spools}
-        self.order()
+        self.give_order()
 
     def spools(self) -> List[Spool]:
         """The node's spools, one an attempt, the last attempt's last."""
-        return [spool for spool in all_spools(self.args["state"], self.args["run"]) if spool.host == self.host]
+        return [spool for spool in all_spools(self.state, self.order.run) if spool.host == self.host]
 
-    def order(self) -> None:
+    def give_order(self) -> None:
         """Write the stop order to every attempt that has not ended, or may be followed by another.
 
         A supervisor whose spool cannot be written gets a signal that means the same.
@@ -74,7 +73,7 @@ class NodeStop:
         for spool in self.spools():
             if spool.alive() or not spool.exit_record():
                 try:
-                    spool.write_stop_order(self.args["reason"], self.args["grace"])
+                    spool.write_stop_order(self.order.reason, self.order.grace)
                 except OSError:  # read-only, or full with the reserved space used up
                     _signal_stop(spool)
 
@@ -88,7 +87,7 @@ class NodeStop:
         """Wait for the supervisor, end the processes that it left, and return what was found and what is left."""
         while self.alive() and time.monotonic() < self.deadline:
             time.sleep(terminate.POLL)
-            self.order()  # it may just have begun another attempt
+            self.give_order()  # it may just have begun another attempt
         spools = self.spools()
         self.processes = NodeProcesses.of(spools[-1], _supervisor(spools), self.processes.known)  # reads its roster
         survivors = terminate.terminate_all(self.remaining, 0.0, killed=self.killed)

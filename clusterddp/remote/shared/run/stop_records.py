@@ -1,10 +1,20 @@
-"""A host's answer to the operation ``stop``: what it found of each of its nodes, in all attempts, and what is left."""
+"""The records of the operation ``stop``: what the operator asks, and what a host found and left of its nodes."""
 
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from ..schema.fields import Fields
 from ..schema.record import field, many, read_record, record
 from .spool_records import LeftProcess
+
+
+@record
+class StopRequest(NamedTuple):
+    """The order to end a run's nodes on one host."""
+
+    run: str = field(Fields.text)
+    hosts: Tuple[str, ...] = field(Fields.texts)  # the inventory names of the host
+    grace: float = field(Fields.real)  # seconds from SIGTERM to SIGKILL
+    reason: str = field(Fields.text)
 
 
 @record
