@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Dict, Iterable
 from ..helper.request import Request
 from ..shared.schema.record import written
 from ..shared.slurm.job_record import JOB_ID, PROJECT_CODE, START, SentCode, SlurmJob
+from ..shared.slurm.login_records import ArrivedRequest, BroadcastRequest
 from ..system.bootstrap import Refused, private, private_folder
 from ..system.bounded_child import Child
 from ..workdir.sync_operations import sync_apply, workdir_state
@@ -40,20 +41,21 @@ def keep_code(folder: JobFolder, pieces: Iterable[bytes]) -> None:
 
 
 def slurm_broadcast(request: Request) -> None:
-    """Operation of the login host: send the code of ``run`` to all nodes of its ``job``, once for each ``start``.
+    """Operation of the login host, which takes a ``BroadcastRequest``.
 
     Raises:
         Refused: that fails; says why.
     """
-    folder, job, start = known_run(request), str(request.args["job"]), str(request.args["start"])
-    if not JOB_ID.fullmatch(job) or not START.fullmatch(start):
+    asked = request.read_args(BroadcastRequest)
+    folder = known_run(request.state, asked.run)
+    if not JOB_ID.fullmatch(asked.job) or not START.fullmatch(asked.start):
         raise Refused("this is no start of a job")
-    path, done = folder.file(PROJECT_CODE), folder.file("sent.%s" % start)
+    path, done = folder.file(PROJECT_CODE), folder.file("sent.%s" % asked.start)
     with open(folder.file("sending"), "ab", opener=private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.exists(done):
             return
-        argv = ["sbcast", "--jobid=%s" % job, "--force", path, path]
+        argv = ["sbcast", "--jobid=%s" % asked.job, "--force", path, path]
         try:
             result = Child(argv, env=dict(os.environ, LC_ALL="C"), timeout=LIMIT, cwd="/").answer()
         except OSError as error:
@@ -64,11 +66,11 @@ def slurm_broadcast(request: Request) -> None:
 
 
 def slurm_arrived(request: Request) -> None:
-    """Operation of a job's first node: the code of ``start`` is on all nodes."""
-    start = str(request.args["start"])
-    if not START.fullmatch(start):
+    """Operation of a job's first node, which takes an ``ArrivedRequest``."""
+    asked = request.read_args(ArrivedRequest)
+    if not START.fullmatch(asked.start):
         raise Refused("this is no start of a job")
-    known_run(request).write_arrived(start)
+    known_run(request.state, asked.run).write_arrived(asked.start)
 
 
 class _FromFile(Request):

@@ -16,6 +16,7 @@ from typing import IO, Any, Dict, List
 
 from ..helper.request import Request
 from ..shared.slurm.job_record import JOB_ID, OUR_CODE, PROJECT_CODE
+from ..shared.slurm.login_records import CollectedRequest, CollectRequest, SecretsRequest
 from ..system.bootstrap import Refused, private, private_folder, write_private
 from .job_folder import NAME, JobFolder, known_run
 
@@ -26,33 +27,34 @@ LEFT_OUT = ("secrets.json", "control.key", "remote.pyz", "hook", "torch", OUR_CO
 
 
 def slurm_secrets(request: Request) -> None:
-    """Operation: store the values of a run's ``secrets``, by name; its nodes wait for them."""
-    write_private(known_run(request).file("secrets.json"), json.dumps(request.args["secrets"]).encode())
+    """Operation: store the values of a run's secrets, for which its nodes wait; takes a ``SecretsRequest``."""
+    given = request.read_args(SecretsRequest)
+    write_private(known_run(request.state, given.run).file("secrets.json"), json.dumps(given.secrets).encode())
 
 
 def slurm_collected(request: Request) -> None:
-    """Operation: record that a run's files were fetched, so that its job may end."""
-    known_run(request).write_collected()
+    """Operation: record that a run's files were fetched, so that its job may end; takes a ``CollectedRequest``."""
+    known_run(request.state, request.read_args(CollectedRequest).run).write_collected()
 
 
 def slurm_collect(request: Request) -> Dict[str, str]:
-    """Operation: fetch the files of ``run`` from the ``nodes`` of its running ``job``.
+    """Operation: fetch a run's files from the nodes of its running job; takes a ``CollectRequest``.
 
     Returns: the error of each node whose files were not fetched, by name.
 
     Raises:
         Refused: the job's number or a node's name is invalid.
     """
-    args, folder = request.args, known_run(request)
-    job, nodes = str(args["job"]), [str(node) for node in args["nodes"]]
-    if not JOB_ID.fullmatch(job) or not all(map(NODE.fullmatch, nodes)):
+    asked = request.read_args(CollectRequest)
+    folder = known_run(request.state, asked.run)
+    if not JOB_ID.fullmatch(asked.job) or not all(map(NODE.fullmatch, asked.nodes)):
         raise Refused("these are no nodes of a job")
     with open(folder.file("collecting"), "ab", opener=private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         failed: Dict[str, str] = {}
         threads = [
-            threading.Thread(target=_fetch_into, args=(folder, job, node, place == 0, failed))
-            for place, node in enumerate(nodes)
+            threading.Thread(target=_fetch_into, args=(folder, asked.job, node, place == 0, failed))
+            for place, node in enumerate(asked.nodes)
         ]
         for thread in threads:
             thread.start()

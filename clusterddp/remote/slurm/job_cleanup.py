@@ -27,7 +27,7 @@ LOOK = 0.5
 def slurm_submit(request: Request) -> Dict[str, Any]:
     """Operation: submit a run (``login_operations.submit``), then remove old runs."""
     answer = submit(request)
-    prune_at_submit(request.args["state"])
+    prune_at_submit(request.state)
     return answer
 
 
@@ -102,9 +102,9 @@ class EndedRuns:
         """
         if self._jobs is None:
             answer = run_command(["squeue", "--me", "--all", "--noheader", "--array", "--format=%i"])
-            if answer["status"] != 0:
+            if answer.status != 0:
                 raise Refused("squeue does not answer")
-            self._jobs = set(filter(JOB_ID.fullmatch, answer["out"].split()))
+            self._jobs = set(filter(JOB_ID.fullmatch, answer.out.split()))
         return self._jobs
 
     def is_old(self, folder: JobFolder) -> bool:

@@ -4,7 +4,6 @@ import os
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, TypeVar
 
-from ..helper.request import Request
 from ..shared.run.spool_records import StopOrder, read_stop_order
 from ..shared.schema.record import written
 from ..shared.slurm.job_record import OUR_CODE, PROJECT_CODE, START, SlurmJob, read_slurm_job
@@ -240,9 +239,9 @@ class JobFolder:
         return record_at(self.file(name), read)
 
 
-def known_run(request: Request) -> JobFolder:
-    """Return the folder of the request's ``run``; raises Refused if it does not exist."""
-    folder = JobFolder.of(request.args["state"], str(request.args["run"]))
+def known_run(state: str, run: str) -> JobFolder:
+    """Return the folder of a run; raises Refused if it does not exist."""
+    folder = JobFolder.of(state, run)
     if not os.path.isdir(folder.path):
-        raise Refused("run %s was never submitted here" % request.args["run"])
+        raise Refused("run %s was never submitted here" % run)
     return folder

@@ -10,12 +10,21 @@ from typing import Any, Dict, List
 
 from ..helper.request import Request
 from ..shared.run.run_state import RunState
-from ..shared.schema.fields import DamagedError
-from ..shared.schema.record import written
+from ..shared.schema.record import parsed, written
 from ..shared.slurm.job_record import COMMENT, JOB_ID, SUBMITTED, SubmittedRun, in_array
+from ..shared.slurm.login_records import (
+    CommandAnswer,
+    CommandRequest,
+    EndRequest,
+    OrderedStop,
+    RunsRequest,
+    RunToSubmit,
+    StopCount,
+    SubmitRequest,
+    read_run_to_submit,
+)
 from ..shared.verdict.failures import ended_by_manager
 from ..shared.verdict.judge import NOT_THE_SCRIPT
-from ..shared.verdict.verdict_record import read_verdict
 from ..system.bootstrap import Refused, private, private_folder, write_private
 from ..system.bounded_child import Child
 from .batch_end import made
@@ -38,15 +47,15 @@ TIMEOUT = 60.0  # seconds; a busy controller answers late
 
 
 def slurm_command(request: Request) -> Dict[str, Any]:
-    """Run a Slurm command, ``argv``; return ``{status, out, err}``, with status null if it timed out.
+    """Run a Slurm command; takes a ``CommandRequest``, returns a ``CommandAnswer``.
 
     An argument ``user=$USER`` is replaced by this user's name.
     """
-    argv = [str(argument) for argument in request.args["argv"]]
-    return run_command(["user=%s" % getpass.getuser() if argument == ME else argument for argument in argv])
+    argv = request.read_args(CommandRequest).argv
+    return written(run_command(["user=%s" % getpass.getuser() if argument == ME else argument for argument in argv]))
 
 
-def run_command(argv: List[str]) -> Dict[str, Any]:
+def run_command(argv: List[str]) -> CommandAnswer:
     """Run a Slurm command with standard time format and C locale.
 
     Raises:
@@ -59,34 +68,30 @@ def run_command(argv: List[str]) -> Dict[str, Any]:
     environment = {name: value for name, value in os.environ.items() if name not in SET_BY_SCRIPTS}
     environment.update(SLURM_TIME_FORMAT="standard", LC_ALL="C")
     result = Child(argv, env=environment, timeout=TIMEOUT, cwd="/").answer()
-    return {"status": result.status, "out": result.payload.decode(errors="replace"), "err": result.output}
+    return CommandAnswer(status=result.status, out=result.payload.decode(errors="replace"), err=result.output)
 
 
 def submit(request: Request) -> Dict[str, Any]:
-    """Submit a run's script, once; ``{status, out, err}`` of sbatch.
-
-    The operator's data is JSON of ``request.args["message"]`` bytes, ``{run, script, job, secrets, inside, runs}``, and
-    after it the code for the job's nodes, if any. ``inside``: the number of an existing job in which the script has to
-    run, else null. ``runs``: the ids of an array's runs by index, or none.
-    """
-    data, size = b"", int(request.args["message"])
+    """Submit a run's script, once; takes a ``SubmitRequest``, returns sbatch's ``CommandAnswer``."""
+    data, size = b"", request.read_args(SubmitRequest).message
     while len(data) < size:
         piece = request.read()
         if not piece:
             raise Refused("what was to be submitted did not come whole", "submit it again")
         data += piece
-    message = json.loads(data[:size])
-    state, run, runs = request.args["state"], message["run"], message["runs"] or {"": message["run"]}
-    keep_code(JobFolder.of(state, run), itertools.chain([data[size:]], iter(request.read, b"")))
-    folders = {index: _prepared(JobFolder.of(state, one), index, message) for index, one in runs.items()}
+    given = parsed(data[:size], read_run_to_submit)
+    code = itertools.chain([data[size:]], iter(request.read, b""))
+    keep_code(JobFolder.of(request.state, given.run), code)
+    runs = given.runs or {"": given.run}
+    folders = {index: _prepared(JobFolder.of(request.state, one), index, given) for index, one in runs.items()}
     script = next(iter(folders.values())).file("script")
-    if message["inside"]:
-        return _begin_inside(folders[""], script, str(message["inside"]))
+    if given.inside:
+        return written(_begin_inside(folders[""], script, given.inside))
     answer = run_command(["sbatch", "--parsable", script, SUBMITTED])
-    job = answer["out"].strip().partition(";")[0]
-    cut = answer["status"] is None or "timed out" in answer["err"]
+    job = answer.out.strip().partition(";")[0]
+    cut = answer.status is None or "timed out" in answer.err
     for index, folder in folders.items():
-        if answer["status"] == 0 and JOB_ID.fullmatch(job):
+        if answer.status == 0 and JOB_ID.fullmatch(job):
             folder.write_submitted("%s_%s" % (job, index) if index else job)
         elif cut:  # Slurm may have taken it all the same
             folder.order_stop(NOT_SUBMITTED, 0.0)
@@ -94,23 +99,23 @@ def submit(request: Request) -> Dict[str, Any]:
         else:
             shutil.rmtree(folder.path)
     if cut:
-        _take_out(run)
-    return answer
+        _take_out(given.run)
+    return written(answer)
 
 
-def _prepared(folder: JobFolder, index: str, message: Dict[str, Any]) -> JobFolder:
+def _prepared(folder: JobFolder, index: str, given: RunToSubmit) -> JobFolder:
     """Create a run's folder with the files that its job needs."""
     private_folder(os.path.dirname(folder.path))
     private_folder(folder.path)
-    write_private(folder.file("script"), message["script"].encode(), 0o700)
-    job = in_array(json.dumps(message["job"]), message["run"], index, folder.run)
+    write_private(folder.file("script"), given.script.encode(), 0o700)
+    job = in_array(json.dumps(given.job), given.run, index, folder.run)
     write_private(folder.file("job.json"), job.encode())
-    if message["secrets"]:
-        write_private(folder.file("secrets.json"), json.dumps(message["secrets"]).encode())
+    if given.secrets:
+        write_private(folder.file("secrets.json"), json.dumps(given.secrets).encode())
     return folder
 
 
-def _begin_inside(folder: JobFolder, script: str, job: str) -> Dict[str, Any]:
+def _begin_inside(folder: JobFolder, script: str, job: str) -> CommandAnswer:
     """Start a run's script inside an existing job, detached from this connection."""
     folder.write_submitted(job)
     own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
@@ -125,22 +130,22 @@ def _begin_inside(folder: JobFolder, script: str, job: str) -> Dict[str, Any]:
             stdout=out,
             stderr=out,
         )
-    return {"status": 0, "out": job, "err": ""}
+    return CommandAnswer(status=0, out=job, err="")
 
 
 def _take_out(run: str) -> None:
     """Cancel the jobs of a run whose job id is unknown, found by their comment; the runs were ordered to stop."""
     answer = run_command(["squeue", "--me", "--all", "--noheader", "--format=%i|%k"])
-    for line in answer["out"].splitlines() if answer["status"] == 0 else ():
+    for line in answer.out.splitlines() if answer.status == 0 else ():
         job, _, said = line.strip().partition("|")
         if said == COMMENT + run and JOB_ID.fullmatch(job):
             run_command(["scancel", job])
 
 
 def slurm_runs(request: Request) -> List[Dict[str, Any]]:
-    """List the runs submitted here, or those whose ids begin with ``run``; damaged ones are left out."""
-    prefix = str(request.args.get("run") or "")
-    parent = os.path.join(request.args["state"], NAME)
+    """List the runs submitted here that a ``RunsRequest`` means; damaged ones are left out."""
+    prefix = request.read_args(RunsRequest).run
+    parent = os.path.join(request.state, NAME)
     names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
     found = []
     for name in names:
@@ -172,23 +177,21 @@ def _record_of(folder: JobFolder) -> SubmittedRun:
 
 
 def slurm_stop(request: Request) -> Dict[str, Any]:
-    """Order a run to stop, now and at every later start; return ``{job, spools}``: Slurm's job id, number of spools."""
-    args, folder = request.args, known_run(request)
-    folder.order_stop(str(args["reason"]), float(args["grace"]))
-    return {"job": folder.submitted(), "spools": len(folder.spools())}
+    """Order a run to stop, now and at every later start; takes an ``OrderedStop``, returns a ``StopCount``."""
+    order = request.read_args(OrderedStop)
+    folder = known_run(request.state, order.run)
+    folder.order_stop(order.reason, order.grace)
+    return written(StopCount(spools=len(folder.spools())))
 
 
 def slurm_ended(request: Request) -> None:
-    """Store ``verdict``, if one is given, as the end of ``run``; remove the run's secrets and code."""
-    folder = known_run(request)
-    verdict = request.args["verdict"]
-    try:
-        kept, sent = folder.end(), None if verdict is None else read_verdict(verdict)
-        by_manager = kept is not None and kept.line.endswith(ended_by_manager(folder.job().plan.manager))
-        if sent and (kept is None or kept.attempt < sent.attempt or by_manager):  # else the job has its own verdict
-            folder.write_end(sent)
-    except DamagedError as error:
-        raise Refused("the verdict is damaged: %s" % error) from None
+    """Store the end of a run if one is given, and remove the run's secrets and code; takes an ``EndRequest``."""
+    given = request.read_args(EndRequest)
+    folder, sent = known_run(request.state, given.run), given.verdict
+    kept = folder.end()
+    by_manager = kept is not None and kept.line.endswith(ended_by_manager(folder.job().plan.manager))
+    if sent and (kept is None or kept.attempt < sent.attempt or by_manager):  # else the job has its own verdict
+        folder.write_end(sent)
     folder.remove_secrets()
     folder.remove_code()
     for spool in folder.spools():

@@ -24,6 +24,18 @@ from clusterddp.launch.slurm.client.answers import (
 )
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.slurm.job_record import JOB_ID, SubmittedRun, read_submitted
+from clusterddp.remote.shared.slurm.login_records import (
+    BroadcastRequest,
+    CollectRequest,
+    CommandRequest,
+    EndRequest,
+    OrderedStop,
+    RunsRequest,
+    RunToSubmit,
+    SubmitRequest,
+    read_command_answer,
+    read_stop_count,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -73,7 +85,7 @@ class LoginHost:
 
         Raises ``HelperError`` if it did not end in time, or does not exist.
         """
-        answer = self.host.call("slurm_command", {"argv": list(argv)}, timeout=TIMEOUT)
+        answer = self.host.call("slurm_command", written(CommandRequest(argv=argv)), timeout=TIMEOUT)
         return self._ended(answer, argv[0])
 
     def submit(
@@ -93,11 +105,12 @@ class LoginHost:
         until the job's nodes are sent it (``broadcast``). Raises ``UsageError`` with Slurm's reason if Slurm refuses
         it, ``HelperError`` if Slurm does not answer.
         """
-        request = {"run": run, "script": script, "job": job, "secrets": secrets, "inside": inside, "runs": runs}
-        message = json.dumps(request).encode()
+        ids = {str(index): one for index, one in runs.items()}
+        given = RunToSubmit(run=run, script=script, job=job, secrets=secrets, inside=inside, runs=ids)
+        message = json.dumps(written(given)).encode()
         limit = SENDING if code else SUBMIT_TIMEOUT
-        data = chain([message], code)
-        answer = self.host.upload("slurm_submit", {"message": len(message)}, data, timeout=limit)
+        request = SubmitRequest(message=len(message))
+        answer = self.host.upload("slurm_submit", written(request), chain([message], code), timeout=limit)
         status, out, err = self._ended(answer, "sbatch")
         if status:
             raise refusal(last_error(err))
@@ -148,37 +161,38 @@ class LoginHost:
 
     def runs(self, prefix: str) -> list[SubmittedRun]:
         """The runs submitted there whose ids begin with this prefix."""
-        answer = self.host.call("slurm_runs", {"run": prefix})
+        answer = self.host.call("slurm_runs", written(RunsRequest(run=prefix)))
         with reading_answer(self.host.name):
             return [read_submitted(one) for one in answer]
 
     def order_stop(self, run: str, reason: str, grace: float) -> int:
         """Order a run to end; the number of its nodes that have a spool."""
-        answer = self.host.call("slurm_stop", {"run": run, "reason": reason, "grace": grace})
+        order = OrderedStop(run=run, reason=reason, grace=grace)
+        answer = self.host.call("slurm_stop", written(order))
         with reading_answer(self.host.name):
-            return int(answer["spools"])
+            return read_stop_count(answer).spools
 
     def collect(self, run: str, job: str, nodes: Sequence[str]) -> dict[str, str]:
         """Fetch a run's files from nodes that share no folder; for each node that failed, why."""
-        wanted = {"run": run, "job": job, "nodes": list(nodes)}
-        answer = self.host.call("slurm_collect", wanted, timeout=COLLECTING)
+        wanted = CollectRequest(run=run, job=job, nodes=tuple(nodes))
+        answer = self.host.call("slurm_collect", written(wanted), timeout=COLLECTING)
         with reading_answer(self.host.name):
             return {str(name): str(why) for name, why in answer.items()}
 
     def broadcast(self, run: str, job: str, start: str) -> None:
         """Send a run's code, kept on the login host, once to all nodes of its job, which has begun as ``start``."""
-        self.host.call("slurm_broadcast", {"run": run, "job": job, "start": start}, timeout=SENDING)
+        self.host.call("slurm_broadcast", written(BroadcastRequest(run=run, job=job, start=start)), timeout=SENDING)
 
     def keep_end(self, run: str, verdict: VerdictRecord | None) -> None:
         """Record how a run ended, by Slurm's report if its job reported nothing, and delete its secrets."""
-        self.host.call("slurm_ended", {"run": run, "verdict": written(verdict) if verdict else None})
+        self.host.call("slurm_ended", written(EndRequest(run=run, verdict=verdict)))
 
     def _ended(self, answer: Any, program: str) -> tuple[int, str, str]:
         with reading_answer(self.host.name):
-            status, out, err = answer["status"], str(answer["out"]), str(answer["err"])
-        if type(status) is not int:
+            ended = read_command_answer(answer)
+        if ended.status is None:
             raise HelperError(self.host.name, f"{program} did not end in time: Slurm's controller may be down")
-        return status, out, err
+        return ended.status, ended.out, ended.err
 
 
 _REFUSALS = (  # part of Slurm's message → the remedy

@@ -47,6 +47,13 @@ class Fields:
             raise self.wrong(name, value, "a text")
         return value
 
+    def any_text(self, name: str) -> str:
+        """Read a text of any length, of any characters."""
+        value = self._data.get(name)
+        if not isinstance(value, str):
+            raise self.wrong(name, value, "a text")
+        return value
+
     def maybe_text(self, name: str) -> Optional[str]:
         """Read a text, or None."""
         return self.text(name) if self.given(name) else None

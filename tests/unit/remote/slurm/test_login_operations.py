@@ -30,6 +30,6 @@ def test_a_variable_of_the_login_does_not_win_over_what_a_script_sets(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv(f"SBATCH_{name}", "ALL")
     monkeypatch.setenv("SBATCH_ACCOUNT", "vision")
-    seen = json.loads(run_command(["sbatch", "script"])["out"])
+    seen = json.loads(run_command(["sbatch", "script"]).out)
     assert f"SBATCH_{name}" not in seen
     assert seen["SBATCH_ACCOUNT"] == "vision"  # what a script says nothing of is the user's
