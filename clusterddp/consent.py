@@ -34,17 +34,11 @@ _REMEDY = "make it yours alone (0700), or set XDG_STATE_HOME to a folder of your
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Writers:
-    """Who may write an inventory besides this user and root; by naming it the user has agreed to them.
-
-    Attributes:
-        owner: The user it belongs to.
-        group: The group that may write it; None if none may, or nobody else is in it.
-        everyone: Whether all users of this machine may.
-    """
+    """Who may write an inventory besides this user and root; by naming it the user has agreed to them."""
 
     owner: int
-    group: int | None = None
-    everyone: bool = False
+    group: int | None = None  # the group that may write it; None if none may, or nobody else is in it
+    everyone: bool = False  # whether all users of this machine may
 
     @classmethod
     def of(cls, info: os.stat_result) -> Writers:
@@ -87,19 +81,12 @@ class Writers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Consent:
-    """What ``up FILE`` keeps besides the path and the limit.
-
-    Attributes:
-        writers: Who could write the inventory.
-        root: The project's folder.
-        inode: That folder's inode, by which it is recognised after it was renamed.
-        proof: The HMAC over all of it; empty while it is made.
-    """
+    """What ``up FILE`` keeps besides the path and the limit."""
 
     writers: Writers
     root: str
-    inode: int
-    proof: str = ""
+    inode: int  # that folder's inode, by which it is recognised after it was renamed
+    proof: str = ""  # the HMAC over all of it; empty while it is made
 
     def values(self, data: Mapping[str, Any]) -> tuple[object, ...]:
         """Return the values that the proof covers; ``data`` is project.json, with the id, the path and the limit."""
@@ -161,8 +148,7 @@ def _is_member(uid: int, gid: int) -> bool:
 def state_folder() -> Path:
     """Return this user's state folder: ``$XDG_STATE_HOME/clusterddp``, else below ``~/.local/state``.
 
-    Raises:
-        UsageError: This user's home is unknown.
+    Raises UsageError if this user's home is unknown.
     """
     try:
         return user_folder("XDG_STATE_HOME", "~/.local/state")
@@ -186,8 +172,7 @@ def proves(found: object, key: bytes | None, what: str, *values: object) -> bool
 def known_key() -> bytes | None:
     """Return this user's key; None if there is none yet.
 
-    Raises:
-        UsageError: It cannot be read, or others can read it.
+    Raises UsageError if it cannot be read, or others can read it.
     """
     folder = state_folder()
     with _told(folder, "read"), contextlib.ExitStack() as opened:
@@ -210,11 +195,7 @@ def known_key() -> bytes | None:
 
 
 def made_key() -> bytes:
-    """Return this user's key, made if there is none.
-
-    Raises:
-        UsageError: It can be neither read nor written.
-    """
+    """Return this user's key, made if there is none; raises UsageError if it can be neither read nor written."""
     key = known_key()
     if key is not None:
         return key

@@ -50,11 +50,9 @@ def write_crash(
 ) -> Path | None:
     """Write a crash file; return its path, or None if it cannot be written. Raises nothing.
 
-    Args:
-        error: The exception; hosts' tracebacks are taken from it, its causes and its parts.
-        during: What was being done, a few words, such as a check's name.
-        argv: The command's words after ``clusterddp``; None for this process's.
-        project: Whose ``.clusterddp``; None for the current folder's.
+    ``error``: the exception; hosts' tracebacks are taken from it, its causes and its parts. ``during``: what was being
+    done, a few words, such as a check's name. ``argv``: the command's words after ``clusterddp``; None for this
+    process's. ``project``: whose ``.clusterddp``; None for the current folder's.
     """
     with contextlib.suppress(Exception):  # a second bug must not hide the first
         text = crash_text(error, during=during, argv=argv)

@@ -38,9 +38,8 @@ EXIT_STOPPED = 143
 class ClusterddpError(Exception):
     """The base of all errors a user can meet.
 
-    Args:
-        message: What is wrong, with the value; one line, no full stop.
-        remedy: What to do about it; one line, or empty.
+    ``message``: what is wrong, with the value; one line, no full stop. ``remedy``: what to do about it; one line, or
+    empty.
     """
 
     exit_code = EXIT_FAILED

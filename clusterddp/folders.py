@@ -30,8 +30,7 @@ def make_private(folder: Path) -> None:
 def user_cache() -> Path:
     """Return our folder in this user's cache: ``$XDG_CACHE_HOME/clusterddp``, else ``~/.cache/clusterddp``.
 
-    Raises:
-        OSError: This user has no home folder.
+    Raises OSError if this user has no home folder.
     """
     return user_folder("XDG_CACHE_HOME", "~/.cache")
 
@@ -39,12 +38,8 @@ def user_cache() -> Path:
 def user_folder(variable: str, usual: str) -> Path:
     """Return our folder below a directory of the XDG specification.
 
-    Args:
-        variable: The environment variable that may name the directory; a relative path there is ignored.
-        usual: The directory otherwise, below ``~``.
-
-    Raises:
-        OSError: This user has no home folder.
+    ``variable``: the environment variable that may name the directory; a relative path there is ignored. ``usual``: the
+    directory otherwise, below ``~``. Raises OSError if this user has no home folder.
     """
     base = os.environ.get(variable, "")
     base = base if os.path.isabs(base) else os.path.expanduser(usual)  # noqa: PTH111, PTH117 - Path's raises
@@ -67,8 +62,7 @@ def opened(folder: Path) -> Iterator[int]:
 def opened_private(folder: Path) -> Iterator[int]:
     """Open a folder that only this user can write, checked on the descriptor; yield that.
 
-    Raises:
-        OSError: It does not exist, or another user may write in it.
+    Raises OSError if it does not exist, or another user may write in it.
     """
     with opened(folder) as handle:
         _refuse_others(os.fstat(handle), folder)
@@ -78,8 +72,7 @@ def opened_private(folder: Path) -> Iterator[int]:
 def read_private(folder: int, name: str) -> bytes:
     """Read a file that only this user can have written, in a folder of ``opened_private``.
 
-    Raises:
-        OSError: It does not exist, is a link or not a file, or another user may have written it.
+    Raises OSError if it does not exist, is a link or not a file, or another user may have written it.
     """
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with os.fdopen(handle, "rb") as file:
@@ -96,12 +89,7 @@ def _refuse_others(info: os.stat_result, path: Path) -> None:
 
 
 class StrangersLinkError(Exception):
-    """A link in a path belongs to a user who could redirect us with it.
-
-    Attributes:
-        name: The link's name.
-        uid: Its owner.
-    """
+    """A link in a path belongs to a user who could redirect us with it."""
 
     def __init__(self, name: str, uid: int) -> None:
         super().__init__(f"{name} on the way there is a link of uid {uid}")
@@ -111,8 +99,7 @@ class StrangersLinkError(Exception):
 class Walk:
     """Opens a path name by name, and follows a link only if an allowed user owns it.
 
-    Args:
-        may_own: Whether links of a user are followed, by uid.
+    ``may_own``: whether links of a user are followed, by uid.
     """
 
     def __init__(self, may_own: Callable[[int], bool]) -> None:
@@ -120,11 +107,7 @@ class Walk:
         self._left = _MOST_LINKS
 
     def step(self, folder: int, name: str, flags: int) -> int:
-        """Open a name in an open folder; return the descriptor.
-
-        Raises:
-            StrangersLinkError: It is a link of a user whose links are not followed.
-        """
+        """Open a name in an open folder; return the descriptor. Raises StrangersLinkError."""
         try:
             return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
         except OSError as error:
@@ -163,12 +146,8 @@ class Walk:
 def open_folder(folder: Path, *, make: int | None = None) -> int:
     """Open a folder name by name, over links of this user and root alone; return its descriptor.
 
-    Args:
-        folder: From the root, or from the current folder.
-        make: The mode of missing folders, which are made; None: none is made.
-
-    Raises:
-        StrangersLinkError: A link of another user is in the path.
+    ``make``: the mode of missing folders, which are made; None: none is made. Raises StrangersLinkError if a link of
+    another user is in the path.
     """
     walk = Walk({os.geteuid(), _ROOT}.__contains__)
     read = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -57,12 +57,7 @@ def push(
     notify: Callable[[str], None],
     progress: Callable[[str], None],
 ) -> tuple[Delivered, ...]:
-    """Bring files to hosts, which are opened once the arguments are known to be valid.
-
-    Raises:
-        UsageError: A source is missing.
-        ClusterddpError: A host refuses it or has no room, or a file changes meanwhile.
-    """
+    """Bring files to hosts, which are opened once the arguments are known to be valid."""
     away = [one for one in wanted.sources if _AWAY.fullmatch(one) and not Path(one).exists()]
     if away and len(wanted.sources) > 1:
         raise UsageError(f"{away[0]} is the one source of a push", remedy="push them one by one")
@@ -127,13 +122,7 @@ class Pull:
 
 
 def pull(wanted: Pull, site: Site) -> Pulled:
-    """Bring files of hosts here: those at a path, or what is new since a run's start.
-
-    Raises:
-        UsageError: It is both a run and a path.
-        RunError: There is no such run, or nothing there.
-        ClusterddpError: No host answered, or the files cannot be written here.
-    """
+    """Bring files of hosts here: those at a path, or what is new since a run's start."""
     managed = site.inventory.managed or not site.inventory.nodes
     entries = () if managed else _entries(wanted, site)
     view = _run_of(wanted, site, entries or site.inventory.submitting)

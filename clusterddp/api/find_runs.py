@@ -35,11 +35,7 @@ def gather(
     quiet: bool = False,
     patience: float | None = None,
 ) -> tuple[Reports, list[str]]:
-    """Return every node of these runs on the hosts that answer, and the names of the others; see ``Cluster.gather``.
-
-    Raises:
-        HostError, HostsError: No host answers, and the project knows of no such run either.
-    """
+    """Return every node of these runs on the hosts that answer, and the names of the others; see ``Cluster.gather``."""
     entries = [one for one in takers(site.inventory) if hosts is None or one.name in hosts]
     outcomes = site.describe(run, entries, wanted, patience)
     if all(outcome.error for outcome in outcomes) and not local_cache.knows(site.project, run):
@@ -71,11 +67,7 @@ def attach(site: Site, view: RunView) -> Run:
 
 
 def find(site: Site, reference: str | None = None, *, reading: bool = True) -> RunView:
-    """Return the run of an id, a unique prefix of one, or a name, in brief; without: the live one, else the last.
-
-    Raises:
-        RunError: None, or several.
-    """
+    """Return the run of an id, a unique prefix of one, or a name, in brief; without: the live one, else the last."""
     found = list_runs(site, Wanted(reference=reference, brief=True))
     return choose_run(found, reference, owner(site.project), ending=not reading, notify=site.notify)
 

@@ -43,24 +43,16 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkSeen:
-    """Connections tried between every two hosts, both ways, on the network that a run would use.
-
-    Attributes:
-        where: Each host's interface on that network.
-        failures: The connections that failed.
-        pairs: The result for every ordered pair of hosts, row by row.
-        unreached: Addresses on other networks that a host could not reach, and why, by host and address.
-        deaf: Hosts that could not listen or dial, and why.
-        error: Why no network could be chosen; then nothing was tried.
-    """
+    """Connections tried between every two hosts, both ways, on the network that a run would use."""
 
     label: str = ""
-    where: Mapping[str, Interface] = field(default_factory=dict)
-    failures: tuple[DialFailure, ...] = ()
-    pairs: tuple[Pair, ...] = ()
+    where: Mapping[str, Interface] = field(default_factory=dict)  # each host's interface on that network
+    failures: tuple[DialFailure, ...] = ()  # the connections that failed
+    pairs: tuple[Pair, ...] = ()  # the result for every ordered pair of hosts, row by row
+    # addresses on other networks that a host could not reach, and why, by host and address
     unreached: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    deaf: Mapping[str, str] = field(default_factory=dict)
-    error: str = ""
+    deaf: Mapping[str, str] = field(default_factory=dict)  # hosts that could not listen or dial, and why
+    error: str = ""  # why no network could be chosen; then nothing was tried
     remedy: str = ""
 
 
@@ -77,47 +69,35 @@ class RunSeen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RehearsalSeen:
-    """The result of the small job that `doctor` runs over the hosts.
+    """The result of the small job that `doctor` runs over the hosts."""
 
-    Attributes:
-        reached: The last stage that each host reported; empty for one that reported none.
-        backend: ``nccl`` or ``gloo``; ``why`` says why not NCCL on hosts with GPUs.
-        blamed: Hosts that failed, where it is known.
-        failure: How it failed; empty if it succeeded or hung.
-        left: Hosts on which processes or files of it may remain, and what.
-    """
-
+    # the last stage that each host reported; empty for one that reported none
     reached: Mapping[str, str] = field(default_factory=dict)
-    backend: str = "gloo"
+    backend: str = "gloo"  # ``nccl`` or ``gloo``; ``why`` says why not NCCL on hosts with GPUs
     why: str = ""
-    blamed: tuple[str, ...] = ()
-    failure: str = ""
+    blamed: tuple[str, ...] = ()  # hosts that failed, where it is known
+    failure: str = ""  # how it failed; empty if it succeeded or hung
     remedy: str = ""
     seconds: float = 0.0
+    # hosts on which processes or files of it may remain, and what
     left: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlurmSeen:
-    """What Slurm reports on a login host; fields of ``scontrol`` and ``sacctmgr`` keep their names.
+    """What Slurm reports on a login host; fields of ``scontrol`` and ``sacctmgr`` keep their names."""
 
-    Attributes:
-        error: Why nothing could be learned.
-        config: ``scontrol show config``.
-        partition: The partition asked for, or the default one; empty if it does not exist.
-        associations: The user's accounts; None where Slurm keeps none, or does not show them.
-        asked: What a job would ask for: ``partition``, ``account``, ``qos``, ``gpus-per-node``, number of ``nodes``.
-        refused: Why Slurm gave no job in which to examine nodes, and the remedy.
-        unshared: For each node of that job, the folders of a run that it does not share with the login host, and how.
-    """
-
-    error: str = ""
-    config: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""  # why nothing could be learned
+    config: Mapping[str, str] = field(default_factory=dict)  # ``scontrol show config``
+    # the partition asked for, or the default one; empty if it does not exist
     partition: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[Mapping[str, str], ...] = ()
+    # the user's accounts; None where Slurm keeps none, or does not show them
     associations: tuple[Mapping[str, str], ...] | None = None
+    # what a job would ask for: ``partition``, ``account``, ``qos``, ``gpus-per-node``, number of ``nodes``
     asked: Mapping[str, str] = field(default_factory=dict)
-    refused: tuple[str, str] | None = None
+    refused: tuple[str, str] | None = None  # why Slurm gave no job in which to examine nodes, and the remedy
+    # for each node of that job, the folders of a run that it does not share with the login host, and how
     unshared: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 

@@ -72,22 +72,14 @@ def skipped(host: str, why: str) -> Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What the arguments of a question to one host may depend on.
-
-    Attributes:
-        own: The host's facts; None if it did not report them.
-        facts: The facts of all hosts that reported them, by name.
-        needs: The names of the needs of all selected checks.
-        workdir: The folder of a job's code on the host.
-        code: The same, but empty if the project was never synced.
-    """
+    """What the arguments of a question to one host may depend on."""
 
     entry: HostEntry
-    own: Facts | None
-    facts: Mapping[str, Facts]
-    needs: frozenset[str] = frozenset()
-    workdir: str
-    code: str = ""
+    own: Facts | None  # the host's facts; None if it did not report them
+    facts: Mapping[str, Facts]  # the facts of all hosts that reported them, by name
+    needs: frozenset[str] = frozenset()  # the names of the needs of all selected checks
+    workdir: str  # the folder of a job's code on the host
+    code: str = ""  # the same, but empty if the project was never synced
 
 
 def _unread(host: str, _: Any) -> Any:
@@ -96,35 +88,23 @@ def _unread(host: str, _: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Need(Generic[T]):
-    """Something that checks judge: how a host is asked for it and its answer read, what is reported if it is missing.
+    """Something that checks judge: how a host is asked for it and its answer read, what is said if it is missing."""
 
-    Attributes:
-        name: The key in ``Seen.answers``.
-        operation: The operation that every host runs (remote/helper/operations.py); empty if it takes several hosts.
-        read: Decodes an answer, given the host's name and the JSON.
-        timeout: For the operation, in seconds; what may hang on the host is given up there much earlier.
-        known: The answer if it is known without asking the host; else None.
-        without_facts: Whether a host that did not report its facts is asked too.
-        lack: Why a host cannot be judged, or None, given the evidence, the host, and who failed which check (check →
-            host → why). By default a host without an answer is unknown.
-        bench: Collected only with ``--bench``.
-        launcher: Collected only on the hosts of this launcher; empty: of any.
-        elsewhere: With such a launcher: how it is collected, for those who ask for it on other hosts.
-        of_manager: Reported by a workload manager for all hosts, and judged apart from them.
-    """
-
-    name: str
+    name: str  # the key in ``Seen.answers``
+    # the operation that every host runs (remote/helper/operations.py); empty if it takes several hosts
     operation: str = ""
     arguments: Callable[[Asked], Mapping[str, Any]] = lambda _: {}
-    read: Callable[[str, Any], T] = _unread
-    timeout: float = 120.0
-    known: Callable[[Asked], T | None] = lambda _: None
-    without_facts: bool = False
+    read: Callable[[str, Any], T] = _unread  # decodes an answer, given the host's name and the JSON
+    timeout: float = 120.0  # for the operation, in seconds; what may hang on the host is given up there much earlier
+    known: Callable[[Asked], T | None] = lambda _: None  # the answer if it is known without asking the host; else None
+    without_facts: bool = False  # whether a host that did not report its facts is asked too
+    # why a host cannot be judged, or None, given the evidence, the host, and who failed which check (check → host →
+    # why). By default a host without an answer is unknown.
     lack: Callable[[Evidence, Seen, Culprits], Finding | None] | None = None
-    bench: bool = False
-    launcher: str = ""
-    elsewhere: str = ""
-    of_manager: bool = False
+    bench: bool = False  # collected only with ``--bench``
+    launcher: str = ""  # collected only on the hosts of this launcher; empty: of any
+    elsewhere: str = ""  # with such a launcher: how it is collected, for those who ask for it on other hosts
+    of_manager: bool = False  # reported by a workload manager for all hosts, and judged apart from them
 
     def of(self, seen: Seen) -> T | None:
         """A host's answer; None if there is none."""
@@ -151,30 +131,19 @@ class Need(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One check of `doctor`.
+    """One check of `doctor`."""
 
-    Attributes:
-        name: What ``--only`` and ``--skip`` take; known messages name it too.
-        category: The heading in the output.
-        title: What is true if it passes.
-        judge: Returns findings for the hosts that have all the check needs, without I/O; a host it does not name
-            passes.
-        needs: What must be known of a host; without it the host is skipped or unknown.
-        after: Checks whose failure on a host explains this one's: the host is skipped here, so that a cause is reported
-            once.
-        symptom: What a user would have seen in training.
-        playbook: Which playbook of ours applies the fix.
-    """
-
-    name: str
-    category: str
-    title: str
+    name: str  # what ``--only`` and ``--skip`` take; known messages name it too
+    category: str  # the heading in the output
+    title: str  # what is true if it passes
+    # returns findings for the hosts that have all the check needs, without I/O; a host it does not name passes
     judge: Callable[[Evidence], Iterable[Finding]]
-    needs: tuple[Need[Any], ...] = ()
+    needs: tuple[Need[Any], ...] = ()  # what must be known of a host; without it the host is skipped or unknown
+    # checks whose failure on a host explains this one's: the host is skipped here, so that a cause is reported once
     after: tuple[str, ...] = ()
-    symptom: str = ""
+    symptom: str = ""  # what a user would have seen in training
     fix: str = ""
-    playbook: str = ""
+    playbook: str = ""  # which playbook of ours applies the fix
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

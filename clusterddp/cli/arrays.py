@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def runs_meant(cluster: Cluster, reference: str, *, reading: bool) -> list[Run]:
-    """Return the run that a reference means, or the runs of the array of that name, the last first.
-
-    Raises:
-        RunError: There is neither.
-    """
+    """Return the run that a reference means, or the runs of the array of that name, the last first; raises RunError."""
     try:
         return [cluster.find(reference, reading=reading)]
     except RunError:

@@ -52,30 +52,18 @@ def heed_signals() -> None:
 def attach(
     cluster: Cluster,
     run: Run,
-    progress: Progress,
+    progress: Progress,  # the status line, shown until the first output
     *,
-    shown: tuple[int, ...] | None,
-    agents: bool,
-    whole: bool,
-    fold: bool | None,
-    silence: float,
-    grace: float,
-    result: Path | None,
-    notifier: Notifier,
+    shown: tuple[int, ...] | None,  # only these ranks' lines; None for all
+    agents: bool,  # show all of the agents' lines too
+    whole: bool,  # on a terminal, show whole tracebacks also of ranks that lost a peer
+    fold: bool | None,  # whether equal lines of several ranks are shown as one; None: on a terminal with many ranks
+    silence: float,  # seconds without output of any rank after which that is reported; 0: never
+    grace: float,  # seconds between SIGTERM and SIGKILL when Ctrl-C stops it
+    result: Path | None,  # the file for the final status
+    notifier: Notifier,  # sends on what is said of the run, and how it ends
 ) -> int:
-    """Follow the run to its end; return its exit code (docs/run.md).
-
-    Args:
-        progress: The status line, shown until the first output.
-        shown: Only these ranks' lines; None for all.
-        agents: Show all of the agents' lines too.
-        whole: On a terminal, show whole tracebacks also of ranks that lost a peer.
-        fold: Whether equal lines of several ranks are shown as one; None: on a terminal with many ranks.
-        silence: Seconds without output of any rank after which that is reported; 0: never.
-        grace: Seconds between SIGTERM and SIGKILL when Ctrl-C stops it.
-        result: The file for the final status.
-        notifier: Sends on what is said of the run, and how it ends.
-    """
+    """Follow the run to its end; return its exit code (docs/run.md)."""
     started = time.monotonic()
     try:
         signal.signal(signal.SIGQUIT, _detach)

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def entry_of(cluster: Cluster, name: str) -> HostEntry:
-    """Return the host of that name.
-
-    Raises:
-        UsageError: The inventory has no such host, or clusterddp does not use it.
-    """
+    """Return the host of that name; raises UsageError."""
     found = next((host for host in cluster.inventory.hosts if host.name == name), None)
     if found is None:
         near = get_close_matches(name, [host.name for host in cluster.inventory.hosts], 1)

@@ -72,22 +72,14 @@ def _rows_of(host: Cleaned, finish: str) -> list[DownRow]:
 
 
 def rows_that_stay(
-    held: Sequence[Holdings],
-    environments: Sequence[EnvironmentFound],
-    cleaned: Sequence[Cleaned],
+    held: Sequence[Holdings],  # what the hosts held before
+    environments: Sequence[EnvironmentFound],  # the environments that were not to be removed
+    cleaned: Sequence[Cleaned],  # what was removed from each host
     *,
-    workdir: str,
-    stopped: Container[str] = (),
+    workdir: str,  # the end of the path of the project's workdir
+    stopped: Container[str] = (),  # the runs that were stopped meanwhile
 ) -> list[DownRow]:
-    """Return rows for what ``down`` leaves on hosts, and why.
-
-    Args:
-        held: What the hosts held before.
-        environments: The environments that were not to be removed.
-        cleaned: What was removed from each host.
-        workdir: The end of the path of the project's workdir.
-        stopped: The runs that were stopped meanwhile.
-    """
+    """Return rows for what ``down`` leaves on hosts, and why."""
     after = {host.host: host for host in cleaned}
     rows = []
     for host in held:

@@ -27,13 +27,8 @@ def fix_by_playbooks(
 ) -> int:
     """Show what each playbook would change on which hosts, ask once, and run them; return the exit code.
 
-    Args:
-        arguments: Further arguments of ansible-playbook.
-        yes: Do not ask.
-
-    Raises:
-        UsageError: The inventory has no file.
-        ClusterddpError: Ansible is not installed.
+    ``arguments``: further arguments of ansible-playbook. Raises UsageError if the inventory has no file;
+    ClusterddpError if Ansible is not installed.
     """
     wanted = mending(results)
     if not wanted:

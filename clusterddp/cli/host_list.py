@@ -27,13 +27,8 @@ NAMES = ("inventory.yaml", "inventory.new.yaml")  # in .clusterddp/
 def write(text: str, words: Iterable[str], project: Project) -> Path:
     """Write the inventory of a host list; return its path.
 
-    Args:
-        text: The host list.
-        words: Variables for all of its hosts, as ``NAME=VALUE``.
-
-    Raises:
-        InventoryError: It is not a host list, or an edited inventory would be overwritten; says what differs.
-        UsageError: A word is not a variable.
+    ``words``: variables for all of its hosts, as ``NAME=VALUE``. Raises InventoryError if it is not a host list, or an
+    edited inventory would be overwritten; UsageError if a word is not a variable.
     """
     wanted = from_host_list(text, variables_of(words))
     remembered = project.named.inventory
@@ -52,11 +47,7 @@ def settled(path: Path, project: Project) -> Path:
 
 
 def _keep_edited(path: Path, wanted: str) -> None:
-    """Refuse to overwrite what the user has edited.
-
-    Raises:
-        InventoryError: Says what differs, and how to keep either.
-    """
+    """Refuse to overwrite what the user has edited; raises InventoryError."""
     there = _edited(path)
     if not there:
         return

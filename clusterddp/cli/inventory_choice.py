@@ -31,29 +31,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """The inventory and its hosts that a command uses, and who named them, for error messages.
+    """The inventory and its hosts that a command uses, and who named them, for error messages."""
 
-    Attributes:
-        path: The inventory; None for the built-in one.
-        limit: The host pattern.
-        writers: Who could write the inventory when `up` was given it; None if it is named now.
-        path_by: Who named it; empty: the command line.
-        limit_by: Who gave the pattern; empty: the command line.
-    """
-
-    path: Path | None
+    path: Path | None  # None for the built-in one
     limit: str | None
-    writers: Writers | None = None
-    path_by: str = ""
-    limit_by: str = ""
+    writers: Writers | None = None  # who could write the inventory when `up` was given it; None if it is named now
+    path_by: str = ""  # who named it; empty: the command line
+    limit_by: str = ""  # who gave the pattern; empty: the command line
 
 
 def choose(project: Project, path: Path | None, limit: str | None) -> Choice:
     """Choose the inventory of the command line or CLUSTERDDP_INVENTORY, else that of `up`, else the built-in one.
 
-    Raises:
-        InventoryError: The project names one that this user has not agreed to, or the one of `up` is gone.
-        UsageError: The user's key cannot be read, or pyproject.toml is wrong.
+    Raises InventoryError if the project names one that this user has not agreed to, or the one of `up` is gone;
+    UsageError if the user's key cannot be read, or pyproject.toml is wrong.
     """
     path_by, limit_by = _variable("inventory") if path else "", _variable("limit") if limit else ""
     own = checked(project)
@@ -71,11 +62,7 @@ def choose(project: Project, path: Path | None, limit: str | None) -> Choice:
 
 
 def read_chosen(chosen: Choice) -> Inventory:
-    """Read the hosts that were chosen.
-
-    Raises:
-        InventoryError: The file is missing or wrong, or has no such hosts.
-    """
+    """Read the hosts that were chosen; raises InventoryError if the file is missing or wrong, or has no such hosts."""
     with _said_by(chosen.path_by):
         loaded = load(chosen.path, chosen.writers) if chosen.path else built_in()
     with _said_by(chosen.limit_by):

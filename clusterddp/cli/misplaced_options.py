@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 def refuse_misplaced(script: str, args: Sequence[str], inventory: Inventory) -> None:
     """Refuse ``-i FILE`` and ``--limit PATTERN`` after the script, where they would choose no hosts.
 
-    Only if FILE is an inventory, or PATTERN matches hosts of the one in use; and not after a ``--``.
-
-    Raises:
-        UsageError: Shows both commands that may be meant.
+    Only if FILE is an inventory, or PATTERN matches hosts of the one in use; and not after a ``--``. Raises UsageError.
     """
     if _meant_for_script():
         return
@@ -46,10 +43,7 @@ def refuse_misplaced(script: str, args: Sequence[str], inventory: Inventory) -> 
 def refuse_unread(script: str, args: Sequence[str], project: Project, *, module: bool) -> None:
     """Refuse options of ours after a script of the project that does not read them; not after a ``--``.
 
-    The project's files are read only if a word is exactly a long option of ours, in either spelling.
-
-    Raises:
-        UsageError: Shows both commands that may be meant.
+    The project's files are read only if a word is exactly a long option of ours, in either spelling. Raises UsageError.
     """
     found = {} if _meant_for_script() else _own_options(args)
     if not found:

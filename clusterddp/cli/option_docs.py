@@ -33,8 +33,7 @@ def is_url(target: str) -> bool:
 def environment(given: tuple[str, ...], file: Path | None) -> dict[str, str]:
     """Read ``--env-file`` and then ``--env``; K alone takes the value from this process's environment.
 
-    Raises:
-        UsageError: A word or a line is not K=V, or sets what torchrun sets for each worker.
+    Raises UsageError if a word or a line is not K=V, or sets what torchrun sets for each worker.
     """
     values = _file(file) if file else {}
     for word in given:

@@ -95,15 +95,11 @@ def report(run: str, proofs: list[Proof]) -> int:
 
 
 class StandingLine:
-    """The status line on a terminal's stderr: replaced by the next one, erased before other text.
-
-    Attributes:
-        lock: Held by whoever writes a line of ours.
-        hide_output: Clears a partly drawn line of the job's output, if there may be one.
-    """
+    """The status line on a terminal's stderr: replaced by the next one, erased before other text."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # held by whoever writes a line of ours
+        # clears a partly drawn line of the job's output, if there may be one
         self.hide_output: Callable[[], None] | None = None
         self._shown = ""
         self._asking = False

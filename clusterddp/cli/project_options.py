@@ -33,11 +33,7 @@ def current_project() -> Project:
 
 
 def checked(project: Project) -> dict[str, str]:
-    """Return the project's settings by click's names, as they would be written on the command line.
-
-    Raises:
-        UsageError: A key is unknown, or its value is not a single one.
-    """
+    """Return the project's settings by click's names, as they would be written on the command line."""
     found = {}
     for key, value in project.options.items():
         name = key.replace("-", "_")

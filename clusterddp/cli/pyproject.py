@@ -57,11 +57,7 @@ def where_set(name: str) -> str:
 
 
 def with_defaults(inventory: Inventory, project: Project) -> Inventory:
-    """Return the inventory with the project's defaults for hosts that set nothing themselves.
-
-    Raises:
-        UsageError: A default is invalid.
-    """
+    """Return the inventory with the project's defaults for hosts that set nothing themselves; raises UsageError."""
     own = checked(project)
     hosts = inventory.hosts
     if "nproc_per_node" in own:

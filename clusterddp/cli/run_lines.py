@@ -21,9 +21,8 @@ MOST_UNFOLDED = 8  # ranks that a terminal shows one by one, if nothing else is 
 def selection_for(renderer: Renderer, shown: tuple[int, ...] | None, *, agents: bool = False) -> Selection:
     """Return the selection of an attached ``run``: everything from the start, as it comes.
 
-    Args:
-        shown: Only these ranks; None for all.
-        agents: All of the agents' lines too, also those after the workers' end.
+    ``shown``: only these ranks; None for all. ``agents``: all of the agents' lines too, also those after the workers'
+    end.
     """
     return Selection(
         follow=True,
@@ -38,9 +37,7 @@ def selection_for(renderer: Renderer, shown: tuple[int, ...] | None, *, agents: 
 def fold_if_wanted(renderer: Renderer, run: Run, shown: tuple[int, ...] | None, wanted: bool | None) -> None:  # noqa: FBT001
     """Show equal lines of several ranks as one if the user wants it, by default on a terminal with many ranks.
 
-    Args:
-        shown: Only these ranks; None for all.
-        wanted: ``--fold`` or ``--no-fold``; None if neither was given.
+    ``wanted``: ``--fold`` or ``--no-fold``; None if neither was given.
     """
     world = run.record.world_size or 0
     ranks = world if shown is None else len({rank for rank in shown if rank < world})

@@ -32,16 +32,10 @@ def open_cluster(
 ) -> Cluster:
     """Return the cluster a command works on: that of ``-i``, else what ``up`` remembered, else the built-in one.
 
-    Args:
-        inventory: ``-i`` or CLUSTERDDP_INVENTORY.
-        limit: ``--limit``; without ``-i`` the remembered one is the default.
-        quiet: Do not say which it is.
-        accept: ``--accept-new-host-keys``.
-        starts: The user's programs will be started, so a Python for the built-in nodes is looked for.
-
-    Raises:
-        InventoryError: The file is missing or wrong, or the user has not agreed to it.
-        UsageError: The Python named for the built-in nodes is invalid, or the user has not agreed to it.
+    ``limit``: ``--limit``; without ``-i`` the remembered one is the default. ``starts``: the user's programs will be
+    started, so a Python for the built-in nodes is looked for. Raises InventoryError if the file is missing or wrong, or
+    the user has not agreed to it; UsageError if the Python named for the built-in nodes is invalid, or the user has not
+    agreed to it.
     """
     project = find()
     project_folder.clear_unfinished(project.folder)

@@ -34,9 +34,7 @@ class Table:
 
     Callers escape text that comes from elsewhere.
 
-    Args:
-        columns: The columns' names.
-        long: The last column's cells may be cut in the middle to fit a terminal, and only there.
+    ``long``: the last column's cells may be cut in the middle to fit a terminal, and only there.
     """
 
     def __init__(self, *columns: str, long: bool = False) -> None:

@@ -67,11 +67,7 @@ def _age() -> float:
 
 @contextlib.contextmanager
 def recording(path: Path | None, cluster: Cluster) -> Iterator[_Recorder | None]:
-    """Record while the block starts and follows a run of ``cluster``; write ``path`` at its end, if it is given.
-
-    Raises:
-        UsageError: The file cannot be written.
-    """
+    """Record while the block starts and follows a run of ``cluster``; write ``path`` at its end, if it is given."""
     if path is None:
         yield None
         return

@@ -36,25 +36,17 @@ TIMEOUT = 600.0  # seconds; torchrun waits as long for its own rendezvous
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiscoverOptions:
-    """What a machine must know beforehand; ``UsageError`` for an impossible value.
+    """What a machine must know beforehand; ``UsageError`` for an impossible value."""
 
-    Attributes:
-        id: The job's name: 1 to 64 bytes, the same on all its machines, and used by no other job meanwhile.
-        rank: This machine's, from 0.
-        world_size: The number of machines.
-        timeout: Seconds to wait for the others.
-        interface: Name or address of the network interface; None: the only one, else the one that multicast is routed
-            to.
-        port: MASTER_PORT that rank 0 announces; None: a free one of 29400-29499, else any. Ignored on other ranks.
-        key: At least 16 secret bytes that all machines share; None: every message on the segment is believed.
-    """
-
-    id: str
-    rank: int
-    world_size: int
-    timeout: float = TIMEOUT
+    id: str  # the job's name: 1 to 64 bytes, the same on all its machines, and used by no other job meanwhile
+    rank: int  # this machine's, from 0
+    world_size: int  # the number of machines
+    timeout: float = TIMEOUT  # seconds to wait for the others
+    # name or address of the network interface; None: the only one, else the one that multicast is routed to
     interface: str | None = None
+    # MASTER_PORT that rank 0 announces; None: a free one of 29400-29499, else any. Ignored on other ranks.
     port: int | None = None
+    # at least 16 secret bytes that all machines share; None: every message on the segment is believed
     key: bytes | None = None
 
     def __post_init__(self) -> None:
@@ -79,17 +71,11 @@ class DiscoverOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The result, the same on all machines except for ``local_addr``.
+    """The result, the same on all machines except for ``local_addr``."""
 
-    Attributes:
-        master_addr: Rank 0's address.
-        master_port: A TCP port that was free there a moment ago.
-        local_addr: This machine's address on the same interface.
-    """
-
-    master_addr: str
-    master_port: int
-    local_addr: str
+    master_addr: str  # rank 0's address
+    master_port: int  # a TCP port that was free there a moment ago
+    local_addr: str  # this machine's address on the same interface
 
 
 def discover(options: DiscoverOptions, notify: Callable[[str], None] = lambda _: None) -> Found:

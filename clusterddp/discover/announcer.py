@@ -40,18 +40,13 @@ class Announcer:
     ``address`` is where the others reach this machine, ``port`` the MASTER_PORT to announce, ``nonce`` drawn for this
     process. ``now`` is the present time in seconds of any monotonic clock, ``timeout`` the seconds after which it gives
     up.
-
-    Attributes:
-        due: When ``tick`` must be called next.
-        outcome: How it ended; None while it has not.
-        notices: Lines for the user; the caller removes them.
     """
 
     def __init__(self, *, nonce: str, world_size: int, address: str, port: int, now: float, timeout: float) -> None:
         self.nonce, self.world_size, self.address, self.port = nonce, world_size, address, port
-        self.due = now
-        self.outcome: Met | Failed | None = None
-        self.notices: list[str] = []
+        self.due = now  # when ``tick`` must be called next
+        self.outcome: Met | Failed | None = None  # how it ended; None while it has not
+        self.notices: list[str] = []  # lines for the user; the caller removes them
         self._start, self._timeout, self._deadline = now, timeout, now + timeout
         self._interval, self._last = FIRST, now - HURRY
         self._turn = 0

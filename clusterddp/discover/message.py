@@ -41,35 +41,21 @@ _MOST_TURN = 2**40
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """One message.
+    """One message."""
 
-    Attributes:
-        kind: One of ``KINDS``.
-        sender: The nonce of the sending process.
-        to: The nonce of the addressee; empty in announcements and questions.
-        rank: The sender's.
-        world_size: The sender's.
-        address: The sender's on its interface; in ``refuse`` that of the machine that has the rank.
-        port: Rank 0's MASTER_PORT.
-        turn: Rank 0's count of announcements, or its echo.
-        complete: Rank 0 has heard from all.
-        heard: (rank, nonce) of ranks heard; only in complete ones, at most ``HEARD_AT_ONCE``.
-        missing: The first ``MISSING_AT_ONCE`` ranks not heard yet.
-        missing_count: The number of all that are missing.
-    """
-
-    kind: str
-    sender: str
-    to: str = ""
-    rank: int = 0
+    kind: str  # one of ``KINDS``
+    sender: str  # the nonce of the sending process
+    to: str = ""  # the nonce of the addressee; empty in announcements and questions
+    rank: int = 0  # the sender's
     world_size: int = 1
-    address: str = ""
-    port: int = 0
-    turn: int = 0
-    complete: bool = False
+    address: str = ""  # the sender's on its interface; in ``refuse`` that of the machine that has the rank
+    port: int = 0  # rank 0's MASTER_PORT
+    turn: int = 0  # rank 0's count of announcements, or its echo
+    complete: bool = False  # rank 0 has heard from all
+    # (rank, nonce) of ranks heard; only in complete ones, at most ``HEARD_AT_ONCE``
     heard: tuple[tuple[int, str], ...] = ()
-    missing: tuple[int, ...] = ()
-    missing_count: int = 0
+    missing: tuple[int, ...] = ()  # the first ``MISSING_AT_ONCE`` ranks not heard yet
+    missing_count: int = 0  # the number of all that are missing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,11 +25,6 @@ class Seeker:
     ``address`` is this machine's own, ``nonce`` drawn for this process. ``now`` is the present time in seconds of any
     monotonic clock, ``timeout`` the seconds after which it gives up. ``chance`` returns another random number from 0 to
     1 at each call.
-
-    Attributes:
-        due: When ``tick`` must be called next.
-        outcome: How it ended; None while it has not.
-        notices: Lines for the user; the caller removes them.
     """
 
     def __init__(
@@ -44,8 +39,8 @@ class Seeker:
         chance: Callable[[], float],
     ) -> None:
         self.nonce, self.rank, self.world_size, self.address = nonce, rank, world_size, address
-        self.outcome: Met | Failed | None = None
-        self.notices: list[str] = []
+        self.outcome: Met | Failed | None = None  # how it ended; None while it has not
+        self.notices: list[str] = []  # lines for the user; the caller removes them
         self._timeout, self._deadline = timeout, now + timeout
         self._chance = chance
         self._masters: dict[str, Message] = {}  # the last announcement of each rank 0, the newest last

@@ -77,24 +77,15 @@ class WorkerLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Played:
-    """How one of our programs ended.
-
-    Attributes:
-        lines: Every line of JSON that its workers wrote, in order of arrival.
-        verdict: How the run ended; None if hosts did not report it in time, or were lost.
-        lost: Why the end is not known, if there is a reason.
-        late: Whether it was stopped at its limit.
-        seconds: From the start to the end.
-        left: Hosts on which something of it may remain, and what.
-    """
+    """How one of our programs ended."""
 
     run: str
-    lines: tuple[WorkerLine, ...] = ()
-    verdict: Verdict | None = None
-    lost: ClusterddpError | None = None
-    late: bool = False
-    seconds: float = 0.0
-    left: Mapping[str, str]
+    lines: tuple[WorkerLine, ...] = ()  # every line of JSON that its workers wrote, in order of arrival
+    verdict: Verdict | None = None  # how the run ended; None if hosts did not report it in time, or were lost
+    lost: ClusterddpError | None = None  # why the end is not known, if there is a reason
+    late: bool = False  # whether it was stopped at its limit
+    seconds: float = 0.0  # from the start to the end
+    left: Mapping[str, str]  # hosts on which something of it may remain, and what
 
     def by_host(self) -> dict[str, list[Mapping[str, Any]]]:
         """The lines of each host that wrote any."""

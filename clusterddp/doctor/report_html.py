@@ -122,21 +122,14 @@ class _Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Matrix:
-    """A table with sources as rows and targets as columns; shades show the cost, symbols what did not pass.
+    """A table with sources as rows and targets as columns; shades show the cost, symbols what did not pass."""
 
-    Attributes:
-        rows: Each source with a cell for each target, in the same order; None where both are one host.
-        left_out: How many hosts are not drawn; empty if all are.
-        meanings: The verdicts that occur, with what they mean.
-        unit: What the numbers are.
-        shades: What each shade means, from the least cost on.
-    """
-
+    # each source with a cell for each target, in the same order; None where both are one host
     rows: list[tuple[str, list[_Cell | None]]]
-    left_out: str
-    meanings: list[tuple[str, str]]
-    unit: str
-    shades: list[str]
+    left_out: str  # how many hosts are not drawn; empty if all are
+    meanings: list[tuple[str, str]]  # the verdicts that occur, with what they mean
+    unit: str  # what the numbers are
+    shades: list[str]  # what each shade means, from the least cost on
 
 
 def _matrix(ways: Sequence[_Drawn], unit: str, describe: _Limit) -> _Matrix | None:

@@ -36,41 +36,25 @@ _SWOLLEN = 5  # disk space of an environment and its build, in multiples of its 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseInterpreter:
-    """What a host reports before an environment is chosen.
-
-    Attributes:
-        python: Its interpreter.
-        kind: What determines which wheels fit.
-        left: Variables that its setup lines set.
-        ready: The environments that it has: digest of the installed packages by ident.
-    """
+    """What a host reports before an environment is chosen."""
 
     python: str
-    kind: Kind
-    left: tuple[str, ...]
-    ready: Mapping[str, str]
+    kind: Kind  # what determines which wheels fit
+    left: tuple[str, ...]  # variables that its setup lines set
+    ready: Mapping[str, str]  # the environments that it has: digest of the installed packages by ident
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
-    """An environment as it should be on one host.
-
-    Attributes:
-        ident: A digest of its wheels and its interpreter's version.
-        lock: The lock file as the inventory names it.
-        path: Its folder on the host.
-        left: Variables of another environment that the setup lines set; they are dropped.
-        digest: A digest of what is installed; empty if it is not built yet.
-        names: Its packages.
-    """
+    """An environment as it should be on one host."""
 
     host: str
-    ident: str
-    lock: str
+    ident: str  # a digest of its wheels and its interpreter's version
+    lock: str  # the lock file as the inventory names it
     path: str
-    left: tuple[str, ...] = ()
-    digest: str = ""
-    names: frozenset[str] = frozenset()
+    left: tuple[str, ...] = ()  # variables of another environment that the setup lines set; they are dropped
+    digest: str = ""  # a digest of what is installed; empty if it is not built yet
+    names: frozenset[str] = frozenset()  # its packages
 
 
 def planned(hosts: Sequence[Host], project: Project, progress: Callable[[str], None]) -> list[_Plan]:

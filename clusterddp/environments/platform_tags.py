@@ -21,21 +21,13 @@ _UV_GLIBCS = (17, 28, *range(31, 41))  # the N of glibc 2.N for which uv has pla
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """What distinguishes hosts that need different wheels.
+    """What distinguishes hosts that need different wheels."""
 
-    Attributes:
-        python: The base interpreter's full version.
-        threads: ``t`` if it was built without the global lock, else empty.
-        machine: As ``uname -m`` prints it.
-        libc: ``glibc`` or ``musl``.
-        libc_version: Major and minor.
-    """
-
-    python: str
-    threads: str
-    machine: str
-    libc: str
-    libc_version: tuple[int, int]
+    python: str  # the base interpreter's full version
+    threads: str  # ``t`` if it was built without the global lock, else empty
+    machine: str  # as ``uname -m`` prints it
+    libc: str  # ``glibc`` or ``musl``
+    libc_version: tuple[int, int]  # major and minor
 
     def __str__(self) -> str:
         version = ".".join(map(str, self.libc_version))

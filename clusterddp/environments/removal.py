@@ -21,26 +21,16 @@ OLD = 30 * 86400 * 10**9  # ns without a run after which another project's envir
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentFound:
-    """An environment on a host.
-
-    Attributes:
-        ident: Its digest.
-        lock: The lock file as the inventory named it; empty if the environment was never finished.
-        bytes: The disk space it takes.
-        used: When it was made, or a run last began in it, in ns since the epoch; 0 if unknown.
-        live: The runs that are live in it.
-        building: Whether it is being built at this moment.
-        stays: Why it is not to be removed; empty if it is.
-    """
+    """An environment on a host."""
 
     host: str
-    ident: str
-    lock: str
-    bytes: int
-    used: int
-    live: tuple[str, ...] = ()
-    building: bool = False
-    stays: str = ""
+    ident: str  # its digest
+    lock: str  # the lock file as the inventory named it; empty if the environment was never finished
+    bytes: int  # the disk space it takes
+    used: int  # when it was made, or a run last began in it, in ns since the epoch; 0 if unknown
+    live: tuple[str, ...] = ()  # the runs that are live in it
+    building: bool = False  # whether it is being built at this moment
+    stays: str = ""  # why it is not to be removed; empty if it is
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

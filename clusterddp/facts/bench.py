@@ -13,45 +13,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Together:
-    """The result of the benchmark run over all hosts.
-
-    Attributes:
-        hosts: The hosts that took part.
-        backend: ``nccl`` or ``gloo``.
-        measured: What the workers reported before its end.
-        error: Why it failed; empty if it completed.
-        blamed: The hosts that failed first; empty if that is not known.
-        at_fault: Hosts whose smaller groups all failed too, while groups without them did not.
-        reduced: Whether all-reduces were asked for, so that the check ``allreduce`` reports the error.
-    """
+    """The result of the benchmark run over all hosts."""
 
     hosts: tuple[str, ...]
-    backend: str
-    measured: Measured
-    error: str = ""
-    blamed: tuple[str, ...] = ()
+    backend: str  # ``nccl`` or ``gloo``
+    measured: Measured  # what the workers reported before its end
+    error: str = ""  # why it failed; empty if it completed
+    blamed: tuple[str, ...] = ()  # the hosts that failed first; empty if that is not known
     remedy: str = ""
-    at_fault: tuple[str, ...] = ()
-    reduced: bool = True
+    at_fault: tuple[str, ...] = ()  # hosts whose smaller groups all failed too, while groups without them did not
+    reduced: bool = True  # whether all-reduces were asked for, so that the check ``allreduce`` reports the error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """All results of a benchmark.
+    """All results of a benchmark."""
 
-    Attributes:
-        refused: Nothing was measured because something else computes on the hosts.
-        label: The network that was measured.
-        speeds: The throughput between every two hosts, in each direction.
-        alone: Why no pair was measured.
-        together: The run over all hosts; None if there was none.
-    """
-
-    refused: bool = False
-    label: str = ""
-    speeds: tuple[Speed, ...] = ()
-    alone: str = ""
-    together: Together | None = None
+    refused: bool = False  # nothing was measured because something else computes on the hosts
+    label: str = ""  # the network that was measured
+    speeds: tuple[Speed, ...] = ()  # the throughput between every two hosts, in each direction
+    alone: str = ""  # why no pair was measured
+    together: Together | None = None  # the run over all hosts; None if there was none
 
     def to_json(self) -> dict[str, Any]:
         """The field ``bench`` of ``doctor --bench --json``."""

@@ -20,26 +20,19 @@ LOSSY = 0.05  # their least share; a busy machine alone makes a few of few packe
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dialled:
-    """One TCP connection tried from ``source`` to an address of ``target``, and what was measured on it.
-
-    Attributes:
-        word: ``ok``, or why it failed.
-        rtt_us: The shortest round trip of its packets, by the kernel's own measurement; None if unknown.
-        bulk: Whether packets of full size passed; None if not tried, or unknown.
-        sent: TCP segments sent.
-        resent: How many of them were retransmitted.
-    """
+    """One TCP connection tried from ``source`` to an address of ``target``, and what was measured on it."""
 
     source: str
     target: str
     address: str
     port: int
     ranged: bool  # the port belongs to clusterddp_ports; else the kernel chose it
-    word: str
+    word: str  # ``ok``, or why it failed
+    # the shortest round trip of its packets, by the kernel's own measurement; None if unknown
     rtt_us: int | None = None
-    bulk: bool | None = None
-    sent: int = 0
-    resent: int = 0
+    bulk: bool | None = None  # whether packets of full size passed; None if not tried, or unknown
+    sent: int = 0  # TCP segments sent
+    resent: int = 0  # how many of them were retransmitted
 
     @classmethod
     def from_json(cls, source: str, target: str, address: str, port: int, data: Any, *, ranged: bool) -> Dialled:
@@ -67,25 +60,19 @@ class Dialled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """The connections in one direction between two hosts, on the chosen network.
-
-    Attributes:
-        verdict: ``pass``; ``warn``: it loses packets; ``fail``: a connection failed; ``unknown``: none was tried.
-        word: ``ok``, ``timeout``, ``lost`` (no answer, and other connections lose packets), ``refused``, ``no route``,
-            ``wrong nonce``, ``no data`` (it connects, nothing comes after), ``black hole`` (small packets pass, large
-            ones do not), ``not dialled``, or the operating system's own message.
-        ports: The ports on which it failed: ``all``, ``clusterddp_ports``, ``ephemeral``; empty: none.
-        rtt_ms: The shortest round trip; None if unknown.
-        bulk: Whether packets of full size pass; None if not tried.
-    """
+    """The connections in one direction between two hosts, on the chosen network."""
 
     source: str
     target: str
+    # ``pass``; ``warn``: it loses packets; ``fail``: a connection failed; ``unknown``: none was tried
     verdict: Literal["pass", "warn", "fail", "unknown"]
+    # ``ok``, ``timeout``, ``lost`` (no answer, and other connections lose packets), ``refused``, ``no route``, ``wrong
+    # nonce``, ``no data`` (it connects, nothing comes after), ``black hole`` (small packets pass, large ones do not),
+    # ``not dialled``, or the operating system's own message
     word: str
-    ports: str = ""
-    rtt_ms: float | None = None
-    bulk: bool | None = None
+    ports: str = ""  # the ports on which it failed: ``all``, ``clusterddp_ports``, ``ephemeral``; empty: none
+    rtt_ms: float | None = None  # the shortest round trip; None if unknown
+    bulk: bool | None = None  # whether packets of full size pass; None if not tried
     sent: int = 0
     resent: int = 0
 

@@ -26,17 +26,12 @@ _PLACE, _TEXT, _WIDE, _LIST, _OBJECT, _FIELD, _NUMBER = 10, 64, 96, 100, 240, 80
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """The limits on one answer.
+    """The limits on one answer."""
 
-    Attributes:
-        memory: Bytes it may take here, all copies together.
-        paths: Its texts may be names of files, which hold bytes that are no UTF-8 as surrogates (U+DC80 to U+DCFF).
-        remedy: What a user can do where the answer would be more; empty: nothing.
-    """
-
-    memory: int = MEMORY
+    memory: int = MEMORY  # bytes it may take here, all copies together
+    # its texts may be names of files, which hold bytes that are no UTF-8 as surrogates (U+DC80 to U+DCFF)
     paths: bool = False
-    remedy: str = ""
+    remedy: str = ""  # what a user can do where the answer would be more; empty: nothing
 
     @classmethod
     def of_files(cls, count: int) -> Limit:
@@ -66,11 +61,7 @@ class PiecedAnswer:
         self._frames = 0
 
     def add(self, piece: bytes) -> None:
-        """Append the body of one more frame.
-
-        Raises:
-            HelperError: the answer is over its limit.
-        """
+        """Append the body of one more frame; raises HelperError if the answer is over its limit."""
         self.text += piece
         self._frames += 1
         if len(self.text) + FRAME * self._frames > self._limit.bytes:
@@ -78,20 +69,12 @@ class PiecedAnswer:
             raise HelperError(self._host, over, remedy=self._limit.remedy)
 
     def checked(self) -> bytes:
-        """Return the whole answer as checked text, for a caller that parses it again.
-
-        Raises:
-            HelperError: the answer is not valid, or over its limit.
-        """
+        """Return the whole answer as checked text, for a caller that parses it again; raises HelperError."""
         value = self.value() if self.text else None
         return to_json(value).encode() if _has_surrogates(self.text) else bytes(self.text)
 
     def value(self) -> Any:
-        """The whole answer.
-
-        Raises:
-            HelperError: it is none.
-        """
+        """The whole answer; raises HelperError if it is none."""
         try:
             return read_answer(self.text, self._limit)
         except ValueError as error:
@@ -103,8 +86,7 @@ class PiecedAnswer:
 def read_answer(text: bytes | bytearray, limit: Limit = ORDINARY) -> Any:
     """Parse an answer; every text in it can be written as UTF-8, or is a path where ``limit`` allows paths.
 
-    Raises:
-        ValueError: it is no JSON as a helper writes it, or would take more than its limit.
+    Raises ValueError if it is no JSON as a helper writes it, or would take more than its limit.
     """
     if not text.isascii():
         raise ValueError("it holds bytes that no JSON of a helper has")

@@ -82,11 +82,7 @@ class Host:
 
     @classmethod
     def open(cls, entry: HostEntry, connector: Opener, code: Bundle | None = None) -> Host:
-        """Connect, start the helper (sent only if the host lacks it), wait for its hello.
-
-        Raises:
-            HostError: no connection, no usable Python, or the helper did not start.
-        """
+        """Connect, start the helper (sent only if the host lacks it), wait for its hello; raises HostError."""
         code = code or bundle()  # takes seconds after an upgrade: before any connection is opened
         began = time.monotonic()
         pipe = connector.open(entry, COMMAND)
@@ -149,9 +145,8 @@ class Host:
     ) -> Any:
         """Run an operation and return its result, which may be as large as ``limit`` says.
 
-        Raises:
-            HelperError: the operation failed, or took longer than ``timeout`` seconds.
-            UnreachableError: the connection broke.
+        Raises HelperError if the operation failed, or took longer than ``timeout`` seconds; UnreachableError if the
+        connection broke.
         """
         return self.upload(op, args, (), timeout=timeout, limit=limit)
 
@@ -201,10 +196,7 @@ class Host:
         """Run an operation and yield its data frames as they come; the last frame is its ``end``.
 
         Closing the iterator cancels the operation. The end frame has the whole result; ``outgoing`` sends data, too.
-
-        Raises:
-            HelperError: the operation failed.
-            UnreachableError: the connection broke.
+        Raises HelperError if the operation failed; UnreachableError if the connection broke.
         """
         result = PiecedAnswer(self.name, limit)
         with self._request(op, args) as exchange, self._sending(exchange, outgoing):

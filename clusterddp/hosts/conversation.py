@@ -32,11 +32,7 @@ class Exchange:
         return 2 * (self.granted + _OVERDRAFT - self._paid)
 
     def take(self, frame: Frame, size: int) -> None:
-        """Queue a frame of ``size`` bytes for the thread that waits for it.
-
-        Raises:
-            ProtocolError: the frame is of an unknown kind, or more than was granted.
-        """
+        """Queue a frame of ``size`` bytes for the thread that waits for it; raises ProtocolError."""
         header = frame.header
         if frame.kind not in ("data", "end", "error", "credit"):
             raise ProtocolError(f"it answers with another frame: {str(header)[:80]}")
@@ -70,11 +66,7 @@ class Strays:
         self._left += size
 
     def take(self, size: int) -> None:
-        """Count one frame of ``size`` bytes.
-
-        Raises:
-            ProtocolError: more bytes came than were allowed.
-        """
+        """Count one frame of ``size`` bytes; raises ProtocolError if more bytes came than were allowed."""
         self._left -= size + FRAME
         if self._left < 0:
             raise ProtocolError("it sends more than was asked for")

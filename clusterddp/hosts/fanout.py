@@ -38,11 +38,7 @@ class Outcome(Generic[T]):
 
 @contextlib.contextmanager
 def reading_answer(host: str) -> Iterator[None]:
-    """Report a missing or wrongly typed part of a host's answer, read in the block, as that host's error.
-
-    Raises:
-        HelperError: the answer is not what was asked for.
-    """
+    """Report a missing or wrongly typed part of a host's answer, read in the block, as that host's error."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -72,11 +68,7 @@ def each(items: Iterable[Any], work: Callable[[Any], T], *, at_once: int = POOL)
 
 
 def values(outcomes: Iterable[Outcome[T]]) -> list[T]:
-    """Return every outcome's value.
-
-    Raises:
-        HostsError: several failed; of one failure, its own error is raised.
-    """
+    """Return every outcome's value; raises HostsError if several failed; of one failure, its own error is raised."""
     outcomes = list(outcomes)
     errors = [outcome.error for outcome in outcomes if outcome.error]
     if len(errors) == 1:

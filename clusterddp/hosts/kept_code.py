@@ -40,11 +40,7 @@ def _in_cache(path: Path) -> bytes:
 
 
 def keep(path: Path, data: bytes) -> None:
-    """Write the data to ``path``, or to the cache if ``path`` cannot be written.
-
-    Raises:
-        OSError: neither can be written.
-    """
+    """Write the data to ``path``, or to the cache if ``path`` cannot be written; raises OSError."""
     try:
         path.parent.mkdir(exist_ok=True)
         with opened(path.parent) as folder:  # not private: a user who can write there can write our code as well

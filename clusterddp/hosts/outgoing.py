@@ -42,11 +42,7 @@ class Outgoing:
             self._changed.notify_all()
 
     def send(self, body: bytes) -> bool:
-        """Send data as the host grants credit; return whether the operation is still running.
-
-        Raises:
-            HostError: the connection broke.
-        """
+        """Send data as the host grants credit; return whether the operation is still running. Raises HostError."""
         for piece in pieces([body]):
             with self._changed:
                 self._changed.wait_for(lambda: self._over or (self._write and self._credit > 0))

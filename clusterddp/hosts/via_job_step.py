@@ -24,17 +24,11 @@ class Opener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """An ``Opener`` that goes through another host.
+    """An ``Opener`` that goes through another host."""
 
-    Attributes:
-        connector: Opens the connection to the other host.
-        entry: The other host.
-        prefix: The command there; it runs the arguments appended to it on the target host.
-    """
-
-    connector: Connector
-    entry: HostEntry
-    prefix: Sequence[str]
+    connector: Connector  # opens the connection to the other host
+    entry: HostEntry  # the other host
+    prefix: Sequence[str]  # the command there; it runs the arguments appended to it on the target host
 
     def open(self, entry: HostEntry, command: str) -> BytePipe:  # noqa: ARG002 - the prefix names it
         """Open a pipe to a command on the host that ``prefix`` leads to."""

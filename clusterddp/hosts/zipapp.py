@@ -66,15 +66,12 @@ class Index:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bundle:
-    """The zipapp's bytes, their sha256 in hex, and the index of its byte code if it has one.
-
-    Attributes:
-        kept: Whether a host whose Python finds no byte code in it keeps its own (``remote/helper/own_code.py``).
-    """
+    """The zipapp's bytes, their sha256 in hex, and the index of its byte code if it has one."""
 
     code: bytes = field(repr=False)
     digest: str
     index: Index | None = None
+    # whether a host whose Python finds no byte code in it keeps its own (``remote/helper/own_code.py``)
     kept: bool = False
 
     def opening(self, *, interpreter: str | None, fallback: str | None, state: str | None) -> bytes:
@@ -177,11 +174,8 @@ def _with_byte_code() -> Bundle:
     """Return the archive with byte code: read from where it is kept, or made and kept there with its digests.
 
     PYTHONDONTWRITEBYTECODE does not apply: it is about modules beside their sources, and without kept byte code hosts
-    would compile at each connection what is compiled once here.
-
-    Raises:
-        OSError: it cannot be kept: compiling all for every command would cost more than it saves.
-        NotImplementedError: this Python keeps no byte code.
+    would compile at each connection what is compiled once here. Raises OSError if it cannot be kept: compiling all for
+    every command would cost more than it saves; NotImplementedError if this Python keeps no byte code.
     """
     path = Path(importlib.util.cache_from_source(str(REMOTE / "zipapp.py"))).with_suffix(".pyz")
     state, size = _state(), 32

@@ -21,17 +21,12 @@ OfJob = Literal["", "nodes", "login"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variable:
-    """What is declared of one variable, besides its name, type and default, which its field has.
+    """What is declared of one variable, besides its name, type and default, which its field has."""
 
-    Attributes:
-        names: Its names in inventories. Of aliases the last that is set counts.
-        read: Reads its value; called only if one of the names is set. None: it is merged over a host's groups.
-        of_job: Whose value holds for all nodes of a Slurm job; empty: each host's own, or none.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # its names in inventories. Of aliases the last that is set counts.
+    # reads its value; called only if one of the names is set. None: it is merged over a host's groups.
     read: Callable[[VariableReader], object] | None
-    of_job: OfJob = ""
+    of_job: OfJob = ""  # whose value holds for all nodes of a Slurm job; empty: each host's own, or none
 
 
 def variable(name: str | tuple[str, ...], read: Callable[[Setting], T], *, default: T, of_job: OfJob = "") -> T:

@@ -6,19 +6,14 @@ from typing import NamedTuple
 
 
 class RegisteredLauncher(NamedTuple):
-    """A launcher's entry; its module is imported only when the launcher is needed.
+    """A launcher's entry; its module is imported only when the launcher is needed."""
 
-    Attributes:
-        module: Its ``LAUNCHER`` is the launcher (``launch.launcher.Launcher``).
-        chooses_hosts: Whether it finds the hosts of a run by itself, so that an inventory need not name them.
-        job_variable: Set in the shells inside a job that has nodes already; there, runs without an inventory use it.
-        job_program: Must be installed there too.
-    """
-
-    module: str
+    module: str  # its ``LAUNCHER`` is the launcher (``launch.launcher.Launcher``)
+    # whether it finds the hosts of a run by itself, so that an inventory need not name them
     chooses_hosts: bool = False
+    # set in the shells inside a job that has nodes already; there, runs without an inventory use it
     job_variable: str = ""
-    job_program: str = ""
+    job_program: str = ""  # must be installed there too
 
 
 LAUNCHERS = {

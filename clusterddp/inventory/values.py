@@ -23,25 +23,17 @@ _MOST_NAMED = 8  # names listed in one error
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inventory:
-    """Hosts and groups.
+    """Hosts and groups."""
 
-    Attributes:
-        path: The file it was read from; None for the built-in one.
-        hosts: All hosts in inventory order (as ``ansible all --list-hosts``): those directly under ``all``, those of no
-            group, then group after group as written, outer groups before the groups inside them.
-        groups: Each group's hosts in order, with those of the groups below it; ``all`` and ``ungrouped`` are among
-            them.
-        notices: Warnings for the user that are no reason to stop.
-        pattern: The host pattern that selected its hosts; empty if all of the file's are in it.
-        writers: Who may write the file; None if there is no file.
-    """
-
-    path: Path | None
+    path: Path | None  # the file it was read from; None for the built-in one
+    # all hosts in inventory order (as ``ansible all --list-hosts``): those directly under ``all``, those of no group,
+    # then group after group as written, outer groups before the groups inside them
     hosts: tuple[HostEntry, ...]
+    # each group's hosts in order, with those of the groups below it; ``all`` and ``ungrouped`` are among them
     groups: Mapping[str, tuple[str, ...]]
-    notices: tuple[str, ...] = ()
-    pattern: str = ""
-    writers: Writers | None = None
+    notices: tuple[str, ...] = ()  # warnings for the user that are no reason to stop
+    pattern: str = ""  # the host pattern that selected its hosts; empty if all of the file's are in it
+    writers: Writers | None = None  # who may write the file; None if there is no file
 
     @property
     def nodes(self) -> tuple[HostEntry, ...]:

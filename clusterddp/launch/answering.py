@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 
 def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
-    """Return the hosts that take part in a run.
-
-    Raises:
-        InventoryError: There is none.
-    """
+    """Return the hosts that take part in a run; raises InventoryError if there is none."""
     if not inventory.nodes:
         message = "no host takes part: each has a clusterddp_role other than node"
         raise InventoryError(message, where=str(inventory.path or ""), remedy="give one clusterddp_role: node")
@@ -39,9 +35,8 @@ def take(
 ) -> list[Host]:
     """Return the hosts to consider for a run: all, or with ``nnodes`` those that answer.
 
-    Raises:
-        PlanError: Fewer hosts answer than are required.
-        HostError, HostsError: A host does not answer; the remedy says how to go on without it.
+    Raises PlanError if fewer hosts answer than are required; HostError or HostsError if a host does not answer; the
+    remedy says how to go on without it.
     """
     if options.nnodes is None:
         return answering(outcomes, inventory)
@@ -109,11 +104,7 @@ def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]
 
 
 def answering(outcomes: Sequence[Outcome[Host]], inventory: Inventory) -> list[Host]:
-    """Return the hosts, all of which must answer.
-
-    Raises:
-        HostError, HostsError: Hosts do not answer; the remedy says how to go on without them.
-    """
+    """Return the hosts, all of which must answer; raises HostError or HostsError."""
     failed = [outcome for outcome in outcomes if outcome.error]
     if failed:
         raise _without(failed, inventory)

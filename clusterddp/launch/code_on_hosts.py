@@ -23,16 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CodeOnHosts:
-    """The project's code on hosts.
+    """The project's code on hosts."""
 
-    Attributes:
-        workdirs: Host → the folder that holds the code.
-        digest: The digest of the code there; empty if it is not known.
-        standing: Host → the paths of data files of which the host has its own version.
-    """
-
-    workdirs: Mapping[str, str]
-    digest: str
+    workdirs: Mapping[str, str]  # host → the folder that holds the code
+    digest: str  # the digest of the code there; empty if it is not known
+    # host → the paths of data files of which the host has its own version
     standing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 

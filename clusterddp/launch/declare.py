@@ -14,27 +14,17 @@ _KEY = "declaration"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declaration:
-    """What is declared of one option, besides its name, type and default, which its field has.
+    """What is declared of one option, besides its name, type and default, which its field has."""
 
-    Attributes:
-        read: Checks a value from Python or a command line, and returns the one to keep.
-        doc: The meaning, for Python's users, in reStructuredText; the API's page shows it.
-        accepts: The type that the keyword takes where that is wider than the field's; else empty.
-        help: The line of ``run --help``; empty: ``run`` does not make its option from this declaration.
-        metavar: Stands for the value in the help; None: click's own.
-        short: The short flag, such as ``-m``, or empty.
-        complete: The function of ``cli/completion.py`` that completes the value, or empty.
-        setting: Whether ``CLUSTERDDP_<NAME>`` and ``[tool.clusterddp]`` set it, too. A clone brings the latter along:
-            only for an option that runs no program here, names no file, and sends nothing of this environment.
-    """
-
-    read: Callable[[Any], object]
-    doc: str
-    accepts: str = ""
-    help: str = ""
-    metavar: str | None = None
-    short: str = ""
-    complete: str = ""
+    read: Callable[[Any], object]  # checks a value from Python or a command line, and returns the one to keep
+    doc: str  # the meaning, for Python's users, in reStructuredText; the API's page shows it
+    accepts: str = ""  # the type that the keyword takes where that is wider than the field's; else empty
+    help: str = ""  # the line of ``run --help``; empty: ``run`` does not make its option from this declaration
+    metavar: str | None = None  # stands for the value in the help; None: click's own
+    short: str = ""  # the short flag, such as ``-m``, or empty
+    complete: str = ""  # the function of ``cli/completion.py`` that completes the value, or empty
+    # whether ``CLUSTERDDP_<NAME>`` and ``[tool.clusterddp]`` set it, too. A clone brings the latter along: only for an
+    # option that runs no program here, names no file, and sends nothing of this environment.
     setting: bool = False
 
 

@@ -37,10 +37,8 @@ def report(
 ) -> list[HostReport]:
     """Return each node's facts and the ranks it would have, after the checks that would refuse a run.
 
-    GPUs in use by others are not refused, because that may pass by itself.
-
-    Raises:
-        HostsError, PlanError: Hosts cannot be asked, or cannot train; the message names each.
+    GPUs in use by others are not refused, because that may pass by itself. Raises HostsError or PlanError if hosts
+    cannot be asked, or cannot train.
     """
     options = RunOptions(script="", skip=skip)
     checks = preflight.chosen(options)

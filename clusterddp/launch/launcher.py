@@ -35,22 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileQuery:
-    """Which files a ``pull`` is about: those at a path, or what is new in a run's folder since its start.
+    """Which files a ``pull`` is about: those at a path, or what is new in a run's folder since its start."""
 
-    Attributes:
-        path: The path; None for a run's files.
-        view: The run; for a path, the one whose ranks were given.
-        entries: The inventory's hosts that are meant; empty if it does not name the hosts of runs.
-        pattern: The hosts that are meant, as a pattern, if one was given.
-        names: The hosts that held the ranks that are meant, if ranks were given.
-        last_run: Finds the live run, or else the last, for a launcher that needs a run to know any host.
-    """
-
-    path: str | None
-    view: RunView | None
-    entries: Sequence[HostEntry]
-    pattern: str | None
-    names: Collection[str] | None
+    path: str | None  # the path; None for a run's files
+    view: RunView | None  # the run; for a path, the one whose ranks were given
+    entries: Sequence[HostEntry]  # the inventory's hosts that are meant; empty if it does not name the hosts of runs
+    pattern: str | None  # the hosts that are meant, as a pattern, if one was given
+    names: Collection[str] | None  # the hosts that held the ranks that are meant, if ranks were given
+    # finds the live run, or else the last, for a launcher that needs a run to know any host
     last_run: Callable[[], RunView]
 
     @property
@@ -61,29 +53,19 @@ class FileQuery:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostQuery:
-    """Which hosts the doctor wants to look at.
+    """Which hosts the doctor wants to look at."""
 
-    Attributes:
-        nnodes: How many, of those that a manager chooses; None: as many as the inventory names, else one.
-        partition: In which of the manager's partitions; None: the inventory's, else the manager's default.
-        wanted: Whether hosts are wanted at all, and not only what the manager reports.
-    """
-
-    nnodes: int | None
-    partition: str | None
-    wanted: bool
+    nnodes: int | None  # how many, of those that a manager chooses; None: as many as the inventory names, else one
+    partition: str | None  # in which of the manager's partitions; None: the inventory's, else the manager's default
+    wanted: bool  # whether hosts are wanted at all, and not only what the manager reports
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LentHosts:
-    """Hosts that the doctor may look at.
+    """Hosts that the doctor may look at."""
 
-    Attributes:
-        site: The hosts; None if there are none.
-        manager: What the workload manager reports, as evidence of the host on which it was asked; None without one.
-    """
-
-    site: Site | None
+    site: Site | None  # the hosts; None if there are none
+    # what the workload manager reports, as evidence of the host on which it was asked; None without one
     manager: Evidence | None = None
 
 
@@ -94,26 +76,15 @@ class Launcher(RunLauncher, Protocol):
     """As the registry has it."""
 
     def render(self, site: Site, options: RunOptions) -> str:
-        """Return what ``submit`` would do, as text that a person could use instead; start nothing.
-
-        Raises:
-            ClusterddpError: The run could not be started.
-        """
+        """Return what ``submit`` would do, as text that a person could use instead; start nothing."""
 
     def submit(self, site: Site, options: RunOptions) -> Run:
-        """Start a run; return when it is under way.
-
-        Raises:
-            ClusterddpError: The run could not be started; nothing of it is left on hosts that can be reached.
-        """
+        """Start a run; return when it is under way. Raises ClusterddpError."""
 
     def ready(self, site: Site) -> str:
         """Check that runs can be started without named nodes; return what was found in one line.
 
-        The line is empty if this launcher needs named nodes.
-
-        Raises:
-            ClusterddpError: Runs cannot be started; the message says why.
+        The line is empty if this launcher needs named nodes. Raises ClusterddpError if runs cannot be started.
         """
 
     clean_operation: str
@@ -138,28 +109,18 @@ class Launcher(RunLauncher, Protocol):
     def files(self, site: Site, query: FileQuery) -> AbstractContextManager[tuple[list[Origin], list[ClusterddpError]]]:
         """Yield where the files are, which can be read while the block runs, and the errors of other hosts.
 
-        Raises:
-            ClusterddpError: No host is meant, or none answers.
+        Raises ClusterddpError if no host is meant, or none answers.
         """
 
     def borrow_hosts(self, site: Site, query: HostQuery) -> AbstractContextManager[LentHosts]:
         """Yield hosts like those of its runs, which the doctor may look at while the block runs.
 
-        Raises:
-            ClusterddpError: The launcher has no such choice of hosts, or cannot be asked for them.
+        Raises ClusterddpError if the launcher has no such choice of hosts, or cannot be asked for them.
         """
 
 
 def launcher(name: str, *, source: str = "--launcher") -> Launcher:
-    """Return the launcher with this name.
-
-    Args:
-        name: One of the inventory's names.
-        source: Where the name was given, for the error message.
-
-    Raises:
-        UsageError: There is no launcher with that name.
-    """
+    """Return the launcher with this name; ``source`` says where it was given, for the UsageError if there is none."""
     if name not in LAUNCHERS:
         raise UsageError(f"{source} {name} is not there yet", remedy=f"leave it out: {DEFAULT_LAUNCHER} serves")
     found: Launcher = importlib.import_module(LAUNCHERS[name].module).LAUNCHER
@@ -199,8 +160,7 @@ def of_shell(inventory: Inventory) -> str | None:
 def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:
     """Return the launcher that was asked for, or else the one that the hosts' ``clusterddp_launcher`` names.
 
-    Raises:
-        UsageError: There is no launcher with that name, or hosts name different ones.
+    Raises UsageError if there is no launcher with that name, or hosts name different ones.
     """
     if wanted:
         return launcher(wanted)
@@ -215,9 +175,5 @@ def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:
 
 
 def of_record(record: RunRecord) -> Launcher:
-    """Return the launcher that started an existing run, by the run's record.
-
-    Raises:
-        UsageError: This version has no launcher with that name.
-    """
+    """Return the launcher that started an existing run, by the run's record; raises UsageError."""
     return launcher(record.launcher or DEFAULT_LAUNCHER, source="the run's launcher")

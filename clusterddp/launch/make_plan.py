@@ -158,28 +158,17 @@ def host_settings(entry: HostEntry) -> HostSettings:
 def make_plan(
     *,
     run: str,
-    nodes: Sequence[Node],
-    spares: Sequence[Node] = (),
-    options: RunOptions,
+    nodes: Sequence[Node],  # the hosts that take part, in the order of their ranks
+    spares: Sequence[Node] = (),  # the hosts that wait for a relaunch
+    options: RunOptions,  # the run's; torchrun's arguments follow from them
     settings: RunSettings,
-    script: str = "",
-    secrets: Collection[str] | None = None,
-    record: RunRecord,
+    script: str = "",  # the script as torchrun gets it, if that is not the option
+    secrets: Collection[str] | None = None,  # names, if they are not those of the options
+    record: RunRecord,  # without the numbers of workers and nodes
 ) -> LaunchPlan:
     """Make the plan of a run's first attempt; the supervisors derive those of later attempts from it.
 
-    Args:
-        run: The run's id.
-        nodes: The hosts that take part, in the order of their ranks.
-        spares: The hosts that wait for a relaunch.
-        options: The run's; torchrun's arguments follow from them.
-        settings: What hosts need of them.
-        script: The script as torchrun gets it, if that is not the option.
-        secrets: Names, if they are not those of the options.
-        record: Without the numbers of workers and nodes.
-
-    Raises:
-        PlanError: There are no nodes, or a node's address cannot be used.
+    Raises PlanError if there are no nodes, or a node's address cannot be used.
     """
     if not nodes:
         raise PlanError("no host takes part: every host of the inventory has a clusterddp_role other than node")
@@ -283,11 +272,7 @@ def predicted_ranks(nodes: Sequence[Node], backend: str) -> dict[str, tuple[int,
 
 
 def check_restarts(max_restarts: int, backend: str, torch_versions: Mapping[str, str]) -> None:
-    """Refuse restarts that cannot work: torch 2.3's agents close c10d for all hosts when they end their workers.
-
-    Raises:
-        PlanError: A host has that torch; the message names it.
-    """
+    """Refuse restarts that cannot work: torch 2.3's agents close c10d for all hosts when they end their workers."""
     closing = [host for host, version in torch_versions.items() if release(version) == CLOSES_ON_RESTART]
     if max_restarts and backend == "c10d" and closing and len(torch_versions) > 1:
         raise PlanError(

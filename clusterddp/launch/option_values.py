@@ -37,11 +37,7 @@ _ARRAY = re.compile(r"([0-9]{1,6})-([0-9]{1,6})(?:%[1-9][0-9]{0,5})?")
 
 
 def known(given: Iterable[str], names: Iterable[str], what: str) -> None:
-    """Refuse a keyword that is not among ``names``.
-
-    Raises:
-        UsageError: Names the keyword, and the known one most similar to it.
-    """
+    """Refuse a keyword that is not among ``names``; raises UsageError."""
     names = list(names)
     for name in [name for name in given if name not in names]:
         near = difflib.get_close_matches(name, names, 1)
@@ -50,11 +46,7 @@ def known(given: Iterable[str], names: Iterable[str], what: str) -> None:
 
 
 def read(name: str, reader: Callable[[Any], Read], value: Any) -> Read:
-    """Return a value as checked by its reader.
-
-    Raises:
-        UsageError: The value is invalid; the message names the option.
-    """
+    """Return a value as checked by its reader; raises UsageError if the value is invalid."""
     try:
         return reader(value)
     except UsageError as error:
@@ -62,11 +54,7 @@ def read(name: str, reader: Callable[[Any], Read], value: Any) -> Read:
 
 
 def read_all(given: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]], what: str) -> dict[str, Any]:
-    """Return keywords with their checked values; keywords that were not given are left out.
-
-    Raises:
-        UsageError: A keyword is unknown, or its value is invalid; the message names it.
-    """
+    """Return keywords with their checked values; keywords that were not given are left out. Raises UsageError."""
     known(given, readers, what)
     return {name: read(name, readers[name], value) for name, value in given.items()}
 

@@ -320,10 +320,6 @@ BESIDE_KEYWORDS = ("script", "args", "again")
 
 
 def run_options(script: str, args: Sequence[str], options: Mapping[str, Any]) -> RunOptions:
-    """Build a run's options from keywords.
-
-    Raises:
-        UsageError: A keyword is unknown, or its value is invalid; the message names it.
-    """
+    """Build a run's options from keywords; raises UsageError if a keyword is unknown, or its value is invalid."""
     values.known(options, [name for name in DECLARED if name not in BESIDE_KEYWORDS], "a run")
     return RunOptions(script=script, args=values.arguments(args), **options)

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 class Early:
     """Work in parallel with the connections, as a context; on exit, pending requests are not waited for.
 
-    Args:
-        repeat: The run to be repeated, whose code is used instead of the project's.
+    ``repeat``: the run to be repeated, whose code is used instead of the project's.
     """
 
     def __init__(self, project: Project, options: RunOptions, repeat: Repeat | None) -> None:
@@ -66,11 +65,7 @@ class Early:
         return {outcome.name: outcome for outcome in each(hosts, one)}
 
     def tree(self) -> Tree:
-        """Return the code that is to run.
-
-        Raises:
-            SyncError: The project cannot be synced.
-        """
+        """Return the code that is to run; raises SyncError if the project cannot be synced."""
         return self._scan.result()
 
 

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 def plan_run(site: Site, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
     """Do everything that precedes the start of a run; return its plan and its hosts, ordered by member index.
 
-    ``dry``: sync nothing.
-
-    Raises:
-        ClusterddpError: A host cannot take part, or the code cannot be synced.
+    ``dry``: sync nothing. Raises ClusterddpError if a host cannot take part, or the code cannot be synced.
     """
     with again.asked(site.inventory, site.project, options) as (inventory, project, repeat):
         entries = answering.nodes(inventory)

@@ -40,11 +40,7 @@ _GPUS = "busy-gpus"
 
 
 def chosen(options: RunOptions) -> list[Check]:
-    """Return the checks of a run's preflight, in order.
-
-    Raises:
-        UsageError: ``skip`` names an unknown check.
-    """
+    """Return the checks of a run's preflight, in order; raises UsageError if ``skip`` names an unknown check."""
     left = {check.name for check in select(skip=options.skip)} - _ELSEWHERE
     if options.no_doctor:
         left = set()
@@ -53,11 +49,7 @@ def chosen(options: RunOptions) -> list[Check]:
 
 
 def refuse(results: Iterable[CheckResult]) -> None:
-    """Raise an error for results that fail.
-
-    Raises:
-        PlanError, HostsError: A check fails; each has a remedy, and says how to go on anyway.
-    """
+    """Raise PlanError or HostsError for results that fail; the remedy says how to go on anyway."""
     errors = [
         PlanError(f"{folded_names(result.hosts)}: {result.message}", remedy=remedy(result))
         for result in results
@@ -68,11 +60,7 @@ def refuse(results: Iterable[CheckResult]) -> None:
 
 
 def admit(results: Iterable[CheckResult], notify: Callable[[str], None]) -> None:
-    """Raise an error for results that fail; show important warnings.
-
-    Raises:
-        PlanError, HostsError: As in ``refuse``.
-    """
+    """Raise an error for results that fail, as ``refuse`` does; show important warnings."""
     results = list(results)
     refuse(results)
     for line in noted(results):
@@ -83,25 +71,15 @@ def admit_hosts(
     hosts: Sequence[Host],
     outcomes: Mapping[str, Outcome[Facts]],
     options: RunOptions,
-    checks: Sequence[Check],
+    checks: Sequence[Check],  # the checks of its preflight
     notify: Callable[[str], None],
     *,
-    taking: Sequence[Host] | None = None,
-    busy: bool = True,
+    taking: Sequence[Host] | None = None,  # the hosts that would begin; None: all
+    busy: bool = True,  # also refuse hosts whose GPUs others are using
 ) -> tuple[dict[str, Facts], dict[str, tuple[str, ...] | None]]:
     """Check each host alone (first half of the gate of `run`, `up`, `run --join`); return facts, and GPUs to use.
 
-    Args:
-        hosts: All hosts of the run.
-        outcomes: Their facts.
-        options: The run's options.
-        checks: The checks of its preflight.
-        notify: Receives warnings.
-        taking: The hosts that would begin; None: all.
-        busy: Also refuse hosts whose GPUs others are using.
-
-    Raises:
-        HostsError, PlanError: Hosts cannot be asked, or cannot train; the message names each.
+    Raises HostsError or PlanError if hosts cannot be asked, or cannot train.
     """
     facts = {
         host.name: facts for host, facts in zip(hosts, values([outcomes[host.name] for host in hosts]), strict=True)
@@ -122,11 +100,7 @@ def admit_network(
     notify: Callable[[str], None],
     network: NetworkSeen,
 ) -> dict[str, tuple[str, str]]:
-    """Check the network between the hosts (second half of the gate); return the interface and address of each.
-
-    Raises:
-        HostsError, PlanError: No network connects all hosts.
-    """
+    """Check the network between the hosts (second half of the gate); return the interface and address of each."""
     if network.error:
         raise PlanError(network.error, remedy=network.remedy)
     admit(results_of(checks, hosts, outcomes, options, network), notify)
@@ -233,11 +207,7 @@ def fitting(
     checks: Sequence[Check],
     notify: Callable[[str], None],
 ) -> list[Host]:
-    """For ``nnodes``: return the first hosts that pass, as many as needed, and name the others.
-
-    Raises:
-        PlanError: Too few pass.
-    """
+    """For ``nnodes``: return the first hosts that pass, as many as needed, and name the others; raises PlanError."""
     why: dict[str, tuple[str, str]] = {}  # the message, and what helps
 
     def left(results: Iterable[CheckResult]) -> list[Host]:

@@ -47,24 +47,17 @@ _RUN_ID_LENGTH = 10  # 50 random bits
 
 @dataclass(kw_only=True)
 class Preparation:
-    """A run between the opening of its hosts and its plan; each of ``STEPS`` adds the fields that the next ones read.
+    """A run between the opening of its hosts and its plan; each of ``STEPS`` adds the fields that the next read."""
 
-    Attributes:
-        hosts: Those of the run, its spares last; from ``choose_hosts`` on ordered by member index.
-        spares: How many of them are spares.
-        early: The work begun while the hosts were connecting.
-        dry: Whether to sync nothing.
-    """
-
-    hosts: list[Host]
-    spares: int
+    hosts: list[Host]  # those of the run, its spares last; from ``choose_hosts`` on ordered by member index
+    spares: int  # how many of them are spares
     project: Project
     inventory: Inventory
     options: RunOptions
     notify: Callable[[str], None]
     progress: Callable[[str], None]
-    early: Early
-    dry: bool
+    early: Early  # the work begun while the hosts were connecting
+    dry: bool  # whether to sync nothing
 
     checks: Sequence[Check] = field(init=False)
     script: str = field(init=False)
@@ -105,11 +98,7 @@ def prepare(
     *,
     dry: bool = False,
 ) -> tuple[LaunchPlan, list[Host]]:
-    """Take every step of ``STEPS``; return the plan and its hosts, ordered by member index.
-
-    Raises:
-        ClusterddpError: A host cannot take part, the script is missing, or the code cannot be synced.
-    """
+    """Take every step of ``STEPS``; return the plan and its hosts, ordered by member index. Raises ClusterddpError."""
     now = Preparation(
         hosts=[*hosts, *spares],
         spares=len(spares),
@@ -257,11 +246,7 @@ def new_run_id() -> str:
 
 
 def backend_for(wanted: str, hosts: Sequence[Host], facts: Mapping[str, Facts], max_restarts: int = 0) -> str:
-    """Choose the rendezvous backend that these hosts support.
-
-    Raises:
-        PlanError: The backend cannot do what was requested.
-    """
+    """Choose the rendezvous backend that these hosts support; raises PlanError."""
     torches = {host.name: facts[host.name].torch for host in hosts}
     versions = {name: torch.version if torch else "" for name, torch in torches.items()}
     backend = choose_backend(wanted, list(versions.values()), [host.hello.state for host in hosts])

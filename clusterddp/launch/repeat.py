@@ -44,8 +44,7 @@ class Repeat:
     def check(self, now: RunRecord) -> list[str]:
         """Compare with the record of the new run; return messages for the user.
 
-        Raises:
-            RunError: The new run would differ; the message says how.
+        Raises RunError if the new run would differ.
         """
         differing = differences(self.record, now)
         hosts = [one for one in differing if (one.subject, one.name) in _OF_THE_HOSTS]
@@ -121,8 +120,7 @@ def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> Ru
 def inventory_of(record: RunRecord, inventory: Inventory) -> Inventory:
     """Return the inventory reduced to the hosts that took part, in their order then, and the spares.
 
-    Raises:
-        RunError: A host is no longer in the inventory.
+    Raises RunError if a host is no longer in the inventory.
     """
     known = {host.name: host for host in inventory.hosts}
     missing = [name for name in record.hosts if name not in known or known[name].role not in {"node", "spare"}]
@@ -140,8 +138,7 @@ def asked(
 ) -> Iterator[tuple[Inventory, Project, Repeat | None]]:
     """Yield the hosts, the project folder and the code to run: of the repeated run, if the options name one.
 
-    Raises:
-        RunError: It is a run to be repeated, and something of it is missing.
+    Raises RunError if it is a run to be repeated, and something of it is missing.
     """
     if options.again is None:
         yield inventory, project, None
@@ -157,10 +154,7 @@ def asked(
 def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterator[Repeat]:
     """Yield the run to repeat, with its code on disk: the project's own if unchanged, else a saved copy.
 
-    ``limit`` is ``--sync-limit`` in bytes.
-
-    Raises:
-        RunError: Its code is not known, or no longer kept.
+    ``limit`` is ``--sync-limit`` in bytes. Raises RunError if its code is not known, or no longer kept.
     """
     if not record.code:
         raise _refused(record, "nobody knows its code: no sync had filled its folder", "start its script again by hand")

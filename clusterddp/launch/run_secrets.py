@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def secret_values(names: Iterable[str]) -> dict[str, str]:
-    """Return the values of secrets from this process's environment, and hide them in crash files.
-
-    Raises:
-        UsageError: One is not set.
-    """
+    """Return the values of secrets from this process's environment, and hide them in crash files; raises UsageError."""
     wanted = sorted(set(names))
     for name in wanted:
         if name not in os.environ:

@@ -42,12 +42,7 @@ _NEWER_SYNTAX = (
 
 
 def check_script(options: RunOptions, project: Project) -> None:
-    """Refuse what Python could not start, before any host is reached.
-
-    Raises:
-        UsageError: The script is missing, or is not a Python program.
-        ScriptError: The script has a syntax error.
-    """
+    """Refuse what Python could not start, before any host is reached; raises UsageError or ScriptError."""
     _refuse_programs(options, project)
     script = script_of(options, project)
     if options.module or options.no_sync or options.again:
@@ -111,8 +106,7 @@ def _program(args: Sequence[str], *, may_have_options: bool) -> Sequence[str]:
 def script_of(options: RunOptions, project: Project) -> str:
     """Return the script as a path relative to the workers' cwd, never as an absolute path of this machine.
 
-    Raises:
-        UsageError: The script is missing, not readable, or outside the project.
+    Raises UsageError if the script is missing, not readable, or outside the project.
     """
     if options.module and (not options.script or "/" in options.script or options.script.endswith(".py")):
         raise UsageError(f"-m {options.script!r} is no module's name", remedy="write it as pkg.train, or leave -m out")
@@ -150,11 +144,7 @@ def _meant(script: str, cwd: Path) -> str:
 
 
 def _check_syntax(source: bytes, script: str) -> None:
-    """Refuse syntax errors, unless a newer Python than this one might accept the code: then the hosts decide.
-
-    Raises:
-        ScriptError: Gives file, line and error.
-    """
+    """Refuse syntax errors, unless a newer Python than this one might accept the code: then the hosts decide."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -181,11 +171,7 @@ def _may_be_newer(source: bytes, error: SyntaxError) -> bool:
 
 
 def check_synced(script: str, options: RunOptions, project: Project, tree: Tree) -> None:
-    """Refuse a script that a sync would leave out.
-
-    Raises:
-        SyncError: The script is not among the files; the message says why.
-    """
+    """Refuse a script that a sync would leave out; raises SyncError if the script is not among the files."""
     if options.module or options.no_sync:
         return
     inside = os.path.normpath(os.path.join(project.subfolder, script))  # noqa: PTH118 - a path on hosts

@@ -69,12 +69,7 @@ def _mention(option: str) -> re.Pattern[bytes]:
 
 
 def _texts(root: bytes) -> Iterator[bytes]:
-    """Yield the content of each Python and YAML file that git does not ignore.
-
-    Raises:
-        OSError: A file cannot be read, or there is too much to read.
-        SyncError: A folder cannot be read.
-    """
+    """Yield the content of each Python and YAML file that git does not ignore; raises OSError or SyncError."""
     size = 0
     for count, name in enumerate(walk(root, _NEVER)):
         if count >= _MOST_FILES:

@@ -33,25 +33,15 @@ _number = attrgetter("number")
 
 @dataclass(kw_only=True, slots=True)
 class HeldLine:
-    """One line, and the ranks that printed it.
+    """One line, and the ranks that printed it."""
 
-    Attributes:
-        number: Its index among all lines held so far.
-        since: When it arrived, by the fold's clock.
-        view: The file it first came from.
-        time: When it was first written, in ns by the operator's clock.
-        text: Without its line end.
-        key: Equal for lines that may fold; None: never folded.
-        ranks: The ranks that printed it, in order of arrival.
-    """
-
-    number: int
-    since: float
-    view: FileView
-    time: int | None
-    text: bytes
-    key: Key | None
-    ranks: list[int] = field(default_factory=list)
+    number: int  # its index among all lines held so far
+    since: float  # when it arrived, by the fold's clock
+    view: FileView  # the file it first came from
+    time: int | None  # when it was first written, in ns by the operator's clock
+    text: bytes  # without its line end
+    key: Key | None  # equal for lines that may fold; None: never folded
+    ranks: list[int] = field(default_factory=list)  # the ranks that printed it, in order of arrival
 
     @property
     def label(self) -> bytes:

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def checked(frames: Generator[Frame], host: str, run: str, attempt: int) -> Iterator[Frame]:
-    """Yield the valid frames of a host's ``tail``; closing this generator closes the source.
-
-    Raises:
-        HelperError: A frame is invalid.
-    """
+    """Yield the valid frames of a host's ``tail``; closing this generator closes the source. Raises HelperError."""
     begun = False
     with contextlib.closing(frames):
         for frame in frames:

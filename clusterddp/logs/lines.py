@@ -35,32 +35,22 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
-    """One line of a worker or an agent.
+    """One line of a worker or an agent."""
 
-    Attributes:
-        time: When it was written, in seconds since the epoch by the operator's clock; None in an untimed read.
-        time_error_ms: The maximum error of ``time``.
-        round: The start of the workers on that host that it belongs to, counted from 0; None for an agent.
-        rank: Global rank; None for an agent.
-        offset: Where it begins in its file, in bytes.
-        next: Where the line after it begins; pass it on to continue reading there.
-        text: Without its line end; bytes that are not UTF-8 are replaced.
-        dropped: The number of bytes dropped here because of the log limit; then this is not a line, and the text is
-            empty.
-    """
-
+    # when it was written, in seconds since the epoch by the operator's clock; None in an untimed read
     time: float | None
-    time_error_ms: float
+    time_error_ms: float  # the maximum error of ``time``
     run: str
     attempt: int
-    round: int | None
-    rank: int | None
+    round: int | None  # the start of the workers on that host that it belongs to, counted from 0; None for an agent
+    rank: int | None  # global rank; None for an agent
     host: str
     local_rank: int | None
     stream: str
-    offset: int
-    next: int
-    text: str
+    offset: int  # where it begins in its file, in bytes
+    next: int  # where the line after it begins; pass it on to continue reading there
+    text: str  # without its line end; bytes that are not UTF-8 are replaced
+    # the number of bytes dropped here because of the log limit; then this is not a line, and the text is empty
     dropped: int = 0
 
     @property

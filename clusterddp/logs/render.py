@@ -40,14 +40,10 @@ def timestamp(time_ns: int | None) -> str:
 
 
 class FrameReader(ABC, Generic[T]):
-    """Base class: splits frames into spans by file; a subclass renders a span.
-
-    Attributes:
-        notices: Messages for the user; the caller that shows them removes them.
-    """
+    """Base class: splits frames into spans by file; a subclass renders a span."""
 
     def __init__(self) -> None:
-        self.notices: list[str] = []
+        self.notices: list[str] = []  # messages for the user; the caller that shows them removes them
         self.views: dict[tuple[str, str], FileView] = {}
         self.hellos: dict[str, Mapping[str, Any]] = {}  # host → its hello
         self._came: dict[str, int] = {}  # host → bytes received since its held lines were last measured

@@ -50,11 +50,7 @@ def _at_terminal(output: IO[bytes], environment: Mapping[str, str]) -> bool:
 
 
 def lines(merge: Merge, reader: LineReader | None = None) -> Iterator[LogLine]:
-    """Yield every line of a merge, until all hosts have ended.
-
-    Raises:
-        ClusterddpError: A host's stream broke and is not reopened.
-    """
+    """Yield every line of a merge, until all hosts have ended; raises ClusterddpError."""
     reader = reader or LineReader()
     for event in (event for batch in merge for event in batch):
         if isinstance(event, FrameArrived):

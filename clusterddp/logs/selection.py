@@ -32,8 +32,7 @@ class Words(TypedDict, total=False):
 def moment(value: Any, now_ns: int) -> int:
     """Return ns since the epoch for a duration before ``now_ns`` (``10m``), an ISO date, or a number of ns.
 
-    Raises:
-        UsageError: The value is not a time.
+    Raises UsageError if the value is not a time.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -81,39 +80,24 @@ class Position:
 class Selection:
     """Which lines to read from every host.
 
-    Attributes:
-        hosts: Names of hosts; None for all.
-        ranks: Global ranks; None for all.
-        stream: ``out``, ``err`` or ``both``.
-        agent: Whether to include the agents' own output; None: only if no ranks are chosen.
-        teardown: Whether that includes lines after a signal from clusterddp or after torchrun ended its own workers.
-        follow: Continue until the run has ended.
-        since_ns: Only lines of this time or later; ns by the operator's clock.
-        until_ns: Only lines of this time or earlier.
-        grep: A regular expression; only lines that match.
-        tail: Only this many last lines of each worker.
-        timed: Lines have their time (while following, this delays them by a tenth of a second).
-        partials: Include unfinished lines.
-        ordered: stdout and stderr of a worker in the order they were written; otherwise each separately.
-        start: Where to continue: host → file → offset; a file not named is read from its start. See ``resume.py``.
-
-    Raises:
-        UsageError: A value is invalid.
+    Raises UsageError if a value is invalid.
     """
 
-    hosts: tuple[str, ...] | None = None
-    ranks: tuple[int, ...] | None = None
-    stream: str = "both"
-    agent: bool | None = None
+    hosts: tuple[str, ...] | None = None  # names of hosts; None for all
+    ranks: tuple[int, ...] | None = None  # global ranks; None for all
+    stream: str = "both"  # ``out``, ``err`` or ``both``
+    agent: bool | None = None  # whether to include the agents' own output; None: only if no ranks are chosen
+    # whether that includes lines after a signal from clusterddp or after torchrun ended its own workers
     teardown: bool = True
-    follow: bool = False
-    since_ns: int | None = None
-    until_ns: int | None = None
-    grep: str | None = None
-    tail: int | None = None
-    timed: bool = False
-    partials: bool = False
-    ordered: bool = True
+    follow: bool = False  # continue until the run has ended
+    since_ns: int | None = None  # only lines of this time or later; ns by the operator's clock
+    until_ns: int | None = None  # only lines of this time or earlier
+    grep: str | None = None  # a regular expression; only lines that match
+    tail: int | None = None  # only this many last lines of each worker
+    timed: bool = False  # lines have their time (while following, this delays them by a tenth of a second)
+    partials: bool = False  # include unfinished lines
+    ordered: bool = True  # stdout and stderr of a worker in the order they were written; otherwise each separately
+    # where to continue: host → file → offset; a file not named is read from its start. See ``resume.py``.
     start: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -40,25 +40,17 @@ _log = logging.getLogger("clusterddp")
 
 
 def gather_evidence(
-    entries: Sequence[HostEntry],
-    outcomes: Sequence[Outcome[Host]],
-    needs: Collection[Need[Any]],
+    entries: Sequence[HostEntry],  # the hosts that were to be connected
+    outcomes: Sequence[Outcome[Host]],  # their connections, in the same order
+    needs: Collection[Need[Any]],  # what the checks need
     *,
-    workdir: str,
-    fresh: bool,
+    workdir: str,  # the folder of the project's code, unless the inventory says another; empty if it was never synced
+    fresh: bool,  # ask torch anew instead of using hosts' caches
+    # called with a bug met while an answer is read or hosts work together, and what was being done; the hosts are
+    # unknown in that respect then
     crashed: Crashed,
 ) -> Evidence:
-    """Ask the connected hosts for what the checks need; the caller adds runs, rehearsal and benchmark.
-
-    Args:
-        entries: The hosts that were to be connected.
-        outcomes: Their connections, in the same order.
-        needs: What the checks need.
-        workdir: The folder of the project's code, unless the inventory says another; empty if it was never synced.
-        fresh: Ask torch anew instead of using hosts' caches.
-        crashed: Called with a bug met while an answer is read or hosts work together, and what was being done; the
-            hosts are unknown in that respect then.
-    """
+    """Ask the connected hosts for what the checks need; the caller adds runs, rehearsal and benchmark."""
     hosts = [outcome.value for outcome in outcomes if outcome.value]
     look = _spared(lambda host: facts_of_host(host, fresh=fresh, packages=True), "facts", crashed)
     outcome_of = {one.name: one for one in each(hosts, look)} if needs else {}

@@ -41,36 +41,22 @@ _PROVED = re.compile(rb'(.*),"%s":"([0-9a-f]{64})"\}' % _PROOF.encode())
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remembered:
-    """What the last ``up`` chose for this project; None for what it did not choose.
-
-    Attributes:
-        inventory: The inventory's path.
-        limit: Its ``--limit``.
-        writers: Who could write the inventory then.
-    """
+    """What the last ``up`` chose for this project; None for what it did not choose."""
 
     inventory: Path | None = None
-    limit: str | None = None
-    writers: Writers | None = None
+    limit: str | None = None  # its ``--limit``
+    writers: Writers | None = None  # who could write the inventory then
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Project:
-    """A project folder on the operator's machine; see ``find``.
+    """A project folder on the operator's machine; see ``find``."""
 
-    Attributes:
-        root: The project's top folder, absolute and without links.
-        subfolder: Where the command was given, relative to ``root`` with ``/``; empty at the top.
-        options: ``[tool.clusterddp]`` of pyproject.toml.
-        fixed_id: The id that CLUSTERDDP_PROJECT or pyproject.toml sets, else None.
-        above: A folder above that another user has made a project, in a place where anyone can write.
-    """
-
-    root: Path
-    subfolder: str
-    options: Mapping[str, Any]
-    fixed_id: str | None
-    above: Path | None = None
+    root: Path  # the project's top folder, absolute and without links
+    subfolder: str  # where the command was given, relative to ``root`` with ``/``; empty at the top
+    options: Mapping[str, Any]  # ``[tool.clusterddp]`` of pyproject.toml
+    fixed_id: str | None  # the id that CLUSTERDDP_PROJECT or pyproject.toml sets, else None
+    above: Path | None = None  # a folder above that another user has made a project, in a place where anyone can write
 
     @property
     def folder(self) -> Path:
@@ -86,8 +72,7 @@ class Project:
     def id(self) -> str:
         """Return the project's id: the fixed one, else a random one made at the first use and kept.
 
-        Raises:
-            UsageError: It cannot be kept, as the project folder cannot be written.
+        Raises UsageError if it cannot be kept, as the project folder cannot be written.
         """
         if self.fixed_id:
             return self.fixed_id
@@ -118,8 +103,7 @@ class Project:
     def remembered(self) -> Remembered:
         """Return the inventory and limit of the last ``up``, if project.json proves that this user gave them.
 
-        Raises:
-            UsageError: The user's key cannot be read.
+        Raises UsageError if the user's key cannot be read.
         """
         data = self._read()
         agreed = read_consent(data.get("consent")) if data.get("inventory") else None
@@ -132,12 +116,8 @@ class Project:
     def remember(self, inventory: Path | None, limit: str | None, writers: Writers | None = None) -> None:
         """Keep the user's consent to an inventory and a limit for later commands.
 
-        Args:
-            inventory: Its path; made absolute.
-            writers: Who may write it besides root; None: this user alone.
-
-        Raises:
-            UsageError: The project folder or the user's state folder cannot be written.
+        ``inventory``: its path; made absolute. ``writers``: who may write it besides root; None: this user alone.
+        Raises UsageError if the project folder or the user's state folder cannot be written.
         """
         data = self._made()
         data["inventory"] = str(inventory.absolute()) if inventory else None
@@ -169,11 +149,7 @@ class Project:
         return Path(tried)
 
     def remember_try(self, inventory: Path) -> None:
-        """Remember that an ``up`` of this inventory has begun.
-
-        Raises:
-            UsageError: The project folder or the user's state folder cannot be written.
-        """
+        """Remember that an ``up`` of this inventory has begun; raises UsageError."""
         data = self._made()
         tried = str(inventory.absolute())
         data.update(tried=tried, tried_proof=proof(made_key(), _TRIED, data["id"], tried))
@@ -189,8 +165,7 @@ class Project:
     def runs(self, *, own: bool = False) -> list[RunRecord]:
         """Return the runs of the local index, oldest first; damaged lines are skipped.
 
-        Args:
-            own: Only those that this user provably started on this machine.
+        ``own``: only those that this user provably started on this machine.
         """
         records: list[RunRecord] = []
         with contextlib.suppress(UsageError):  # a damaged project.json is reported by whoever needs it
@@ -218,11 +193,7 @@ class Project:
         return _launchers(path, info.st_mtime_ns, info.st_size)
 
     def write(self, name: str, data: bytes) -> Path:
-        """Write a file in ``.clusterddp/`` or a folder of it, 0600 and atomically.
-
-        Raises:
-            UsageError: The project folder cannot be written.
-        """
+        """Write a file in ``.clusterddp/`` or a folder of it, 0600 and atomically; raises UsageError."""
         return project_folder.write(self.folder, name, data)
 
     @property
@@ -279,12 +250,8 @@ def _launchers(path: Path, *_changed: int) -> frozenset[str]:
 def find(start: Path | None = None, environ: Mapping[str, str] | None = None) -> Project:
     """Return the project of a folder: the nearest ancestor with `.clusterddp/project.json` or `.git`, else itself.
 
-    Args:
-        start: The folder; None for the current one.
-        environ: Where CLUSTERDDP_PROJECT is looked up; None for this process's environment.
-
-    Raises:
-        UsageError: pyproject.toml is not valid TOML, or the id it sets cannot be used in a path.
+    ``environ``: where CLUSTERDDP_PROJECT is looked up; None for this process's environment. Raises UsageError if
+    pyproject.toml is not valid TOML, or the id it sets cannot be used in a path.
     """
     start = (start or _current()).resolve()
     root, above = _root(start)

@@ -33,11 +33,7 @@ _TEXTS = ("id", "inventory", "limit", "tried", "label", "root")
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return what project.json of a ``.clusterddp`` holds; empty without one.
-
-    Raises:
-        UsageError: It cannot be read, or is not valid.
-    """
+    """Return what project.json of a ``.clusterddp`` holds; empty without one. Raises UsageError."""
     path = folder / NAME
     try:
         data = parse_json(project_folder.read(project_folder.own(folder) / NAME, MOST))
@@ -69,11 +65,7 @@ def new(root: Path) -> dict[str, Any]:
 
 
 def settle(root: Path) -> dict[str, Any]:
-    """Record where the project is now; a copy gets an id of its own, and none of its original's runs.
-
-    Raises:
-        UsageError: project.json cannot be read or written.
-    """
+    """Record where the project is now; a copy gets an id of its own, and none of its original's runs."""
     folder = root / FOLDER
     with project_folder.writing(folder), _locked(folder):
         data = read(folder)
@@ -127,9 +119,7 @@ def original_of(root: Path, data: Mapping[str, Any]) -> Path | None:
 def _set_runs_aside(folder: Path, ident: str) -> None:
     """Move the original's runs, which a copy brought along, out of the way.
 
-    Args:
-        folder: The copy's ``.clusterddp``.
-        ident: The original's id.
+    ``ident``: the original's id.
     """
     aside = folder / f"copied-{ident}"
     for name in OF_RUNS:

@@ -33,11 +33,7 @@ class UnwritableError(UsageError):
 def own(folder: Path, *names: str) -> Path:
     """Return ``.clusterddp/`` or a folder in it, after checking that no link leads there; it may not exist.
 
-    Args:
-        names: The folders in it, one inside the other.
-
-    Raises:
-        UsageError: One is a link or a file, or everybody may write it.
+    Raises UsageError if one is a link or a file, or everybody may write it.
     """
     path = folder
     for name in ("", *names):
@@ -58,15 +54,7 @@ def own(folder: Path, *names: str) -> Path:
 
 
 def read(path: Path, most: int = MOST_BYTES, *, link: bool = False) -> bytes:
-    """Read a file of ours.
-
-    Args:
-        most: How many bytes it may have.
-        link: It may be a link.
-
-    Raises:
-        OSError: There is none; or it is a link, not a file, or larger than ``most``.
-    """
+    """Read a file of ours; raises OSError if there is none; or it is a link, not a file, or larger than ``most``."""
     handle = os.open(path, os.O_RDONLY | (0 if link else os.O_NOFOLLOW) | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         info = os.fstat(handle)
@@ -76,11 +64,7 @@ def read(path: Path, most: int = MOST_BYTES, *, link: bool = False) -> bytes:
 
 
 def write(folder: Path, name: str, data: bytes) -> Path:
-    """Write a file in ``.clusterddp/`` or a folder of it, 0600 and atomically; return its path.
-
-    Raises:
-        UnwritableError: It cannot be written.
-    """
+    """Write a file in ``.clusterddp/`` or a folder of it, 0600 and atomically; return its path."""
     with writing(folder):
         target = made(folder) / name
         own(folder, *Path(name).parts[:-1])
@@ -91,11 +75,7 @@ def write(folder: Path, name: str, data: bytes) -> Path:
 
 
 def append(folder: Path, name: str, data: bytes) -> None:
-    """Append to a file in ``.clusterddp/``.
-
-    Raises:
-        UsageError: It cannot be written, or is a link.
-    """
+    """Append to a file in ``.clusterddp/``; raises UsageError if it cannot be written, or is a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with writing(folder):
         handle = os.open(made(folder) / name, flags, 0o600)
@@ -106,11 +86,7 @@ def append(folder: Path, name: str, data: bytes) -> None:
 
 
 def create(folder: Path, name: str, data: bytes) -> None:
-    """Write a file in ``.clusterddp/`` atomically, unless there is one: of two at once the first one's stays.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
+    """Write a file in ``.clusterddp/`` atomically, unless there is one: of two at once the first one's stays."""
     with writing(folder), unfinished(made(folder), [data]) as new, contextlib.suppress(FileExistsError):
         os.link(new, folder / name)
 
@@ -134,8 +110,7 @@ def unfinished(folder: Path, pieces: Iterable[bytes], *, durable: bool = True) -
     It is locked while somebody works on it: the file of a command that was killed is not, and is removed by the next
     command (``clear_unfinished``).
 
-    Args:
-        durable: Its bytes are on disk before it is yielded.
+    ``durable``: its bytes are on disk before it is yielded.
     """
     handle, path = _new(folder)
     try:
@@ -176,11 +151,7 @@ def clear_unfinished(folder: Path) -> None:
 
 
 def _remove_if_left(place: int, name: str) -> None:
-    """Remove a file of ours in an open folder.
-
-    Raises:
-        OSError: It is not a file, or somebody works on it.
-    """
+    """Remove a file of ours in an open folder; raises OSError if it is not a file, or somebody works on it."""
     handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
     try:
         info = os.fstat(handle)

@@ -37,11 +37,8 @@ def nodes_of(
 ) -> list[NodeReport]:
     """Return the nodes of the runs whose ids start with ``run``; damaged ones are left out, with a line to ``notify``.
 
-    With ``shared``, the host also reports nodes of other hosts whose files it sees; otherwise only its own.
-
-    Raises:
-        HelperError: The answer is damaged, or is about another host or run.
-        UnreachableError: The connection broke.
+    With ``shared``, the host also reports nodes of other hosts whose files it sees; otherwise only its own. Raises
+    HelperError if the answer is damaged, or is about another host or run; UnreachableError if the connection broke.
     """
     before: Answers = host.memory.get(("runs", run, wanted), NONE)
     known = {"known": before.digests} if run else {}  # a list of all runs is requested only once

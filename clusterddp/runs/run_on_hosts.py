@@ -88,8 +88,7 @@ class RunLauncher(Protocol):
     def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:
         """Wait until the run's nodes have begun, or it has ended; ``progress`` receives what it waits for.
 
-        Raises:
-            ClusterddpError: The run can never begin; nothing is left of it.
+        Raises ClusterddpError if the run can never begin; nothing is left of it.
         """
 
     def cancel(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:

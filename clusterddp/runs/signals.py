@@ -27,11 +27,7 @@ class Signalled:
 
 
 def signal_name(text: str) -> str:
-    """Return the full name, such as ``SIGUSR1`` for ``USR1``, ``usr1`` or ``SIGUSR1``.
-
-    Raises:
-        UsageError: The text names no signal that may be sent.
-    """
+    """Return the full name, such as ``SIGUSR1`` for ``USR1``, ``usr1`` or ``SIGUSR1``; raises UsageError."""
     name = "SIG" + text.upper().removeprefix("SIG")
     if name in SIGNALS:
         return name
@@ -42,11 +38,7 @@ def signal_name(text: str) -> str:
 
 
 def read(host: str, workers: Iterable[Any]) -> list[Signalled]:
-    """Decode a host's answer to the operation ``signal``.
-
-    Raises:
-        HelperError: The answer is damaged.
-    """
+    """Decode a host's answer to the operation ``signal``; raises HelperError if the answer is damaged."""
 
     def damaged(what: str) -> HelperError:
         return HelperError(host, f"its answer to a signal is damaged: {what}")

@@ -33,11 +33,7 @@ class Streams:
         self._readers: dict[str, Host] = {}  # by host, the connection used last
 
     def __call__(self, host: str, at: Position) -> Iterator[Frame]:
-        """Yield the frames of a host's lines.
-
-        Raises:
-            HostError: The lines cannot be read, or are damaged.
-        """
+        """Yield the frames of a host's lines; raises HostError if the lines cannot be read, or are damaged."""
         args = self._selection.args(self._spool(host), self._selection.resume_position(host, at))
         reader = self._readers[host] = self._reader(host)
         return checked(reader.stream("tail", args), host, self._run, self._attempt)

@@ -53,10 +53,8 @@ def wait_for(run: RunOnHosts, notify: Callable[[str], None], timeout: float | No
     """Poll until the run has ended. A host out of reach may come back, so it is waited for like the run itself.
 
     If the hosts that answer have kept how the run ended, and it cannot go on elsewhere, the others are not waited for.
-    ``notify`` receives a line when hosts have not answered for a while.
-
-    Raises:
-        RunError: The run has not ended in that time, or no host that answers knows it.
+    ``notify`` receives a line when hosts have not answered for a while. Raises RunError if the run has not ended in
+    that time, or no host that answers knows it.
     """
     until = None if timeout is None else time.monotonic() + timeout
     silence = _Silence(run.id, notify)

@@ -20,21 +20,14 @@ _MOST_CODE = 255
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """A program with its arguments, or a text for the shell; exactly one of the two.
+    """A program with its arguments, or a text for the shell; exactly one of the two."""
 
-    Attributes:
-        argv: The program and its arguments; no shell interprets them.
-        shell: A text for ``bash -c`` (``sh`` if there is no bash).
-        bare: Run it in the login's environment and home; else as a worker runs: setup lines, interpreter, workdir.
-        timeout: Seconds after which it is ended; None for no limit.
-        grace: Seconds between SIGTERM and SIGKILL when it is ended.
-    """
-
-    argv: tuple[str, ...] = ()
-    shell: str | None = None
+    argv: tuple[str, ...] = ()  # the program and its arguments; no shell interprets them
+    shell: str | None = None  # a text for ``bash -c`` (``sh`` if there is no bash)
+    # run it in the login's environment and home; else as a worker runs: setup lines, interpreter, workdir
     bare: bool = False
-    timeout: float | None = None
-    grace: float = GRACE
+    timeout: float | None = None  # seconds after which it is ended; None for no limit
+    grace: float = GRACE  # seconds between SIGTERM and SIGKILL when it is ended
 
     def __post_init__(self) -> None:
         """Refuse a command with neither or both of ``argv`` and ``shell``, or with NUL bytes."""
@@ -62,26 +55,17 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Executed:
-    """How a command ended on one host.
-
-    Attributes:
-        code: Its exit code; 128+N for signal N, 124 after its time limit, 125 if the host was not reached, or lost.
-        error: Why it was not started, that its time was over, or what happened to the host; else empty.
-        stopped: Whether it was ended at our request.
-        left: Processes of it that still live, as ``pid command``: in the background, or impossible to end.
-        cwd: The folder it ran in; empty if unknown.
-        home: Whether it ran in the home folder because there is no workdir yet.
-        output: What it wrote, if that was collected.
-    """
+    """How a command ended on one host."""
 
     host: str
-    code: int
-    error: str = ""
-    stopped: bool = False
+    code: int  # its exit code; 128+N for signal N, 124 after its time limit, 125 if the host was not reached, or lost
+    error: str = ""  # why it was not started, that its time was over, or what happened to the host; else empty
+    stopped: bool = False  # whether it was ended at our request
+    # processes of it that still live, as ``pid command``: in the background, or impossible to end
     left: tuple[str, ...] = ()
-    cwd: str = ""
-    home: bool = False
-    output: bytes = b""
+    cwd: str = ""  # the folder it ran in; empty if unknown
+    home: bool = False  # whether it ran in the home folder because there is no workdir yet
+    output: bytes = b""  # what it wrote, if that was collected
 
 
 def unreached(host: str, error: str) -> Executed:

@@ -42,19 +42,13 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen:
-    """Files chosen for a folder on the hosts.
+    """Files chosen for a folder on the hosts."""
 
-    Attributes:
-        entries: Their manifest, in order.
-        chunks: The digests of the chunks of each content that has several.
-        places: The file on this machine, for each path.
-        skipped: What is left out.
-    """
-
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...]  # their manifest, in order
+    # the digests of the chunks of each content that has several
     chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    places: Mapping[str, bytes] = field(default_factory=dict)
-    skipped: tuple[Skipped, ...] = ()
+    places: Mapping[str, bytes] = field(default_factory=dict)  # the file on this machine, for each path
+    skipped: tuple[Skipped, ...] = ()  # what is left out
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -66,11 +60,7 @@ class Chosen:
 
 
 def destination(sources: Sequence[tuple[str, bool]], dest: str) -> Destination:
-    """Return where the sources go, each given with whether it is a folder.
-
-    Raises:
-        UsageError: two of them have one name.
-    """
+    """Return where the sources go, each given with whether it is a folder; raises UsageError."""
     names = ["" if source.endswith("/") else posixpath.basename(posixpath.normpath(source)) for source, _ in sources]
     if any(name in (".", "..") for name in names):
         raise UsageError(f"{sources[0][0]} has no name of its own", remedy="end it with / for its contents")
@@ -88,8 +78,7 @@ def destination(sources: Sequence[tuple[str, bool]], dest: str) -> Destination:
 def named(project: Project, sources: Sequence[str], dest: str | None) -> str:
     """Return the destination of a push; by default a single source's own path in the project, or its name.
 
-    Raises:
-        UsageError: a source does not exist, or several have no destination.
+    Raises UsageError if a source does not exist, or several have no destination.
     """
     for source in sources:
         if not os.path.exists(source):

@@ -23,18 +23,12 @@ _MOST = 1 << 20  # bytes; the lines of larger files are not compared
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileDiff:
-    """One file that differs.
+    """One file that differs."""
 
-    Attributes:
-        path: As shown in messages.
-        lines: A unified diff; empty if its lines cannot be compared.
-        note: Why they cannot, in a few words.
-    """
-
-    path: str
+    path: str  # as shown in messages
     change: Literal["added", "removed", "changed"]
-    lines: tuple[str, ...] = ()
-    note: str = ""
+    lines: tuple[str, ...] = ()  # a unified diff; empty if its lines cannot be compared
+    note: str = ""  # why they cannot, in a few words
 
 
 def code_diff(project: Project, old: str, new: str) -> tuple[FileDiff, ...] | None:

@@ -163,11 +163,7 @@ def _store(folder: Path, root: Path, entry: Entry) -> int:
 
 
 def _as_hashed(root: Path, entry: Entry) -> Iterator[bytes]:
-    """Yield the bytes of a file, and check that they are those that were hashed.
-
-    Raises:
-        OSError: the file has changed since.
-    """
+    """Yield the bytes of a file, and check that they are those that were hashed; raises OSError."""
     digests = []
     with open(os.path.join(os.fsencode(root), on_disk(entry.path)), "rb") as stream:  # noqa: PTH118, PTH123 - bytes
         for _, size in spans(entry.size):

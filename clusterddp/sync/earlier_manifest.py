@@ -19,23 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierManifest:
-    """A manifest that hosts have, compared with the tree that they should have.
+    """A manifest that hosts have, compared with the tree that they should have."""
 
-    Attributes:
-        digest: The manifest's; empty for no manifest.
-        manifest_part: The tree's manifest as its difference from this one.
-        entries: Its files by path.
-        contents: The contents of its files.
-        changes: What a sync would do.
-        needs: The files whose content is not at their path.
-    """
-
-    digest: str
-    manifest_part: bytes
-    entries: Mapping[str, Entry]
-    contents: frozenset[str]
-    changes: Changes
-    needs: tuple[Entry, ...]
+    digest: str  # the manifest's; empty for no manifest
+    manifest_part: bytes  # the tree's manifest as its difference from this one
+    entries: Mapping[str, Entry]  # its files by path
+    contents: frozenset[str]  # the contents of its files
+    changes: Changes  # what a sync would do
+    needs: tuple[Entry, ...]  # the files whose content is not at their path
 
 
 class Bases:

@@ -29,10 +29,8 @@ class Listed(NamedTuple):
 def list_files(root: bytes) -> Listed | None:
     """List the files git tracks below ``root`` and the untracked ones it does not ignore; None outside git.
 
-    Includes the files of submodules and of repositories inside. Deleted files are left out.
-
-    Raises:
-        SyncError: git is missing or fails.
+    Includes the files of submodules and of repositories inside. Deleted files are left out. Raises SyncError if git is
+    missing or fails.
     """
     own = os.path.lexists(os.path.join(root, b".git"))
     if not own and not _within_another(root):

@@ -41,11 +41,7 @@ class HashCache:
         return json.dumps(self._kept, separators=(",", ":")).encode()
 
     def get(self, root: bytes, name: bytes, info: os.stat_result) -> tuple[int, list[str]]:
-        """Return a file's size and the digests of its chunks.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Return a file's size and the digests of its chunks; raises OSError if it cannot be read."""
         path, stats = as_text(name), stats_of(info)
         known = self._old.get(path)
         if known and known[0] == stats:

@@ -30,17 +30,11 @@ _MADE_AGAIN_ENDS = (b".pyc", b".egg-info")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IgnoredData:
-    """A file, link or folder that git ignores.
+    """A file, link or folder that git ignores."""
 
-    Attributes:
-        what: A path, or several files of one folder.
-        size: Bytes; None for a link.
-        whole: Whether all of it was measured; if not, it is larger than ``size``.
-    """
-
-    what: str
-    size: int | None
-    whole: bool = True
+    what: str  # a path, or several files of one folder
+    size: int | None  # bytes; None for a link
+    whole: bool = True  # whether all of it was measured; if not, it is larger than ``size``
 
     def __str__(self) -> str:
         if self.size is None:

@@ -65,37 +65,23 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tree:
-    """The files to sync, as they were when scanned.
-
-    Attributes:
-        root: The project's folder.
-        entries: The code, in the manifest's order.
-        digest: The digest of the code's manifest, which identifies the code of a run.
-        size: Bytes of code and data.
-        skipped: The files left out.
-        git: ``{commit, dirty}``, None outside git.
-        ignored: Data that git ignores.
-        chunks: For each content with several chunks, their digests.
-        manifest: The code's manifest, encoded.
-        data: The data, in order.
-        data_manifest: The data's manifest, encoded.
-        data_digest: Its digest; empty if the project has no data; None if data on hosts is not to be touched.
-        earlier: The manifests of earlier syncs.
-    """
+    """The files to sync, as they were when scanned."""
 
     root: Path
-    entries: tuple[Entry, ...]
-    manifest: bytes
-    digest: str
-    size: int
+    entries: tuple[Entry, ...]  # the code, in the manifest's order
+    manifest: bytes  # the code's manifest, encoded
+    digest: str  # the digest of the code's manifest, which identifies the code of a run
+    size: int  # bytes of code and data
     skipped: tuple[Skipped, ...]
-    git: dict[str, str | bool | None] | None
-    ignored: tuple[IgnoredData, ...] = ()
+    git: dict[str, str | bool | None] | None  # ``{commit, dirty}``, None outside git
+    ignored: tuple[IgnoredData, ...] = ()  # data that git ignores
+    # for each content with several chunks, their digests
     chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    data: tuple[Entry, ...] = ()
-    data_manifest: bytes = b""
+    data: tuple[Entry, ...] = ()  # the data, in order
+    data_manifest: bytes = b""  # the data's manifest, encoded
+    # its digest; empty if the project has no data; None if data on hosts is not to be touched
     data_digest: str | None = None
-    earlier: Earlier = field(default_factory=Earlier)
+    earlier: Earlier = field(default_factory=Earlier)  # the manifests of earlier syncs
 
     def keep_manifests(self) -> None:
         """Keep the manifests, so that hosts that get them now are sent only the difference next time."""

@@ -52,32 +52,19 @@ class StandingData:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostSync:
-    """What a sync did on one host.
-
-    Attributes:
-        workdir: The absolute path of the folder that holds the code now.
-        digest: The digest of the code, verified on the host.
-        sent: Files sent.
-        sent_bytes: Their bytes, before compression.
-        removed: Files removed there.
-        changes: The paths that were changed, or would be.
-        data: The host's own versions of data, which stay.
-        conflicts: In a preview: data that was changed both in the project and on the host.
-        kept: The host's own versions that were in the way.
-        told: Messages about the folder: which runs are live there, links that lead nowhere.
-    """
+    """What a sync did on one host."""
 
     name: str
-    workdir: str
-    digest: str
+    workdir: str  # the absolute path of the folder that holds the code now
+    digest: str  # the digest of the code, verified on the host
     sent: int = 0
-    sent_bytes: int = 0
+    sent_bytes: int = 0  # their bytes, before compression
     removed: int = 0
-    kept: tuple[KeptFile, ...] = ()
-    told: tuple[str, ...] = ()
-    changes: Changes = Changes()
-    data: StandingData = StandingData()
-    conflicts: tuple[str, ...] = ()
+    kept: tuple[KeptFile, ...] = ()  # the host's own versions that were in the way
+    told: tuple[str, ...] = ()  # messages about the folder: which runs are live there, links that lead nowhere
+    changes: Changes = Changes()  # the paths that were changed, or would be
+    data: StandingData = StandingData()  # the host's own versions of data, which stay
+    conflicts: tuple[str, ...] = ()  # in a preview: data that was changed both in the project and on the host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

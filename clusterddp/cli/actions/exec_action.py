@@ -59,11 +59,7 @@ def act(
 
 
 def _refuse_line(argv: tuple[str, ...]) -> None:
-    """Refuse a whole command line in one word, which would be looked for as a program of that name.
-
-    Raises:
-        UsageError: Says how to give it to a shell.
-    """
+    """Refuse a whole command line in one word, which would be looked for as a program of that name."""
     if len(argv) != 1 or not _OF_A_SHELL.search(argv[0]) or re.fullmatch(r"/[^|&;<>$`]*", argv[0]):
         return
     right = shlex.join(["clusterddp", "exec", "--shell", argv[0]])

@@ -36,11 +36,7 @@ def act(origin: str | None, output: str) -> int:
 
 
 def _hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
-    """Return the hosts, and where they come from.
-
-    Raises:
-        InventoryError: There are none, or something is not a host's name.
-    """
+    """Return the hosts, and where they come from; raises InventoryError."""
     if origin is None:
         name = next((name for name in _OF_SLURM if os.environ.get(name)), "")
         if name:

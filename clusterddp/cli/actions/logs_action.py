@@ -95,11 +95,7 @@ def begun(run: Run) -> Run:
 
 
 def _selection(given: Options, renderer: Renderer) -> Selection:
-    """Return the options as a selection of lines.
-
-    Raises:
-        UsageError: Two of them contradict each other.
-    """
+    """Return the options as a selection of lines; raises UsageError if two of them contradict each other."""
     lines = [name for name in ("since", "until", "grep", "tail", "after") if getattr(given, name) is not None]
     lines += [name for name, word in (("json", "as_json"), ("timestamps", "timestamps")) if getattr(given, word)]
     if given.save and lines:
@@ -197,11 +193,7 @@ def _without(part: Run, hosts: set[str]) -> Run:
 
 
 def chosen(run: Run, attempt: int | str, *, follow: bool) -> list[Run]:
-    """Return the attempts of a run to be read, in order.
-
-    Raises:
-        RunError: There is no such attempt, or it has ended and cannot be followed.
-    """
+    """Return the attempts of a run to be read, in order; raises RunError."""
     if attempt == "last":
         return [run]
     if attempt == "all":
@@ -213,11 +205,7 @@ def chosen(run: Run, attempt: int | str, *, follow: bool) -> list[Run]:
 
 
 def on_hosts(parts: list[Run], pattern: str, names: set[str]) -> tuple[str, ...]:
-    """Return those of the named hosts that have a part of the run.
-
-    Raises:
-        RunError: There is none.
-    """
+    """Return those of the named hosts that have a part of the run; raises RunError if there is none."""
     known = list(dict.fromkeys(name for part in parts for name in part.spools))
     found = tuple(name for name in known if name in names)
     if not found:

@@ -95,11 +95,7 @@ def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
 
 
 def _refuse_beside_again(given: dict[str, Any]) -> None:
-    """Refuse options beside ``--again`` that would change the run; only how it is shown may be chosen.
-
-    Raises:
-        UsageError: There is such an option.
-    """
+    """Refuse options beside ``--again`` that would change the run; only how it is shown may be chosen."""
     if not given["again"]:
         return
     context = click.get_current_context()
@@ -121,11 +117,7 @@ def _say_if_hosts_are_left_out(cluster: Cluster) -> None:
 
 
 def chosen_options(given: dict[str, Any], limit: str | None) -> RunOptions:
-    """Return the command's options as a value.
-
-    Raises:
-        UsageError: Two of them contradict each other, or one is invalid.
-    """
+    """Return the command's options as a value; raises UsageError."""
     if given["detach"] and given["on_disconnect"] == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
     said = click.get_current_context().get_parameter_source("notify")  # CLUSTERDDP_NOTIFY is for the runs followed

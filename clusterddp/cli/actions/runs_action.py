@@ -85,13 +85,7 @@ def chosen(
 
 
 def nothing(own: Sequence[RunView], known: Sequence[RunView], *, everything: bool) -> str:
-    """Return why no run is shown, and how to see some.
-
-    Args:
-        own: The runs that the options chose from.
-        known: All runs on these hosts.
-        everything: ``--all`` was given.
-    """
+    """Return why no run is shown, and how to see some; the options chose ``own`` from all runs on these hosts."""
     if own:
         whose = "" if everything else " of this project"
         return f"no run{whose} matches; {counted(len(own), 'run')} without --state and --name"

@@ -34,11 +34,7 @@ def act(inventory: Path | None, host: str, run: str | None, *, bare: bool) -> in
 
 
 def _spool(cluster: Cluster, reference: str, host: str) -> str:
-    """Return the folder of a run on a host.
-
-    Raises:
-        RunError: It has no part there.
-    """
+    """Return the folder of a run on a host; raises RunError if it has no part there."""
     found = cluster.find(reference)
     if not found.spools.get(host):
         raise RunError(f"run {found.id} has no part on {host}", remedy=f"its hosts are {', '.join(found.spools)}")

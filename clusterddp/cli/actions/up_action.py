@@ -119,12 +119,7 @@ def _say_what_is_there(cluster: Cluster) -> None:
 
 @contextlib.contextmanager
 def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Iterator[Path]:
-    """Yield the inventory's file; that of a host list is written first, and kept for editing if `up` fails.
-
-    Raises:
-        InventoryError: There is no such file, and it is not a host list.
-        UsageError: Variables are given with a file, or are invalid.
-    """
+    """Yield the inventory's file; that of a host list is written first, and kept for editing if `up` fails."""
     path = Path(text)
     if text and path.exists():
         if variables:
@@ -146,11 +141,7 @@ def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Itera
 
 
 def _readable(path: Path, project: Project) -> Path:
-    """Return the inventory; one that only Ansible can read is converted to YAML first.
-
-    Raises:
-        InventoryError: It is not an inventory, or Ansible is not installed.
-    """
+    """Return the inventory; one that only Ansible can read is converted to YAML first. Raises InventoryError."""
     try:
         load(path)
     except ForeignInventory:
@@ -176,11 +167,7 @@ def _cannot_run(path: Path) -> bool:
 
 
 def _trust(cluster: Cluster) -> None:
-    """Ask once about all unknown host keys; without a terminal they are an error.
-
-    Raises:
-        HostsError, HostError: Hosts cannot be reached, or their keys are not trusted.
-    """
+    """Ask once about all unknown host keys; without a terminal they are an error. Raises HostsError or HostError."""
     if _ask_for_keys(cluster):
         cluster.reached()
 
@@ -203,12 +190,7 @@ def _ask_for_keys(cluster: Cluster) -> list[ClusterddpError]:
 
 
 def _run_playbooks(names: tuple[str, ...], cluster: Cluster, arguments: tuple[str, ...]) -> None:
-    """Run playbooks on the cluster's hosts, one after the other.
-
-    Raises:
-        UsageError: A name is not a playbook.
-        ClusterddpError: Ansible is not installed, or a playbook fails.
-    """
+    """Run playbooks on the cluster's hosts, one after the other; raises UsageError or ClusterddpError."""
     inventory = cluster.inventory
     hosts = [host.name for host in inventory.hosts] if inventory.pattern else []
     source = source_of(inventory)

@@ -98,21 +98,13 @@ _NEVER_USED = {"forwardagent": "agent forwarding", "forwardx11": "X11 forwarding
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SshArgs:
-    """A host's ssh arguments, sorted by how they are used.
+    """A host's ssh arguments, sorted by how they are used."""
 
-    Attributes:
-        options: Lower-case keyword to its values, in the order given (ssh takes the first).
-        config_file: The value of ``-F``.
-        foreign: Options that only the ``ssh`` program honours.
-        unused: What is never used, worded for a notice.
-        passed: All arguments for the ``ssh`` program, except those that we set ourselves.
-    """
-
-    options: Mapping[str, tuple[str, ...]]
-    config_file: str
-    foreign: tuple[str, ...]
-    unused: tuple[str, ...]
-    passed: tuple[str, ...]
+    options: Mapping[str, tuple[str, ...]]  # lower-case keyword to its values, in the order given (ssh takes the first)
+    config_file: str  # the value of ``-F``
+    foreign: tuple[str, ...]  # options that only the ``ssh`` program honours
+    unused: tuple[str, ...]  # what is never used, worded for a notice
+    passed: tuple[str, ...]  # all arguments for the ``ssh`` program, except those that we set ourselves
 
 
 def parse_ssh_args(arguments: Sequence[str], *, host: str, where: str = "") -> SshArgs:

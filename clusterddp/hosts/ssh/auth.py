@@ -40,11 +40,7 @@ class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
         self._known = known
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
-        """Return if the host key is trusted; it is recorded if new keys are accepted.
-
-        Raises:
-            HostKeyError: It is unknown, changed or revoked.
-        """
+        """Return if the host key is trusted; it is recorded if new keys are accepted. Raises HostKeyError."""
         del client, hostname
         target = self._target
         shown = PresentedKey(host=target.name, names=target.key_names, type=key.get_name(), blob=key.get_base64())
@@ -73,12 +69,7 @@ class Authentication:
     credentials: Credentials = field(default_factory=Credentials)
 
     def authenticate(self, transport: paramiko.Transport) -> list[str]:
-        """Log in.
-
-        Raises:
-            AuthenticationError: No key of ours was accepted.
-            DroppedError: The host hung up while the user was asked.
-        """
+        """Log in; raises AuthenticationError or DroppedError."""
         tried = _Tried()
         with contextlib.ExitStack() as agents:
             for name, key in self._keys(agents, tried):

@@ -26,10 +26,8 @@ _WHOLE_LINE = ("proxycommand", "userknownhostsfile", "globalknownhostsfile")  # 
 def block(entry: HostEntry) -> str:
     """Return the block, or a comment for a host that is this machine.
 
-    It has only what the inventory sets: the rest, even the address, is left to the user's own ssh_config.
-
-    Raises:
-        InventoryError: an ssh argument cannot be used.
+    It has only what the inventory sets: the rest, even the address, is left to the user's own ssh_config. Raises
+    InventoryError if an ssh argument cannot be used.
     """
     if entry.connection == "local":
         return f"# {entry.name} is this machine"

@@ -47,25 +47,19 @@ T = TypeVar("T")
 
 
 class Connector:
-    """Opens byte pipes to hosts; one per command. Thread-safe.
-
-    Args:
-        accept_new_host_keys: Record unknown host keys instead of refusing them (a changed one is always refused).
-        connect_timeout: Seconds for the TCP connect, unless the host's ssh settings say otherwise.
-        banner_timeout: Seconds for the server's banner and the key exchange; ``connect_timeout`` if None.
-        auth_timeout: Seconds for each step of the login.
-        channel_timeout: Seconds for opening a session.
-        ask: Prompts the user for a passphrase, password or second factor; None if there is no user to ask.
-    """
+    """Opens byte pipes to hosts; one per command. Thread-safe."""
 
     def __init__(
         self,
         *,
+        # record unknown host keys instead of refusing them (a changed one is always refused)
         accept_new_host_keys: bool = False,
-        connect_timeout: float = 10,
+        connect_timeout: float = 10,  # seconds for the TCP connect, unless the host's ssh settings say otherwise
+        # seconds for the server's banner and the key exchange; ``connect_timeout`` if None
         banner_timeout: float | None = None,
-        auth_timeout: float = 30,
-        channel_timeout: float = 30,
+        auth_timeout: float = 30,  # seconds for each step of the login
+        channel_timeout: float = 30,  # seconds for opening a session
+        # prompts the user for a passphrase, password or second factor; None if there is no user to ask
         ask: Ask | None = None,
     ) -> None:
         self._patience = (banner_timeout or connect_timeout, auth_timeout, channel_timeout)

@@ -161,11 +161,7 @@ class KnownHosts:
         return "@cert-authority" in markers and "" not in markers
 
     def check(self, key: PresentedKey, files: Sequence[Path]) -> bool:
-        """Whether ``key`` is known for its host.
-
-        Raises:
-            HostKeyError: The key is revoked, or the host is known by another one.
-        """
+        """Whether ``key`` is known for its host; raises HostKeyError."""
         exact, *others = [self._matching(files, name) for name in key.names]
         everywhere = exact + [known for matching in others for known in matching]
         same = [known for known in everywhere if known.blob == key.blob]
@@ -185,9 +181,8 @@ class KnownHosts:
     def append(self, key: PresentedKey, path: Path, files: Sequence[Path]) -> None:
         """Record ``key`` in ``path``, once, under a lock, without rewriting a byte.
 
-        Raises:
-            HostKeyError: The host became known by another key in the meantime.
-            UsageError: The file cannot be written.
+        Raises HostKeyError if the host became known by another key in the meantime; UsageError if the file cannot be
+        written.
         """
         try:
             make_private(path.parent)
@@ -252,9 +247,7 @@ def unknown_key(key: PresentedKey, path: Path) -> UnknownHostKeyError:
 def append_known_hosts(errors: Iterable[HostKeyError]) -> None:
     """Record the host keys of these errors, each host's once, after the user has accepted them.
 
-    Raises:
-        HostKeyError: A host became known by another key in the meantime.
-        UsageError: A file cannot be written.
+    Raises HostKeyError if a host became known by another key in the meantime; UsageError if a file cannot be written.
     """
     store = KnownHosts()
     for error in errors:

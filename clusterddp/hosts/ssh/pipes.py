@@ -37,11 +37,7 @@ class BytePipe(Protocol):
         """Read up to ``size`` bytes; blocks; ``b""`` at the end."""
 
     def write(self, data: bytes) -> None:
-        """Write all of ``data``.
-
-        Raises:
-            OSError: The other end has closed.
-        """
+        """Write all of ``data``; raises OSError if the other end has closed."""
 
     def close(self) -> None:
         """End the command's connection; a blocked ``read`` returns; may be called twice."""

@@ -79,11 +79,7 @@ class Resolver:
     notice: Callable[[str, str], None]
 
     def route(self, entry: HostEntry) -> Route:
-        """Decide how ``entry`` is reached.
-
-        Raises:
-            UsageError: A name, argument, setting or transport cannot be honoured.
-        """
+        """Decide how ``entry`` is reached; raises UsageError."""
         args = parse_ssh_args(entry.ssh_args, host=entry.name, where=entry.where)
         for unused in args.unused:
             self.notice(entry.name, f"{unused} in the ssh arguments is never used")

@@ -27,47 +27,29 @@ _UNSAFE = re.compile(r"""^-|[\s\x00-\x1f\x7f'"`$\\;&<>|(){}]""")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """One machine to log in to.
+    """One machine to log in to."""
 
-    Attributes:
-        name: Its name in messages.
-        host: The address to connect to.
-        called: The name that the user gave it, which the blocks of an ssh configuration refer to.
-        key_names: Its names in known_hosts, the exact one first.
-        key_files: Private keys to offer; the first ``given_keys`` were asked for by name and must exist.
-        only_given_keys: Whether no other key may be offered.
-        agent: Whether an ssh agent may be used.
-        known_hosts: The user's files; new keys go to the first.
-        system_hosts: The system's known_hosts files.
-        accept_new: Whether an unknown host key is recorded rather than refused.
-        via: The jump host before it.
-        proxy: A ProxyCommand with its tokens replaced, or ``""``.
-        live_master: Whether the user has a live ControlMaster to it.
-        config_file: The user's ``-F``, or ``""``.
-        passed: The user's ssh arguments, for the ``ssh`` program.
-        absent_key: A key that the ssh configuration names, other than a default one, and that does not exist.
-    """
-
-    name: str
-    host: str
-    called: str
+    name: str  # its name in messages
+    host: str  # the address to connect to
+    called: str  # the name that the user gave it, which the blocks of an ssh configuration refer to
     port: int
     user: str
-    key_names: tuple[str, ...]
-    key_files: tuple[Path, ...]
+    key_names: tuple[str, ...]  # its names in known_hosts, the exact one first
+    key_files: tuple[Path, ...]  # private keys to offer; the first ``given_keys`` were asked for by name and must exist
     given_keys: int
-    only_given_keys: bool
-    agent: bool
-    known_hosts: tuple[Path, ...]
-    system_hosts: tuple[Path, ...]
-    accept_new: bool
+    only_given_keys: bool  # whether no other key may be offered
+    agent: bool  # whether an ssh agent may be used
+    known_hosts: tuple[Path, ...]  # the user's files; new keys go to the first
+    system_hosts: tuple[Path, ...]  # the system's known_hosts files
+    accept_new: bool  # whether an unknown host key is recorded rather than refused
     connect_timeout: float
     compress: bool = False
-    via: Target | None = None
-    proxy: str = ""
-    live_master: bool = False
-    config_file: str = ""
-    passed: tuple[str, ...] = ()
+    via: Target | None = None  # the jump host before it
+    proxy: str = ""  # a ProxyCommand with its tokens replaced, or ``""``
+    live_master: bool = False  # whether the user has a live ControlMaster to it
+    config_file: str = ""  # the user's ``-F``, or ``""``
+    passed: tuple[str, ...] = ()  # the user's ssh arguments, for the ``ssh`` program
+    # a key that the ssh configuration names, other than a default one, and that does not exist
     absent_key: Path | None = None
 
     @property

@@ -22,8 +22,7 @@ ALLOCATION = "SLURM_JOB_ID"
 def allocated(log_in: Callable[[], LoginHost], site: Site, options: RunOptions) -> tuple[str, RunOptions]:
     """Return the job that this shell is in, and the options with its number of nodes; without a job, them unchanged.
 
-    Raises:
-        UsageError: Slurm does not know the job, or it has fewer nodes than requested.
+    Raises UsageError if Slurm does not know the job, or it has fewer nodes than requested.
     """
     number = os.environ.get(ALLOCATION, "")
     if not number:

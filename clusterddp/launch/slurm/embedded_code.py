@@ -37,27 +37,16 @@ ROOM = 0.7  # the project's code's share of a script; the rest is for base64, ou
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CarriedCode:
-    """The project's code as embedded in a script.
+    """The project's code as embedded in a script."""
 
-    Attributes:
-        sent: The description of it that nodes get.
-        workdir: Where it will be, if a node's home is the same path as the login host's.
-        packed: Our own code, and the project's where it is not too large, in base64; empty for a dry run.
-        code: The project's code as a stream, if it is too large for the script.
-    """
-
-    sent: SentCode
-    workdir: str
-    packed: str
-    code: Iterable[bytes] = ()
+    sent: SentCode  # the description of it that nodes get
+    workdir: str  # where it will be, if a node's home is the same path as the login host's
+    packed: str  # our own code, and the project's where it is not too large, in base64; empty for a dry run
+    code: Iterable[bytes] = ()  # the project's code as a stream, if it is too large for the script
 
 
 def refuse_together(options: RunOptions, *, inside: str) -> None:
-    """Refuse what needs a shared folder.
-
-    Raises:
-        UsageError: names the option.
-    """
+    """Refuse what needs a shared folder; raises UsageError."""
     if options.array:
         raise UsageError("--array: a job whose nodes share no folder is one run", remedy="start them one by one")
     if inside:
@@ -68,11 +57,7 @@ def refuse_together(options: RunOptions, *, inside: str) -> None:
 
 
 def refuse_detached(job: SlurmJob, secrets: Mapping[str, str]) -> None:
-    """Refuse to detach from a run whose nodes need secrets or code brought to them when they begin.
-
-    Raises:
-        UsageError: Names what they need.
-    """
+    """Refuse to detach from a run whose nodes need secrets or code brought to them when they begin."""
     code = job.apart is not None and job.apart.broadcast
     if code or secrets:
         what = ", ".join([*sorted(secrets), *["the code, more than a job's script holds,"] * code])

@@ -52,11 +52,7 @@ class JobNodes:
         return self._job.job
 
     def open(self, node: str) -> Host:
-        """Return a helper on a node, run in a step of the job.
-
-        Raises:
-            HostError: The node does not answer, or did not a moment ago.
-        """
+        """Return a helper on a node, run in a step of the job; raises HostError."""
         failed = self._login.host.memory.setdefault(("silent", self._job.job), {})
         if time.monotonic() < failed.get(node, 0.0):
             raise HelperError(node, "it did not answer a moment ago")
@@ -107,11 +103,7 @@ class JobNodes:
         return nodes_of(self.open(name), run, self._cluster.notify, asked)
 
     def _script(self, run: str) -> SubmittedRun:
-        """Return what the job's script has recorded on its node.
-
-        Raises:
-            HelperError: It has recorded nothing yet.
-        """
+        """Return what the job's script has recorded on its node; raises HelperError if it has recorded nothing yet."""
         host = self.first()
         answer = host.call("slurm_runs", written(RunsRequest(run=run)))
         with reading_answer(host.name):
@@ -126,11 +118,7 @@ class JobNodes:
         return True
 
     def give_secrets(self, run: str, secrets: Mapping[str, str]) -> None:
-        """Bring the run's secrets to its script's node, which passes them on.
-
-        Raises:
-            HostError: it does not answer.
-        """
+        """Bring the run's secrets to its script's node, which passes them on; raises HostError."""
         self.first().call("slurm_secrets", written(SecretsRequest(run=run, secrets=dict(secrets))))
 
     def send_code(self, run: str, start: str) -> None:
@@ -172,8 +160,7 @@ _NODE = HostEntry(name="", address="")
 def nodes_of_run(cluster: Site, login: LoginHost, run: str) -> JobNodes | None:
     """Return the nodes of a run's job if they share no folder with the login host and can be asked; else None.
 
-    Raises:
-        RunError: The run has no known job.
+    Raises RunError if the run has no known job.
     """
     one = next((one for one in login.runs(run) if one.run == run), None)
     if one is None or one.job is None:

@@ -90,11 +90,7 @@ class Slurm:
         return run
 
     def _refuse_hopeless(self, login: LoginHost, ready: Submission, number: str) -> None:
-        """Refuse what Slurm takes and would never start.
-
-        Raises:
-            PlanError: says why; the job is out of the queue.
-        """
+        """Refuse what Slurm takes and would never start, and take the job out of the queue."""
         deadline = time.monotonic() + EVALUATED
         while time.monotonic() < deadline:
             first = next(iter(ready.runs), None)
@@ -227,8 +223,7 @@ class Slurm:
     def _refuse_unshared(self, cluster: Site, run: RunOnHosts) -> None:
         """Refuse to wait for what never comes: what the job's nodes write is not seen on the login host.
 
-        Raises:
-            RunError: so it is; a run that was just submitted is taken out of the queue.
+        A run that was just submitted is taken out of the queue.
         """
         from clusterddp.launch.slurm.shared_folder import REMEDY, unshared_by_run  # noqa: PLC0415 - hardly ever
 

@@ -45,20 +45,14 @@ ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - its address, until the nodes choose
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submission:
-    """A run that is ready to be submitted.
+    """A run that is ready to be submitted."""
 
-    Attributes:
-        job: What its nodes start.
-        script: The job's script.
-        runs: The ids of an array's runs, by index.
-        code: The project's code, if the login host has to send it to the job's nodes.
-        hidden: Variables whose names look like secrets: they travel as secrets do, since Slurm keeps scripts.
-    """
-
-    job: SlurmJob
+    job: SlurmJob  # what its nodes start
     script: str
-    runs: Mapping[int, str]
+    runs: Mapping[int, str]  # the ids of an array's runs, by index
+    # the project's code, if the login host has to send it to the job's nodes
     code: Iterable[bytes] = field(default=(), repr=False)
+    # variables whose names look like secrets: they travel as secrets do, since Slurm keeps scripts
     hidden: Mapping[str, str] = field(repr=False)
 
 
@@ -67,10 +61,8 @@ def submission(
 ) -> Submission:
     """Do everything that precedes submitting a run; unless ``dry``, its code is then on the login host.
 
-    ``inside``: the number of an existing job that has the nodes.
-
-    Raises:
-        ClusterddpError: The options are invalid, or the code cannot be synced.
+    ``inside``: the number of an existing job that has the nodes. Raises ClusterddpError if the options are invalid, or
+    the code cannot be synced.
     """
     with again.asked(site.inventory, site.project, options) as (inventory, project, repeat):
         if repeat and repeat.record.launcher != NAME:
@@ -220,11 +212,7 @@ def _named(inventory: Inventory) -> list[HostEntry]:
 
 
 def slurm_request(inventory: Inventory, options: RunOptions) -> JobRequest:
-    """Return what is asked of Slurm.
-
-    Raises:
-        UsageError: The number of nodes is not given, or an option cannot be used under Slurm.
-    """
+    """Return what is asked of Slurm; raises UsageError."""
     refuse_ignored(options, inventory, _named(inventory))
     named = [entry.name for entry in _named(inventory)]
     if options.nnodes is None and not named:

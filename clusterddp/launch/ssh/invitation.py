@@ -20,19 +20,12 @@ _MOST_SECRETS = 10_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Invitation:
-    """A run as one of its hosts describes it to hosts that join.
+    """A run as one of its hosts describes it to hosts that join."""
 
-    Attributes:
-        plan: The plan of the host that answers.
-        ready: The store's port, and each node's run control address.
-        key: The key of run control.
-        secrets: Values by name.
-    """
-
-    plan: NodePlan
-    ready: Ready
-    key: str
-    secrets: Mapping[str, str]
+    plan: NodePlan  # the plan of the host that answers
+    ready: Ready  # the store's port, and each node's run control address
+    key: str  # the key of run control
+    secrets: Mapping[str, str]  # values by name
 
 
 def invitation(guide: Host, spool: str) -> Invitation:

@@ -54,11 +54,7 @@ class _OthersJoinError(PlanError):
 
 
 def refuse_other_launchers(record: RunRecord) -> None:
-    """Refuse hosts for a run whose hosts a workload manager chooses.
-
-    Raises:
-        PlanError: The run is such a run.
-    """
+    """Refuse hosts for a run whose hosts a workload manager chooses; raises PlanError if the run is such a run."""
     if record.launcher not in {None, NAME}:
         raise PlanError(
             f"run {record.run} has the nodes of its job, and no host can join it",
@@ -141,8 +137,7 @@ def _join(
 ) -> None:
     """Let them join one after the other; ``spools`` gets those that were started.
 
-    Raises:
-        _OthersJoinError: Another host is joining: its member index is not known yet, or it has taken the next one.
+    Raises _OthersJoinError if another host is joining: its member index is not known yet, or it has taken the next one.
     """
     invited = invitation(guide, spool)
     plan, addresses = invited.plan, invited.ready.peers

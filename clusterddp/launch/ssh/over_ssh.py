@@ -155,17 +155,11 @@ def _planned(site: Site, options: RunOptions, *, dry: bool) -> tuple[LaunchPlan,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launched:
-    """What was started.
+    """What was started."""
 
-    Attributes:
-        spools: Each host's spool by host name.
-        tell: Whether the hosts notify the webhook about the run.
-        notices: Messages about that and about the starts, a line each.
-    """
-
-    spools: Mapping[str, str]
-    tell: bool = False
-    notices: tuple[str, ...] = ()
+    spools: Mapping[str, str]  # each host's spool by host name
+    tell: bool = False  # whether the hosts notify the webhook about the run
+    notices: tuple[str, ...] = ()  # messages about that and about the starts, a line each
 
 
 def launch(
@@ -173,14 +167,9 @@ def launch(
 ) -> Launched:
     """Start the plan's nodes on ``hosts``, one for each place.
 
-    Args:
-        hosts: The open hosts, in the order of the plan's places.
-        plan: What to start.
-        secrets: Values by name; they travel as data and lie in one file on each host.
-        webhook: What the hosts are to tell of the run, if they can.
-
-    Raises:
-        HostError: a host could not start; nothing is left running on those that answer.
+    ``hosts``: the open hosts, in the order of the plan's places. ``secrets``: values by name; they travel as data and
+    lie in one file on each host. ``webhook``: what the hosts are to tell of the run, if they can. Raises HostError if a
+    host could not start; nothing is left running on those that answer.
     """
     key = random.token_hex(32)  # the key of run control; it is sent inside SSH only
     nodes = {host.name: plan.node_plan(position) for position, host in enumerate(hosts)}
@@ -225,15 +214,8 @@ def start_node(
 ) -> dict[str, Any]:
     """Start one node's supervisor, which waits for ``commit``; as ``start_node`` of remote/supervisor/start.py.
 
-    Args:
-        host: Where.
-        plan: The node's.
-        secrets: Values by name; it gets those that its plan names.
-        key: The run's, of run control.
-        webhook: What it is to tell of the run, if it can; ``unreachable`` says why it cannot, or is empty.
-
-    Raises:
-        HostError: it could not start.
+    ``secrets``: values by name; it gets those that its plan names. ``webhook``: what it is to tell of the run, if it
+    can; ``unreachable`` says why it cannot, or is empty. Raises HostError if it could not start.
     """
     mine = {name: secrets[name] for name in plan.secrets}
     hook = {"url": webhook.url, "silence": webhook.silence} if webhook else None
@@ -245,11 +227,7 @@ def start_node(
 
 
 def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Mapping[str, Any]) -> None:
-    """Let the agents start.
-
-    Raises:
-        HostError: A host's supervisor has already ended; the message says why.
-    """
+    """Let the agents start; raises HostError if a host's supervisor has already ended."""
     outcomes = each(hosts, lambda host: host.call("commit", {"spool": spools[host.name], **ready}, timeout=30))
     for host, answer in zip(hosts, values(outcomes), strict=True):
         with reading_answer(host.name):

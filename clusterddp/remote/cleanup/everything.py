@@ -33,10 +33,8 @@ def remove_everything(request: Request) -> Dict[str, Any]:
     """Operation: remove the workdirs that were shown, and the state folders.
 
     Arguments: ``workdir``, the project's, empty for none; ``shown``, ``[path, id]`` of each workdir. Returns
-    ``{removed, bytes, left}``: the folders removed, their bytes, and ``[path, why]`` of what stays.
-
-    Raises:
-        Refused: a run is live here.
+    ``{removed, bytes, left}``: the folders removed, their bytes, and ``[path, why]`` of what stays. Raises Refused if a
+    run is live here.
     """
     state = request.args["state"]
     states = state_folders(state)

@@ -86,11 +86,7 @@ class PeerConnection:
 
     @classmethod
     def to(cls, address: Address, secret: Secret, target: int) -> "PeerConnection":
-        """Begin to connect to an address; a failure later on is seen by ``receive``.
-
-        Raises:
-            OSError: there is no route to the address, or no socket left.
-        """
+        """Begin to connect to an address; a failure later on is seen by ``receive``. Raises OSError."""
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         connection = socket.socket(family, socket.SOCK_STREAM)
         connection.setblocking(False)
@@ -115,8 +111,7 @@ class PeerConnection:
     def next(self) -> Optional[Message]:
         """Return the next complete message that was read, or None.
 
-        Raises:
-            Broken, DamagedError: the frame or message is invalid; the connection must be closed.
+        Raises Broken or DamagedError if the frame or message is invalid; the connection must be closed.
         """
         if len(self.unread) < 4:
             return None
@@ -166,28 +161,16 @@ class PeerConnection:
         return self.send(kind(self.secret.place, self.target or 0, self.nonce, self._proof(role)))
 
     def follow(self, answer: Lead) -> None:
-        """Accept the called side as our leader after checking its proof.
-
-        Raises:
-            Broken: it does not know the key.
-        """
+        """Accept the called side as our leader after checking its proof; raises Broken if it does not know the key."""
         self._compare("lead", answer.proof)
         self._prove(self.target or 0)
 
     def check_elsewhere(self, answer: Elsewhere) -> None:
-        """Check the proof of a node that refers us to another one.
-
-        Raises:
-            Broken: it does not know the key.
-        """
+        """Check the proof of a node that refers us to another one; raises Broken if it does not know the key."""
         self._compare("elsewhere %d" % answer.place, answer.proof)
 
     def check_gone(self, answer: Gone) -> None:
-        """Check the proof of a node that reports that its part has ended.
-
-        Raises:
-            Broken: it does not know the key.
-        """
+        """Check the proof of a node that reports that its part has ended; raises Broken if it does not know the key."""
         self._compare("gone", answer.proof)
 
     # The called side
@@ -197,11 +180,7 @@ class PeerConnection:
         return self.send(Hello(self.nonce))
 
     def check_call(self, call: Union[Call, Ask]) -> int:
-        """Check the proof of a caller and return its member index.
-
-        Raises:
-            Broken: it does not know the key, or calls another node than us.
-        """
+        """Check the proof of a caller and return its member index; raises Broken."""
         self.theirs = call.nonce
         self._compare("caller" if isinstance(call, Call) else "asks", call.proof, call.caller)
         if call.called != self.secret.place or call.caller == self.secret.place:

@@ -363,11 +363,7 @@ def _dump(value: Dict[str, Any]) -> bytes:
 
 
 def decode(payload: bytes) -> Message:
-    """Decode a message and check every field.
-
-    Raises:
-        DamagedError: the bytes are no valid message.
-    """
+    """Decode a message and check every field; raises DamagedError if the bytes are no valid message."""
     try:
         data = parse_json(payload)
     except ValueError as error:

@@ -34,11 +34,7 @@ class EnvironmentStore:
         private_folder(os.path.join(self.folder, "wheels"))
 
     def folder_of(self, ident: Any) -> str:
-        """An environment's folder.
-
-        Raises:
-            Refused: ``ident`` is not an environment's id.
-        """
+        """An environment's folder; raises Refused if ``ident`` is not an environment's id."""
         return os.path.join(self.folder, checked(ident))
 
     def wheel(self, sha256: Any) -> str:

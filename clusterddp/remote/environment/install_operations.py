@@ -35,10 +35,8 @@ def environment_base(request: Request) -> Dict[str, Any]:
     """Operation: the base interpreter, variables of another environment that setup lines leave, complete environments.
 
     Arguments: ``setup``, ``python``, ``workdir``. Returns ``{python, version, implementation, machine, free_threaded,
-    libc, libc_version, left, ready}``; ``ready``: a digest of what is installed, by environment id.
-
-    Raises:
-        Refused: the setup lines fail, or there is no interpreter.
+    libc, libc_version, left, ready}``; ``ready``: a digest of what is installed, by environment id. Raises Refused if
+    the setup lines fail, or there is no interpreter.
     """
     args = request.args
     env = setup_environment(args.get("setup") or [], dict(os.environ))
@@ -57,10 +55,8 @@ def environment_base(request: Request) -> Dict[str, Any]:
 def environment_lacks(request: Request) -> List[str]:
     """Operation: those of ``wheels`` (digest → size) that this host lacks.
 
-    They are sent by user_files/push_operations.py.
-
-    Raises:
-        Refused: the disk lacks space for them and the environment (``room``, bytes).
+    They are sent by user_files/push_operations.py. Raises Refused if the disk lacks space for them and the environment
+    (``room``, bytes).
     """
     store = EnvironmentStore(request.args["state"])
     store.make()
@@ -84,10 +80,7 @@ def environment_build(request: Request) -> Dict[str, Any]:
 
     Arguments: ``ident``, ``lock`` (its name for people), ``project`` (its id), ``python`` (the base interpreter),
     ``setup``, ``wheels`` (file → digest), ``requirements`` (text with hashes), ``uv`` (a digest). Returns ``{digest,
-    built}``: a digest of what is installed, and whether it was built just now.
-
-    Raises:
-        Refused: uv cannot build it; the message says why.
+    built}``: a digest of what is installed, and whether it was built just now. Raises Refused if uv cannot build it.
     """
     args = request.args
     store = EnvironmentStore(args["state"])
@@ -150,11 +143,7 @@ def _build(store: EnvironmentStore, ident: str, args: Dict[str, Any]) -> str:
 
 
 def _refuse_damaged(store: EnvironmentStore, wheels: Iterable[str]) -> None:
-    """Remove the wheels whose content does not match their digest, so that they are sent again.
-
-    Raises:
-        Refused: there was one.
-    """
+    """Remove the wheels whose content does not match their digest, so that they are sent again; raises Refused."""
     damaged = []
     for sha256 in wheels:
         with open(store.wheel(sha256), "rb") as stream:

@@ -17,8 +17,7 @@ class Holders:
     def find(self, excluded: object, text: str) -> None:
         """Find every container that holds ``text``, except ``excluded``, among the objects that the collector tracks.
 
-        Raises:
-            RefusedError: an object holds it in a way that cannot be replaced.
+        Raises RefusedError if an object holds it in a way that cannot be replaced.
         """
         known = (excluded, vars(excluded), self, vars(self))
         for holder in gc.get_objects():

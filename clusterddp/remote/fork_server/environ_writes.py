@@ -41,9 +41,8 @@ def mattering_write(folders: Sequence[str], reads: Optional[Container[str]] = No
 def project_files(folders: Sequence[str]) -> Iterator[str]:
     """Yield the Python files below the folders, except in hidden folders, installed packages and environments.
 
-    Raises:
-        UnknownError: there are more than ``MOST_FILES`` files or ``MOST_BYTES`` bytes.
-        OSError: a folder or file cannot be read.
+    Raises UnknownError if there are more than ``MOST_FILES`` files or ``MOST_BYTES`` bytes; OSError if a folder or file
+    cannot be read.
     """
     files = size = 0
     for folder in sorted(set(folders)):
@@ -90,9 +89,8 @@ def _matters(name: str) -> bool:
 def writes(source: bytes) -> Dict[str, int]:
     """Return the variables that the source sets or removes, with a line number of each.
 
-    Raises:
-        SyntaxError, ValueError, RecursionError: it is not valid source for this version of Python.
-        UnknownError: it may set any variable.
+    Raises SyntaxError, ValueError or RecursionError if it is not valid source for this version of Python; UnknownError
+    if it may set any variable.
     """
     tree = ast.parse(source)
     above: Dict[ast.AST, ast.AST] = {below: node for node in ast.walk(tree) for below in ast.iter_child_nodes(node)}

@@ -96,22 +96,14 @@ def file_state(path: str) -> Optional[Tuple[int, int, int, int]]:
 
 
 def refuse_unknown_python() -> None:
-    """Refuse a Python on which returning from a fork into its start-up was never tested (test_fork_versions).
-
-    Raises:
-        RefusedError: it is not CPython, or newer than ``NEWEST``.
-    """
+    """Refuse a Python on which returning from a fork into its start-up was never tested (test_fork_versions)."""
     name, version = sys.implementation.name, sys.version_info[:2]
     if name != "cpython" or version > NEWEST:
         raise RefusedError("%s %d.%d is not known to fork well here" % (name, *version))
 
 
 def refuse_start_up_code() -> None:
-    """Refuse an interpreter with start-up code besides our hook: in a plain start that runs before torch is imported.
-
-    Raises:
-        RefusedError: there is such code; the message names the file.
-    """
+    """Refuse an interpreter with start-up code besides our hook: in a plain start it runs before torch is imported."""
     site = sys.modules.get("site")
     names = ["sitecustomize"] + (["usercustomize"] if getattr(site, "ENABLE_USER_SITE", False) else [])
     for name in names:
@@ -162,8 +154,7 @@ def _top(entry: str) -> str:
 def refuse_shadows(folder: str, asked: Container[str]) -> None:
     """Refuse a folder, which will come first in sys.path, if a module imported from elsewhere or not found is in it.
 
-    Raises:
-        RefusedError: it has one of the ``asked`` top-level modules, or cannot be read; the message names the file.
+    Raises RefusedError if it has one of the ``asked`` top-level modules, or cannot be read.
     """
     try:
         entries = os.listdir(folder)

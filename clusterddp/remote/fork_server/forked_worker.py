@@ -26,19 +26,12 @@ KIND = 0o170000  # the file type's bits of st_mode
 
 
 class WorkerInputs(NamedTuple):
-    """What a forked worker inherits from the fork server.
+    """What a forked worker inherits from the fork server."""
 
-    Attributes:
-        argv: The server's command line, which is the same as a worker's.
-        env: The server's environment.
-        asked: Top-level names of the modules that the server has searched for.
-        left_out: Top-level names of the packages that it could not preload.
-    """
-
-    argv: List[str]
-    env: Dict[str, str]
-    asked: Set[str]
-    left_out: FrozenSet[str] = frozenset()
+    argv: List[str]  # the server's command line, which is the same as a worker's
+    env: Dict[str, str]  # the server's environment
+    asked: Set[str]  # top-level names of the modules that the server has searched for
+    left_out: FrozenSet[str] = frozenset()  # top-level names of the packages that it could not preload
 
     @classmethod
     def of_this_process(cls, asked: Set[str]) -> "WorkerInputs":
@@ -76,11 +69,7 @@ def become(
 
 
 def _check(given: WorkerInputs, request: Dict[str, Any], handles: Sequence[int]) -> None:
-    """Refuse a worker that might behave differently from one started plainly.
-
-    Raises:
-        RefusedError: the message says why.
-    """
+    """Refuse a worker that might behave differently from one started plainly; raises RefusedError."""
     if request["argv"] != given.argv:
         raise RefusedError("its command line is another: %s" % " ".join(request["argv"]))
     wanted = dict(request["env"])
@@ -103,11 +92,7 @@ def is_of_a_worker(name: str) -> bool:
 
 
 def _change(given: WorkerInputs, request: Dict[str, Any], handles: Sequence[int], parent: int) -> None:
-    """Renew what a fork inherits from its parent.
-
-    Raises:
-        RefusedError, OSError: something cannot be renewed.
-    """
+    """Renew what a fork inherits from its parent; raises RefusedError or OSError if something cannot be renewed."""
     os.setsid()
     if not prctl.set_pdeathsig(signal.SIGKILL) or os.getppid() != parent:
         raise RefusedError("its parent is gone")

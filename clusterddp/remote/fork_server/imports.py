@@ -35,8 +35,7 @@ class Imports:
     def load(self, modules: Sequence[str]) -> None:
         """Import modules with the collector off; they may leave nothing but modules behind.
 
-        Raises:
-            RefusedError: an import failed, or left a thread, a descriptor, output or a variable behind.
+        Raises RefusedError if an import failed, or left a thread, a descriptor, output or a variable behind.
         """
 
         def load() -> None:
@@ -52,10 +51,8 @@ class Imports:
     def load_package(self, modules: Sequence[str], here: str = "") -> None:
         """Import a package's modules as ``load`` does, and record the variables that they read.
 
-        ``here`` is a path that nothing may keep where it cannot be replaced; empty: this is not checked.
-
-        Raises:
-            RefusedError: an import failed, or left something but modules behind.
+        ``here`` is a path that nothing may keep where it cannot be replaced; empty: this is not checked. Raises
+        RefusedError if an import failed, or left something but modules behind.
         """
 
         def load() -> None:

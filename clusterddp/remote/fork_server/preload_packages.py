@@ -44,11 +44,7 @@ class KeptVerdicts(NamedTuple):
 
 
 def decode(data: bytes) -> KeptVerdicts:
-    """Decode a file of verdicts.
-
-    Raises:
-        ValueError: it is not one. No other error is raised.
-    """
+    """Decode a file of verdicts; raises ValueError if it is not one. No other error is raised."""
     return parsed(data, _read)
 
 
@@ -98,8 +94,7 @@ class Preload:
     def load(self, verdict: PreloadVerdict, imports: Imports) -> None:
         """Import a package that has passed its trial.
 
-        Raises:
-            RefusedError: it is no longer as it was when it was tried; from now on it is left out.
+        Raises RefusedError if it is no longer as it was when it was tried; from now on it is left out.
         """
         reason = reason_against(verdict.modules, imports)
         if reason:

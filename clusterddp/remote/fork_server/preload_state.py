@@ -128,10 +128,8 @@ def same(first: Optional[Sequence[int]], second: Optional[Sequence[int]]) -> boo
 class Values:
     """Digests of all that can be reached from each attribute of the modules that are new since ``before``.
 
-    Each object counts where it is reached first. ``sought`` are objects whose path is wanted.
-
-    Raises:
-        TooManyError: there are more than ``MOST`` objects to examine.
+    Each object counts where it is reached first. ``sought`` are objects whose path is wanted. Raises TooManyError if
+    there are more than ``MOST`` objects to examine.
     """
 
     def __init__(self, before: Before, sought: Iterable[Any] = ()) -> None:

@@ -39,21 +39,13 @@ NO_SUCH = "no module or distribution of that name is installed"
 
 @record
 class PreloadVerdict(NamedTuple):
-    """The outcome of a package's trial.
+    """The outcome of a package's trial."""
 
-    Attributes:
-        name: As in the inventory: a module or a distribution.
-        modules: What is imported for it.
-        left_out: Why it is not imported before a fork; empty if it is.
-        reads: Variables that it reads when it is imported.
-        asks: Top-level names of the modules that it searches for.
-    """
-
-    name: str = field(Fields.text)
-    modules: Tuple[str, ...] = field(Fields.texts, default=())
-    left_out: str = field(Fields.text, default="")
-    reads: Tuple[str, ...] = field(Fields.texts, default=())
-    asks: Tuple[str, ...] = field(Fields.texts, default=())
+    name: str = field(Fields.text)  # as in the inventory: a module or a distribution
+    modules: Tuple[str, ...] = field(Fields.texts, default=())  # what is imported for it
+    left_out: str = field(Fields.text, default="")  # why it is not imported before a fork; empty if it is
+    reads: Tuple[str, ...] = field(Fields.texts, default=())  # variables that it reads when it is imported
+    asks: Tuple[str, ...] = field(Fields.texts, default=())  # top-level names of the modules that it searches for
 
 
 class TrialResult(NamedTuple):

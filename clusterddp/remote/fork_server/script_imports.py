@@ -30,8 +30,7 @@ def needs_packages(argv: Sequence[str], folders: Sequence[str]) -> bool:
 def script_words(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
     """Return all words in import statements of a worker's script and of the project's files that it may import by them.
 
-    Raises:
-        OSError, UnknownError, ValueError: the project's files cannot be read, or are too many.
+    Raises OSError, UnknownError or ValueError if the project's files cannot be read, or are too many.
     """
     by_name: Dict[str, List[str]] = {}
     for path in project_files(folders):
@@ -53,11 +52,7 @@ def script_words(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
 
 
 def import_words(paths: Iterable[str]) -> Set[str]:
-    """Return all words in the import statements of Python files.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return all words in the import statements of Python files; raises OSError if a file cannot be read."""
     words: Set[bytes] = set()
     for path in paths:
         with open(path, "rb") as stream:

@@ -73,11 +73,7 @@ def serve(spool: str, descriptor: str, loaded: Iterable[str]) -> Tuple[str, str]
 
 
 class Server:
-    """The process that imports and forks; ``orders`` is the socket to the supervisor.
-
-    Raises:
-        RefusedError: the project sets a variable too late.
-    """
+    """The process that imports and forks; ``orders`` is the socket to the supervisor. Raises RefusedError."""
 
     def __init__(self, spool: str, orders: socket.socket, given: WorkerInputs) -> None:
         self.spool, self.orders, self.given = spool, orders, given
@@ -87,11 +83,7 @@ class Server:
         self.refuse_late_variables()
 
     def refuse_late_variables(self) -> None:
-        """Refuse where the project sets a variable that torch, imported here, has read before.
-
-        Raises:
-            RefusedError: names the line.
-        """
+        """Refuse where the project sets a variable that torch, imported here, has read before; raises RefusedError."""
         write = mattering_write(self.folders)
         if write:
             raise RefusedError("%s, which torch may read when it is imported" % write)
@@ -99,8 +91,7 @@ class Server:
     def listen(self) -> socket.socket:
         """The socket for shims, who wait until all is imported; where it never is, they are let go by our end.
 
-        Raises:
-            RefusedError: this kernel cannot have two command lines in one program.
+        Raises RefusedError if this kernel cannot have two command lines in one program.
         """
         if not rename([TITLE % self.spool], self.given.env.items()):
             raise RefusedError(NO_RENAME)
@@ -145,8 +136,7 @@ class Server:
     def preload(self, imports: Imports, listener: socket.socket, began: float) -> None:
         """Import the plan's packages; agent and store do not wait for it, nor workers for a disk that is slow.
 
-        Raises:
-            RefusedError: a package is not as it was when it was tried.
+        Raises RefusedError if a package is not as it was when it was tried.
         """
         run = Spool(self.spool)
         plan = run.readable_plan()

@@ -70,11 +70,7 @@ _PACKAGE = __name__.rpartition(".helper.")[0]
 
 
 def find(name: str) -> Callable[[Any], Any]:
-    """Import and return the function of an operation.
-
-    Raises:
-        KeyError: there is no such operation.
-    """
+    """Import and return the function of an operation; raises KeyError if there is no such operation."""
     module, _, function = TABLE[name].partition(":")
     operation: Callable[[Any], Any] = getattr(__import__("%s.%s" % (_PACKAGE, module), fromlist=[function]), function)
     return operation

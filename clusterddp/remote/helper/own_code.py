@@ -38,11 +38,7 @@ def keep_behind(zipapp: str) -> None:
 
 
 def keep(zipapp: str) -> None:
-    """Make the file, unless it exists or another process is making it.
-
-    Raises:
-        OSError: it cannot be stored.
-    """
+    """Make the file, unless it exists or another process is making it; raises OSError if it cannot be stored."""
     own = "%s-%s.pyz" % (zipapp[: -len(".pyz")], sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex())
     folder = os.open(os.path.dirname(zipapp), os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -50,11 +50,7 @@ class Request:
         self._ended = False
 
     def receive_args(self) -> None:
-        """Receive the arguments that did not fit into the request's own frame.
-
-        Raises:
-            ValueError: they are no JSON object.
-        """
+        """Receive the arguments that did not fit into the request's own frame; raises ValueError."""
         if not self._parts:
             return
         while self._parts:
@@ -67,11 +63,7 @@ class Request:
         return str(self.args["state"])
 
     def read_args(self, kind: Type[T]) -> T:
-        """Return the arguments as a record of class ``kind``.
-
-        Raises:
-            DamagedError: they are no such record.
-        """
+        """Return the arguments as a record of class ``kind``; raises DamagedError if they are no such record."""
         return read_record(kind, self.args, "arguments")
 
     @property

@@ -79,8 +79,7 @@ def serve(folder: str, argument: str, loaded: Iterable[str]) -> Tuple[str, str]:
 class PreloadServer:
     """The warm server's process; it ends after ``stays`` seconds without a request.
 
-    Raises:
-        RefusedError: its command line cannot be changed, or the search path has a relative entry.
+    Raises RefusedError if its command line cannot be changed, or the search path has a relative entry.
     """
 
     def __init__(self, folder: str, stays: float, imports: Imports) -> None:
@@ -107,11 +106,7 @@ class PreloadServer:
             os._exit(0)
 
     def load(self) -> None:
-        """Import; record what the imports have read, and which objects keep the folder's path.
-
-        Raises:
-            RefusedError: an import left something but modules behind, or the host has too little memory.
-        """
+        """Import; record what the imports have read, and which objects keep the folder's path. Raises RefusedError."""
         for left in (procfs.available_bytes(), cgroups.limits()["memory_left"]):
             if left is not None and left >> 10 < TO_SPARE:
                 raise RefusedError("only %d MB of memory are left here" % (left >> 20))
@@ -136,10 +131,8 @@ class PreloadServer:
     def load_packages(self) -> None:
         """Import the inventory's packages, except those that failed their trial or read a secret.
 
-        Import none where the project could notice it: its runs are started here with torch alone.
-
-        Raises:
-            RefusedError: a package is no longer as it was when it was tried.
+        Import none where the project could notice it: its runs are started here with torch alone. Raises RefusedError
+        if a package is no longer as it was when it was tried.
         """
         wishes = read_wishes(self.folder)
 
@@ -242,11 +235,7 @@ class PreloadServer:
             os._exit(HELD_UP)
 
     def refuse_changes(self) -> None:
-        """Refuse if an import would find something else now.
-
-        Raises:
-            RefusedError: something has changed; the message names it.
-        """
+        """Refuse if an import would find something else now; raises RefusedError if something has changed."""
         for path, state in self.seen.items():
             if import_state(path, self.imports.asked) != state:
                 raise RefusedError("%s has changed since it was started" % path)
@@ -254,11 +243,7 @@ class PreloadServer:
             raise RefusedError("the driver has changed since it was started")
 
     def refuse_project(self, request: StartRequest) -> None:
-        """Refuse if a server started for this project would have imported other packages.
-
-        Raises:
-            RefusedError: the message says why.
-        """
+        """Refuse if a server started for this project would have imported other packages; raises RefusedError."""
         clash = self.clash_of(request.cwd, request.argv)
         os.chdir("/")
         if clash and not self.clash:

@@ -16,45 +16,27 @@ from .server_folder import SCRIPT
 
 
 class StartRequest(NamedTuple):
-    """What the helper asks for.
+    """What the helper asks for."""
 
-    Attributes:
-        program: The helper's interpreter, with the arguments up to the zipapp.
-        spool: The node's.
-        env: Of fence and supervisor.
-        listening: Which listening sockets came after the supervisor's stdin and stdout: the store's, run control's.
-        score: The oom_score_adj of all of them.
-        cwd: The workers'.
-        argv: A worker's command line.
-        worker_env: What all workers have in common.
-        log: The path of the fork server's output.
-    """
-
-    program: List[str]
+    program: List[str]  # the helper's interpreter, with the arguments up to the zipapp
     spool: str
-    env: Dict[str, str]
+    env: Dict[str, str]  # of fence and supervisor
+    # which listening sockets came after the supervisor's stdin and stdout: the store's, run control's
     listening: List[bool]
-    score: int
-    cwd: str
-    argv: List[str]
-    worker_env: Dict[str, str]
-    log: str
+    score: int  # the oom_score_adj of all of them
+    cwd: str  # the workers'
+    argv: List[str]  # a worker's command line
+    worker_env: Dict[str, str]  # what all workers have in common
+    log: str  # the path of the fork server's output
 
 
 class Beginning(NamedTuple):
-    """What a run's fork server inherits from the warm server.
+    """What a run's fork server inherits from the warm server."""
 
-    Attributes:
-        here: The folder that was begun in.
-        holders: Who remembers that.
-        asked: The top-level names of modules that were looked for.
-        left_out: Those of packages that it could not preload.
-    """
-
-    here: str
-    holders: Holders
-    asked: Set[str]
-    left_out: FrozenSet[str]
+    here: str  # the folder that was begun in
+    holders: Holders  # who remembers that
+    asked: Set[str]  # the top-level names of modules that were looked for
+    left_out: FrozenSet[str]  # those of packages that it could not preload
 
 
 def be_fence(beginning: Beginning, request: StartRequest, handles: List[int]) -> Tuple[str, str]:

@@ -94,11 +94,7 @@ class Wishes(NamedTuple):
 
 
 def read_wishes(folder: str) -> Wishes:
-    """Read the settings of the warm server that a folder belongs to.
-
-    Raises:
-        KeyError, TypeError, ValueError: they are damaged.
-    """
+    """Read the settings of the warm server that a folder belongs to; raises KeyError, TypeError or ValueError."""
     wishes = read_json(os.path.join(folder, WISHES)) or {}
     texts = {name: _texts(wishes.get(name, [])) for name in ("preload", "secrets", "argv")}
     return Wishes(cwd=str(wishes.get("cwd", "")), **texts)

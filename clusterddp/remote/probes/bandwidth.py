@@ -30,10 +30,7 @@ def drain(request: Request) -> Dict[str, Any]:
     """Operation: receive from callers and answer each with the bytes counted, until cancelled or for ``seconds``.
 
     Arguments: ``ports`` (first and last of the range), ``nonce``, ``seconds``. It sends one data frame with ``port`` as
-    soon as it listens.
-
-    Raises:
-        Refused: every port of the range is taken.
+    soon as it listens. Raises Refused if every port of the range is taken.
     """
     nonce = str(request.args["nonce"]).encode()
     first, last = request.args["ports"]
@@ -118,9 +115,7 @@ def _until_it_leaves(connection: socket.socket) -> None:
 def _pour(address: str, port: int, nonce: bytes) -> Optional[Tuple[int, int]]:
     """The receiver's count of bytes and its ns; None where another program answers at that port.
 
-    Raises:
-        OSError: the connection broke, or no answer came.
-        ValueError: the answer is damaged.
+    Raises OSError if the connection broke, or no answer came; ValueError if the answer is damaged.
     """
     with socket.create_connection((address, port), PATIENCE) as connection, selectors.DefaultSelector() as selector:
         # Data left in buffers at the end must not distort the next measurement.

@@ -26,10 +26,7 @@ def facts(request: Request) -> Dict[str, Any]:
 
     Arguments: ``setup`` (lines), ``python``, ``workdir``, ``env`` (clusterddp_env), ``state``, ``fresh``, ``packages``
     (whether they are reported), ``alike`` (whether torch's cached answer for as many GPUs of the same models is good
-    enough).
-
-    Raises:
-        Refused: the setup lines fail, or the network interfaces cannot be listed.
+    enough). Raises Refused if the setup lines fail, or the network interfaces cannot be listed.
     """
     args = request.args
     session = dict(os.environ)

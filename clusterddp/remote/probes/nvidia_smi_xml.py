@@ -31,10 +31,7 @@ def parse_cards(text: str) -> List[Dict[str, Any]]:
 
     Each is ``{index, uuid, bus, mig, instances, uncorrectable (memory errors since the driver was loaded),
     repair_pending, repair_failed, recovery, slowdowns, celsius, power_watts, default_watts, width, most_width,
-    fabric_state, fabric_status}``.
-
-    Raises:
-        ValueError: the text is not such output.
+    fabric_state, fabric_status}``. Raises ValueError if the text is not such output.
     """
     try:
         root = ET.fromstring(text)  # noqa: S314 - the driver's own program wrote it; nothing external is loaded

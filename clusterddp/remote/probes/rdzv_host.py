@@ -24,10 +24,7 @@ def election(request: Request) -> Dict[str, Any]:
 
     Arguments: ``python`` (the training interpreter), ``torch`` (its torch's folder, or null), ``setup``, ``env``,
     ``endpoints`` (names, addresses). Returns ``{matches: {endpoint: true or false}, error}``; with an error the rest
-    has no meaning.
-
-    Raises:
-        Refused: the setup lines fail.
+    has no meaning. Raises Refused if the setup lines fail.
     """
     args = request.args
     endpoints = [str(name) for name in args["endpoints"]]

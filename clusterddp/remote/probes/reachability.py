@@ -27,10 +27,8 @@ def listen(request: Request) -> Dict[str, Any]:
     """Operation: send every caller the nonce and answer its messages, until cancelled or for ``seconds``.
 
     Arguments: ``ports`` (first and last of the range), ``nonce``, ``seconds``. It sends one data frame with
-    ``ports: [of the range, chosen by the kernel]`` as soon as both listen.
-
-    Raises:
-        Refused: every port of the range is taken.
+    ``ports: [of the range, chosen by the kernel]`` as soon as both listen. Raises Refused if every port of the range is
+    taken.
     """
     nonce = str(request.args["nonce"]).encode()[:NONCE_LIMIT]
     first, last = request.args["ports"]
@@ -62,11 +60,7 @@ def dial(request: Request) -> List[Dict[str, Any]]:
 
 
 def bind_range(first: int, last: int) -> socket.socket:
-    """A socket that listens on the first free port of a range, on all addresses of both families.
-
-    Raises:
-        Refused: every port is taken.
-    """
+    """A socket that listens on the first free port of a range, on all addresses of both families; raises Refused."""
     for port in range(first, last + 1):
         try:
             return _bind(port)

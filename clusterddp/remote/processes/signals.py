@@ -15,10 +15,7 @@ from .stacks import live_workers
 def signal(request: Request) -> List[Dict[str, Any]]:
     """Send ``signal`` (as ``SIGUSR1``) to the live workers of ``spool``; returns ``{rank, local_rank, pid, why}`` each.
 
-    ``why`` says why it was not sent; empty where it was.
-
-    Raises:
-        Refused: this host knows no such signal.
+    ``why`` says why it was not sent; empty where it was. Raises Refused if this host knows no such signal.
     """
     try:
         number = signals.Signals[request.args["signal"]]

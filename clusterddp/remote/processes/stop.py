@@ -28,10 +28,8 @@ NOT_THE_SCRIPT = 125
 def stop(request: Request) -> Dict[str, Any]:
     """Operation: stop the run's nodes of this host.
 
-    Takes a ``StopRequest``, returns a ``StopAnswer`` (shared/run/stop_records.py).
-
-    Raises:
-        Refused: no spool of the run is here.
+    Takes a ``StopRequest``, returns a ``StopAnswer`` (shared/run/stop_records.py). Raises Refused if no spool of the
+    run is here.
     """
     order = request.read_args(StopRequest)
     hosts = {spool.host for spool in all_spools(request.state, order.run)} & {*order.hosts}

@@ -163,8 +163,7 @@ class RoundStore(PrefixStore):  # type: ignore[misc,unused-ignore]
     def wait(self, keys: List[str], timeout: Optional[timedelta] = None) -> None:
         """Wait until all keys have a value, or one never will because a node is lost.
 
-        Raises:
-            RuntimeError: torch's own error, after the timeout.
+        Raises torch's own RuntimeError after the timeout.
         """
         limit: timedelta = timeout or self.timeout  # type: ignore[attr-defined,unused-ignore]
         if not self.look_for(keys, limit.total_seconds(), self.handler.rounds.goes_on_without):

@@ -30,21 +30,14 @@ FOREVER = float("inf")
 
 
 class Participants(NamedTuple):
-    """The nodes that take part in an attempt, by node number, and the lease of this node's agent.
+    """The nodes that take part in an attempt, by node number, and the lease of this node's agent."""
 
-    Attributes:
-        epoch: Number that grows with each change, the same on all nodes.
-        nodes: The participants; None: all nodes, because nothing has been decided yet.
-        ended: Nodes whose agents have ended successfully: no round waits for them or starts again because of them.
-        term_at: When the agent is to end its workers, unless a newer message comes (boot clock).
-        kill_at: When the agent is to kill itself, unless a newer message comes (boot clock).
-    """
-
-    epoch: int = 0
-    nodes: Optional[FrozenSet[int]] = None
+    epoch: int = 0  # number that grows with each change, the same on all nodes
+    nodes: Optional[FrozenSet[int]] = None  # the participants; None: all nodes, because nothing has been decided yet
+    # nodes whose agents have ended successfully: no round waits for them or starts again because of them
     ended: FrozenSet[int] = frozenset()
-    term_at: float = FOREVER
-    kill_at: float = FOREVER
+    term_at: float = FOREVER  # when the agent is to end its workers, unless a newer message comes (boot clock)
+    kill_at: float = FOREVER  # when the agent is to kill itself, unless a newer message comes (boot clock)
 
     def excludes(self, node: int) -> bool:
         """Whether a node takes no part because it is lost or has failed."""

@@ -41,26 +41,17 @@ class NoRound(Exception):
 
 
 class RoundSpec(NamedTuple):
-    """What one node knows of the job.
+    """What one node knows of the job."""
 
-    Attributes:
-        node: This node's number, its position in the inventory order.
-        names: The hosts of the plan, in that order.
-        least: The number of nodes that a round needs.
-        most: The number of nodes that may take part.
-        join_timeout: Seconds to wait for the other nodes.
-        last_call: Seconds after the last arrival that an elastic job's first round waits for the plan's other nodes.
-        slow: The same in later rounds, where a live agent may need torchrun's 30 s to end its workers.
-        absence: Seconds after a node's exclusion until nodes whose workers have ended stop waiting for its workers.
-    """
-
-    node: int
-    names: Tuple[str, ...]
-    least: int
-    most: int
-    join_timeout: float
+    node: int  # this node's number, its position in the inventory order
+    names: Tuple[str, ...]  # the hosts of the plan, in that order
+    least: int  # the number of nodes that a round needs
+    most: int  # the number of nodes that may take part
+    join_timeout: float  # seconds to wait for the other nodes
+    # seconds after the last arrival that an elastic job's first round waits for the plan's other nodes
     last_call: float = 20.0
-    slow: float = 45.0
+    slow: float = 45.0  # the same in later rounds, where a live agent may need torchrun's 30 s to end its workers
+    # seconds after a node's exclusion until nodes whose workers have ended stop waiting for its workers
     absence: float = 0.0
 
     @property
@@ -132,8 +123,7 @@ class Rounds:
     def next(self) -> World:
         """Take part in the next round; return when every node of it has read the decision.
 
-        Raises:
-            NoRound: too few nodes joined or are left, or this one takes no part.
+        Raises NoRound if too few nodes joined or are left, or this one takes no part.
         """
         deadline = self.now() + self.job.join_timeout
         self.wait_while(lambda: self.participants.excludes(self.job.node), deadline)
@@ -158,11 +148,7 @@ class Rounds:
             number = self.raise_round(number)
 
     def wait_while(self, excluded: Callable[[], bool], deadline: float) -> None:
-        """Wait while run control excludes this node.
-
-        Raises:
-            NoRound: the node is still excluded at the deadline.
-        """
+        """Wait while run control excludes this node; raises NoRound if the node is still excluded at the deadline."""
         while excluded():
             if self.now() > deadline:
                 raise NoRound("%s takes no part any more, by run control" % self.job.name(self.job.node))
@@ -233,8 +219,7 @@ class Rounds:
     def join(self, number: int, deadline: float) -> World:
         """Join a round unless it is already decided, and return the decision, which may leave this node out.
 
-        Raises:
-            NoRound: the decision is that the round cannot begin, or none was made.
+        Raises NoRound if the decision is that the round cannot begin, or none was made.
         """
         decision = "%d/world" % number
         index = 0
@@ -258,8 +243,7 @@ class Rounds:
     def all_ready(self, number: int, world: World, deadline: float) -> bool:
         """Wait until each node of the world has read the decision; return False if one is lost or a new round opens.
 
-        Raises:
-            NoRound: not all nodes have read it by the deadline.
+        Raises NoRound if not all nodes have read it by the deadline.
         """
         go = "%d/go" % number
         if self.store.add("%d/ready" % number, 1) == len(world.nodes):

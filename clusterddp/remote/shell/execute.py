@@ -30,9 +30,7 @@ def execute(request: Request) -> Dict[str, Any]:
 
     Args of the request: ``argv``, or ``shell`` (a text for ``sh -c``); ``bare`` (the login's environment and home in
     place of a worker's); ``setup``, ``env``, ``python``, ``host``, ``workdir``, ``subfolder``; ``timeout``, ``grace``.
-
-    Raises:
-        Refused: a setup line fails.
+    Raises Refused if a setup line fails.
     """
     args = request.args
     environment = original_environment(dict(os.environ))

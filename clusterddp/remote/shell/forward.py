@@ -15,11 +15,7 @@ PATIENCE = 5.0  # seconds to connect
 
 
 def forward(request: Request) -> Dict[str, Any]:
-    """Connect to ``port`` on this host and forward bytes until both directions have ended.
-
-    Raises:
-        Refused: nothing listens there.
-    """
+    """Connect to ``port`` on this host and forward bytes until both directions have ended; raises Refused."""
     port = request.args["port"]
     with _connected(port) as connection:
         connection.setblocking(False)

@@ -33,10 +33,7 @@ def shell(request: Request) -> Dict[str, Any]:
     """Run the shell until it ends.
 
     Args of the request: as of ``exec``, and ``spool`` (of the run whose environment and folder to use; else empty),
-    ``rows``, ``columns``, ``term``.
-
-    Raises:
-        Refused: a setup line fails, or the run's files are gone.
+    ``rows``, ``columns``, ``term``. Raises Refused if a setup line fails, or the run's files are gone.
     """
     args = request.args
     environment = original_environment(dict(os.environ))

@@ -41,11 +41,7 @@ def keep_code(folder: JobFolder, pieces: Iterable[bytes]) -> None:
 
 
 def slurm_broadcast(request: Request) -> None:
-    """Operation of the login host, which takes a ``BroadcastRequest``.
-
-    Raises:
-        Refused: that fails; says why.
-    """
+    """Operation of the login host, which takes a ``BroadcastRequest``."""
     asked = request.read_args(BroadcastRequest)
     folder = known_run(request.state, asked.run)
     if not JOB_ID.fullmatch(asked.job) or not START.fullmatch(asked.start):
@@ -88,8 +84,7 @@ class _FromFile(Request):
 def place_code(job: SlurmJob, sent: SentCode, path: str) -> str:
     """The folder on this node that holds the code of a job whose nodes share none; ``path`` is that of the stream.
 
-    Raises:
-        Refused: it cannot be placed, or none has come.
+    Raises Refused if it cannot be placed, or none has come.
     """
     args = dict(written(sent), state=job.state)
     if not sent.digest:

@@ -40,10 +40,8 @@ def slurm_collected(request: Request) -> None:
 def slurm_collect(request: Request) -> Dict[str, str]:
     """Operation: fetch a run's files from the nodes of its running job; takes a ``CollectRequest``.
 
-    Returns: the error of each node whose files were not fetched, by name.
-
-    Raises:
-        Refused: the job's number or a node's name is invalid.
+    Returns: the error of each node whose files were not fetched, by name. Raises Refused if the job's number or a
+    node's name is invalid.
     """
     asked = request.read_args(CollectRequest)
     folder = known_run(request.state, asked.run)
@@ -96,9 +94,8 @@ def _fetch(folder: JobFolder, job: str, node: str, first: bool) -> None:
 def unpack(stream: IO[bytes], folder: JobFolder) -> None:
     """Unpack an archive below the state folder: only files of this run's spools and starts.
 
-    Raises:
-        Refused: a name would lead elsewhere.
-        TarError, OSError: the archive is damaged or cut off, or a file cannot be written.
+    Raises Refused if a name would lead elsewhere; TarError or OSError if the archive is damaged or cut off, or a file
+    cannot be written.
     """
     ours = re.compile(
         r"(?:runs/%s(?:/[^/]+)*|%s/%s(?:/end\.json|/start\.[0-9]+\.[0-9]+(?:/[a-z.0-9]+)?)?)"

@@ -95,11 +95,7 @@ class EndedRuns:
         return job is not None and job not in self._live() and not any(spool.alive() for spool in folder.spools())
 
     def _live(self) -> Set[str]:
-        """List the jobs that Slurm has.
-
-        Raises:
-            Refused: it does not answer.
-        """
+        """List the jobs that Slurm has; raises Refused if it does not answer."""
         if self._jobs is None:
             answer = run_command(["squeue", "--me", "--all", "--noheader", "--array", "--format=%i"])
             if answer.status != 0:

@@ -41,22 +41,14 @@ class JobFolder:
         return os.path.join(self.path, *names)
 
     def job(self) -> SlurmJob:
-        """Read ``job.json``: what the nodes have to start.
-
-        Raises:
-            Refused: it is missing or damaged.
-        """
+        """Read ``job.json``: what the nodes have to start; raises Refused if it is missing or damaged."""
         found = self._record("job.json", read_slurm_job)
         if found is None:
             raise Refused("%s is not there" % self.file("job.json"), "submit the script again")
         return found
 
     def secrets(self, names: Sequence[str]) -> Dict[str, str]:
-        """Read the values of the run's secrets, by name.
-
-        Raises:
-            Refused: a value is missing.
-        """
+        """Read the values of the run's secrets, by name; raises Refused if a value is missing."""
         path = self.file("secrets.json")
         found = read_json(path) if names else {}
         known = {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}

@@ -56,11 +56,7 @@ def slurm_command(request: Request) -> Dict[str, Any]:
 
 
 def run_command(argv: List[str]) -> CommandAnswer:
-    """Run a Slurm command with standard time format and C locale.
-
-    Raises:
-        Refused: it is no known Slurm command, or not installed here.
-    """
+    """Run a Slurm command with standard time format and C locale; raises Refused."""
     if argv[0] not in PROGRAMS or shutil.which(argv[0]) is None:
         raise Refused(
             "no %s on this host" % argv[0], "give the host from which jobs are submitted clusterddp_role: login"

@@ -52,10 +52,7 @@ def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str,
     """The facts of this node.
 
     ``host`` is Slurm's name of it, ``workdir`` where the code is on it, and ``environment`` that of the step's task,
-    with what Slurm gives this node.
-
-    Raises:
-        Refused: it cannot train; the message says why.
+    with what Slurm gives this node. Raises Refused if it cannot train.
     """
     plan = job.plan
     asked = {
@@ -88,11 +85,7 @@ def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str,
 
 
 def workers(visible: int, environment: Mapping[str, str]) -> int:
-    """How many workers a node has: one a GPU that torch sees there, else one.
-
-    Raises:
-        Refused: Slurm has given it GPUs, and torch sees none.
-    """
+    """How many workers a node has: one a GPU that torch sees there, else one; raises Refused."""
     given = _number(environment, "SLURM_GPUS_ON_NODE")
     if given and not visible:
         gpus = counted(given, "GPU")
@@ -120,10 +113,8 @@ def _addresses(found: Sequence[Mapping[str, Any]], interface: Optional[str]) -> 
 def choose_addresses(nodes: Sequence[NodeFacts], known: str = "") -> List[Address]:
     """Each node's address for the job's own traffic: in the fastest network that all of them are in.
 
-    ``known`` is an address in a network that is preferred among equals: the one with Slurm's own traffic.
-
-    Raises:
-        Refused: they are in no network together.
+    ``known`` is an address in a network that is preferred among equals: the one with Slurm's own traffic. Raises
+    Refused if they are in no network together.
     """
     if len(nodes) == 1:
         return [(*nodes[0].addresses, Address("127.0.0.1", "lo", ""))[0]]

@@ -106,8 +106,7 @@ class Task:
     def _find_start(self) -> None:
         """Check that the folder of this start, which the job's script has made on the first node, is visible here too.
 
-        Raises:
-            Refused: it is not: the nodes see the login host's files, but not each other's.
+        Raises Refused if it is not: the nodes see the login host's files, but not each other's.
         """
         path, deadline = self.folder.file(self.start), time.monotonic() + SEEN
         while not os.path.isdir(path):
@@ -116,11 +115,7 @@ class Task:
             time.sleep(LOOK)
 
     def plans(self, job: SlurmJob, meeting: Meeting) -> List[NodePlan]:
-        """Every node's plan, the same on all nodes.
-
-        Raises:
-            Refused: a node cannot take part.
-        """
+        """Every node's plan, the same on all nodes; raises Refused if a node cannot take part."""
         workdir = self.place_code(job, job.apart) if job.apart else job.plan.workdir
         own = node_facts(job, self.host, workdir, os.environ)
         earlier = [spool.attempt for spool in all_spools(job.state, job.plan.run)]
@@ -160,8 +155,7 @@ class Task:
     def _await(self, there: Callable[[], bool], path: str, what: str) -> None:
         """Wait until ``there()``: for PATIENCE seconds, and again each time the file ``path`` has grown.
 
-        Raises:
-            Refused: the run is stopped, or it has not arrived in time.
+        Raises Refused if the run is stopped, or it has not arrived in time.
         """
         size, deadline = 0, time.monotonic() + PATIENCE
         while not there():

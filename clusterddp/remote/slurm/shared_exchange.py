@@ -25,11 +25,7 @@ class Meeting:
         self.folder, self.names, self.place = private_folder(folder), names, place
 
     def exchange(self, subject: str, own: Any) -> List[Any]:
-        """Publish ``own`` on a subject, and wait for and return every node's data, by place.
-
-        Raises:
-            Refused: a node has reported a failure, or has published nothing for too long.
-        """
+        """Publish ``own`` on a subject, and wait for and return every node's data, by place; raises Refused."""
         write_json(self._file(subject, self.place), own)
         answers = [own if place == self.place else None for place in range(len(self.names))]
         deadline, look, pause = time.monotonic() + PATIENCE, LOOK, REFRESH

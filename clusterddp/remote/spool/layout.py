@@ -46,11 +46,7 @@ T = TypeVar("T")
 
 
 def record_at(path: str, read: Callable[[Any], T]) -> Optional[T]:
-    """Read a record from a file of a run; None if the file is missing.
-
-    Raises:
-        Refused: it is damaged.
-    """
+    """Read a record from a file of a run; None if the file is missing. Raises Refused if it is damaged."""
     try:
         with open(path, "rb") as stream:
             data = stream.read()
@@ -120,22 +116,14 @@ class Spool:
         return os.path.basename(self.folder).partition("-")[2]
 
     def plan(self) -> NodePlan:
-        """The node's plan.
-
-        Raises:
-            Refused: there is none, or it is damaged.
-        """
+        """The node's plan; raises Refused if there is none, or it is damaged."""
         plan = self.maybe_plan()
         if plan is None:
             raise Refused("%s has no plan" % self.folder, "its start was cut short; start a new run")
         return plan
 
     def maybe_plan(self) -> Optional[NodePlan]:
-        """The node's plan; None while a start has not written it yet.
-
-        Raises:
-            Refused: it is damaged.
-        """
+        """The node's plan; None while a start has not written it yet. Raises Refused if it is damaged."""
         return self._record(PLAN, read_plan)
 
     def readable_plan(self) -> Optional[NodePlan]:

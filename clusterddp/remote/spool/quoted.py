@@ -55,8 +55,7 @@ def output_end(spool: str, name: str, most: int) -> str:
 def exception_record(spool: str, key: str) -> Any:
     """The JSON value of ``errors/<key>.json``, written by the start-up hook or by torch; None if it is missing.
 
-    Raises:
-        OSError, ValueError: it cannot be read, or is half a record.
+    Raises OSError or ValueError if it cannot be read, or is half a record.
     """
     return redaction_of(spool).value(read_json(os.path.join(spool, "errors", key + ".json")), CUT)
 
@@ -86,8 +85,7 @@ def strike_record(path: str, redaction: "Redaction") -> None:
 def drop_secrets(spool: str) -> None:
     """Remove the secret values, after striking them from all that may be quoted of the run from now on.
 
-    Raises:
-        OSError: there are none, or their file cannot be removed; then quotes go on being redacted by it.
+    Raises OSError if there are none, or their file cannot be removed; then quotes go on being redacted by it.
     """
     redaction = redaction_of(spool)
     os.unlink(os.path.join(spool, SECRETS))  # first: on a full disk that makes room

@@ -78,10 +78,8 @@ def recorded(
 ) -> Optional[FileResult[Tuple[bool, str]]]:
     """Write the exit record, after ``finish``; None until it is written.
 
-    The result is whether another attempt may succeed, and why this one ended.
-
-    Raises:
-        OSError: it cannot be written now; the next call tries again.
+    The result is whether another attempt may succeed, and why this one ended. Raises OSError if it cannot be written
+    now; the next call tries again.
     """
     begun = node.work.is_asked(EXIT_RECORD)
     record = {} if begun else _ending(node, survivors)

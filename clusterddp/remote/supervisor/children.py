@@ -176,11 +176,7 @@ class Children:
         self.forks.clear()
 
     def start_agent(self, store_port: int) -> None:
-        """Start torchrun, in the folder and environment of the plan.
-
-        Raises:
-            OSError: the interpreter or folder is missing, or there is no memory.
-        """
+        """Start torchrun, in the folder and environment of the plan; raises OSError."""
         argv = list(self.plan.argv)
         if "--rdzv-endpoint" in argv:
             position = argv.index("--rdzv-endpoint") + 1

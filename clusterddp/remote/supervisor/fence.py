@@ -184,11 +184,7 @@ class Fence:
         return bool(living)
 
     def living(self) -> List[ProcStat]:
-        """All processes of the node except the supervisor and this one.
-
-        Raises:
-            OSError: /proc cannot be read now.
-        """
+        """All processes of the node except the supervisor and this one; raises OSError if /proc cannot be read now."""
         table = procfs.snapshot()
         own = {os.getpid(), self.supervisor}
         if os.getpid() not in table:

@@ -81,9 +81,8 @@ class FileWork:
     def ask(self, name: str, work: Callable[[], T]) -> Optional[FileResult[T]]:
         """The result of work, once, and None until it is done; the first call of this name begins it.
 
-        Raises:
-            TimeoutError: it is delayed; it may be requested again.
-            Exception: its own error; the next call begins it again.
+        Raises TimeoutError if it is delayed; it may be requested again; Exception if its own error; the next call
+        begins it again.
         """
         job = self._asked.get(name)
         if job is None:

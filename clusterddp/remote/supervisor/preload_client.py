@@ -70,10 +70,8 @@ class PreloadedStart(NamedTuple):
         """Start the supervisor from the warm server; False where there is none.
 
         ``handles`` are the supervisor's stdin and stdout, then the existing ones of ``listeners``: which of the store's
-        and run control's listening sockets there are.
-
-        Raises:
-            DiffersError: there is one, or should be, and the start has to be plain.
+        and run control's listening sockets there are. Raises DiffersError if there is one, or should be, and the start
+        has to be plain.
         """
         server = find(self.state)
         if not server:
@@ -118,11 +116,7 @@ class PreloadedStart(NamedTuple):
         return True
 
     def compare(self, server: LivePreloadServer) -> None:
-        """Check that a plain start would give the same as one from the warm server.
-
-        Raises:
-            DiffersError: it might not.
-        """
+        """Check that a plain start would give the same as one from the warm server; raises DiffersError."""
         if server.code != os.path.basename(sys.argv[0]):  # its digest
             raise DiffersError("it is of another version")
         if server.python != self.plan.python:

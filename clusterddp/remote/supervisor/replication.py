@@ -98,11 +98,7 @@ class Serving:
             pass
 
     def _asked(self, connection: socket.socket) -> Tuple[Fields, Tuple[object, ...]]:
-        """The request of a node that proves the run's key, and the values that bind an answer to it.
-
-        Raises:
-            OSError: it did not come in time; ValueError: it is none, or from somebody else.
-        """
+        """The request of a node that proves the run's key, and the values that bind an answer to it; raises OSError."""
         ours = os.urandom(16).hex()
         connection.settimeout(PROOF)
         connection.sendall(json.dumps({"nonce": ours}).encode() + b"\n")
@@ -201,12 +197,7 @@ class Taking:
 
     @contextlib.contextmanager
     def _asked(self, source: ReplicaSource, path: str, *, get: bool) -> Iterator[Tuple[Optional[Carried], Incoming]]:
-        """What a node has at a path, and its contents as they arrive.
-
-        Raises:
-            OSError: it cannot be reached.
-            ValueError: it does not know the run's key, or sends something else.
-        """
+        """What a node has at a path, and its contents as they arrive; raises OSError or ValueError."""
         self._hold()
         with socket.create_connection(source.address, PATIENCE) as connection:
             yield self._received(connection, source, path, get=get)

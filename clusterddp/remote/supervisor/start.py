@@ -63,10 +63,8 @@ def start_node(
     Returns ``{started, spool, store, control, unreachable, not_warm}``: ``store`` and ``control`` are the ports that
     were bound here, or 0; ``unreachable`` says why the URL of ``notified`` (webhook_process.py) cannot be reached from
     here, ``not_warm`` why the host's warm server did not start the supervisor, or they are empty. The agent starts only
-    when all nodes are ready (``commit_node``).
-
-    Raises:
-        Refused: the run was stopped already, its port range is taken, the setup lines fail, …
+    when all nodes are ready (``commit_node``). Raises Refused if the run was stopped already, its port range is taken,
+    the setup lines fail, ….
     """
     spool = Spool.of(state, plan.run, plan.attempt, plan.node)
     for other in all_spools(state, plan.run):
@@ -136,11 +134,7 @@ def _with_run(notified: Mapping[str, Any], plan: NodePlan, secrets: Mapping[str,
 
 
 def _check_own_code() -> None:
-    """Check that the zipapp this helper runs from, which the run gets a copy of, is undamaged.
-
-    Raises:
-        Refused: it was damaged.
-    """
+    """Check that the zipapp this helper runs from, which the run gets a copy of, is undamaged; raises Refused."""
     path, code = sys.argv[0], own_code()
     name = os.path.basename(path)[: -len(".pyz")]
     whole = hashlib.sha256(code).hexdigest() == name
@@ -205,8 +199,7 @@ def _ready(args: Dict[str, Any]) -> Ready:
 def invite(request: Request) -> Dict[str, Any]:
     """Operation: what another host needs to join the run of ``spool``: a node's plan, the key, the secrets, the ports.
 
-    Raises:
-        Refused: the run has ended here, or was started by another version, whose supervisors ours cannot join.
+    Raises Refused if the run has ended here, or was started by another version, whose supervisors ours cannot join.
     """
     spool = Spool(request.args["spool"])
     if not spool.alive() or spool.stop_order():

@@ -103,10 +103,8 @@ def state_folder(configured: Optional[str]) -> str:
 
     ``configured`` is the variable ``clusterddp_state``; where other users use that folder too, the state folder is
     ``clusterddp-<uid>`` in it. The default is ``~/.clusterddp``, or ``/var/tmp/clusterddp-<uid>`` where the home is on
-    a network filesystem, so that a hung file server cannot block a log write.
-
-    Raises:
-        Refused: the folder is another user's, another user could replace it, or it cannot be made.
+    a network filesystem, so that a hung file server cannot block a log write. Raises Refused if the folder is another
+    user's, another user could replace it, or it cannot be made.
     """
     if configured:
         folder = os.path.expanduser(configured)
@@ -152,11 +150,9 @@ def filesystem_type(path: str) -> str:
 def private_folder(path: str, *, alone: bool = False) -> str:
     """Make a folder (and its parents) with mode 0700 and return its path without links.
 
-    With ``alone`` nobody but this user and root may be able to replace it by another folder.
-
-    Raises:
-        Refused: the path leads through another user's link, is no folder, or the folder is another user's, or its mode
-            cannot be closed to others.
+    With ``alone`` nobody but this user and root may be able to replace it by another folder. Raises Refused if the path
+    leads through another user's link, is no folder, or the folder is another user's, or its mode cannot be closed to
+    others.
     """
     handle = -1
     try:
@@ -240,11 +236,7 @@ def write_json(path: str, value: Any, *, durable: bool = True) -> None:
 
 
 def read_json(path: str) -> Any:
-    """The JSON value in a file, or None if there is no such file.
-
-    Raises:
-        OSError: it cannot be read; ValueError: it is not JSON, or nested too deep.
-    """
+    """The JSON value in a file, or None if there is no such file; raises OSError."""
     import json
 
     try:

@@ -31,11 +31,7 @@ def reserve_record(path: str, size: int) -> None:
 
 
 def write_reserved(path: str, data: bytes) -> None:
-    """Write ``path`` into the space reserved for it, without a new disk block.
-
-    Raises:
-        OSError: nothing was reserved, or too little.
-    """
+    """Write ``path`` into the space reserved for it, without a new disk block; raises OSError."""
     handle = os.open(path + SUFFIX, os.O_WRONLY | os.O_CLOEXEC)
     try:
         if os.pwrite(handle, data, 0) < len(data):

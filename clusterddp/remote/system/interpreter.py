@@ -27,10 +27,7 @@ def find_interpreter(wanted: Optional[str], env: Dict[str, str], workdir: Option
     """The interpreter with torch, in the environment after the setup: ``wanted``, else ``python``, else ``python3``.
 
     ``wanted`` is ``clusterddp_python``: a name on PATH, or a path (``~`` and paths relative to ``workdir``, or without
-    one to the home folder, allowed).
-
-    Raises:
-        Refused: there is none, or it does not run.
+    one to the home folder, allowed). Raises Refused if there is none, or it does not run.
     """
     names = [wanted] if wanted else ["python", "python3"]
     said = ""

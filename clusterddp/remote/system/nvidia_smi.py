@@ -60,11 +60,7 @@ def read_query(query: Query) -> Dict[str, Any]:
 
 
 def parse_gpus(text: str) -> List[Dict[str, Any]]:
-    """The rows of ``--query-gpu`` as objects with our field names.
-
-    Raises:
-        ValueError: a row is not one of a working GPU; the message quotes it.
-    """
+    """The rows of ``--query-gpu`` as objects with our field names; raises ValueError."""
     gpus = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]

@@ -15,10 +15,7 @@ def bind_ports(ports: Sequence[int], wanted: int, address: str) -> List[socket.s
     ``ports`` are the first and last of the range. A port is free when nobody has it on any address of this machine:
     several nodes may share a machine, and the job's own programs listen on all addresses. Ports whose connections ended
     lately are tried last. It listens on ``address`` alone, or on all addresses where this machine does not have it, as
-    behind NAT.
-
-    Raises:
-        Refused: the range has too few free ports.
+    behind NAT. Raises Refused if the range has too few free ports.
     """
     first, last = ports
     bound: List[socket.socket] = []

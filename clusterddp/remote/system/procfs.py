@@ -272,10 +272,8 @@ def anonymous_memory() -> int:
 def own_memory(pid: int) -> int:
     """KiB of a process's memory that is not backed by a file, shared pages in proportion; 0 if unknown.
 
-    A GPU build of torch maps another 300 MB of libraries, whose pages the kernel takes back when it needs to.
-
-    Raises:
-        OSError: the process has ended.
+    A GPU build of torch maps another 300 MB of libraries, whose pages the kernel takes back when it needs to. Raises
+    OSError if the process has ended.
     """
     try:
         with open("/proc/%d/smaps_rollup" % pid) as stream:  # since Linux 4.14

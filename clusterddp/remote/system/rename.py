@@ -15,8 +15,7 @@ NO_FILE = 0xFFFFFFFF  # in place of a descriptor
 def set_environment(items: Iterable[Tuple[str, str]]) -> None:
     """Replace the environment: the C library's, os.environ's, and the one that os.environ was made from.
 
-    Raises:
-        OSError: this Python has no ctypes.
+    Raises OSError if this Python has no ctypes.
     """
     encoded = [(os.fsencode(name), os.fsencode(value)) for name, value in items]
     _libc().clearenv()

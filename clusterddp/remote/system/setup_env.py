@@ -37,10 +37,8 @@ _BEARING_PREFIXES = ("LD_", "PYTHON", "CUDA", "NVIDIA", "HIP", "ROC", "HSA", "TO
 def setup_environment(lines: Sequence[str], base_env: Mapping[str, str], *, timeout: float = TIMEOUT) -> Dict[str, str]:
     """The environment after the setup lines ran in one ``bash -l``, starting from ``base_env``; no shell without lines.
 
-    They run in the home folder for at most ``timeout`` seconds.
-
-    Raises:
-        Refused: a line failed, the shell ended early, took too long, or there is no bash.
+    They run in the home folder for at most ``timeout`` seconds. Raises Refused if a line failed, the shell ended early,
+    took too long, or there is no bash.
     """
     if not lines:
         return dict(base_env)

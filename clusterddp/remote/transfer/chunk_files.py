@@ -23,10 +23,7 @@ AGAIN = "sync again"
 class Assembly:
     """Contents being assembled in ``folder``, which is made if it is missing, on the filesystem that they will move to.
 
-    ``lists`` are the chunk digests of each content that has several.
-
-    Raises:
-        Refused: the folder is another user's.
+    ``lists`` are the chunk digests of each content that has several. Raises Refused if the folder is another user's.
     """
 
     def __init__(self, folder: bytes, lists: Dict[str, List[str]]) -> None:
@@ -54,11 +51,7 @@ class Assembly:
         os.close(self._above)
 
     def want(self, entries: Iterable[Entry]) -> None:
-        """Request the contents of these files.
-
-        Raises:
-            Refused: the chunks of one were not sent with the manifest.
-        """
+        """Request the contents of these files; raises Refused if the chunks of one were not sent with the manifest."""
         wanted = {}
         for entry in entries:
             self._uses[entry.content] = self._uses.get(entry.content, 0) + 1
@@ -73,11 +66,7 @@ class Assembly:
                 self._take_from_file(disk.full(path), digests)
 
     def receive(self, incoming: ChunkStream, hold: Callable[[], None], plan: Iterable[Entry] = ()) -> None:
-        """Store the chunks that arrive, of files of ``plan``.
-
-        Raises:
-            Refused: there is no disk space for them, or they arrived damaged.
-        """
+        """Store the chunks that arrive, of files of ``plan``; raises Refused."""
         self._check_room()
         chunks = (chunk for entry in plan if entry.kind == FILE for chunk in self._chunks(entry))
         try:

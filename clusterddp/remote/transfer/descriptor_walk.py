@@ -24,11 +24,7 @@ class Inside:
         self._open: Optional[Tuple[str, int]] = None
 
     def at(self, path: str) -> Tuple[int, bytes]:
-        """A descriptor of the folder above a path of the manifest, and the path's last name.
-
-        Raises:
-            Refused: the folder has been replaced by a link or something else.
-        """
+        """A descriptor of the folder above a path of the manifest, and the path's last name; raises Refused."""
         folder, _, name = path.rpartition("/")
         if self._open is None or self._open[0] != folder:
             self.forget()
@@ -94,11 +90,7 @@ class Inside:
         os.rename(name, on_disk(to.rpartition("/")[2]), src_dir_fd=folder, dst_dir_fd=folder)
 
     def set_executable(self, path: str, *, executable: bool) -> None:
-        """Make a file executable for those who can read it, or for nobody.
-
-        Raises:
-            Refused: it is no file any more.
-        """
+        """Make a file executable for those who can read it, or for nobody; raises Refused if it is no file any more."""
         folder, name = self.at(path)
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -137,8 +129,7 @@ class Inside:
 def reach(path: bytes) -> int:
     """Open a folder, following only links of this user and root, and make what is missing; its descriptor (O_PATH).
 
-    Raises:
-        Refused: another user's link is on the way. OSError: a folder cannot be made.
+    Raises Refused if another user's link is on the way. OSError: a folder cannot be made.
     """
     handle, missing = _nearest(path)
     return _made(handle, missing)
@@ -147,8 +138,7 @@ def reach(path: bytes) -> int:
 def real_folder(path: bytes, links: int = 40) -> bytes:
     """Resolve the links of a folder's path, which need not exist; only links of this user and root are followed.
 
-    Raises:
-        Refused: another user's link is on the way: it could lead anywhere the next time. OSError: it is no folder.
+    Raises Refused if another user's link is on the way: it could lead anywhere the next time. OSError: it is no folder.
     """
     handle, missing = _nearest(path)
     try:
@@ -164,11 +154,7 @@ def real_folder(path: bytes, links: int = 40) -> bytes:
 
 
 def _dangling(folder: int, name: bytes, path: bytes) -> Optional[bytes]:
-    """The target of a dangling link in a folder; None where there is no link.
-
-    Raises:
-        Refused: it is another user's.
-    """
+    """The target of a dangling link in a folder; None where there is no link. Raises Refused."""
     try:
         link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
@@ -200,11 +186,7 @@ def _nearest(path: bytes) -> Tuple[int, List[bytes]]:
 
 
 def reach_below(folder: int, path: str) -> int:
-    """Open a folder below an open one, making what is missing and following no link; its descriptor.
-
-    Raises:
-        OSError: something else than a folder is on the way, or it cannot be made.
-    """
+    """Open a folder below an open one, making what is missing and following no link; its descriptor. Raises OSError."""
     return _made(os.dup(folder), [on_disk(name) for name in path.split("/") if name])
 
 

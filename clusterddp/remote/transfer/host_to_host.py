@@ -157,8 +157,7 @@ class HostToHostChunks:
     def _meant(self, ranges: Any) -> List[Chunk]:
         """The chunks of ranges (``[first, after the last]`` each), checked, as operator or host sent them.
 
-        Raises:
-            ValueError: they are not ranges of chunks.
+        Raises ValueError if they are not ranges of chunks.
         """
         found: List[Chunk] = []
         try:

@@ -42,11 +42,8 @@ class TransferPeers:
 
     ``own`` is ``name``, ``certificate``, ``key``, ``authority`` (PEM), ``address`` and ``ports`` to listen on (no
     ports: only fetch), ``rate`` (bytes a second of all uploads, or null). ``stored`` returns the chunks of some ranges
-    and a function that reads one by its digest; ValueError where they are not here.
-
-    Raises:
-        Refused: no port is free.
-        OSError, ValueError: no such address, or no TLS.
+    and a function that reads one by its digest; ValueError where they are not here. Raises Refused if no port is free;
+    OSError or ValueError if no such address, or no TLS.
     """
 
     def __init__(self, own: Dict[str, Any], stored: Stored) -> None:
@@ -85,10 +82,8 @@ class TransferPeers:
     def fetch(self, name: str, address: Tuple[str, int], ranges: Any, wanted: List[Chunk]) -> List[Tuple[str, bytes]]:
         """Fetch a unit from another host, verified to be what is wanted.
 
-        Raises:
-            ConnectionError: it cannot be reached.
-            OSError: it is not ``name``, has closed the connection, or was too slow.
-            ValueError: it sent something else.
+        Raises ConnectionError if it cannot be reached; OSError if it is not ``name``, has closed the connection, or was
+        too slow; ValueError if it sent something else.
         """
         until = time.monotonic() + LONGEST + self._pace.seconds(2 * UPLOADS * sum(chunk.size for chunk in wanted))
         with self._lock:

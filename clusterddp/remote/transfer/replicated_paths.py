@@ -54,11 +54,7 @@ class Carried(NamedTuple):
 
 
 def parent_of(workdir: str, path: str) -> bytes:
-    """Return the folder in which a path of the workdir lies on this host, with links resolved.
-
-    Raises:
-        OSError: another user's link is on the way there.
-    """
+    """Return the folder in which a path of the workdir lies on this host, with links resolved; raises OSError."""
     folder = os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path)))
     try:
         handle, real = open_folder(os.fsdecode(folder), alone=False)
@@ -69,11 +65,7 @@ def parent_of(workdir: str, path: str) -> bytes:
 
 
 def carried_at(workdir: str, path: str) -> Optional[Carried]:
-    """What is at a path below the workdir now; None where there is nothing.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """What is at a path below the workdir now; None where there is nothing. Raises OSError if it cannot be read."""
     parent, name = parent_of(workdir, path), posixpath.basename(path)
     disk = Disk(parent)
     info = disk.info(name)
@@ -115,8 +107,7 @@ def _entries(disk: Disk, path: str) -> Iterator[Entry]:
 def bundles(workdir: str, path: str, carried: Carried) -> Iterator[bytes]:
     """The chunks as bundles, with their present content: the receiver sees by the digests which changed.
 
-    Raises:
-        OSError: a file is missing.
+    Raises OSError if a file is missing.
     """
     parent, where = parent_of(workdir, path), {}  # type: bytes, Dict[str, Tuple[str, int]]
     for entry in carried.entries:
@@ -142,11 +133,7 @@ def encoded(carried: Optional[Carried]) -> Tuple[bytes, bytes]:
 
 
 def decoded(path: str, entries: bytes, lists: bytes) -> Optional[Carried]:
-    """Decode what another host has at a path; None for nothing.
-
-    Raises:
-        ValueError: it is damaged, or holds more than the path and the target of a link there.
-    """
+    """Decode what another host has at a path; None for nothing. Raises ValueError."""
     if not entries:
         return None
     found_lists = parse_json(lists)
@@ -172,11 +159,8 @@ def take(
     """Assemble what arrives beside the path, then put it in the path's place.
 
     ``hold`` is called before each change, and raises where the copy is to end. ``umask`` is the user's, which may
-    differ from this process's.
-
-    Raises:
-        Refused: there is no disk space, or it arrived damaged or incomplete.
-        OSError: it cannot be written.
+    differ from this process's. Raises Refused if there is no disk space, or it arrived damaged or incomplete; OSError
+    if it cannot be written.
     """
     parent = reach(os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path))))
     try:

@@ -16,8 +16,7 @@ AGAIN = "sync again"
 def read_head(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[bytes, Dict[str, List[str]]]:
     """Read a manifest as it was sent (or two, one after the other), and the chunks of each content that has several.
 
-    Raises:
-        Refused: they arrived damaged.
+    Raises Refused if they arrived damaged.
     """
     try:
         head = incoming.content(args["manifest"] + args["lists"])
@@ -28,11 +27,7 @@ def read_head(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[bytes, Dict[
 
 
 def manifest_of(sent: bytes, digest: str, base: bytes = b"") -> bytes:
-    """The manifest of ``digest`` from what was sent: its difference from ``base``.
-
-    Raises:
-        Refused: it arrived damaged.
-    """
+    """The manifest of ``digest`` from what was sent: its difference from ``base``; raises Refused."""
     try:
         data = applied(base, sent)
     except manifest.BadManifest as error:
@@ -43,11 +38,7 @@ def manifest_of(sent: bytes, digest: str, base: bytes = b"") -> bytes:
 
 
 def plan_of(data: bytes) -> List[Entry]:
-    """The entries of a manifest, each checked.
-
-    Raises:
-        Refused: a path would lead out of the folder.
-    """
+    """The entries of a manifest, each checked; raises Refused if a path would lead out of the folder."""
     try:
         return manifest.decode(data)
     except manifest.BadManifest as error:
@@ -57,8 +48,7 @@ def plan_of(data: bytes) -> List[Entry]:
 def read_plan(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[List[Entry], Dict[str, List[str]]]:
     """Read the entries of a manifest that was sent whole, and the chunks of each content that has several.
 
-    Raises:
-        Refused: they arrived damaged, or a path would lead out of the folder.
+    Raises Refused if they arrived damaged, or a path would lead out of the folder.
     """
     sent, lists = read_head(incoming, args)
     return plan_of(manifest_of(sent, args["digest"])), lists

@@ -33,10 +33,8 @@ def pull_list(request: Request) -> Dict[str, Any]:
     ``look`` (only ask whether the path exists). Returns ``{there, folder, root, shared, entries, chunks, skipped,
     others}``: whether the path exists, whether it is a folder; the folder that the entries are relative to; a name for
     it where hosts may share it; the chunk digests of each content that has several chunks; ``[path, why]`` of what is
-    left out; other runs that wrote there too.
-
-    Raises:
-        Refused: the path leads elsewhere, or the run has left no mark of its start.
+    left out; other runs that wrote there too. Raises Refused if the path leads elsewhere, or the run has left no mark
+    of its start.
     """
     args = request.args
     path = _requested_path(args)

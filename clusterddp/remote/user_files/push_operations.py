@@ -39,10 +39,7 @@ def push_check(request: Request) -> Dict[str, Any]:
     The data is the manifest and the lists of chunks. Arguments: ``workdir``, ``dest`` (below it, or absolute),
     ``digest``, ``overwrite``, ``links`` (from the workdir to data on this host), and the bytes of ``manifest`` and
     ``lists``. Returns ``{root, shared, ready, lacking}``: the folder, a name for it where hosts may share it, whether
-    it has everything.
-
-    Raises:
-        Refused: a file is in the way, or there is not enough disk space.
+    it has everything. Raises Refused if a file is in the way, or there is not enough disk space.
     """
     args = request.args
     plan, lists = read_plan(Incoming(request.read), args)
@@ -109,11 +106,7 @@ def _apply(
 
 
 def dest_path(workdir: str, dest: str, state: str) -> bytes:
-    """The real path of the folder that a push goes to, or a pull comes from.
-
-    Raises:
-        Refused: it leads out of the workdir, or is no folder.
-    """
+    """The real path of the folder that a push goes to, or a pull comes from; raises Refused."""
     if dest.startswith("~/"):
         path = os.path.join(on_disk(home_folder()), on_disk(dest[2:]))
     elif dest.startswith("/"):

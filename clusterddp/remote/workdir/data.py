@@ -110,8 +110,7 @@ class DataRecord:
     def _take(self, data: Any) -> None:
         """Load the stored record; each path in it is checked like one that was sent.
 
-        Raises:
-            ValueError, TypeError, LookupError, OSError: the record is missing or damaged.
+        Raises ValueError, TypeError, LookupError or OSError if the record is missing or damaged.
         """
         fields = Fields(data, most=_MOST)
         if fields.number("format") != _FORMAT:

@@ -36,8 +36,7 @@ _LOOK, _LOOK_FAR = 0.02, 0.5  # seconds between two tries while the lock is held
 class FolderLock:
     """Context manager that holds the lock of the workdir ``root``; no lock is taken where we may not write.
 
-    Raises:
-        Refused: another sync holds it for longer than WAIT.
+    Raises Refused if another sync holds it for longer than WAIT.
     """
 
     def __init__(self, state: str, root: bytes) -> None:
@@ -73,8 +72,7 @@ class FolderLock:
     def check(self) -> None:
         """Renew the heartbeat; to be called before each change and while waiting for anything.
 
-        Raises:
-            Refused: our heartbeat stopped for so long that another host has taken over the lock.
+        Raises Refused if our heartbeat stopped for so long that another host has taken over the lock.
         """
         if self._beaten is None or time.monotonic() - self._beaten < BEAT:
             return
@@ -122,11 +120,7 @@ class FolderLock:
 
 
 def make_live_folder(root: bytes) -> None:
-    """Create the ``.clusterddp-live`` folder in a workdir, with its lock in it.
-
-    Raises:
-        Refused: its name is taken by a link, a file, or another user's folder.
-    """
+    """Create the ``.clusterddp-live`` folder in a workdir, with its lock in it; raises Refused."""
     live_folder = os.path.join(root, LIVE_FOLDER)
     try:
         info = os.lstat(live_folder)
@@ -170,8 +164,7 @@ def folder_id(root: bytes) -> Optional[str]:
 def without_waiting(path: Union[str, bytes], flags: int) -> int:
     """Open, as an ``opener``, a file that others may have put there: follow no link, and do not block on a pipe.
 
-    Raises:
-        OSError: it is not a regular file.
+    Raises OSError if it is not a regular file.
     """
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):

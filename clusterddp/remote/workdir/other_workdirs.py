@@ -76,11 +76,7 @@ def _await(state: str, path: bytes, stopped: Set[str]) -> None:
 
 
 def _remove(state: str, path: bytes) -> int:
-    """Remove a folder, and return the bytes that it took on disk.
-
-    Raises:
-        Refused: a run is live there.
-    """
+    """Remove a folder, and return the bytes that it took on disk; raises Refused if a run is live there."""
     with FolderLock(state, path):
         live = _live(state, path)
         if live:

@@ -21,10 +21,8 @@ def protect(spool: Spool, state: str, workdir: str, digest: str) -> None:
     """Mark the run of ``spool`` as live in its workdir, and check that the code there is still that of ``digest``.
 
     A sync that ran in between either saw the marker and left the workdir alone, or is detected here. ``digest`` is
-    empty if no sync has written the code (``--no-sync``).
-
-    Raises:
-        Refused: another sync has changed the code meanwhile, or the workdir was removed.
+    empty if no sync has written the code (``--no-sync``). Raises Refused if another sync has changed the code
+    meanwhile, or the workdir was removed.
     """
     root, supervisor = real_folder(on_disk(workdir)), spool.supervisor()
     if supervisor is None:  # it has ended already
@@ -44,10 +42,7 @@ def protect(spool: Spool, state: str, workdir: str, digest: str) -> None:
 def mark(state: str, root: bytes, run: str, host: str, pid: int) -> bytes:
     """Create the marker of a run that is live as long as process ``pid`` of this host; return the marker's path.
 
-    The caller holds the workdir's lock.
-
-    Raises:
-        OSError: nothing can be written there.
+    The caller holds the workdir's lock. Raises OSError if nothing can be written there.
     """
     name = MARK + os.fsencode("%s.%s.%s" % (owner_of(state, pid), run, host))
     path = os.path.join(root, LIVE_FOLDER, name)

@@ -67,10 +67,7 @@ class KnownFiles(NamedTuple):
     def remembered(cls, memory: Optional[StatCache], manifest: bytes, pieces: Sequence[Piece] = ()) -> "KnownFiles":
         """What a stat cache, of whichever manifest, says of the files of this manifest.
 
-        ``pieces``: how both differ, if known.
-
-        Raises:
-            BadManifest: the manifest is damaged.
+        ``pieces``: how both differ, if known. Raises BadManifest if the manifest is damaged.
         """
         if memory is None:
             return cls.seen(manifest, [checked_entry(values) for values in values_of(manifest)], {}, 0)
@@ -99,11 +96,7 @@ def _as_seen(entry: Entry, seen: Optional[Tuple[Stats, List[str]]]) -> bytes:
 
 
 def path_of(line: bytes) -> bytes:
-    """The path in a manifest's line, as on disk.
-
-    Raises:
-        BadManifest: the line is damaged.
-    """
+    """The path in a manifest's line, as on disk; raises BadManifest if the line is damaged."""
     (values,) = values_of(line + b"\n")
     return on_disk(checked_entry(values).path)
 

@@ -48,10 +48,8 @@ def workdir_state(request: Request) -> Dict[str, Any]:
     that was not proved; ``links`` are lines for the user; ``data`` is as of ``_data_there``. ``shared`` names the
     folder where other hosts may see it too, else null. ``base`` is the manifest, one of ``known``, that describes what
     is there except for the entries ``have`` and the missing paths ``gone``; empty: ``have`` is all. ``chunks`` are
-    digests of what is there besides: of large files, and of an interrupted sync.
-
-    Raises:
-        Refused: the folder may not be a workdir, or another sync holds it for long.
+    digests of what is there besides: of large files, and of an interrupted sync. Raises Refused if the folder may not
+    be a workdir, or another sync holds it for long.
     """
     args = request.args
     # The folder is made already by this operation, so that the answer shows which hosts share it.
@@ -146,10 +144,8 @@ def sync_apply(request: Request) -> Dict[str, Any]:
 
     Returns ``{workdir, digest, sent, removed, kept: [[path, kept as]], notice, links, standing, news}``; or
     ``{missing}`` where the host has changed since its answer and lacks contents that were not sent: then ask it again.
-    With ``conflicts`` too where the user has to decide first.
-
-    Raises:
-        Refused: a path leads out of the workdir, the disk is full, the digest differs, …
+    With ``conflicts`` too where the user has to decide first. Raises Refused if a path leads out of the workdir, the
+    disk is full, the digest differs, ….
     """
     args = request.args
     incoming = chunk_stream(request)

@@ -97,11 +97,7 @@ class WorkdirUpdate:
         ]
 
     def check(self) -> None:
-        """Refuse, before any change, a manifest that would write through a link of the host's.
-
-        Raises:
-            Refused: names the link.
-        """
+        """Refuse, before any change, a manifest that would write through a link of the host's; raises Refused."""
         for folder in sorted(map(as_text, folders_above(on_disk(entry.path) for entry in self._todo))):
             info = self.disk.info(folder)
             if info and stat.S_ISLNK(info.st_mode) and not self._is_ours(folder):

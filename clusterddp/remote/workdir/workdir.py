@@ -30,11 +30,7 @@ class Folder(NamedTuple):
         return ", ".join(sorted({one.run for one in self.live}))
 
     def refuse_live(self) -> None:
-        """Refuse a change of the project's files in the workdir.
-
-        Raises:
-            Refused: a run is live there; its files must not change under it.
-        """
+        """Refuse a change of the project's files in the workdir; raises Refused."""
         if self.live:
             message = "run %s is live in %s with other code or data" % (self.runs, as_text(self.path))
             remedy = "give this run a folder of its own with --workdir NAME, wait for that run, or `clusterddp stop %s`"
@@ -60,10 +56,8 @@ class LockedWorkdir:
     """Context manager that holds a workdir's lock at its real path; with ``made`` a missing folder is made.
 
     A workdir that is only inspected (no ``digest``) is not locked where no sync has been, so that nothing is left
-    there.
-
-    Raises:
-        Refused: another sync holds it for long; or the block raised an OSError, which the refusal describes.
+    there. Raises Refused if another sync holds it for long; or the block raised an OSError, which the refusal
+    describes.
     """
 
     def __init__(self, args: Dict[str, Any], *, made: bool) -> None:
@@ -115,11 +109,7 @@ def _least_space(*folders: bytes) -> bytes:
 
 
 def workdir_path(workdir: str, state: str, name: str = "") -> bytes:
-    """The real path of a workdir, or with ``name`` of the folder of that name beside it.
-
-    Raises:
-        Refused: it is not absolute, or it is a folder that holds other things than a project.
-    """
+    """The real path of a workdir, or with ``name`` of the folder of that name beside it; raises Refused."""
     setting = "set clusterddp_workdir to a folder of its own"
     if workdir.startswith("~/"):
         workdir = os.path.join(home_folder(), workdir[2:])

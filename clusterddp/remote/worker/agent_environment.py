@@ -33,8 +33,7 @@ def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
 def environment_of_run(folder: str) -> Tuple[Dict[str, str], str]:
     """Return the environment and folder of a run's workers, without secrets and without per-rank variables.
 
-    Raises:
-        Refused: the run's files are gone, or a setup line fails.
+    Raises Refused if the run's files are gone, or a setup line fails.
     """
     spool = Spool(folder)
     try:

@@ -121,10 +121,8 @@ def fork_worker(spool: str, key: str, argv: Sequence[str], env: Dict[str, str], 
     """Have the spool's fork server fork a worker, which waits for ``release``.
 
     ``key`` is ``<start>.<local_rank>``; ``argv`` is the command line of a plain start; ``env`` is the environment that
-    the script is to see; ``handles`` are its stdin, stdout and stderr.
-
-    Raises:
-        NotForkedError: it has to be started plainly; the message says why.
+    the script is to see; ``handles`` are its stdin, stdout and stderr. Raises NotForkedError if it has to be started
+    plainly.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(PATIENCE)
@@ -150,12 +148,7 @@ def fork_worker(spool: str, key: str, argv: Sequence[str], env: Dict[str, str], 
 
 
 def connect(sock: socket.socket, folder: str) -> int:
-    """Connect to the fork server of a folder; returns its pid.
-
-    Raises:
-        OSError: there is none.
-        NotForkedError: it is another user's.
-    """
+    """Connect to the fork server of a folder; returns its pid. Raises OSError or NotForkedError."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         sock.connect("/proc/self/fd/%d/%s" % (handle, FORK_SOCKET))  # a folder's path may be too long for an address

@@ -45,17 +45,12 @@ _log = logging.getLogger("clusterddp")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransferOptions:
-    """Whether hosts pass chunks on, and how fast.
+    """Whether hosts pass chunks on, and how fast."""
 
-    Attributes:
-        mode: ``auto``: if it saves time; ``on``: always, and hosts with a live run pass on too; ``off``: never.
-        rate: The most bytes per second that each host sends; None: no limit.
-        notify: Called with a line for the user.
-    """
-
+    # ``auto``: if it saves time; ``on``: always, and hosts with a live run pass on too; ``off``: never
     mode: str = "auto"
-    rate: int | None = None
-    notify: Callable[[str], None] = lambda _line: None
+    rate: int | None = None  # the most bytes per second that each host sends; None: no limit
+    notify: Callable[[str], None] = lambda _line: None  # called with a line for the user
 
 
 AUTO = TransferOptions()
@@ -79,24 +74,17 @@ class TransferTask(Protocol):
 
 @dataclass(kw_only=True, slots=True)
 class _TransferHost:
-    """One host of a transfer.
-
-    Attributes:
-        name: The host's; ``label`` is its name in certificates.
-        todo: What its writing thread has to send: units or frames; None: the end.
-        where: Its addresses, as it reported them.
-        live: A run is live there.
-        place: Address and port at which it passes chunks on.
-    """
+    """One host of a transfer."""
 
     name: str
     job: TransferTask
-    label: str
+    label: str  # the host's name in certificates
     outgoing: Outgoing = field(default_factory=Outgoing)
+    # what its writing thread has to send: units or frames; None: the end
     todo: queue.SimpleQueue[UnitTransfer | dict[str, Any] | None] = field(default_factory=queue.SimpleQueue)
-    where: Addresses | None = None
-    live: bool = False
-    place: tuple[str, int] | None = None
+    where: Addresses | None = None  # its addresses, as it reported them
+    live: bool = False  # a run is live there
+    place: tuple[str, int] | None = None  # address and port at which it passes chunks on
     asked: str = ""  # the address on which it was asked to listen
     warned: bool = False
     ended: bool = False

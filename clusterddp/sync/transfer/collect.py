@@ -42,35 +42,21 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pulled:
-    """What a pull did.
-
-    Attributes:
-        folder: Where the files are now.
-        hosts: The hosts that had any.
-        files: The number of files fetched.
-        paths: Their paths, below ``folder``.
-        bytes: Fetched, of file contents.
-        same: The number of files that were here already.
-        kept: Paths here that hold something else, and were not replaced.
-        differing: Paths that differ between hosts, so that each host's file lies in a folder of the host's name.
-        changing: Paths that changed each time they were read.
-        skipped: Host, path and reason of each file left out.
-        others: Runs that wrote in the same folder.
-        errors: Of hosts that failed.
-    """
+    """What a pull did."""
 
     folder: Path
-    hosts: tuple[str, ...] = ()
-    files: int = 0
-    paths: tuple[str, ...] = ()
-    bytes: int = 0
-    same: int = 0
-    kept: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()  # the hosts that had any
+    files: int = 0  # the number of files fetched
+    paths: tuple[str, ...] = ()  # their paths, below ``folder``
+    bytes: int = 0  # fetched, of file contents
+    same: int = 0  # the number of files that were here already
+    kept: tuple[str, ...] = ()  # paths here that hold something else, and were not replaced
+    # paths that differ between hosts, so that each host's file lies in a folder of the host's name
     differing: tuple[str, ...] = ()
-    changing: tuple[str, ...] = ()
-    skipped: tuple[tuple[str, str, str], ...] = ()
-    others: tuple[str, ...] = ()
-    errors: tuple[ClusterddpError, ...] = ()
+    changing: tuple[str, ...] = ()  # paths that changed each time they were read
+    skipped: tuple[tuple[str, str, str], ...] = ()  # host, path and reason of each file left out
+    others: tuple[str, ...] = ()  # runs that wrote in the same folder
+    errors: tuple[ClusterddpError, ...] = ()  # of hosts that failed
 
     @property
     def whole(self) -> bool:

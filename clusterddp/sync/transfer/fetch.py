@@ -25,27 +25,16 @@ _LISTING = 3600.0  # seconds; the host hashes everything it has not hashed befor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """What a host has at a path.
+    """What a host has at a path."""
 
-    Attributes:
-        there: Whether there is anything.
-        folder: Whether it is a folder; else one file.
-        root: The absolute path of the folder that the entries are below.
-        shared: A name for that folder, the same on all hosts that may share it; None if it is not shared.
-        entries: Files and links.
-        chunks: Content → its chunks.
-        skipped: Paths that are left out, and why.
-        others: Runs that wrote there too.
-    """
-
-    there: bool
-    folder: bool
-    root: str
-    shared: str | None
-    entries: tuple[Entry, ...]
-    chunks: Mapping[str, Sequence[Chunk]] = field(repr=False)
-    skipped: tuple[tuple[str, str], ...]
-    others: tuple[str, ...]
+    there: bool  # whether there is anything
+    folder: bool  # whether it is a folder; else one file
+    root: str  # the absolute path of the folder that the entries are below
+    shared: str | None  # a name for that folder, the same on all hosts that may share it; None if it is not shared
+    entries: tuple[Entry, ...]  # files and links
+    chunks: Mapping[str, Sequence[Chunk]] = field(repr=False)  # Content → its chunks
+    skipped: tuple[tuple[str, str], ...]  # paths that are left out, and why
+    others: tuple[str, ...]  # runs that wrote there too
 
 
 def listing(host: Host, workdir: str, path: str, run: str = "") -> Listing:

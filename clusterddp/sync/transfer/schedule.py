@@ -42,35 +42,21 @@ class UnitTransfer:
 
 @dataclass(kw_only=True, slots=True)
 class _ScheduledHost:
-    """A host in a transfer.
+    """A host in a transfer."""
 
-    Attributes:
-        wants: Units that it lacks.
-        taking: Those of them under way: source and start time of each.
-        near: Those that other hosts can give.
-        owed: Those that only the operator can give.
-        gives: It passes units on; None: not known yet.
-        alone: It takes nothing from other hosts.
-        sending: The number of units it is sending, by receiver.
-        refused: Hosts that did not give it a unit.
-        unreached: Those of them that it could not even connect to.
-        holds: The number of units it got in this transfer.
-        took: It has received something from another host.
-        silent: It was late with a unit from the operator, and gets no more from it until it reports again.
-    """
-
-    wants: set[int]
+    wants: set[int]  # units that it lacks
+    # those of them under way: source and start time of each
     taking: dict[int, tuple[str | None, float]] = field(default_factory=dict)
-    near: dict[int, None] = field(default_factory=dict)
-    owed: dict[int, None] = field(default_factory=dict)
-    gives: bool | None = None
-    alone: bool = False
-    sending: Counter[str] = field(default_factory=Counter)
-    refused: set[str] = field(default_factory=set)
-    unreached: set[str] = field(default_factory=set)
-    holds: int = 0
-    took: bool = False
-    silent: bool = False
+    near: dict[int, None] = field(default_factory=dict)  # those that other hosts can give
+    owed: dict[int, None] = field(default_factory=dict)  # those that only the operator can give
+    gives: bool | None = None  # it passes units on; None: not known yet
+    alone: bool = False  # it takes nothing from other hosts
+    sending: Counter[str] = field(default_factory=Counter)  # the number of units it is sending, by receiver
+    refused: set[str] = field(default_factory=set)  # hosts that did not give it a unit
+    unreached: set[str] = field(default_factory=set)  # those of them that it could not even connect to
+    holds: int = 0  # the number of units it got in this transfer
+    took: bool = False  # it has received something from another host
+    silent: bool = False  # it was late with a unit from the operator, and gets no more from it until it reports again
 
     @property
     def loading(self) -> int:

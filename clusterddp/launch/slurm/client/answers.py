@@ -26,25 +26,15 @@ _LONGEST = 300  # characters of Slurm's texts that are shown
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueuedJob:
-    """A job as Slurm reports it now.
+    """A job as Slurm reports it now."""
 
-    Attributes:
-        job: Its number, with an array's index.
-        state: Slurm's name of it.
-        reason: Slurm's name of why it waits; empty for none.
-        start: When it began, or is expected to, as Slurm writes it; empty if Slurm does not know.
-        nodes: The nodes that it has.
-        user: Its owner.
-        by: The uid of the user who cancelled it, if Slurm reports it.
-    """
-
-    job: str
-    state: str
-    reason: str = ""
-    start: str = ""
-    nodes: tuple[str, ...] = field(default=())
+    job: str  # its number, with an array's index
+    state: str  # Slurm's name of it
+    reason: str = ""  # Slurm's name of why it waits; empty for none
+    start: str = ""  # when it began, or is expected to, as Slurm writes it; empty if Slurm does not know
+    nodes: tuple[str, ...] = field(default=())  # the nodes that it has
     user: str = ""
-    by: str = ""
+    by: str = ""  # the uid of the user who cancelled it, if Slurm reports it
 
 
 def read_queue(text: str) -> list[QueuedJob]:

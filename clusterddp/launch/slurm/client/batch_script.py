@@ -42,25 +42,15 @@ _OPTION = re.compile(r"--([a-z][a-z-]*)(?:[= ].*)?")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobRequest:
-    """What a run asks of Slurm.
+    """What a run asks of Slurm."""
 
-    Attributes:
-        nodes: The least and the largest number of nodes.
-        nodelist: The nodes, if the inventory names them.
-        options: sbatch's long options by name, without ``--``; an empty value for one that takes none.
-        lines: Further options, unchanged.
-        inside: The number of an existing job that has the nodes; else empty.
-        array: The indices of an array of runs; else empty.
-        runs: The ids of those runs, by index.
-    """
-
-    nodes: tuple[int, int]
-    nodelist: str = ""
-    options: Mapping[str, str]
-    lines: tuple[str, ...] = ()
-    inside: str = ""
-    array: str = ""
-    runs: Mapping[int, str] = field(default_factory=dict)
+    nodes: tuple[int, int]  # the least and the largest number of nodes
+    nodelist: str = ""  # the nodes, if the inventory names them
+    options: Mapping[str, str]  # sbatch's long options by name, without ``--``; an empty value for one that takes none
+    lines: tuple[str, ...] = ()  # further options, unchanged
+    inside: str = ""  # the number of an existing job that has the nodes; else empty
+    array: str = ""  # the indices of an array of runs; else empty
+    runs: Mapping[int, str] = field(default_factory=dict)  # the ids of those runs, by index
 
 
 def slurm_time(seconds: float) -> str:
@@ -85,12 +75,9 @@ def extra_line(line: str) -> str:
 def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", packed: str = "") -> str:
     """The whole script of a job.
 
-    Args:
-        job: What its nodes start.
-        request: What Slurm is asked for.
-        python: The Python (3.8 or newer) that runs our code there.
-        code: The path of our code, which all nodes see; unused for a job whose nodes unpack it (``apart``).
-        packed: The archive, in base64, for nodes that share no folder; empty if it is left out.
+    ``python``: the Python (3.8 or newer) that runs our code there. ``code``: the path of our code, which all nodes see;
+    unused for a job whose nodes unpack it (``apart``). ``packed``: the archive, in base64, for nodes that share no
+    folder; empty if it is left out.
     """
     plan, record = job.plan, job.plan.record
     folder = f"{job.state}/slurm/{plan.run}"

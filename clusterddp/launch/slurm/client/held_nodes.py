@@ -28,17 +28,11 @@ LOOK = 0.5  # seconds between queries of the queue
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Held:
-    """A job that holds nodes, or why there is none.
+    """A job that holds nodes, or why there is none."""
 
-    Attributes:
-        job: Slurm's number; empty where there is none.
-        nodes: Their names.
-        refused: Why there is none, and what helps.
-    """
-
-    job: str = ""
+    job: str = ""  # Slurm's number; empty where there is none
     nodes: tuple[str, ...] = ()
-    refused: tuple[str, str] = ("", "")
+    refused: tuple[str, str] = ("", "")  # why there is none, and what helps
 
 
 @contextlib.contextmanager

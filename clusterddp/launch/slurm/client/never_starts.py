@@ -34,17 +34,11 @@ _DEEPEST = 8  # levels of accounts
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shared:
-    """A limit for several jobs together, named by a reason.
+    """A limit for several jobs together, named by a reason."""
 
-    Attributes:
-        of_qos: Whether it is a QOS's; else an association's.
-        field: sacctmgr's name of it.
-        tres: The prefix of the names of the counted resources; empty if jobs are counted.
-    """
-
-    of_qos: bool
-    field: str
-    tres: str = ""
+    of_qos: bool  # whether it is a QOS's; else an association's
+    field: str  # sacctmgr's name of it
+    tres: str = ""  # the prefix of the names of the counted resources; empty if jobs are counted
 
 
 def is_hopeless(reason: str) -> bool:
@@ -114,11 +108,7 @@ def _number(value: int, name: str) -> str:
 
 
 def why_never(login: LoginHost, job: QueuedJob) -> str:
-    """Return why a waiting job would never start as submitted; empty if it may.
-
-    Raises:
-        HelperError: Slurm does not answer.
-    """
+    """Return why a waiting job would never start as submitted; empty if it may. Raises HelperError."""
     if is_hopeless(job.reason):
         return job.reason
     limit = shared_limit(job.reason)

@@ -36,8 +36,7 @@ def indexed(members: Mapping[str, bytes], package: str) -> Tuple[bytes, Tuple[in
 def indexed_again(zipapp: bytes) -> bytes:
     """Repack a zipapp with byte code for this Python version and a trailer that locates the index.
 
-    Raises:
-        ValueError, SyntaxError, StopIteration, zipfile.BadZipFile: the file is no zipapp of ours.
+    Raises ValueError, SyntaxError, StopIteration or zipfile.BadZipFile if the file is no zipapp of ours.
     """
     with zipfile.ZipFile(io.BytesIO(zipapp)) as given:
         members = {name: given.read(name) for name in given.namelist() if not name.endswith(".pyc")}

@@ -29,10 +29,8 @@ _SPEED_UNKNOWN = (0, 0xFFFF, 0xFFFFFFFF)
 def addresses() -> List[Dict[str, Any]]:
     """List all IPv4 and stable global IPv6 addresses: ``{interface, address, family, prefix, speed_mbit, up, mtu}``.
 
-    ``family`` is 4 or 6, ``prefix`` the network's length in bits, ``speed_mbit`` null where it is unknown.
-
-    Raises:
-        OSError: the kernel does not answer.
+    ``family`` is 4 or 6, ``prefix`` the network's length in bits, ``speed_mbit`` null where it is unknown. Raises
+    OSError if the kernel does not answer.
     """
     links = _links()
     found = []

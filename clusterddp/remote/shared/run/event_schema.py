@@ -77,11 +77,7 @@ EVENTS: Mapping[str, Tuple[str, ...]] = {
 
 
 def read_event(data: Any) -> NodeEvent:
-    """Read an event from its JSON object.
-
-    Raises:
-        DamagedError: it is no event, or a field of its kind is missing or wrong.
-    """
+    """Read an event from its JSON object; raises DamagedError."""
     fields, readers = Fields(data, "event.", most=MOST), readers_of(NodeEvent)
     kind = fields.text("event")
     names = EVENTS.get(kind, ())

@@ -28,11 +28,7 @@ MOST_PIECES = 400  # of a frame; their sizes fit into its header
 
 
 def read_hello(frame: Frame, run: str, attempt: int) -> Frame:
-    """Check the first frame of the logs of one attempt of a run.
-
-    Raises:
-        ValueError: it is no such frame, or it belongs to another run or attempt.
-    """
+    """Check the first frame of the logs of one attempt of a run; raises ValueError."""
     fields = Fields(frame.header)
     if not fields.flag("hello"):
         raise ValueError("its logs do not begin with what they are of")
@@ -44,11 +40,7 @@ def read_hello(frame: Frame, run: str, attempt: int) -> Frame:
 
 
 def read_lines(frame: Frame) -> Frame:
-    """Check a later frame and return it with a header of checked fields only.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Check a later frame and return it with a header of checked fields only; raises ValueError if it is none."""
     fields = Fields(frame.header)
     if fields.given("caught_up"):
         return Frame({"caught_up": fields.flag("caught_up"), "offsets": read_offsets(fields)}, b"")

@@ -90,11 +90,7 @@ class NodePlan(NamedTuple):
 
 
 def read_plan(data: Any) -> NodePlan:
-    """A plan from its JSON object; ``written`` gives that back.
-
-    Raises:
-        DamagedError: a field is missing or wrong.
-    """
+    """A plan from its JSON object; ``written`` gives that back. Raises DamagedError if a field is missing or wrong."""
     plan = read_record(NodePlan, data, "plan")
     named = [("place", plan.place), ("store_place", plan.store_place), *(("places", place) for place in plan.places)]
     for name, place in named if plan.peers else ():  # the first version knew none

@@ -60,9 +60,5 @@ class RunRecord(NamedTuple):
 
 
 def read_run_record(data: Any) -> RunRecord:
-    """Read a run's record from its JSON object; ``written`` is the inverse.
-
-    Raises:
-        DamagedError: a field is missing or wrong.
-    """
+    """Read a run's record from its JSON object; ``written`` is the inverse. Raises DamagedError."""
     return read_record(RunRecord, data, "record")

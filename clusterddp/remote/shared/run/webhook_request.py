@@ -35,8 +35,7 @@ def notice_of(run: str, record: RunRecord, event: str, text: str, now: int) -> D
 def request_of(url: str, notice: Mapping[str, Any]) -> urllib.request.Request:
     """A POST of ``notice`` as JSON. User and password of the URL go as Basic authorization, which no redirect has.
 
-    Raises:
-        ValueError: it is no URL.
+    Raises ValueError if it is no URL.
     """
     plain, authorization = _parted(url)
     head = {"Content-Type": "application/json"}

@@ -23,9 +23,7 @@ def to_json(value: Any) -> str:
 def from_json(text: str) -> Any:
     """Read a JSON value: finite numbers, integers of at most 64 bits, each key once.
 
-    Raises:
-        ValueError: the text is no such value.
-        RecursionError: it is nested too deep.
+    Raises ValueError if the text is no such value; RecursionError if it is nested too deep.
     """
     if _scan is not None:
         start = len(text) - len(text.lstrip(_BLANKS))
@@ -45,10 +43,8 @@ def encodable(value: Any, *, paths: bool = False) -> Any:
     """Make every text in a JSON value encodable as UTF-8: lone surrogates become U+FFFD.
 
     The value is nested no deeper than the reader allows. With ``paths`` texts may be paths, whose non-UTF-8 bytes are
-    kept as U+DC80 to U+DCFF (surrogateescape).
-
-    Raises:
-        ValueError: a path holds another surrogate, or two keys of an object become one.
+    kept as U+DC80 to U+DCFF (surrogateescape). Raises ValueError if a path holds another surrogate, or two keys of an
+    object become one.
     """
     if type(value) is str:
         return _encodable_text(value, paths)

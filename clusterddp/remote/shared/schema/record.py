@@ -44,8 +44,7 @@ def field(read: Reader[T], *, default: T = NEEDED) -> T:
 def record(kind: Kind) -> Kind:
     """Make a named tuple whose fields' values are made by ``field`` a record: readers in READERS, defaults as usual.
 
-    Raises:
-        TypeError: a field has no reader, or none has a default behind one that has.
+    Raises TypeError if a field has no reader, or none has a default behind one that has.
     """
     given: Mapping[str, Any] = kind._field_defaults
     readers = {name: spec.read for name, spec in given.items() if type(spec) is FieldSpec}
@@ -61,11 +60,7 @@ def record(kind: Kind) -> Kind:
 
 
 def read_record(kind: Type[T], data: Any, place: str) -> T:
-    """A record of class ``kind`` from its JSON object, which errors call ``place``.
-
-    Raises:
-        DamagedError: a field is missing or wrong.
-    """
+    """A record of class ``kind`` from its JSON object, which errors call ``place``; raises DamagedError."""
     return record_in(Fields(data, place + ".", most=MOST), kind)
 
 
@@ -124,11 +119,7 @@ def nullable(read: Reader[T], *, default: T) -> T:
 
 
 def parsed(data: bytes, read: Callable[[Any], T]) -> T:
-    """The record in a file's bytes.
-
-    Raises:
-        ValueError: they are no JSON, or no such record; nothing else.
-    """
+    """The record in a file's bytes; raises ValueError if they are no JSON, or no such record; nothing else."""
     return read(parse_json(data))
 
 

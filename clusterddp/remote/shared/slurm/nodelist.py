@@ -12,11 +12,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def expand_nodelist(text: str) -> Tuple[str, ...]:
-    """Expand a Slurm node list to its names.
-
-    Raises:
-        ValueError: the text is no such list, or has more than 65536 names.
-    """
+    """Expand a Slurm node list to its names; raises ValueError."""
     names: List[str] = []
     offset = 0
     while offset < len(text):

@@ -22,20 +22,13 @@ def read_nodes(answer: Any, host: Optional[str], run: str) -> List[NodeReport]:
     """Check and return the nodes in a host's answer.
 
     ``host`` may report only itself; None if it sees the files of several hosts. ``run`` is a prefix of the ids of the
-    requested runs.
-
-    Raises:
-        ValueError: it is no such answer.
+    requested runs. Raises ValueError if it is no such answer.
     """
     return list(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: _report(fields, host, run)))
 
 
 def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
-    """Split an answer into the readable runs and a message for each run whose files are damaged.
-
-    Raises:
-        ValueError: it is no such answer.
-    """
+    """Split an answer into the readable runs and a message for each run whose files are damaged; raises ValueError."""
     whole, said = [], []
     for number, fields in enumerate(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: fields)):
         if fields.given("damaged"):
@@ -86,8 +79,7 @@ class Answers:
     def whole(self, answer: Any, most: int = MOST_KEPT) -> "Tuple[List[Dict[str, Any]], Answers]":
         """Restore the fields that an answer has left out; return the nodes and the cache for the next request.
 
-        Raises:
-            ValueError: the answer leaves out an unknown field, or its long fields have over ``most`` characters.
+        Raises ValueError if the answer leaves out an unknown field, or its long fields have over ``most`` characters.
         """
         nodes, digests, values, sizes = [], {}, {}, {}
         for number, fields in enumerate(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: fields)):

@@ -66,19 +66,13 @@ class ChunkStream(Protocol):
     """The source of a manifest and chunks on a host: the operator alone (Incoming), or other hosts too."""
 
     def content(self, size: int) -> bytes:
-        """What ``bundles_of`` has carried, of ``size`` bytes.
-
-        Raises:
-            BadStream: something else came.
-        """
+        """What ``bundles_of`` has carried, of ``size`` bytes; raises BadStream if something else came."""
 
     def bundles(self, parts: "Parts", chunks: Iterable[Chunk]) -> Iterator[List[Tuple[str, bytes]]]:
         """Yield lists of digest and verified bytes as chunks arrive; a list may be empty while it takes long.
 
-        The caller writes them to ``parts``; ``chunks`` are all chunks of the transfer, in order.
-
-        Raises:
-            BadStream: the data is damaged.
+        The caller writes them to ``parts``; ``chunks`` are all chunks of the transfer, in order. Raises BadStream if
+        the data is damaged.
         """
 
 
@@ -90,11 +84,7 @@ class Incoming:
         self._buffer = b""
 
     def content(self, size: int) -> bytes:
-        """What ``bundles_of`` has carried, of ``size`` bytes.
-
-        Raises:
-            BadStream: something else came.
-        """
+        """What ``bundles_of`` has carried, of ``size`` bytes; raises BadStream if something else came."""
         found = bytearray()
         while len(found) < size:
             came = self.bundle()
@@ -111,11 +101,7 @@ class Incoming:
         return iter(self.bundle, None)
 
     def bundle(self) -> Optional[List[Tuple[str, bytes]]]:
-        """Read the next bundle's chunks, each verified by its digest; None at the end.
-
-        Raises:
-            BadStream: the data is no bundle.
-        """
+        """Read the next bundle's chunks, each verified by its digest; None at the end. Raises BadStream."""
         line = self.line(_LINE)
         if not line:
             return None
@@ -138,8 +124,7 @@ class Incoming:
     def line(self, most: int) -> bytes:
         """The next line, of not many more than ``most`` bytes, without its end; empty at the end of the stream.
 
-        Raises:
-            BadStream: it is longer, or the stream ends within it.
+        Raises BadStream if it is longer, or the stream ends within it.
         """
         while b"\n" not in self._buffer:
             piece = self._read()
@@ -152,11 +137,7 @@ class Incoming:
         return line
 
     def take(self, size: int) -> bytes:
-        """The next ``size`` bytes.
-
-        Raises:
-            BadStream: the stream ends before.
-        """
+        """The next ``size`` bytes; raises BadStream if the stream ends before."""
         pieces, left = [self._buffer], size - len(self._buffer)
         while left > 0:
             piece = self._read()

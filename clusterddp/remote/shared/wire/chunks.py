@@ -73,11 +73,7 @@ def spans(size: int) -> Iterator[Tuple[int, int]]:
 
 
 def chunks_of(content: str, size: int, digests: Any) -> List[Chunk]:
-    """Make a content's chunks from a list of digests, which is checked: it may be untrusted.
-
-    Raises:
-        ValueError: the list does not belong to this content.
-    """
+    """Make a content's chunks from a list of digests, which is checked: it may be untrusted; raises ValueError."""
     if not is_content(content) or not isinstance(digests, list) or not isinstance(size, int) or size < 0:
         raise ValueError("not the chunks of a content: %.80r" % content)
     if not all(isinstance(one, str) and is_digest(one) for one in digests):

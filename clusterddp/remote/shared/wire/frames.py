@@ -52,11 +52,7 @@ class ProtocolError(Exception):
 
 
 def encode(header: Header, body: bytes = b"") -> bytes:
-    """Encode one frame.
-
-    Raises:
-        ProtocolError: the frame would exceed MAX_FRAME bytes.
-    """
+    """Encode one frame; raises ProtocolError if the frame would exceed MAX_FRAME bytes."""
     head = to_json(header).encode()
     size = len(head) + 1 + len(body)
     if size > MAX_FRAME:
@@ -67,8 +63,7 @@ def encode(header: Header, body: bytes = b"") -> bytes:
 def request_frames(ident: int, op: str, args: Dict[str, Any]) -> List[Frame]:
     """Make the frames that start an operation: one, or several where the arguments are too large for one.
 
-    Raises:
-        ProtocolError: the arguments are larger than a helper accepts.
+    Raises ProtocolError if the arguments are larger than a helper accepts.
     """
     text = to_json(args).encode()
     if len(text) <= MAX_BODY:
@@ -96,8 +91,7 @@ class Decoder:
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Take more bytes and yield every frame that is now complete.
 
-        Raises:
-            ProtocolError: the bytes are no frame; the rest of the stream cannot be read.
+        Raises ProtocolError if the bytes are no frame; the rest of the stream cannot be read.
         """
         buffer = self._buffer
         buffer += data
@@ -118,11 +112,7 @@ class Decoder:
 
 
 def parse(payload: bytes, *, texts: bool = False) -> Frame:
-    """Parse a frame's bytes after the length; see ``Decoder`` for ``texts``.
-
-    Raises:
-        ProtocolError: the header is no JSON object, or its ``id`` or ``kind`` is invalid.
-    """
+    """Parse a frame's bytes after the length; see ``Decoder`` for ``texts``. Raises ProtocolError."""
     head, _, body = payload.partition(b"\n")
     try:
         header = parse_json(head)
@@ -141,8 +131,7 @@ def parse(payload: bytes, *, texts: bool = False) -> Frame:
 def parse_json(text: Union[bytes, bytearray]) -> Any:
     """Parse JSON from another machine: UTF-8, finite numbers, each key once, nested at most MAX_DEPTH deep.
 
-    Raises:
-        ValueError: the bytes are no such JSON; no other exception is raised, whatever the bytes.
+    Raises ValueError if the bytes are no such JSON; no other exception is raised, whatever the bytes.
     """
     try:
         value = from_json(text.decode())

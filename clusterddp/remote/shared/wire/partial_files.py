@@ -23,10 +23,7 @@ def open_parts(folder: int, name: Union[str, bytes]) -> int:
     """Open or create a folder of parts inside an open folder; return its descriptor.
 
     A verified part stays valid only if nobody else can change it: the folder must be this user's or root's, mode 0700.
-
-    Raises:
-        NotOursError: another user's folder has that name.
-        OSError: it cannot be created.
+    Raises NotOursError if another user's folder has that name; OSError if it cannot be created.
     """
     try:
         os.mkdir(name, 0o700, dir_fd=folder)
@@ -120,11 +117,7 @@ class Parts:
         return digest in self._positions
 
     def read(self, digest: str) -> bytes:
-        """Read a chunk that is stored here; its digest is not checked again.
-
-        Raises:
-            OSError: the file is missing or cannot be read.
-        """
+        """Read a chunk that is stored here; its digest is not checked again. Raises OSError."""
         content, offset, size = self._positions[digest]
         handle = os.open(content, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
         try:

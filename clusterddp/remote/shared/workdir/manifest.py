@@ -70,20 +70,12 @@ def digest(entries: Iterable[Entry]) -> str:
 
 
 def decode(data: bytes) -> List[Entry]:
-    """Decode and check entries from canonical bytes.
-
-    Raises:
-        BadManifest: the bytes are malformed, or a path or link would lead out of the folder.
-    """
+    """Decode and check entries from canonical bytes; raises BadManifest."""
     return checked_together([checked_entry(values) for values in values_of(data)])
 
 
 def values_of(data: bytes) -> List[Any]:
-    """Parse each line as JSON, without checking the values.
-
-    Raises:
-        BadManifest: it is malformed.
-    """
+    """Parse each line as JSON, without checking the values; raises BadManifest if it is malformed."""
     try:
         values = from_json((b"[%s]" % b",".join(data.splitlines())).decode())
     except (ValueError, RecursionError) as error:
@@ -92,11 +84,7 @@ def values_of(data: bytes) -> List[Any]:
 
 
 def checked_together(entries: List[Entry]) -> List[Entry]:
-    """Return the entries after checking that no path occurs twice or is both a file and a folder.
-
-    Raises:
-        BadManifest: they cannot exist in one folder.
-    """
+    """Return the entries after checking that no path occurs twice or is both a file and a folder."""
     check_together([on_disk(entry.path) for entry in entries])
     return entries
 
@@ -111,11 +99,7 @@ def check_together(paths: List[bytes]) -> None:
 
 
 def checked_entry(values: Any) -> Entry:
-    """Check a JSON array and convert it to an entry.
-
-    Raises:
-        BadManifest: it is malformed, or its path or link would lead out of the folder.
-    """
+    """Check a JSON array and convert it to an entry; raises BadManifest."""
     try:
         path, kind, executable, size, content = values
     except (TypeError, ValueError):
@@ -135,11 +119,7 @@ def checked_entry(values: Any) -> Entry:
 
 
 def checked_path(path: str) -> str:
-    """Return the path after checking that it stays inside the folder and is not reserved for us.
-
-    Raises:
-        BadManifest: it is absolute, contains ``..``, is not normalised, or is reserved.
-    """
+    """Return the path after checking that it stays inside the folder and is not reserved for us; raises BadManifest."""
     parts = path.split("/")
     if "" in parts or "." in parts or ".." in parts or "\0" in path or path.startswith(_OURS):
         raise BadManifest("the path %r may not be synced" % path)

@@ -50,11 +50,7 @@ def difference(old: bytes, new: bytes) -> bytes:
 
 
 def pieces_of(encoded: bytes, count: int) -> List[Piece]:
-    """Parse a difference from a manifest of ``count`` lines into pieces.
-
-    Raises:
-        BadManifest: it is no such difference.
-    """
+    """Parse a difference from a manifest of ``count`` lines into pieces; raises BadManifest."""
     found: List[Piece] = []
     behind = 0
     for line in lines_of(encoded):
@@ -95,10 +91,6 @@ def left_out(count: int, pieces: Sequence[Piece]) -> List[int]:
 
 
 def applied(old: bytes, encoded: bytes) -> bytes:
-    """Apply a difference to ``old``; the caller must verify the result's digest.
-
-    Raises:
-        BadManifest: it is no difference of this manifest.
-    """
+    """Apply a difference to ``old``; the caller must verify the result's digest. Raises BadManifest."""
     lines = lines_of(old)
     return b"".join(line + b"\n" for line in spliced(lines, pieces_of(encoded, len(lines)), lambda line: line))
