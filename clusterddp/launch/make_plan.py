@@ -95,8 +95,8 @@ class LaunchPlan:
             clock_offset_ns=node.clock_offset_ns,
             clock_error_ns=node.clock_error_ns,
             record=self.record,
-            place=position,
-            places=tuple(range(len(self.nodes))),
+            member=position,
+            members=tuple(range(len(self.nodes))),
             peers=tuple(map(Peer.of, self.all_nodes)),
             standby=position >= len(self.nodes),
             settings=self.settings,
@@ -105,9 +105,9 @@ class LaunchPlan:
             worker_argv=self.worker_argv if node.settings.fork_server else (),
         )
 
-    def environment(self, place: int) -> dict[str, str]:
+    def environment(self, member: int) -> dict[str, str]:
         """Return the variables of one node, except those that only the host knows (its spool)."""
-        return node_environment(self.run, self.settings, self.all_nodes[place])
+        return node_environment(self.run, self.settings, self.all_nodes[member])
 
     def render(self) -> str:
         """Return the plan as commands that could be pasted, one block per host; secrets appear by name only.

@@ -15,7 +15,7 @@ from clusterddp.runs.managed_job import JobReport
 from clusterddp.runs.notices import carried_notices, copy_notices, following_notices, output_notices, preload_notices
 from clusterddp.runs.preload_hint import slow_imports
 from clusterddp.runs.run_status import UNREACHABLE, HostDetails, HostStatus, LastHeard, RunSummary, seconds
-from clusterddp.runs.verdict_lines import NO_PLACE, Verdict, judge, of_record, recovered, to_record
+from clusterddp.runs.verdict_lines import NO_MEMBER, Verdict, judge, of_record, recovered, to_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,7 +66,7 @@ class RunView:
         before counts.
         """
         found, shown = best(self.copies), self.shown
-        if found and shown and shown.place != NO_PLACE:
+        if found and shown and shown.member != NO_MEMBER:
             same = (shown.attempt, len(shown.heard)) == (found.attempt, len(found.heard))
             found = shown if same else found
         return found if found and found.attempt >= self._seen_attempt else None

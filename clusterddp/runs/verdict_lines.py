@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.preload_hint import SlowImports
 
 WATCHER = "who watched it"  # in place of a host's name
-NO_PLACE = 1 << 20  # member index of a writer that is not one of the run's nodes
+NO_MEMBER = 1 << 20  # member index of a writer that is not one of the run's nodes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +107,7 @@ def to_record(verdict: Verdict, nodes: Sequence[NodeReport], silent: Iterable[st
     judged = shared.Judgement(verdict.state, verdict.exit_code, verdict.line, verdict.failures, len(verdict.failures))
     notice = verdict.notices[0] if verdict.notices else ""
     said = [text for first in verdict.failures[:1] for text in (first.worker.text, first.worker.said)]
-    return made(judged._replace(notice=notice, said=tuple(said)), ends, tuple(silent), writer=WATCHER, place=NO_PLACE)
+    return made(judged._replace(notice=notice, said=tuple(said)), ends, tuple(silent), writer=WATCHER, member=NO_MEMBER)
 
 
 def _end(node: NodeReport) -> NodeEnd:

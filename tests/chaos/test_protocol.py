@@ -40,15 +40,15 @@ LOSE = """    lost = set()
 """
 DIE = "os.kill(os.getpid(), 9) if self.%s == 0 and %s == 1 else None"
 RELAUNCH = "supervisor/relaunch"
-DECIDE = "            self.membership.decide(AttemptDecision(plan.attempt + 1, following.places, node.place, port))\n"
+DECIDE = "            self.membership.decide(AttemptDecision(plan.attempt + 1, following.members, node.member, port))\n"
 IMPORT = (RELAUNCH, "import shutil\n", "import os\nimport shutil\n")
 STEPS = {
     "before it decides": (
         IMPORT,
         (
             RELAUNCH,
-            "        if not following.places:\n",
-            f"        {DIE % ('control.place', 'plan.attempt')}\n        if not following.places:\n",
+            "        if not following.members:\n",
+            f"        {DIE % ('control.member', 'plan.attempt')}\n        if not following.members:\n",
         ),
     ),
     "once it has decided": (
@@ -56,7 +56,7 @@ STEPS = {
         (
             RELAUNCH,
             DECIDE,
-            f"{DECIDE}            {DIE % ('control.place', 'plan.attempt')}\n",
+            f"{DECIDE}            {DIE % ('control.member', 'plan.attempt')}\n",
         ),
     ),
     "when it has made its spool": (
@@ -64,14 +64,14 @@ STEPS = {
         (
             RELAUNCH,
             "        spool.take_lock()\n",
-            f"        {DIE % ('control.place', 'node.plan.attempt')}\n        spool.take_lock()\n",
+            f"        {DIE % ('control.member', 'node.plan.attempt')}\n        spool.take_lock()\n",
         ),
     ),
     "when it has started its agent": (
         (
             "supervisor/node",
             "        self.tell(NodeState.RUNNING)\n",
-            f"        {DIE % ('place', 'self.plan.attempt - 1')}\n        self.tell(NodeState.RUNNING)\n",
+            f"        {DIE % ('member', 'self.plan.attempt - 1')}\n        self.tell(NodeState.RUNNING)\n",
         ),
     ),
 }

@@ -63,13 +63,13 @@ def test_a_node_whose_fence_is_killed_ends_its_part(host: Host, tmp_path: Path) 
     assert (record["state"], record["reason"]) == ("stopped", "the fence process of here is gone")
 
 
-@pytest.mark.parametrize("place", [0, 1], ids=["the leader", "another"])
+@pytest.mark.parametrize("member", [0, 1], ids=["the leader", "another"])
 def test_a_node_whose_fence_is_killed_leaves_and_the_others_begin_anew(
     begin: Callable[..., Job],  # noqa: F811
-    place: int,
+    member: int,
 ) -> None:
     job = begin(relaunch=1, spares=1)
-    unguarded = job.nodes[place]
+    unguarded = job.nodes[member]
     os.kill(fence_of(unguarded.supervisor), signal.SIGKILL)
     again = [job.started(2, name) for name in ("one", "two", "three") if name != unguarded.host.name]
     wait_for(lambda: not alive(unguarded.supervisor), "the end of the node without a fence")
@@ -103,7 +103,7 @@ def test_a_supervisor_that_stands_still_has_no_part_in_what_follows(begin: Calla
 @pytest.mark.parametrize("lost", [0, 2])
 def test_a_killed_supervisor_is_told_by_its_fence(begin: Callable[..., Job], lost: int) -> None:  # noqa: F811
     job = begin()
-    killed, rest = job.nodes[lost], [one for place, one in enumerate(job.nodes) if place != lost]
+    killed, rest = job.nodes[lost], [one for member, one in enumerate(job.nodes) if member != lost]
     (agent,) = killed.pids("agent")
     at = time.time_ns()
     os.kill(killed.supervisor, signal.SIGKILL)

@@ -44,7 +44,7 @@ def failed_run(state: Path, number: int, *, kept: bool) -> None:
     spool.write_exit("failed", 1, "the agent ended with 1", agent_exit=1, survivors=[])
     if kept:
         end = fitted(end_of(status_operation.describe(spool, spool.plan()).part))
-        spool.write_verdict(made(judge([end]), [end], [], writer="h", place=0))
+        spool.write_verdict(made(judge([end]), [end], [], writer="h", member=0))
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["verdicts kept", "no verdicts"])

@@ -76,7 +76,7 @@ class Job:
         nodes = [node(host, folder, self.run) for host in hosts]
         count = len(nodes) - spares
         plan = plan_of(nodes[:count], self.run, **options)
-        spread = [one._replace(address=f"127.0.1.{100 + place}") for place, one in enumerate(nodes)]
+        spread = [one._replace(address=f"127.0.1.{100 + member}") for member, one in enumerate(nodes)]
         argv = ("-u", f"{self.run}.py", "--nnodes", "x", "--rdzv-id", "x", "--rdzv-endpoint", "x:{port}")
         self.plan = replace(plan, argv=argv, nodes=tuple(spread[:count]), spares=tuple(spread[count:]))
         spools = launch(hosts, self.plan, {}).spools
@@ -332,7 +332,7 @@ class TestRelaunch:
         assert not job.spools(2)
         assert job.view().state() == "succeeded"
 
-    def test_a_spare_takes_the_place_of_a_lost_lead(self, begin: Callable[..., Job]) -> None:
+    def test_a_spare_takes_the_place_of_a_lost_leader(self, begin: Callable[..., Job]) -> None:
         job = begin(relaunch=1, spares=1)
         assert job.view().to_json()["spares"][0]["state"] == "queued"
         os.kill(job.nodes[0].supervisor, signal.SIGKILL)

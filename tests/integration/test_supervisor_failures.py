@@ -118,7 +118,7 @@ class TestLostMessages:
         self, job: Callable[..., Job]
     ) -> None:
         heard = "            self._take_decision("
-        deaf = ("control/membership", heard, heard.replace("self", "self.place == 2 or self", 1))
+        deaf = ("control/membership", heard, heard.replace("self", "self.member == 2 or self", 1))
         hasty = ("supervisor/stop_conditions", "grace=1.0, behind=30.0", "grace=1.0, behind=2.0")
         run = job(deaf, hasty, relaunch=1)
         os.kill(run.nodes[1].pids("agent")[0], signal.SIGKILL)
@@ -131,7 +131,7 @@ class TestLostMessages:
 def test_who_makes_an_attempt_ready_too_late_has_no_part_in_it(job: Callable[..., Job]) -> None:
     """As on a disk that stalls then; the others, who see it there, may have given it up, and may not."""
     made = "        old = node.spool\n"
-    slow = ("supervisor/relaunch", made, f"{made}        time.sleep(1.5 if node.place == 2 else 0.0)\n")
+    slow = ("supervisor/relaunch", made, f"{made}        time.sleep(1.5 if node.member == 2 else 0.0)\n")
     hasty = ("supervisor/stop_conditions", "grace=1.0, behind=30.0", "grace=1.0, behind=2.0")
     run = job(slow, hasty, relaunch=1)
     os.kill(run.nodes[1].pids("agent")[0], signal.SIGKILL)

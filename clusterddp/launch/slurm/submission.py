@@ -156,7 +156,7 @@ def _synced(
 def _of_all(plan: NodePlan, record: RunRecord) -> NodePlan:
     """Return a node's plan without what is specific to the node."""
     settings = plan.settings._replace(tight=False)  # the nodes' clocks were not compared
-    return plan._replace(env={}, peers=(), places=(), store=None, record=record, manager=MANAGER, settings=settings)
+    return plan._replace(env={}, peers=(), members=(), store=None, record=record, manager=MANAGER, settings=settings)
 
 
 def array_ids(indices: str) -> dict[int, str]:

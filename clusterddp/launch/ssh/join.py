@@ -156,7 +156,7 @@ def _join(
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
         (node,) = with_threads([node], facts, plan.settings.env)
         with reading_answer(guide.name):
-            if guide.call("claim", {"spool": spool, "place": len(plan.peers)})["claimed"] is not True:
+            if guide.call("claim", {"spool": spool, "member": len(plan.peers)})["claimed"] is not True:
                 raise _OthersJoinError(plan.run)
         ready = invited.ready._replace(peers=addresses)
         spools[host.name], control = _start(host, joined_plan(plan, node), invited, ready)

@@ -165,9 +165,9 @@ class Launched:
 def launch(
     hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str], webhook: Webhook | None = None
 ) -> Launched:
-    """Start the plan's nodes on ``hosts``, one for each place.
+    """Start the plan's nodes on ``hosts``, one for each member.
 
-    ``hosts``: the open hosts, in the order of the plan's places. ``secrets``: values by name; they travel as data and
+    ``hosts``: the open hosts, in the order of the plan's members. ``secrets``: values by name; they travel as data and
     lie in one file on each host. ``webhook``: what the hosts are to tell of the run, if they can. Raises HostError if a
     host could not start; nothing is left running on those that answer.
     """

@@ -47,11 +47,11 @@ class Broken(Exception):
 
 
 class Secret(NamedTuple):
-    """The run's key and this node's identity in the run (``place``: its member index), as used in proofs."""
+    """The run's key and this node's identity in the run (``member``: its member index), as used in proofs."""
 
     key: bytes
     run: str
-    place: int
+    member: int
 
 
 class PeerConnection:
@@ -71,7 +71,7 @@ class PeerConnection:
         self.address = address
         self.nonce = os.urandom(messages.NONCE // 2).hex()
         self.theirs = ""  # the other side's nonce
-        self.place: Optional[int] = None  # the other side's member index, once proved
+        self.member: Optional[int] = None  # the other side's member index, once proved
         self.refused = False  # whether the connection was refused: nothing listens there any more
         self.unread = bytearray()
         self.unsent = bytearray()
@@ -158,7 +158,7 @@ class PeerConnection:
         """Send our nonce and proof in answer to the called side's nonce."""
         self.theirs = hello.nonce
         kind, role = (Ask, "asks") if self.asks else (Call, "caller")
-        return self.send(kind(self.secret.place, self.target or 0, self.nonce, self._proof(role)))
+        return self.send(kind(self.secret.member, self.target or 0, self.nonce, self._proof(role)))
 
     def follow(self, answer: Lead) -> None:
         """Accept the called side as our leader after checking its proof; raises Broken if it does not know the key."""
@@ -167,7 +167,7 @@ class PeerConnection:
 
     def check_elsewhere(self, answer: Elsewhere) -> None:
         """Check the proof of a node that refers us to another one; raises Broken if it does not know the key."""
-        self._compare("elsewhere %d" % answer.place, answer.proof)
+        self._compare("elsewhere %d" % answer.member, answer.proof)
 
     def check_gone(self, answer: Gone) -> None:
         """Check the proof of a node that reports that its part has ended; raises Broken if it does not know the key."""
@@ -183,46 +183,46 @@ class PeerConnection:
         """Check the proof of a caller and return its member index; raises Broken."""
         self.theirs = call.nonce
         self._compare("caller" if isinstance(call, Call) else "asks", call.proof, call.caller)
-        if call.called != self.secret.place or call.caller == self.secret.place:
-            raise Broken("place %d calls place %d" % (call.caller, call.called))
+        if call.called != self.secret.member or call.caller == self.secret.member:
+            raise Broken("member %d calls member %d" % (call.caller, call.called))
         return call.caller
 
-    def welcome(self, place: int) -> bool:
-        """Answer the caller at ``place`` that we lead it."""
-        sent = self.send(Lead(self._proof("lead", place)))
-        self._prove(place)
+    def welcome(self, member: int) -> bool:
+        """Answer the caller at ``member`` that we lead it."""
+        sent = self.send(Lead(self._proof("lead", member)))
+        self._prove(member)
         return sent
 
-    def send_elsewhere(self, place: int, leader: int) -> bool:
-        """Refer the caller at ``place`` to the leader that we follow."""
-        return self.send(Elsewhere(leader, self._proof("elsewhere %d" % leader, place)))
+    def send_elsewhere(self, member: int, leader: int) -> bool:
+        """Refer the caller at ``member`` to the leader that we follow."""
+        return self.send(Elsewhere(leader, self._proof("elsewhere %d" % leader, member)))
 
-    def send_gone(self, place: int) -> bool:
-        """Report to the caller at ``place`` that our part has ended permanently."""
-        return self.send(Gone(self._proof("gone", place)))
+    def send_gone(self, member: int) -> bool:
+        """Report to the caller at ``member`` that our part has ended permanently."""
+        return self.send(Gone(self._proof("gone", member)))
 
     # Proofs
 
-    def _prove(self, place: int) -> None:
+    def _prove(self, member: int) -> None:
         """Derive the keys; from now on frames are authenticated."""
-        self.place = place
+        self.member = member
         ours, other = ("called", "caller") if self.target is None else ("caller", "called")
-        self._keys = (self._mac("frames of " + ours, place), self._mac("frames of " + other, place))
-        self.heartbeat_keys = (self._mac("beats of " + ours, place), self._mac("beats of " + other, place))
+        self._keys = (self._mac("frames of " + ours, member), self._mac("frames of " + other, member))
+        self.heartbeat_keys = (self._mac("beats of " + ours, member), self._mac("beats of " + other, member))
 
-    def _mac(self, role: str, place: Optional[int]) -> bytes:
-        """Compute the HMAC over role, run, and both sides' member index and nonce; ``place``: the other side's."""
+    def _mac(self, role: str, member: Optional[int]) -> bytes:
+        """Compute the HMAC over role, run, and both sides' member index and nonce; ``member``: the other side's."""
         called = self.target is None
-        mine, theirs = (self.secret.place, self.nonce), (place if called else self.target, self.theirs)
+        mine, theirs = (self.secret.member, self.nonce), (member if called else self.target, self.theirs)
         caller, callee = (theirs, mine) if called else (mine, theirs)
         text = json.dumps([PROTOCOL, role, self.secret.run, caller, callee])
         return hmac.new(self.secret.key, text.encode(), hashlib.sha256).digest()
 
-    def _proof(self, role: str, place: Optional[int] = None) -> str:
-        return self._mac(role, place).hex()
+    def _proof(self, role: str, member: Optional[int] = None) -> str:
+        return self._mac(role, member).hex()
 
-    def _compare(self, role: str, proof: str, place: Optional[int] = None) -> None:
-        if not hmac.compare_digest(self._proof(role, place), proof):
+    def _compare(self, role: str, proof: str, member: Optional[int] = None) -> None:
+        if not hmac.compare_digest(self._proof(role, member), proof):
             raise Broken("it does not know the run's key, or means another node")
 
 

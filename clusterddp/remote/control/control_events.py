@@ -8,27 +8,27 @@ from .messages import Message
 class MemberJoined(NamedTuple):
     """A node is connected, and has proved that it knows the key."""
 
-    place: int
+    member: int
 
 
 class Lost(NamedTuple):
     """The connection to a node ended; ``heard``: when its last message came, by the boot clock."""
 
-    place: int
+    member: int
     heard: float
 
 
 class Said(NamedTuple):
     """A connected node sent a message."""
 
-    place: int
+    member: int
     message: Message
 
 
 class NodeDone(NamedTuple):
     """A node's part has ended permanently: its fence reports so after the supervisor's end."""
 
-    place: int
+    member: int
 
 
 Event = Union[MemberJoined, Lost, Said, NodeDone]

@@ -35,7 +35,7 @@ class Datagrams:
         """Send a heartbeat to the other end of a connection; it is lost without an error if the socket fails."""
         if self.socket is None or not link.heartbeat_keys:
             return
-        data = _BEAT.pack(link.secret.place, heartbeat.number, heartbeat.echo, heartbeat.age, heartbeat.majority)
+        data = _BEAT.pack(link.secret.member, heartbeat.number, heartbeat.echo, heartbeat.age, heartbeat.majority)
         try:
             self.socket.sendto(data + _tag(link.heartbeat_keys[0], data), address)
         except OSError:  # the TCP connection shows the fault, or the next datagram gets through
@@ -64,8 +64,8 @@ class Datagrams:
         if len(data) != _BEAT.size + _TAG:
             return None, None
         text, tag = data[: _BEAT.size], data[_BEAT.size :]
-        place, number, echo, age, majority = _BEAT.unpack(text)
-        link = known(place)
+        member, number, echo, age, majority = _BEAT.unpack(text)
+        link = known(member)
         if not link or not link.heartbeat_keys or not hmac.compare_digest(tag, _tag(link.heartbeat_keys[1], text)):
             return None, None
         if not 0.0 <= age <= SECONDS:

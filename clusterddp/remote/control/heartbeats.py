@@ -76,7 +76,7 @@ class Heartbeats:
 
     def _count(self, now: float) -> None:
         """Update our contact with a majority from the connections; called while no node leads us."""
-        proved = [link.echoes.proved for link in self.links if link.place is not None]
+        proved = [link.echoes.proved for link in self.links if link.member is not None]
         self.contact.count_majority(proved, len(self.addresses), now)
         self.counted = now
 
@@ -96,11 +96,11 @@ class Heartbeats:
         return None
 
     def _send_datagram(self, link: PeerConnection, heartbeat: Beat) -> None:
-        if self.datagrams and link.place is not None and link.place < len(self.addresses):
-            self.datagrams.send(link, heartbeat, self.addresses[link.place])
+        if self.datagrams and link.member is not None and link.member < len(self.addresses):
+            self.datagrams.send(link, heartbeat, self.addresses[link.member])
 
     def _receive(self) -> None:
-        known = {link.place: link for link in self.links if link.place is not None}
+        known = {link.member: link for link in self.links if link.member is not None}
         for link, beat in self.datagrams.receive(known.get) if self.datagrams else ():
             link.datagrams = True
             if beat.number <= link.echoes.theirs:  # repeated, or overtaken

@@ -1,6 +1,6 @@
 """Run control: connect the supervisors of one run in a star around their leader.
 
-A node's member index (``place``) is its number in the run's first plan, spares last; it never changes. The first node
+A node's member index (``member``) is its number in the run's first plan, spares last; it never changes. The first node
 leads. When it is lost, the next in order leads if it reaches a majority of the nodes. A leader that reaches fewer
 continues to lead those it reaches (an order to stop needs no majority) and looks for the others.
 
@@ -64,14 +64,14 @@ class Control:
         handle: Callable[[Event], None],
         listener: Optional[socket.socket] = None,
     ) -> None:
-        self.place, self.secret, self.selector, self.handle = secret.place, secret, selector, handle
+        self.member, self.secret, self.selector, self.handle = secret.member, secret, selector, handle
         self.listener = listener
         self.listening = False
         self.addresses: List[Address] = []
         self.leader = 0
         self.links: List[PeerConnection] = []
         self.called = 0.0  # when we last tried to connect
-        self.asked = secret.place  # the member index called last when we looked for other nodes
+        self.asked = secret.member  # the member index called last when we looked for other nodes
         # ``since``: the begin of the present attempt to find a leader; ``began``: when all addresses became known.
         self.since = self.began = boot_clock()
         self.heartbeats = Heartbeats(self.links, self._send, selector, listener)
@@ -90,12 +90,12 @@ class Control:
     @property
     def leading(self) -> bool:
         """Whether this node leads, with or without a majority."""
-        return self._upstream() is None and self.leader == self.place
+        return self._upstream() is None and self.leader == self.member
 
     @property
     def connected(self) -> Set[int]:
         """The member indexes of the connected nodes."""
-        return {link.place for link in self.links if link.place is not None}
+        return {link.member for link in self.links if link.member is not None}
 
     @property
     def majority(self) -> bool:
@@ -107,7 +107,7 @@ class Control:
     @property
     def settled(self) -> bool:
         """Whether there is a leader with a majority, as far as this node knows."""
-        return self.leader_has_majority if self._upstream() else self.leader == self.place and self.majority
+        return self.leader_has_majority if self._upstream() else self.leader == self.member and self.majority
 
     @property
     def last_contact(self) -> float:
@@ -122,12 +122,12 @@ class Control:
     @property
     def slow(self) -> bool:
         """Whether heartbeats go over TCP alone, where lost packets delay them by seconds."""
-        return any(not link.datagrams for link in self.links if link.place is not None)
+        return any(not link.datagrams for link in self.links if link.member is not None)
 
     def say(self, message: Message, to: Optional[int] = None) -> None:
         """Send a message to all connected nodes (for a follower: its leader), or only to member index ``to``."""
-        for link in [link for link in self.links if link.place is not None]:
-            if to is None or link.place == to:
+        for link in [link for link in self.links if link.member is not None]:
+            if to is None or link.member == to:
                 self._send(link, message)
 
     def turn(self) -> None:
@@ -135,7 +135,7 @@ class Control:
         now = boot_clock()
         for link in list(self.links):
             silence = SILENCE if link.datagrams else SILENCE_TCP
-            if (now - link.began > DIAL_LIMIT) if link.place is None else (now - link.heard > silence):
+            if (now - link.began > DIAL_LIMIT) if link.member is None else (now - link.heard > silence):
                 if link is self._upstream():  # it has been silent for long: half of PATIENCE is used up
                     self.since = now - PATIENCE / 2
                 self._drop(link)
@@ -168,14 +168,14 @@ class Control:
 
     def _ask(self, now: float) -> None:
         """Ask the next missed node whose address is known whether its part has ended."""
-        missed = self.missed - {self.place, *self.connected} if self.leader == self.place else set()
-        missing = sorted(place for place in missed if place < len(self.addresses))
+        missed = self.missed - {self.member, *self.connected} if self.leader == self.member else set()
+        missing = sorted(member for member in missed if member < len(self.addresses))
         if missing and not self._calls() and now - self.called >= ASK:
             self._call_next(missing, now, asks=True)
 
     def _upstream(self) -> Optional[PeerConnection]:
         """Return the connection to our leader, if there is one."""
-        return next((link for link in self.links if link.target is not None and link.place is not None), None)
+        return next((link for link in self.links if link.target is not None and link.member is not None), None)
 
     def _look_around(self, now: float) -> None:
         """Call the leader; after ``PATIENCE`` take the next node, or ourselves, for it, and call missing nodes in turn.
@@ -183,37 +183,37 @@ class Control:
         A leader calls the next node without awaiting an answer: a host without power gives none.
         """
         patient = now - self.since < PATIENCE
-        if self.leader != self.place and not patient:
+        if self.leader != self.member and not patient:
             self._follow((self.leader + 1) % len(self.addresses))
         if now - self.called < RETRY:
             return
-        if self.leader != self.place:
+        if self.leader != self.member:
             if not self._calls():
                 self._call(self.leader, now)
         elif not patient:
-            there = {self.place, *self.connected, *(link.target for link in self._calls())}
-            self._call_next([place for place in range(len(self.addresses)) if place not in there], now)
+            there = {self.member, *self.connected, *(link.target for link in self._calls())}
+            self._call_next([member for member in range(len(self.addresses)) if member not in there], now)
 
     def _calls(self) -> List[PeerConnection]:
         """Return the connections that we opened and that are not proved yet."""
-        return [link for link in self.links if link.target is not None and link.place is None]
+        return [link for link in self.links if link.target is not None and link.member is None]
 
-    def _follow(self, place: int) -> None:
+    def _follow(self, member: int) -> None:
         """Take another node for the leader and drop our unproven calls."""
-        self.leader, self.since = place, boot_clock()
+        self.leader, self.since = member, boot_clock()
         for link in self._calls():
             self._drop(link)
 
-    def _call_next(self, places: Sequence[int], now: float, *, asks: bool = False) -> None:
+    def _call_next(self, members: Sequence[int], now: float, *, asks: bool = False) -> None:
         """Call the next of these member indexes, in turn."""
-        if places:
-            self.asked = next((place for place in places if place > self.asked), places[0])
+        if members:
+            self.asked = next((member for member in members if member > self.asked), members[0])
             self._call(self.asked, now, asks=asks)
 
-    def _call(self, place: int, now: float, *, asks: bool = False) -> None:
+    def _call(self, member: int, now: float, *, asks: bool = False) -> None:
         self.called = now
         try:
-            link = self._add(PeerConnection.to(self.addresses[place], self.secret, place))
+            link = self._add(PeerConnection.to(self.addresses[member], self.secret, member))
         except OSError:
             return  # a later turn tries again
         link.asks = asks
@@ -231,23 +231,23 @@ class Control:
             raise Broken("it was asked, not called")
         elif isinstance(message, Elsewhere):
             link.check_elsewhere(message)
-            if message.place >= len(self.addresses):
-                raise Broken("there is no place %d" % message.place)
+            if message.member >= len(self.addresses):
+                raise Broken("there is no member %d" % message.member)
             self._drop(link)
-            if message.place != self.leader:
-                self._follow(message.place)
+            if message.member != self.leader:
+                self._follow(message.member)
         elif isinstance(message, Lead):
             link.follow(message)
             self._is_led(link)
         else:
             raise Broken("a stranger")
 
-    def _is_gone(self, link: PeerConnection, place: int) -> None:
+    def _is_gone(self, link: PeerConnection, member: int) -> None:
         self._drop(link)
-        self.missed.discard(place)
-        if place == self.leader and place != self.place:
-            self._follow((place + 1) % len(self.addresses))
-        self.handle(NodeDone(place))
+        self.missed.discard(member)
+        if member == self.leader and member != self.member:
+            self._follow((member + 1) % len(self.addresses))
+        self.handle(NodeDone(member))
 
     def _is_led(self, link: PeerConnection) -> None:
         self.contact.leave(self.contact.proved)  # our own contact, if we led
@@ -261,21 +261,21 @@ class Control:
         """Process a call: lead the caller, or refer it to our leader, which may be the caller itself."""
         if not isinstance(message, Call):  # a node that only asks concludes from this that our part goes on
             raise Broken("a stranger")
-        place = link.check_call(message)
-        if self.addresses and place > len(self.addresses):  # a host that joins is the next one
-            raise Broken("there is no place %d" % place)
-        for old in [old for old in self.links if old.place == place]:
+        member = link.check_call(message)
+        if self.addresses and member > len(self.addresses):  # a host that joins is the next one
+            raise Broken("there is no member %d" % member)
+        for old in [old for old in self.links if old.member == member]:
             self._drop(old)  # the caller has noticed the end of that connection before we did
-        if self._upstream() or (place < self.place and not self.majority):
-            if not self._upstream() and place != self.leader:
-                self._follow(place)
+        if self._upstream() or (member < self.member and not self.majority):
+            if not self._upstream() and member != self.leader:
+                self._follow(member)
                 self.called = 0.0  # at once
-            link.send_elsewhere(place, self.leader)
+            link.send_elsewhere(member, self.leader)
             self._drop(link)
             return
-        self.leader = self.place
-        link.welcome(place)
-        self.handle(MemberJoined(place))
+        self.leader = self.member
+        link.welcome(member)
+        self.handle(MemberJoined(member))
 
     # Bytes
 
@@ -309,7 +309,7 @@ class Control:
 
     def _make_room(self, most: int, address: str = "") -> None:
         """Drop the oldest unproven connections (of one address, if given) beyond ``most``."""
-        unproven = [link for link in self.links if link.place is None and link.target is None]
+        unproven = [link for link in self.links if link.member is None and link.target is None]
         chosen = [link for link in unproven if not address or link.address == address]
         for link in chosen[: max(0, len(chosen) - most)]:
             self._drop(link)
@@ -341,14 +341,14 @@ class Control:
 
     def _take(self, link: PeerConnection, message: Message) -> None:
         led = link.target is not None
-        if link.place is None:
+        if link.member is None:
             (self._answered if led else self._is_called)(link, message)
         elif isinstance(message, Beat):
             self.heartbeats.hear(link, message)
             if led:
                 self.leader_has_majority = message.majority
         elif isinstance(message, (EndOrder, AttemptDecision, *(FROM_LEAD if led else TO_LEAD))):
-            self.handle(Said(link.place, message))
+            self.handle(Said(link.member, message))
         else:
             raise Broken("a %s is not for us" % type(message).__name__)
 
@@ -368,13 +368,13 @@ class Control:
     def _drop(self, link: PeerConnection, *, quiet: bool = False) -> None:
         if link not in self.links:
             return
-        if link.target is not None and link.place is not None:
+        if link.target is not None and link.member is not None:
             self.contact.leave(link.heard)
         self.links.remove(link)
         self.selector.unregister(link.socket)
         link.socket.close()
-        if link.refused and link.place is None and link.target == self.leader:  # its supervisor is gone: call the next
+        if link.refused and link.member is None and link.target == self.leader:  # its supervisor is gone: call the next
             self.called = 0.0  # at once
             self._follow((self.leader + 1) % len(self.addresses))
-        if link.place is not None and not quiet:
-            self.handle(Lost(link.place, link.heard))
+        if link.member is not None and not quiet:
+            self.handle(Lost(link.member, link.heard))

@@ -48,7 +48,7 @@ class Membership:
         welcome: Callable[[Newcomer], None],
         keep: Callable[[Dict[str, Any]], None],
     ) -> None:
-        self.control, self.names, self.place, self.welcome, self.keep = control, names, control.place, welcome, keep
+        self.control, self.names, self.member, self.welcome, self.keep = control, names, control.member, welcome, keep
         self.statuses: Dict[int, NodeStatus] = {}  # member index → its last status
         self.heard: Dict[int, float] = {}  # member index → when that status was sent, by the boot clock
         self.missing: Dict[int, float] = {}  # member index → since when it is out of reach
@@ -67,14 +67,14 @@ class Membership:
         self._begun = boot_clock()
 
     def begin(
-        self, attempt: int, places: Sequence[int], *, limit: float, by_majority: bool = False, store: int = 0
+        self, attempt: int, members: Sequence[int], *, limit: float, by_majority: bool = False, store: int = 0
     ) -> None:
-        """Switch to a new attempt, whose nodes have the member indexes ``places``.
+        """Switch to a new attempt, whose nodes have the member indexes ``members``.
 
         A node out of reach for ``limit`` seconds is excluded from the attempt; with ``by_majority`` only a leader with
         a majority may do that. ``store`` is the member index of the rendezvous store's host.
         """
-        self.attempt, self.places, self.order, self.part = attempt, places, None, None
+        self.attempt, self.members, self.order, self.part = attempt, members, None, None
         self.limit, self.by_majority, self.store = limit, by_majority, store
         self._begun = boot_clock()
 
@@ -98,28 +98,28 @@ class Membership:
         late = {p for p, since in self.missing.items() if now - max(since, floor) > self._patience(p, limit)}
         return sorted(late | self.ended)
 
-    def _patience(self, place: int, limit: float) -> float:
-        status = self.statuses.get(place)
+    def _patience(self, member: int, limit: float) -> float:
+        status = self.statuses.get(member)
         if status:
             return limit + SLOWER if status.slow else limit
         # Never connected: it may still be on its way. Connected: without contact to a majority it starts no agent.
-        return limit + SLOWER if place in self.met else max(limit, START)
+        return limit + SLOWER if member in self.met else max(limit, START)
 
     def behind(self, now: float, limit: float) -> List[int]:
         """Return connected nodes that have not reported this attempt ``limit`` seconds after its begin."""
         if now - self._begun <= limit:
             return []
-        there = self.control.connected - {self.place}
+        there = self.control.connected - {self.member}
         return sorted(p for p in there if p not in self.statuses or self.statuses[p].attempt < self.attempt)
 
     def others_at_work(self) -> bool:
         """Whether at least one other node has not left the run."""
-        return len(self.left - {self.place}) < len(self.names) - 1
+        return len(self.left - {self.member}) < len(self.names) - 1
 
     def over_without_us(self, limit: float) -> bool:
         """Whether all other nodes have left the run or are lost, and at least one has left it with the verdict."""
-        lost = self.left.union(self.lost(boot_clock(), limit)) - {self.place}
-        return bool(self.left - {self.place}) and len(lost) == len(self.names) - 1
+        lost = self.left.union(self.lost(boot_clock(), limit)) - {self.member}
+        return bool(self.left - {self.member}) and len(lost) == len(self.names) - 1
 
     @property
     def operator_age(self) -> float:
@@ -130,7 +130,7 @@ class Membership:
 
     def tell(self, status: NodeStatus) -> None:
         """Record this node's new status and send it to the leader, now or once it is connected."""
-        self._note(self.place, status._replace(carry=self.replication_port))
+        self._note(self.member, status._replace(carry=self.replication_port))
         self.unheard = True
         self._send_status()
 
@@ -163,10 +163,10 @@ class Membership:
 
     def leave(self) -> None:
         """Send the last status, that this node leaves the run, and close all connections."""
-        status = (self.statuses.get(self.place) or NodeStatus(NodeState.ENDED, self.attempt))._replace(left=True)
+        status = (self.statuses.get(self.member) or NodeStatus(NodeState.ENDED, self.attempt))._replace(left=True)
         if self.control.leading:
-            self._note(self.place, status)
-            for part in self._table({self.place}):
+            self._note(self.member, status)
+            for part in self._table({self.member}):
                 self.control.say(part)
         else:
             self.control.say(WordSaid(status, self.operator_age, self.epoch))
@@ -177,22 +177,22 @@ class Membership:
     def take(self, event: Event) -> None:
         """Process an event of run control other than an order, which the supervisor handles itself."""
         if isinstance(event, MemberJoined):
-            self.met.add(event.place)
-            self.missing.pop(event.place, None)
-            self._tell_one(event.place)
+            self.met.add(event.member)
+            self.missing.pop(event.member, None)
+            self._tell_one(event.member)
         elif isinstance(event, Lost):
-            self.met.add(event.place)
-            self.missing[event.place] = event.heard
+            self.met.add(event.member)
+            self.missing[event.member] = event.heard
         elif isinstance(event, NodeDone):
-            self.ended.add(event.place)
+            self.ended.add(event.member)
         elif isinstance(event.message, WordSaid):
-            self._hear(event.place, event.message.word)
+            self._hear(event.member, event.message.word)
             self._operator_heard(event.message.operator)
             self.epoch = max(self.epoch, event.message.epoch)
         elif isinstance(event.message, StatusTable):
             for row in event.message.rows:
-                if row.place != self.place:  # our own status is newer
-                    self._hear(row.place, row.word, row.age)
+                if row.member != self.member:  # our own status is newer
+                    self._hear(row.member, row.word, row.age)
             self._operator_heard(event.message.operator)
             self._take_part(event.message.part)
             self.save()
@@ -204,28 +204,28 @@ class Membership:
         now = boot_clock()
         nodes = {self.names[p]: dict(w.to_json(), age=round(now - self.heard[p], 3)) for p, w in self.statuses.items()}
         known: Dict[str, Any] = {"time": time.time_ns(), "nodes": nodes}
-        known["missing"] = [self.names[place] for place in self.missing]
-        known["gone"] = [self.names[place] for place in self.excluded if place < len(self.names)]
+        known["missing"] = [self.names[member] for member in self.missing]
+        known["gone"] = [self.names[member] for member in self.excluded if member < len(self.names)]
         known["lead"] = self.names[self.control.leader] if self.control.settled else None
         self.keep(dict(known, addresses=list(self.control.addresses)))
 
-    def _hear(self, place: int, status: NodeStatus, age: float = 0.0) -> None:
+    def _hear(self, member: int, status: NodeStatus, age: float = 0.0) -> None:
         """Record a node's status; add the node first if it is a host that joined after the start."""
-        if status.joined and place == len(self.names):
+        if status.joined and member == len(self.names):
             self.names.append(status.joined.host)
             self.control.addresses.append((status.joined.address, status.joined.control))
             self.welcome(status.joined)
-        if place < len(self.names):
-            self._note(place, status, age)
+        if member < len(self.names):
+            self._note(member, status, age)
 
-    def _note(self, place: int, status: NodeStatus, age: float = 0.0) -> None:
+    def _note(self, member: int, status: NodeStatus, age: float = 0.0) -> None:
         at = boot_clock() - age
-        if at >= self.heard.get(place, 0.0):
-            if status != self.statuses.get(place):
-                self._new.add(place)
-            self.statuses[place], self.heard[place] = status, at
+        if at >= self.heard.get(member, 0.0):
+            if status != self.statuses.get(member):
+                self._new.add(member)
+            self.statuses[member], self.heard[member] = status, at
             if status.left:
-                self.left.add(place)
+                self.left.add(member)
 
     def _take_decision(self, decision: AttemptDecision) -> None:
         """Keep the newer decision; of two for the same attempt, the leader's, which has the majority."""
@@ -238,21 +238,21 @@ class Membership:
     # How it is told
 
     def _send_status(self) -> None:
-        status = self.statuses.get(self.place)
+        status = self.statuses.get(self.member)
         if status and not self.control.leading:
             self.control.say(WordSaid(status, self.operator_age, self.epoch))
         if self.control.leading or self.control.connected:
             self.unheard = False
 
-    def _tell_one(self, place: int) -> None:
+    def _tell_one(self, member: int) -> None:
         """Send the whole present state to a node that has just connected."""
         if self.control.leading:
             for part in self._table(set(self.statuses)):
-                self.control.say(part, to=place)
+                self.control.say(part, to=member)
         self._send_status()
         for message in (self.order, self.decision):
             if message:
-                self.control.say(message, to=place)
+                self.control.say(message, to=member)
 
     def _tell_leader(self, now: float) -> None:
         """Repeat this node's status, order and decision to the leader, in case it missed one."""
@@ -272,9 +272,9 @@ class Membership:
         self._new.clear()
         self.save()
 
-    def _table(self, places: Set[int]) -> List[StatusTable]:
+    def _table(self, members: Set[int]) -> List[StatusTable]:
         now = boot_clock()
-        rows = [NodeStatusRow(place, now - self.heard[place], self.statuses[place]) for place in sorted(places)]
+        rows = [NodeStatusRow(member, now - self.heard[member], self.statuses[member]) for member in sorted(members)]
         return in_parts(rows, self.operator_age, self.part)
 
     # Who takes part
@@ -284,7 +284,7 @@ class Membership:
         """The attempt's nodes that no longer take part because they are lost or have failed."""
         if self.part is None:
             return ()
-        return tuple(sorted(set(self.places).difference(self.part.places, self.part.ended)))
+        return tuple(sorted(set(self.members).difference(self.part.members, self.part.ended)))
 
     def _decide_part(self, now: float) -> bool:
         """Decide, as the leader, which nodes take part in the attempt; return whether that has changed.
@@ -295,17 +295,17 @@ class Membership:
         if self.by_majority and not (self.control.majority and self.control.in_contact):
             return False
         over = self.over(self.attempt)
-        excluded = {place for place, status in over.items() if status.code}.union(self.lost(now, self.limit))
+        excluded = {member for member, status in over.items() if status.code}.union(self.lost(now, self.limit))
         if self.store in excluded and not self.control.majority:
             return False
-        there = [place for place in self.places if place not in excluded]
-        ended = tuple(place for place in there if place in over)
-        places = tuple(place for place in there if place not in over)
+        there = [member for member in self.members if member not in excluded]
+        ended = tuple(member for member in there if member in over)
+        members = tuple(member for member in there if member not in over)
         known = self.part
-        if known and (known.places, known.ended, known.epoch) == (places, ended, self.epoch):
+        if known and (known.members, known.ended, known.epoch) == (members, ended, self.epoch):
             return False
         self.epoch += 1
-        self.part = TakingPart(self.attempt, self.epoch, places, ended)
+        self.part = TakingPart(self.attempt, self.epoch, members, ended)
         return True
 
     def _take_part(self, part: Optional[TakingPart]) -> None:
@@ -321,12 +321,12 @@ class Membership:
 
     def _look(self, now: float) -> None:
         """Update which nodes are missing; only a leader, with or without a majority, keeps account of them."""
-        there = {self.place, *self.control.connected}
-        for place in range(len(self.names)):
-            if place in there or place in self.left:
-                self.missing.pop(place, None)
+        there = {self.member, *self.control.connected}
+        for member in range(len(self.names)):
+            if member in there or member in self.left:
+                self.missing.pop(member, None)
             else:
-                self.missing.setdefault(place, now)
+                self.missing.setdefault(member, now)
         self.control.missed = set(self.missing) - self.ended
 
     def _operator_heard(self, age: float) -> None:
@@ -337,4 +337,4 @@ class Membership:
         if renewed > self.operator:
             self.operator = min(renewed, boot_clock())
             self._send_status()
-            self._new.add(self.place)
+            self._new.add(self.member)

@@ -92,18 +92,18 @@ def _number(least: int, most: int) -> Reader[int]:
     return read
 
 
-def _places(known: Fields, name: str) -> Tuple[int, ...]:
-    places = known.numbers(name)
-    if len(set(places)) < len(places) or max(places, default=0) >= MOST_NODES:
-        raise known.wrong(name, places, "places of nodes, each once")
-    return places
+def _members(known: Fields, name: str) -> Tuple[int, ...]:
+    members = known.numbers(name)
+    if len(set(members)) < len(members) or max(members, default=0) >= MOST_NODES:
+        raise known.wrong(name, members, "member indexes, each once")
+    return members
 
 
 def _state(known: Fields, name: str) -> NodeState:
     return NodeState(known.check(name, {state.value for state in NodeState}.__contains__, "a node's state"))
 
 
-_PLACE = _number(0, MOST_NODES - 1)
+_MEMBER = _number(0, MOST_NODES - 1)
 _ATTEMPT = _number(1, MOST_ATTEMPTS)
 _PORT = _number(0, 65535)
 _COUNT = _number(0, 1 << 53)
@@ -155,8 +155,8 @@ class Hello(NamedTuple):
 class Call(NamedTuple):
     """The caller asks to be led; ``caller`` and ``called``: member indexes; ``nonce``: the caller's."""
 
-    caller: int = field(_PLACE)
-    called: int = field(_PLACE)
+    caller: int = field(_MEMBER)
+    called: int = field(_MEMBER)
     nonce: str = field(_NONCE)
     proof: str = field(_PROOF)
 
@@ -165,8 +165,8 @@ class Call(NamedTuple):
 class Ask(NamedTuple):
     """The caller asks only whether the called node's part has ended; fields as in ``Call``."""
 
-    caller: int = field(_PLACE)
-    called: int = field(_PLACE)
+    caller: int = field(_MEMBER)
+    called: int = field(_MEMBER)
     nonce: str = field(_NONCE)
     proof: str = field(_PROOF)
 
@@ -180,9 +180,9 @@ class Lead(NamedTuple):
 
 @record
 class Elsewhere(NamedTuple):
-    """Another node leads; ``place``: its member index."""
+    """Another node leads; ``member``: its member index."""
 
-    place: int = field(_PLACE)
+    member: int = field(_MEMBER)
     proof: str = field(_PROOF)
 
 
@@ -220,7 +220,7 @@ class WordSaid(NamedTuple):
 class NodeStatusRow(NamedTuple):
     """One node's status in a table; ``age``: seconds since the node reported it."""
 
-    place: int = field(_PLACE)
+    member: int = field(_MEMBER)
     age: float = field(Fields.real)
     word: NodeStatus = field(nested(NodeStatus))
 
@@ -229,14 +229,14 @@ class NodeStatusRow(NamedTuple):
 class TakingPart(NamedTuple):
     """The nodes that take part in an attempt, as decided by its leader.
 
-    ``epoch`` grows with each change; ``places``: the participants' member indexes; ``ended``: those of nodes whose
+    ``epoch`` grows with each change; ``members``: the participants' member indexes; ``ended``: those of nodes whose
     agents have ended successfully. All other nodes of the attempt are excluded because they are lost or have failed.
     """
 
     attempt: int = field(_ATTEMPT)
     epoch: int = field(_COUNT)
-    places: Tuple[int, ...] = field(_places)
-    ended: Tuple[int, ...] = field(_places, default=())
+    members: Tuple[int, ...] = field(_members)
+    ended: Tuple[int, ...] = field(_members, default=())
 
 
 @record
@@ -264,11 +264,11 @@ class EndOrder(NamedTuple):
 
 @record
 class AttemptDecision(NamedTuple):
-    """The next attempt, on ``places``, with the store of ``store`` at ``port``; without places the run is over."""
+    """The next attempt, on ``members``, with the store of ``store`` at ``port``; without members the run is over."""
 
     attempt: int = field(_ATTEMPT)
-    places: Tuple[int, ...] = field(_places, default=())
-    store: int = field(_PLACE, default=0)
+    members: Tuple[int, ...] = field(_members, default=())
+    store: int = field(_MEMBER, default=0)
     port: int = field(_PORT, default=0)
     reason: str = field(_short(REASON), default="")
 
@@ -325,7 +325,7 @@ def encode(message: Message) -> bytes:
     fields: Dict[str, Any] = message._asdict()
     if isinstance(message, StatusTable):
         fields["rows"] = [
-            {"place": place, "age": round(age, 3), "word": word.to_json()} for place, age, word in message.rows
+            {"member": member, "age": round(age, 3), "word": word.to_json()} for member, age, word in message.rows
         ]
         fields["part"] = message.part and dict(message.part._asdict())
     if isinstance(message, WordSaid):

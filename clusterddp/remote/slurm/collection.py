@@ -51,8 +51,8 @@ def slurm_collect(request: Request) -> Dict[str, str]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         failed: Dict[str, str] = {}
         threads = [
-            threading.Thread(target=_fetch_into, args=(folder, asked.job, node, place == 0, failed))
-            for place, node in enumerate(asked.nodes)
+            threading.Thread(target=_fetch_into, args=(folder, asked.job, node, index == 0, failed))
+            for index, node in enumerate(asked.nodes)
         ]
         for thread in threads:
             thread.start()

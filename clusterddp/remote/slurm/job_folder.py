@@ -98,9 +98,9 @@ class JobFolder:
         """Whether a start has received the notice that its end is near."""
         return os.path.exists(self.file(start, "notice.json"))
 
-    def write_heeded(self, start: str, place: int) -> None:
+    def write_heeded(self, start: str, member: int) -> None:
         """Record that workers of a node have received the notice and handle it."""
-        write_json(self.file(start, "heeded.%d.json" % place), {})
+        write_json(self.file(start, "heeded.%d.json" % member), {})
 
     def heeded(self, start: str) -> bool:
         """Whether workers of any node have received the notice and handle it."""
@@ -153,9 +153,9 @@ class JobFolder:
             except FileNotFoundError:
                 pass  # none came
 
-    def write_verdict(self, start: str, place: int, verdict: VerdictRecord) -> None:
+    def write_verdict(self, start: str, member: int, verdict: VerdictRecord) -> None:
         """Store the verdict of a node whose spool the others cannot see."""
-        write_json(self.file(start, "verdict.%d.json" % place), written(verdict))
+        write_json(self.file(start, "verdict.%d.json" % member), written(verdict))
 
     def verdicts(self, start: str) -> Iterator[VerdictRecord]:
         """Iterate over the verdicts stored by such nodes; damaged ones are skipped."""

@@ -53,14 +53,14 @@ class Task:
         environment = os.environ
         try:
             self.names = list(expand_nodelist(environment["SLURM_STEP_NODELIST"]))
-            self.place = int(environment["SLURM_NODEID"])
+            self.member = int(environment["SLURM_NODEID"])
             self.job = environment["SLURM_JOB_ID"]
             if "SLURM_ARRAY_JOB_ID" in environment:
                 self.job = "%s_%s" % (environment["SLURM_ARRAY_JOB_ID"], environment["SLURM_ARRAY_TASK_ID"])
             self.start = start_name(environment)
         except (KeyError, ValueError) as error:
             raise Refused("this is no task of a step of Slurm's: %s" % error, "start it by srun") from None
-        self.host = self.names[self.place]
+        self.host = self.names[self.member]
         self.noticed: Optional[float] = None  # when the notice was seen
         self.ordered = False  # whether this attempt was ordered to end
         self.ending = False  # whether Slurm is ending the step: another node has failed, or the job is cancelled
@@ -73,17 +73,17 @@ class Task:
         if not os.path.isdir(self.folder.path):
             raise Refused("%s: no folder %s here" % (self.host, self.folder.path))
         self._find_start()
-        meeting = Meeting(self.folder.file(self.start), self.names, self.place)
+        meeting = Meeting(self.folder.file(self.start), self.names, self.member)
         spool = None
         try:
             job = self.folder.job()
-            if not self.place:
+            if not self.member:
                 self.folder.write_submitted(self.job)  # where it was submitted by hand, nobody else has
             order = self.folder.stop_order() or self.folder.stop_order(self.start)
             if order:
                 raise Refused("the run was stopped: %s" % order.reason)
             plans = self.plans(job, meeting)
-            plan = plans[self.place]
+            plan = plans[self.member]
             if job.apart:
                 self.await_secrets(plan)
             answer = start_node(job.state, plan, self.folder.secrets(plan.secrets), self.key)
@@ -97,7 +97,7 @@ class Task:
         self.wait(job if spool else None)
         verdict = spool.verdict() if spool else None
         if verdict and job.apart:
-            self.folder.write_verdict(self.start, self.place, verdict)
+            self.folder.write_verdict(self.start, self.member, verdict)
         return 0 if spool and spool.exit_record() else NOT_THE_SCRIPT
 
     def _pass_over(self, number: int, _frame: Any) -> None:
@@ -121,20 +121,20 @@ class Task:
         earlier = [spool.attempt for spool in all_spools(job.state, job.plan.run)]
         if job.apart:  # other nodes than before have no spools of earlier attempts
             earlier.append(int(os.environ.get("SLURM_RESTART_COUNT") or 0))
-        own = own._replace(attempts=max(earlier, default=0), key=random.token_hex(32) if not self.place else "")
+        own = own._replace(attempts=max(earlier, default=0), key=random.token_hex(32) if not self.member else "")
         all_facts = [read_facts(one) for one in meeting.exchange("facts", written(own))]
         attempt = max(one.attempts for one in all_facts) + 1
         self.key = all_facts[0].key
         addresses = choose_addresses(all_facts, os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""))
-        if not self.place:
+        if not self.member:
             self.folder.write_attempt(self.start, attempt)
         both = zip(all_facts, addresses)
         nodes = [_node(job, one, address.address, address.interface) for one, address in both]
         backend = choose_backend(job.plan.settings.rdzv_backend, [one.torch for one in all_facts], [job.state])
         about = {"versions": _versions(job, all_facts), "gpus": {one.host: one.gpus for one in all_facts}}
         return [
-            placed_plan(job.plan, nodes, place, attempt=attempt, backend=backend, about=about)
-            for place in range(len(nodes))
+            placed_plan(job.plan, nodes, member, attempt=attempt, backend=backend, about=about)
+            for member in range(len(nodes))
         ]
 
     def await_secrets(self, plan: NodePlan) -> None:
@@ -147,7 +147,7 @@ class Task:
         """The folder on this node that holds the project's code; if the code is sent, wait until it has arrived."""
         path = self.folder.file(PROJECT_CODE)
         if sent.broadcast:
-            if not self.place:
+            if not self.member:
                 self.folder.write_awaiting(self.start)
             self._await(lambda: self.folder.arrived(self.start), path, "the run's code")
         return place_code(job, sent, path)
@@ -202,7 +202,7 @@ class Task:
         if self.noticed is None and self.folder.notice(self.start):
             self.noticed = time.monotonic()
             if any(self._pass_on(spool) for spool in own):
-                self.folder.write_heeded(self.start, self.place)
+                self.folder.write_heeded(self.start, self.member)
         late = self.noticed is not None and time.monotonic() - self.noticed > SAVING
         if late and not self.ordered:
             self.ordered = True

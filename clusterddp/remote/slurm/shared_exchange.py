@@ -18,22 +18,22 @@ PATIENCE = 600.0  # seconds for all nodes: setup lines, and `import torch` on a 
 class Meeting:
     """One node's part in the exchange, in this start's folder.
 
-    ``place`` is the node's index in ``names``, the hosts.
+    ``member`` is the node's index in ``names``, the hosts.
     """
 
-    def __init__(self, folder: str, names: List[str], place: int) -> None:
-        self.folder, self.names, self.place = private_folder(folder), names, place
+    def __init__(self, folder: str, names: List[str], member: int) -> None:
+        self.folder, self.names, self.member = private_folder(folder), names, member
 
     def exchange(self, subject: str, own: Any) -> List[Any]:
-        """Publish ``own`` on a subject, and wait for and return every node's data, by place; raises Refused."""
-        write_json(self._file(subject, self.place), own)
-        answers = [own if place == self.place else None for place in range(len(self.names))]
+        """Publish ``own`` on a subject, and wait for and return every node's data, by index; raises Refused."""
+        write_json(self._file(subject, self.member), own)
+        answers = [own if member == self.member else None for member in range(len(self.names))]
         deadline, look, pause = time.monotonic() + PATIENCE, LOOK, REFRESH
         refresh = time.monotonic() + pause
         while True:
-            for place, known in enumerate(answers):
-                answers[place] = read_json(self._file(subject, place)) if known is None else known
-                failed = read_json(self._file("failed", place)) if answers[place] is None else None
+            for member, known in enumerate(answers):
+                answers[member] = read_json(self._file(subject, member)) if known is None else known
+                failed = read_json(self._file("failed", member)) if answers[member] is None else None
                 if failed:
                     raise Refused(str(failed["message"]))
             missing = [name for name, known in zip(self.names, answers) if known is None]
@@ -44,13 +44,13 @@ class Meeting:
             if time.monotonic() > refresh:
                 pause = min(LONGEST_REFRESH, pause * 2)
                 refresh += pause
-                write_json(self._file("here", self.place), time.time(), durable=False)
+                write_json(self._file("here", self.member), time.time(), durable=False)
             time.sleep(look)
             look = min(LONGEST_LOOK, look * 1.05)
 
     def fail(self, message: str, *, ended: bool) -> None:
         """Report to the others that this node failed; ``ended``: Slurm was ending it, so the cause is elsewhere."""
-        write_json(self._file("failed", self.place), {"message": message, "ended": ended})
+        write_json(self._file("failed", self.member), {"message": message, "ended": ended})
 
-    def _file(self, subject: str, place: int) -> str:
-        return os.path.join(self.folder, "%s.%d.json" % (subject, place))
+    def _file(self, subject: str, member: int) -> str:
+        return os.path.join(self.folder, "%s.%d.json" % (subject, member))

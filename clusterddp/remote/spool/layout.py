@@ -3,7 +3,7 @@
     <state>/runs/<run>/<attempt>/<node_rank>-<host>/
         plan.json secrets.json quoted/ control.key worker remote.pyz hook/ lock supervisor.json
         events.jsonl logs/ errors/ stacks/ torch/ program/ committed stop.json exit.json verdict.json
-        claim.<place>
+        claim.<member>
 
 One node touches only its own folder: a home may be shared by all hosts, and two nodes may share a machine.
 """

@@ -70,7 +70,7 @@ class Clearing:
         """Whether another node's agent may still need the store."""
         plan, membership = self.node.plan, self.node.membership
         done = set(membership.over(plan.attempt))
-        return bool(set(plan.places) - done - set(membership.lost(boot_clock(), STORE_LOST)) - {plan.place})
+        return bool(set(plan.members) - done - set(membership.lost(boot_clock(), STORE_LOST)) - {plan.member})
 
 
 def recorded(

@@ -37,7 +37,7 @@ class Conclusion:
     def __init__(self, control: Control, membership: Membership, work: FileWork) -> None:
         self.control, self.membership, self.work = control, membership, work
         self.end: Optional[NodeEnd] = None  # how our part ended, once it has
-        self.ends: Dict[int, NodeEnd] = {}  # other nodes' ends as they sent them, by place
+        self.ends: Dict[int, NodeEnd] = {}  # other nodes' ends as they sent them, by member index
         self.over = False  # whether the verdict is recorded here, or there will be none
         self._since = self._sent_at = 0.0
         self._said_at = NEVER  # when our end was last sent to the leader
@@ -49,13 +49,13 @@ class Conclusion:
         """Handle an event of run control."""
         if isinstance(event, MemberJoined):
             for part in self._parts:
-                self.control.say(part, to=event.place)
+                self.control.say(part, to=event.member)
             if self.end and not self.control.leading:
                 self.control.say(EndSaid(self.end))
         elif isinstance(event, Said) and isinstance(event.message, EndSaid):
-            self.ends[event.place] = event.message.end
+            self.ends[event.member] = event.message.end
             for part in self._parts:  # the end was sent again, so the verdict has not arrived there
-                self.control.say(part, to=event.place)
+                self.control.say(part, to=event.member)
         elif isinstance(event, Said) and isinstance(event.message, VerdictPart):
             self._gather(event.message)
 
@@ -97,41 +97,41 @@ class Conclusion:
             return None
         patience = min(alone, OUT_OF_REACH) if control.majority else alone
         ends, missing = [], []
-        for place in sorted(node.plan.places):
-            sent = self._end_of(node, place)
-            end = sent or self._end_from_status(node, place)
+        for member in sorted(node.plan.members):
+            sent = self._end_of(node, member)
+            end = sent or self._end_from_status(node, member)
             limit = min(patience, RECONNECT) if end else patience  # its status is known, and its end may follow
-            if not sent and control.leading and self._awaited(node, place, now, limit):
+            if not sent and control.leading and self._awaited(node, member, now, limit):
                 return None
             if end:
                 ends.append(end)
             else:
-                missing.append(self.membership.names[place])
+                missing.append(self.membership.names[member])
         return ends, missing
 
-    def _awaited(self, node: "NodeParts", place: int, now: float, patience: float) -> bool:
+    def _awaited(self, node: "NodeParts", member: int, now: float, patience: float) -> bool:
         """Whether a node may still send its end: until it is overdue if in contact, else for a while."""
-        if place in self.membership.left or place in self.membership.ended:
+        if member in self.membership.left or member in self.membership.ended:
             return False
-        if place not in self.control.connected:
-            return now - self.membership.missing.get(place, now) <= patience
-        if place in self.membership.behind(now, 0.0):  # it never began this attempt, and may not know about it
+        if member not in self.control.connected:
+            return now - self.membership.missing.get(member, now) <= patience
+        if member in self.membership.behind(now, 0.0):  # it never began this attempt, and may not know about it
             return now - self._since <= patience
         order = node.shutdown.order or node.shutdown.attempt_order or self.membership.order
         return order is None or now - self._since <= order.grace + END_LIMIT
 
-    def _end_of(self, node: "NodeParts", place: int) -> Optional[NodeEnd]:
+    def _end_of(self, node: "NodeParts", member: int) -> Optional[NodeEnd]:
         """A node's end of the last attempt as the node sent it."""
-        end = self.end if place == node.place else self.ends.get(place)
+        end = self.end if member == node.member else self.ends.get(member)
         return end if end and end.attempt == node.plan.attempt else None
 
-    def _end_from_status(self, node: "NodeParts", place: int) -> Optional[NodeEnd]:
+    def _end_from_status(self, node: "NodeParts", member: int) -> Optional[NodeEnd]:
         """A node's end from its final status; ``lost`` if only its fence reported; else None."""
-        status = self.membership.over(node.plan.attempt).get(place)
+        status = self.membership.over(node.plan.attempt).get(member)
         if status is None or status.state is not NodeState.ENDED:
-            is_lost = place in self.membership.ended
-            return NodeEnd(self.membership.names[place], node.plan.attempt, RunState.LOST, place) if is_lost else None
-        end = NodeEnd(self.membership.names[place], status.attempt, RunState.SUCCEEDED, place, agent_exit=status.code)
+            is_lost = member in self.membership.ended
+            return NodeEnd(self.membership.names[member], node.plan.attempt, RunState.LOST, member) if is_lost else None
+        end = NodeEnd(self.membership.names[member], status.attempt, RunState.SUCCEEDED, member, agent_exit=status.code)
         order = node.shutdown.order or node.shutdown.attempt_order or self.membership.order
         if status.code == 0:
             return end
@@ -147,8 +147,8 @@ class Conclusion:
             return
         now = time.time_ns() - plan.clock_offset_ns
         judgement = judge(ends, missing, plan.record.min_nodes, plan.record.max_restarts)
-        code, place = plan.record.code, node.place
-        verdict = made(judgement, ends, missing, writer=plan.host, place=place, code=code, written=now)
+        code, member = plan.record.code, node.member
+        verdict = made(judgement, ends, missing, writer=plan.host, member=member, code=code, written=now)
         self._verdict, self._sent_at = verdict, boot_clock()
         if self.control.leading:
             self._parts = verdict_parts(written(verdict))
@@ -190,4 +190,4 @@ def _end(node: "NodeParts") -> NodeEnd:
     spool, plan = node.spool, node.plan
     ended = spool.exit_record()
     part = EndedPart(plan.host, spool.attempt, ended, evidence(spool), plan.clock_offset_ns, plan.clock_error_ns)
-    return fitted(end_of(part, place=node.place, workdir=plan.workdir))
+    return fitted(end_of(part, member=node.member, workdir=plan.workdir))

@@ -88,7 +88,7 @@ def main(argv: List[str]) -> int:
     spool = Spool(argv[0])
     feed, reports, listener, supervisor = (None if argument == "-" else int(argument) for argument in argv[1:])
     try:
-        secret: Optional[Secret] = Secret(spool.control_key(), spool.run, spool.plan().place)
+        secret: Optional[Secret] = Secret(spool.control_key(), spool.run, spool.plan().member)
     except FileNotFoundError:
         secret = None
     _be_fence(supervisor or 0, (spool.run, spool.host), secret, listener, (feed or 0, reports or 0))

@@ -10,9 +10,9 @@ BACKOFF_LIMIT = 60.0  # seconds between attempts at most
 
 
 class Following(NamedTuple):
-    """``places`` of the next attempt, in order; empty: the run is over, with the reason."""
+    """``members`` of the next attempt, in order; empty: the run is over, with the reason."""
 
-    places: Tuple[int, ...]
+    members: Tuple[int, ...]
     reason: str = ""
 
 
@@ -21,18 +21,18 @@ def decide(
 ) -> Optional[Following]:
     """What follows the plan's attempt; None while that is not known.
 
-    ``plan`` is any node's of the attempt. ``statuses`` are the nodes' last statuses, by place. ``connected`` are the
-    places in contact, our own included; ``lost`` those that are lost for good, or do not begin the attempt.
+    ``plan`` is any node's of the attempt. ``statuses`` are the nodes' last statuses, by member index. ``connected`` are
+    the members in contact, our own included; ``lost`` those that are lost for good, or do not begin the attempt.
     """
-    places = set(plan.places)
-    ended = {p: statuses[p] for p in sorted(places & statuses.keys()) if _has_ended(statuses[p], plan.attempt)}
+    members = set(plan.members)
+    ended = {p: statuses[p] for p in sorted(members & statuses.keys()) if _has_ended(statuses[p], plan.attempt)}
     here = ended.keys() & connected
-    if here | lost < places:
+    if here | lost < members:
         return None
     failed = [status for status in ended.values() if status.code]
     if plan.settings.elastic and len(ended) - len(failed) >= plan.settings.min_nodes:
         return Following(())
-    if not failed and ended.keys() == places:
+    if not failed and ended.keys() == members:
         return Following(())
     for status in failed:
         if not status.curable:

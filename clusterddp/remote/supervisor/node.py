@@ -75,10 +75,10 @@ class Supervisor(NodeParts):
         plan = spool.plan()
         self.loop = Loop(self._record)
         self.work = FileWork(self.loop.wake)
-        self.place, self.fence = plan.place, fence
+        self.member, self.fence = plan.member, fence
         self.phase = Phase.WAITING
         own = socket.socket(fileno=listener) if listener is not None else None
-        secret = Secret(spool.control_key(), plan.run, plan.place)
+        secret = Secret(spool.control_key(), plan.run, plan.member)
         self.control = Control(secret, self.loop.selector, self._take, own)
         self.membership = Membership(self.control, [peer.host for peer in plan.peers], self._welcome, self._keep)
         self.conditions = StopConditions(self.control, self.membership, fence, plan)

@@ -23,7 +23,7 @@ class NodeParts:
     ``plan``, ``spool``, ``children``, ``inbox`` and ``shutdown`` are the current attempt's.
     """
 
-    place: int
+    member: int
     plan: "NodePlan"
     spool: "Spool"
     children: "Children"
@@ -38,23 +38,23 @@ class NodeParts:
     def goes_on(self) -> bool:
         """Whether an elastic job has enough nodes without those that have failed."""
         failed = [status for status in self.membership.over(self.plan.attempt).values() if status.code]
-        return self.plan.settings.elastic and len(self.plan.places) - len(failed) >= self.plan.settings.min_nodes
+        return self.plan.settings.elastic and len(self.plan.members) - len(failed) >= self.plan.settings.min_nodes
 
     def stand_by(self, decision: AttemptDecision) -> None:
         """Become a spare, since an attempt begins without this node."""
         self.shutdown = Shutdown()
-        self.change_plan(self.plan._replace(attempt=decision.attempt, places=decision.places))
+        self.change_plan(self.plan._replace(attempt=decision.attempt, members=decision.members))
         self.tell(NodeState.STANDBY)
 
     def change_plan(self, plan: "NodePlan") -> None:
         """Change the plan of the attempt, and who takes part in it."""
         self.plan = plan
-        self.membership.attempt, self.membership.places = plan.attempt, plan.places
+        self.membership.attempt, self.membership.members = plan.attempt, plan.members
         self.conditions.begin(plan, self.children)
 
     def tell(self, state: NodeState, *, curable: bool = True, reason: str = "") -> None:
         """Publish this node's status to all members through the leader."""
-        peer, joined = self.plan.peers[self.place], None
+        peer, joined = self.plan.peers[self.member], None
         if self.plan.joined:
             joined = Joined(peer.host, peer.address, peer.nproc, self.plan.bound[1])
         code = None if state is NodeState.STANDBY else self.children.agent_exit

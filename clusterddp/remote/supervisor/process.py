@@ -29,7 +29,7 @@ def main(argv: List[str]) -> int:
     spool = Spool(argv[0])
     store, listener, *begun = (None if argument == "-" else int(argument) for argument in argv[1:])
     try:
-        secret: Optional[Secret] = Secret(spool.control_key(), spool.run, spool.plan().place)
+        secret: Optional[Secret] = Secret(spool.control_key(), spool.run, spool.plan().member)
     except FileNotFoundError:  # a stop of the run has removed it meanwhile
         secret = None
     forks: Optional[Tuple[int, int]] = None

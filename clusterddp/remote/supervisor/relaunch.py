@@ -65,7 +65,7 @@ class Relaunching:
         self.ended_since: Optional[float] = None  # when the attempt was known to have ended everywhere
         self.serving: Optional[Serving] = None
         self.taking: Optional[Taking] = None
-        self.wanted: Tuple[int, ...] = ()  # places that may have the paths to replicate to this node
+        self.wanted: Tuple[int, ...] = ()  # members that may have the paths to replicate to this node
         self.wanted_since: Optional[float] = None
 
     def step(self, node: "NodeParts", order: Optional[EndOrder]) -> Union[Attempt, Over, None]:
@@ -99,12 +99,14 @@ class Relaunching:
         """Carry out the decision: begin, stand by, or end."""
         if decision is None or decision.attempt < node.plan.attempt:
             return None
-        if decision.attempt > node.plan.attempt and not decision.places:
+        if decision.attempt > node.plan.attempt and not decision.members:
             return self._end(node, decision.reason)
-        if decision.attempt > node.plan.attempt and node.place in decision.places:
+        if decision.attempt > node.plan.attempt and node.member in decision.members:
             return self._begin(node, decision)
-        replaced = node.place in node.plan.places and not node.plan.joined  # a node that joined later is in no decision
-        if node.place not in decision.places and (decision.attempt > node.plan.attempt or replaced):
+        replaced = (
+            node.member in node.plan.members and not node.plan.joined
+        )  # a node that joined later is in no decision
+        if node.member not in decision.members and (decision.attempt > node.plan.attempt or replaced):
             self._forget()
             node.stand_by(decision)
         return None
@@ -123,21 +125,21 @@ class Relaunching:
         boot = boot_clock()
         lost = {*self.membership.lost(boot, limits.lost), *self.membership.behind(boot, limits.behind)}
         lost |= self.membership.left
-        following = decide(plan, self.membership.statuses, {node.place, *self.control.connected}, lost)
+        following = decide(plan, self.membership.statuses, {node.member, *self.control.connected}, lost)
         if following is None:
             self._limit_wait(node, now, lost)
             return ""
         self.ended_since = self.ended_since or now
         if not (self.control.majority and self.control.in_contact):
             alone = boot - self.control.last_contact > limits.lost
-            return (following.reason or ALONE if not following.places else ALONE) if alone else ""
-        if not following.places:
+            return (following.reason or ALONE if not following.members else ALONE) if alone else ""
+        if not following.members:
             self.membership.decide(AttemptDecision(plan.attempt + 1, reason=following.reason))
         elif lost or now - self.ended_since >= backoff(plan.attempt):  # a lost host does not fail as a script does
-            (listener,) = bind_ports(plan.host_settings.ports, 1, plan.peers[node.place].address)
+            (listener,) = bind_ports(plan.host_settings.ports, 1, plan.peers[node.member].address)
             port = listener.getsockname()[1]
             self.store = listener.detach()
-            self.membership.decide(AttemptDecision(plan.attempt + 1, following.places, node.place, port))
+            self.membership.decide(AttemptDecision(plan.attempt + 1, following.members, node.member, port))
         return ""
 
     def _limit_wait(self, node: "NodeParts", now: float, lost: "set[int]") -> None:
@@ -151,7 +153,7 @@ class Relaunching:
             for p, status in statuses.items()
             if status.state is NodeState.ENDED and status.attempt == node.plan.attempt
         }
-        names = ", ".join(self.membership.names[place] for place in sorted(set(node.plan.places) - done - lost))
+        names = ", ".join(self.membership.names[member] for member in sorted(set(node.plan.members) - done - lost))
         reason = "%s did not end attempt %d within %d s" % (names, node.plan.attempt, END_LIMIT)
         self.membership.decide(AttemptDecision(node.plan.attempt + 1, reason=reason))
 
@@ -190,14 +192,14 @@ class Relaunching:
         self.serving, self.taking, self.wanted, self.wanted_since = None, None, (), None
         self.membership.replication_port = 0
         plan = attempt.plan
-        old = tuple(place for place in decision.places if place in node.plan.places)
-        if not plan.host_settings.carry or not old or len(old) == len(decision.places):
+        old = tuple(member for member in decision.members if member in node.plan.members)
+        if not plan.host_settings.carry or not old or len(old) == len(decision.members):
             return
-        if plan.place not in old:
+        if plan.member not in old:
             self.wanted = old
             return
         try:
-            (listener,) = bind_ports(plan.host_settings.ports, 1, plan.peers[plan.place].address)
+            (listener,) = bind_ports(plan.host_settings.ports, 1, plan.peers[plan.member].address)
         except Refused as error:
             self.work.event(attempt.spool, "carried", reason="nothing can be carried from here: %s" % error.message)
         else:
@@ -218,13 +220,16 @@ class Relaunching:
         if self.wanted_since is None:
             self.wanted_since = time.monotonic()
             node.tell(NodeState.RUNNING)
-        statuses = {place: self.membership.statuses.get(place) for place in self.wanted}
-        known = {place: status for place, status in statuses.items() if status and status.attempt >= node.plan.attempt}
+        statuses = {member: self.membership.statuses.get(member) for member in self.wanted}
+        known = {
+            member: status for member, status in statuses.items() if status and status.attempt >= node.plan.attempt
+        }
         if len(known) < len(statuses) and time.monotonic() - self.wanted_since < REPLICATION_LIMIT:
             return
         names, addresses = self.membership.names, self.control.addresses
         asked = [
-            ReplicaSource(place, names[place], (addresses[place][0], status.carry)) for place, status in known.items()
+            ReplicaSource(member, names[member], (addresses[member][0], status.carry))
+            for member, status in known.items()
         ]
         spool, plan, shutdown = node.spool, node.plan, node.shutdown
         self.taking = Taking(
@@ -240,7 +245,7 @@ class Relaunching:
     def _make(self, node: "NodeParts", decision: AttemptDecision) -> Attempt:
         """Make this node's spool of the next attempt, locked from the start; the file thread calls this."""
         old = node.spool
-        plan = next_plan(node.plan, decision.attempt, decision.places, decision.store)
+        plan = next_plan(node.plan, decision.attempt, decision.members, decision.store)
         spool = old.in_attempt(decision.attempt, plan.node)
         shutil.rmtree(spool.folder, ignore_errors=True)  # what an earlier try left that a full disk interrupted
         with open(old.code, "rb") as code:

@@ -1,12 +1,12 @@
 """Replication for ``clusterddp_carry``: nodes new to an attempt first get these paths from the other nodes.
 
 Nodes that stay listen on a port of the run's range for as long as the attempt lasts, and publish it with their status
-(control/messages.py). A new node asks each what it has, compares, and fetches from the lowest place; if copies differ
+(control/messages.py). A new node asks each what it has, compares, and fetches from the lowest member; if copies differ
 it fetches none. Both sides prove the run's key for each request; the key also authenticates the answer, and digests
 the contents. Nothing is encrypted, as in all of run control. All of it runs in separate threads.
 
     who listens   {nonce}
-    who asks      {place, nonce, path, get, proof}
+    who asks      {member, nonce, path, get, proof}
     who listens   {manifest, lists, proof} and so many bytes; with ``get`` the contents, as bundles
 """
 
@@ -41,7 +41,7 @@ _BLOCK = 1 << 18
 class ReplicaSource(NamedTuple):
     """A node that may have the paths."""
 
-    place: int
+    member: int
     host: str
     address: Address
 
@@ -104,8 +104,8 @@ class Serving:
         connection.sendall(json.dumps({"nonce": ours}).encode() + b"\n")
         until = time.monotonic() + PROOF
         asked = Fields(parse_json(Incoming(lambda: _read_until(connection, until)).line(_LINE)))
-        place, theirs, path, get = asked.number("place"), asked.text("nonce"), asked.text("path"), asked.flag("get")
-        values = (ours, theirs, place, self._secret.place, path, get)
+        member, theirs, path, get = asked.number("member"), asked.text("nonce"), asked.text("path"), asked.flag("get")
+        values = (ours, theirs, member, self._secret.member, path, get)
         if not hmac.compare_digest(_proof(self._secret, "asks", *values), asked.text("proof")):
             raise ValueError("it does not know the run's key")
         return asked, values
@@ -131,8 +131,8 @@ class Serving:
 class Taking:
     """Fetches paths to this node, in a thread.
 
-    ``sources`` are sorted by place. ``stopped`` tells whether the paths are no longer wanted, and ``tell`` takes a line
-    for the user on each path; the thread calls both. ``umask`` is the user's.
+    ``sources`` are sorted by member index. ``stopped`` tells whether the paths are no longer wanted, and ``tell`` takes
+    a line for the user on each path; the thread calls both. ``umask`` is the user's.
     """
 
     def __init__(
@@ -208,8 +208,8 @@ class Taking:
         connection.settimeout(HASHING)
         incoming = Incoming(lambda: connection.recv(_BLOCK))
         ours, theirs = os.urandom(16).hex(), Fields(parse_json(incoming.line(_LINE))).text("nonce")
-        values = (theirs, ours, self._secret.place, source.place, path, get)
-        asked = {"place": self._secret.place, "nonce": ours, "path": path, "get": get}
+        values = (theirs, ours, self._secret.member, source.member, path, get)
+        asked = {"member": self._secret.member, "nonce": ours, "path": path, "get": get}
         connection.sendall(json.dumps(dict(asked, proof=_proof(self._secret, "asks", *values))).encode() + b"\n")
         answer = Fields(parse_json(incoming.line(_LINE)))
         size, lists = answer.number("manifest", _MOST), answer.number("lists", _MOST)

@@ -36,7 +36,7 @@ from ..workdir.run_markers import protect
 from ..worker.agent_environment import agent_environment
 from ..worker.worker_env import write_worker
 
-CLAIM_TIME = 60.0  # seconds for which the place of a joining host is reserved, until it has started
+CLAIM_TIME = 60.0  # seconds for which the member index of a joining host is reserved, until it has started
 OTHER_START = 10.0  # seconds that another start of the same node gets to bring its supervisor up
 
 
@@ -83,7 +83,7 @@ def start_node(
             raise Refused("the working folder %s is not there" % plan.cwd, "run again without --no-sync")
     wanted = [bool(plan.store), len(plan.peers) > 1 or plan.settings.elastic]
     # One more than is kept: the workers' MASTER_PORT is taken from this range too, later.
-    bound = bind_ports(plan.host_settings.ports, sum(wanted) + 1, plan.peers[plan.place].address)
+    bound = bind_ports(plan.host_settings.ports, sum(wanted) + 1, plan.peers[plan.member].address)
     bound.pop().close()
     listeners = [bound.pop() if one else None for one in wanted]
     store, control = (listener.getsockname()[1] if listener else 0 for listener in listeners)
@@ -172,8 +172,8 @@ def _protect_code(spool: Spool, plan: NodePlan, state: str) -> None:
 def commit(request: Request) -> Dict[str, Any]:
     """Operation: tell the supervisor of ``spool`` that all nodes are ready; the result says whether it lives.
 
-    Arguments: ``store`` (the store's port), ``peers`` ([address, port] of run control, by place), ``tell`` (whether the
-    hosts notify the URL of ``--notify``).
+    Arguments: ``store`` (the store's port), ``peers`` ([address, port] of run control, by member index), ``tell``
+    (whether the hosts notify the URL of ``--notify``).
     """
     args = request.args
     spool = Spool(args["spool"])
@@ -216,16 +216,16 @@ def invite(request: Request) -> Dict[str, Any]:
 
 
 def claim(request: Request) -> Dict[str, bool]:
-    """Operation: ``{claimed}``: whether ``place`` in the run of ``spool`` is reserved for a host about to start there.
+    """Operation: ``{claimed}``: whether ``member`` in the run of ``spool`` is reserved for a host about to start there.
 
-    Two hosts that join at the same moment were both invited to the next place; the first to claim it gets it.
+    Two hosts that join at the same moment were both invited as the next member; the first to claim it gets it.
     """
-    spool, place = Spool(request.args["spool"]), int(request.args["place"])
-    handle = os.open(spool.path("claim.%d" % place), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    spool, member = Spool(request.args["spool"]), int(request.args["member"])
+    handle = os.open(spool.path("claim.%d" % member), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         claimed, now = file.read(), boot_clock()
-        taken = len(spool.plan().peers) != place
+        taken = len(spool.plan().peers) != member
         if taken or (claimed and now - float(claimed) < CLAIM_TIME):
             return {"claimed": False}
         file.truncate(0)

@@ -112,7 +112,7 @@ def _shortened(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:
     events, verdict, peers = report.events, report.verdict, report.peers
     end = None
     if (report.exit or report.state == RunState.LOST) and not verdict:
-        end = fitted(end_of(_with_evidence(report, spool).part, place=plan.place, workdir=plan.workdir))
+        end = fitted(end_of(_with_evidence(report, spool).part, member=plan.member, workdir=plan.workdir))
     started = of_kind(events, WORKER_STARTED)
     output = [event for event in events if event.kind in OUTPUT_EVENTS]
     return report._replace(

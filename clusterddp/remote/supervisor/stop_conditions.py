@@ -73,8 +73,8 @@ class StopConditions:
 
     def begin_attempt(self, plan: NodePlan, children: Children) -> None:
         """Switch to an attempt."""
-        limit, by_majority, store = self.limits.excluded, bool(plan.settings.relaunch), plan.store_place
-        self.membership.begin(plan.attempt, plan.places, limit=limit, by_majority=by_majority, store=store)
+        limit, by_majority, store = self.limits.excluded, bool(plan.settings.relaunch), plan.store_member
+        self.membership.begin(plan.attempt, plan.members, limit=limit, by_majority=by_majority, store=store)
         self.begin(plan, children)
 
     def begin(self, plan: NodePlan, children: Children) -> None:
@@ -114,11 +114,11 @@ class StopConditions:
         """The rendezvous store died here, or with its node's part of an elastic job that ended before ours."""
         if self.children.store_died:
             return of_attempt(self.plan, "the rendezvous store died: %s" % self.children.store_said(), 0.0)
-        place = self.plan.store_place
-        status = self.membership.over(self.plan.attempt).get(place) if self.plan.settings.elastic else None
-        if place == self.plan.place or status is None or status.state is not NodeState.ENDED or not status.code:
+        member = self.plan.store_member
+        status = self.membership.over(self.plan.attempt).get(member) if self.plan.settings.elastic else None
+        if member == self.plan.member or status is None or status.state is not NodeState.ENDED or not status.code:
             return None
-        reason = "%s has ended its part, and with it the rendezvous store" % self.membership.names[place]
+        reason = "%s has ended its part, and with it the rendezvous store" % self.membership.names[member]
         return of_attempt(self.plan, reason, self.limits.grace)
 
     def _decision(self) -> Optional[EndOrder]:
@@ -136,7 +136,7 @@ class StopConditions:
         now = boot_clock()
         lost = self._fatal(self.membership.lost(now, self.limits.lost))
         behind = self._fatal(self.membership.behind(now, self.limits.behind)) if self.control.leading else ""
-        here = self.membership.names[self.membership.place]
+        here = self.membership.names[self.membership.member]
         ended = self._fatal(sorted(self.membership.ended))
         if lost and not ended and not self.control.settled:
             return of_attempt(self.plan, "%s lost contact with %s" % (here, lost), self.limits.grace)
@@ -150,11 +150,11 @@ class StopConditions:
 
     def _fatal(self, lost: Sequence[int]) -> str:
         """The names of those lost nodes without which this attempt cannot go on; empty if it can."""
-        places = self.plan.places
-        ours = [place for place in lost if place in places]
-        few = len(places) - len(ours) < self.plan.settings.min_nodes
-        if ours and (few or not self.plan.settings.elastic or self.plan.store_place in ours):
-            return ", ".join(self.membership.names[place] for place in ours)
+        members = self.plan.members
+        ours = [member for member in lost if member in members]
+        few = len(members) - len(ours) < self.plan.settings.min_nodes
+        if ours and (few or not self.plan.settings.elastic or self.plan.store_member in ours):
+            return ", ".join(self.membership.names[member] for member in ours)
         return ""
 
     def outlived(self) -> bool:
@@ -169,19 +169,19 @@ class StopConditions:
         self.alone_since = self.alone_since or boot_clock()
         if boot_clock() - self.alone_since < AGENT_END:
             return None
-        here = self.membership.names[self.membership.place]
+        here = self.membership.names[self.membership.member]
         return of_attempt(self.plan, "the run was over before %s took part" % here, 0.0)
 
     def _contact(self) -> Optional[EndOrder]:
         """A node without contact to a majority ends its own part where another attempt may start without it."""
         if boot_clock() < self._until():
             return None
-        here = self.membership.names[self.membership.place]
+        here = self.membership.names[self.membership.member]
         return of_attempt(self.plan, "%s lost contact with the other hosts" % here, self.limits.grace)
 
     def fenced(self) -> Optional[EndOrder]:
         """Our fence has ended this node's processes, or is dead, so that nothing would end this node if it hangs."""
-        here = self.membership.names[self.membership.place]
+        here = self.membership.names[self.membership.member]
         if self.fence.acted is not None:
             reason = "%s was held up for %d s or more, so its part was ended" % (here, self._patience())
             return of_attempt(self.plan, reason, 0.0)
@@ -212,7 +212,7 @@ class StopConditions:
         """The other nodes have waited for this one so long that they may have begun another attempt."""
         if self.decided is None or boot_clock() - self.decided <= self.limits.behind / 2:
             return None
-        here = self.membership.names[self.membership.place]
+        here = self.membership.names[self.membership.member]
         return of_attempt(self.plan, "%s was too late for attempt %d" % (here, self.plan.attempt), 0.0)
 
     def lease(self, agent: Optional[int]) -> Lease:
@@ -225,13 +225,13 @@ class StopConditions:
         part = self.membership.part
         if part is None:
             return Participants(term_at=lease.term_at, kill_at=lease.kill_at)
-        nodes, ended = (frozenset(map(self._node, places)) for places in (part.places, part.ended))
+        nodes, ended = (frozenset(map(self._node, members)) for members in (part.members, part.ended))
         return Participants(part.epoch, nodes, ended, lease.term_at, lease.kill_at)
 
-    def _node(self, place: int) -> int:
-        """A place's number in this attempt's rendezvous; for a node that joined later its place."""
-        places = self.plan.places[: self.plan.nnodes]
-        return places.index(place) if place in places else place
+    def _node(self, member: int) -> int:
+        """A member's number in this attempt's rendezvous; for a node that joined later its member index."""
+        members = self.plan.members[: self.plan.nnodes]
+        return members.index(member) if member in members else member
 
     def _until(self) -> float:
         settings = self.plan.settings

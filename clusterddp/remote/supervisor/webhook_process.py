@@ -161,7 +161,7 @@ class Teller:
         if newest.attempt > self.spool.attempt:
             self.spool, self.silent = newest, False
             if is_leader:
-                hosts = ", ".join(plan.peers[place].host for place in plan.places)
+                hosts = ", ".join(plan.peers[member].host for member in plan.members)
                 self.tell("relaunched", "attempt %d on %s" % (newest.attempt, hosts))
         if is_leader:
             self._tell_silence()

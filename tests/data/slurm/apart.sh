@@ -70,11 +70,11 @@ cat >"$folder/job.json" <<'END OF JOB'
    "ports": [29400, 29499],
    "setup": ["module load cuda"]
   },
+  "members": [],
   "nnodes": 1,
   "node": "0-node",
   "node_rank": 0,
   "nproc": 2,
-  "places": [],
   "python": "/opt/py/bin/python",
   "record": {
    "argv": ["--lr", "3e-4"],

@@ -77,7 +77,7 @@ def test_what_the_user_sets_wins_and_the_command_line_wins_over_the_inventory() 
 
 def test_each_worker_has_its_share_of_the_threads_unless_somebody_sets_it() -> None:
     plan = plan_of(node(0, threads=4), node(1, threads=2, env={"OMP_NUM_THREADS": "7"}), node(2))
-    told = [plan.node_plan(place) for place in range(3)]
+    told = [plan.node_plan(member) for member in range(3)]
     assert [one.env.get("OMP_NUM_THREADS") for one in told] == ["4", "7", None]
     assert ["OMP_NUM_THREADS" in one.yielding for one in told] == [True, False, True]
     plan = plan_of(node(0, threads=4), env={"OMP_NUM_THREADS": "1"})

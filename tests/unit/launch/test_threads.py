@@ -17,7 +17,7 @@ def facts(host: str, **fields: Any) -> Facts:
 
 
 def shares(*told: tuple[int, dict[str, Any]]) -> list[int | None]:
-    nodes = [node(place, nproc=nproc) for place, (nproc, _) in enumerate(told)]
+    nodes = [node(member, nproc=nproc) for member, (nproc, _) in enumerate(told)]
     known = {one.host: facts(one.host, **fields) for one, (_, fields) in zip(nodes, told, strict=True)}
     return [one.threads for one in with_threads(nodes, known, {})]
 

@@ -12,7 +12,7 @@ from tests.unit.runs_told import Told
 
 
 def host(number: int, *, hosts: int = 2, max_restarts: int = 3, **more: Any) -> Told:
-    names = [f"gpu{place:02}" for place in range(hosts)]
+    names = [f"gpu{member:02}" for member in range(hosts)]
     one = Told(number, hosts=names, max_restarts=max_restarts, **more)
     one.fields["events"].clear()
     return one

@@ -156,10 +156,10 @@ class TestStatusObject:
         assert "hosts" not in one(*made("r1")).to_json(hosts=False)
 
 
-def kept(*told: Told, missing: tuple[str, ...] = (), place: int = 0) -> VerdictRecord:
+def kept(*told: Told, missing: tuple[str, ...] = (), member: int = 0) -> VerdictRecord:
     """The verdict on these nodes as one of them writes it."""
     ends = [end_of(one.part, workdir="/home/u/x") for one in told]
-    return made_record(judge(ends, missing), ends, missing, writer=told[0].host, place=place)
+    return made_record(judge(ends, missing), ends, missing, writer=told[0].host, member=member)
 
 
 def holding(told: Told, copy: VerdictRecord) -> Told:
@@ -206,7 +206,7 @@ class TestKeptVerdict:
 
     def test_a_node_that_was_cut_off_does_not_end_the_run_of_the_others(self) -> None:
         first, second = made("r1")
-        copy = kept(second.failed(9), missing=("gpu00",), place=1)
+        copy = kept(second.failed(9), missing=("gpu00",), member=1)
         assert one(first, holding(second, copy)).live
 
     def test_the_first_hosts_verdict_by_half_of_the_nodes_ends_a_run_for_none_can_count_before_it(self) -> None:
@@ -228,13 +228,13 @@ class TestKeptVerdict:
         self, record: dict[str, Any], *, settled: bool
     ) -> None:
         third = Told(2, run="r1", hosts=["gpu00", "gpu01", "gpu02"], **record).failed(9)
-        copy = kept(third, missing=("gpu00", "gpu01"), place=2)
+        copy = kept(third, missing=("gpu00", "gpu01"), member=2)
         view = one(holding(third, copy), unreachable=("gpu00", "gpu01"))
         assert (view.live, view.settled) == (False, settled)
 
     def test_of_the_verdicts_of_two_hosts_that_have_lost_each_other_the_one_that_was_shown_stands(self) -> None:
         first, second = made("r1")
-        own = kept(second.failed(9), missing=("gpu00",), place=1)
+        own = kept(second.failed(9), missing=("gpu00",), member=1)
         other = kept(first.failed(9), missing=("gpu01",))
         nodes = [holding(first, other).node, holding(second, own).node]
         shown = {"r1": (first.node.record, own)}
@@ -243,7 +243,7 @@ class TestKeptVerdict:
 
     def test_a_verdict_of_who_had_not_heard_the_others_says_so(self) -> None:
         second = made("r1")[1]
-        copy = kept(second.failed(9), missing=("gpu00",), place=1)
+        copy = kept(second.failed(9), missing=("gpu00",), member=1)
         view = one(holding(second, copy), unreachable=("gpu00",))
         assert "so says gpu01, which had not heard gpu00" in view.notices()
 
@@ -263,7 +263,7 @@ class TestKeptVerdict:
     def test_other_copies_are_told_each_once(self) -> None:
         first, second = made("r1")
         whole = kept(first.failed(9), second.failed(9))
-        own = kept(second, missing=("gpu00",), place=1)
+        own = kept(second, missing=("gpu00",), member=1)
         view = one(holding(first, whole), holding(second, own))
         assert (view.kept, view.other_copies) == (whole, [own])
         assert one(holding(first, whole), holding(second, whole)).other_copies == []
@@ -338,9 +338,9 @@ class TestNotices:
 class TestAttempts:
     def test_every_attempt_has_its_spools_and_the_last_one_is_the_runs(self) -> None:
         nodes = [*made("r1"), *made("r1"), Told(3, run="r1", hosts=["gpu03"])]
-        for place, told in enumerate(nodes):
-            told.fields["attempt"] = 1 + place // 2
-            told.fields["spool"] = f"/s/r1/{1 + place // 2}/{told.host}"
+        for member, told in enumerate(nodes):
+            told.fields["attempt"] = 1 + member // 2
+            told.fields["spool"] = f"/s/r1/{1 + member // 2}/{told.host}"
         view = one(*reversed(nodes))
         assert view.attempt == 3
         assert view.spools == {

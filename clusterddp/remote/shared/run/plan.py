@@ -48,7 +48,7 @@ class StorePlan(NamedTuple):
 
 @record
 class NodePlan(NamedTuple):
-    """One node's part in one attempt. Its ``place`` is its number for the whole run, its ``node_rank`` may change."""
+    """One node's part in one attempt. ``member``: its index for the whole run; its ``node_rank`` may change."""
 
     run: str = field(Fields.filename)
     attempt: int = field(Fields.number)
@@ -69,16 +69,16 @@ class NodePlan(NamedTuple):
     clock_offset_ns: int = field(Fields.integer)
     clock_error_ns: int = field(Fields.number)
     record: RunRecord = field(nested(RunRecord))
-    place: int = field(Fields.number, default=0)
-    places: Tuple[int, ...] = field(Fields.numbers, default=(0,))  # that take part, in the order of their ranks
-    # of the whole run, by place; spares and hosts that joined behind
+    member: int = field(Fields.number, default=0)
+    members: Tuple[int, ...] = field(Fields.numbers, default=(0,))  # that take part, in the order of their ranks
+    # of the whole run, by member index; spares and hosts that joined behind
     peers: Tuple[Peer, ...] = field(many(Peer), default=())
     standby: bool = field(Fields.flag, default=False)  # a spare
     joined: bool = field(Fields.flag, default=False)  # after the start
     settings: RunSettings = field(nested(RunSettings), default=RunSettings())
     # variables of ``env`` that a value of the host wins over
     yielding: Tuple[str, ...] = field(Fields.texts, default=())
-    store_place: int = field(Fields.number, default=0)
+    store_member: int = field(Fields.number, default=0)
     host_settings: HostSettings = field(nested(HostSettings), default=HostSettings())
     # a worker's, without the interpreter, where workers are forked; else empty
     worker_argv: Tuple[str, ...] = field(Fields.texts, default=())
@@ -92,10 +92,14 @@ class NodePlan(NamedTuple):
 def read_plan(data: Any) -> NodePlan:
     """A plan from its JSON object; ``written`` gives that back. Raises DamagedError if a field is missing or wrong."""
     plan = read_record(NodePlan, data, "plan")
-    named = [("place", plan.place), ("store_place", plan.store_place), *(("places", place) for place in plan.places)]
-    for name, place in named if plan.peers else ():  # the first version knew none
-        if place >= len(plan.peers):
-            raise DamagedError("plan.%s is %d; the run has %d nodes" % (name, place, len(plan.peers)))
+    named = [
+        ("member", plan.member),
+        ("store_member", plan.store_member),
+        *(("members", member) for member in plan.members),
+    ]
+    for name, member in named if plan.peers else ():  # the first version knew none
+        if member >= len(plan.peers):
+            raise DamagedError("plan.%s is %d; the run has %d nodes" % (name, member, len(plan.peers)))
     return plan
 
 
@@ -108,16 +112,16 @@ def spool_environment(spool: str, plan: NodePlan) -> Dict[str, str]:
 
 
 def with_peer(plan: NodePlan, peer: Peer) -> NodePlan:
-    """The plan once another host has joined the run: it has the next place."""
-    return plan._replace(peers=(*plan.peers, peer), places=(*plan.places, len(plan.peers)))
+    """The plan once another host has joined the run: it has the next member index."""
+    return plan._replace(peers=(*plan.peers, peer), members=(*plan.members, len(plan.peers)))
 
 
-def part_of(plan: NodePlan, node: Node, place: int) -> NodePlan:
-    """The plan with what one node at a place has of its own; how many there are is left as it is."""
+def part_of(plan: NodePlan, node: Node, member: int) -> NodePlan:
+    """The plan with what the node at one member index has of its own; how many there are stays as it is."""
     return plan._replace(
-        node="%d-%s" % (place, node.host),
-        node_rank=place,
-        place=place,
+        node="%d-%s" % (member, node.host),
+        node_rank=member,
+        member=member,
         host=node.host,
         python=node.python,
         env=node_environment(plan.run, plan.settings, node),
@@ -133,7 +137,7 @@ def part_of(plan: NodePlan, node: Node, place: int) -> NodePlan:
 
 
 def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
-    """The plan of a host that joins a run, at the next place, from the plan of any other node."""
+    """The plan of a host that joins a run, with the next member index, from the plan of any other node."""
     return part_of(with_peer(plan, Peer.of(node)), node, len(plan.peers))._replace(
         joined=True,
         standby=False,
@@ -146,16 +150,16 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
     )
 
 
-def next_plan(plan: NodePlan, attempt: int, places: Sequence[int], store: int) -> NodePlan:
+def next_plan(plan: NodePlan, attempt: int, members: Sequence[int], store: int) -> NodePlan:
     """A node's plan of the next attempt, from its last one.
 
-    ``places`` are its nodes, in order of their ranks; ``store`` is the place that has the rendezvous store.
+    ``members`` are its nodes, in order of their ranks; ``store`` is the member that has the rendezvous store.
     """
-    places = list(places)
-    if plan.settings.rdzv_backend == STATIC and store in places:  # rank 0's agent has the store
-        places = [store, *(place for place in places if place != store)]
-    rank = places.index(plan.place)
-    peers = [plan.peers[place] for place in places]
+    members = list(members)
+    if plan.settings.rdzv_backend == STATIC and store in members:  # rank 0's agent has the store
+        members = [store, *(member for member in members if member != store)]
+    rank = members.index(plan.member)
+    peers = [plan.peers[member] for member in members]
     world = sum(peer.nproc for peer in peers)
     address = plan.peers[store].address
     endpoint = "%s:%s" % ("[%s]" % address if ":" in address else address, PORT_TO_COME)
@@ -168,14 +172,14 @@ def next_plan(plan: NodePlan, attempt: int, places: Sequence[int], store: int) -
     lost = tuple(sorted(before - set(hosts)))  # something of the run may be left there
     return plan._replace(
         attempt=attempt,
-        places=tuple(places),
+        members=tuple(members),
         node_rank=rank,
         node="%d-%s" % (rank, plan.host),
-        nnodes=len(places),
+        nnodes=len(members),
         world_size=world,
         standby=False,
         argv=tuple(argv),
-        store=StorePlan(address) if store == plan.place else None,
-        store_place=store,
-        record=plan.record._replace(hosts=hosts, lost=lost, world_size=world, nnodes=len(places)),
+        store=StorePlan(address) if store == plan.member else None,
+        store_member=store,
+        record=plan.record._replace(hosts=hosts, lost=lost, world_size=world, nnodes=len(members)),
     )

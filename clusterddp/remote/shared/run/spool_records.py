@@ -19,7 +19,7 @@ def _address(fields: Fields) -> Tuple[str, int]:
     pair = fields.array("item")
     if len(pair) != 2:
         raise fields.wrong("item", pair, "an address and a port")
-    inner = Fields({"address": pair[0], "port": pair[1]}, fields.place + "item.")
+    inner = Fields({"address": pair[0], "port": pair[1]}, fields.prefix + "item.")
     return inner.text("address"), inner.number("port", 65535)
 
 
@@ -68,7 +68,9 @@ class Ready(NamedTuple):
     """The data that is known once every node is ready (``committed``)."""
 
     store: int = field(Fields.number, default=0)  # the rendezvous store's port
-    peers: Tuple[Tuple[str, int], ...] = field(_addresses, default=())  # address and port of run control, by place
+    peers: Tuple[Tuple[str, int], ...] = field(
+        _addresses, default=()
+    )  # address and port of run control, by member index
     tell: bool = field(Fields.flag, default=False)  # the hosts send the notices to the URL of ``run --notify``
     more: Mapping[str, Any] = {}
 

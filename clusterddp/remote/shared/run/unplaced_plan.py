@@ -34,14 +34,14 @@ def release(version: str) -> Tuple[int, ...]:
 
 
 def placed_plan(
-    plan: NodePlan, nodes: Sequence[Node], place: int, *, attempt: int, backend: str, about: Mapping[str, Any]
+    plan: NodePlan, nodes: Sequence[Node], member: int, *, attempt: int, backend: str, about: Mapping[str, Any]
 ) -> NodePlan:
     """The plan of one node, from the run's plan without hosts.
 
-    ``nodes`` take part, in the order of their ranks; ``place`` is the node's. ``about`` are fields of the run's record
+    ``nodes`` take part, in the order of their ranks; ``member`` is the node's. ``about`` are fields of the run's record
     that only the nodes know.
     """
-    node, count = nodes[place], len(nodes)
+    node, count = nodes[member], len(nodes)
     address = nodes[0].address
     elastic = plan.settings.elastic
     endpoint = "%s:%s" % ("[%s]" % address if ":" in address else address, PORT_TO_COME)
@@ -49,14 +49,14 @@ def placed_plan(
     if not elastic:
         options["--nnodes"] = str(count)
     least = plan.settings.min_nodes if elastic else count
-    return part_of(plan, node, place)._replace(
+    return part_of(plan, node, member)._replace(
         attempt=attempt,
         nnodes=count,
         argv=_with_options(plan.argv, options),
         world_size=sum(one.nproc for one in nodes),
-        store=StorePlan(address) if place == 0 else None,
+        store=StorePlan(address) if member == 0 else None,
         record=_record(plan.record, nodes, least, about),
-        places=tuple(range(count)),
+        members=tuple(range(count)),
         peers=tuple(map(Peer.of, nodes)),
         settings=plan.settings._replace(
             min_nodes=least, max_nodes=plan.settings.max_nodes if elastic else count, rdzv_backend=backend

@@ -20,14 +20,14 @@ class DamagedError(ValueError):
 class Fields:
     """Typed access to one JSON object.
 
-    ``place`` is the prefix of field names in errors, such as ``torch.``; ``error`` makes the exception to raise from
+    ``prefix`` is put before field names in errors, such as ``torch.``; ``error`` makes the exception to raise from
     one line of text; ``most`` is the longest list (items) and text (characters) to accept.
     """
 
     def __init__(
-        self, data: Any, place: str = "", error: Callable[[str], Exception] = DamagedError, most: int = MOST
+        self, data: Any, prefix: str = "", error: Callable[[str], Exception] = DamagedError, most: int = MOST
     ) -> None:
-        self.place, self._error, self._most = place, error, most
+        self.prefix, self._error, self._most = prefix, error, most
         if type(data) is not dict:
             raise self.wrong("", data, "an object")
         self._data: Dict[str, Any] = data
@@ -187,11 +187,11 @@ class Fields:
         return tuple(read(self._inside(name, {"item": item})) for item in value)
 
     def _inside(self, name: str, data: Any) -> "Fields":
-        return Fields(data, "%s%s." % (self.place, name), self._error, self._most)
+        return Fields(data, "%s%s." % (self.prefix, name), self._error, self._most)
 
     def wrong(self, name: str, value: Any, wanted: str) -> Exception:
         """Make the error for a field with a wrong value."""
-        where = "%s%s" % (self.place, name or "answer")
+        where = "%s%s" % (self.prefix, name or "answer")
         if name and name not in self._data:
             return self._error("%s is not there; it must be %s" % (where, wanted))
         return self._error("%s is not %s: %r" % (where, wanted, str(value)[:80]))

@@ -59,9 +59,9 @@ def record(kind: Kind) -> Kind:
     return kind
 
 
-def read_record(kind: Type[T], data: Any, place: str) -> T:
-    """A record of class ``kind`` from its JSON object, which errors call ``place``; raises DamagedError."""
-    return record_in(Fields(data, place + ".", most=MOST), kind)
+def read_record(kind: Type[T], data: Any, name: str) -> T:
+    """A record of class ``kind`` from its JSON object, which errors call ``name``; raises DamagedError."""
+    return record_in(Fields(data, name + ".", most=MOST), kind)
 
 
 def readers_of(kind: Type[Any]) -> Mapping[str, Reader[Any]]:

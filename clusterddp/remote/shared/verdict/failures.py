@@ -95,7 +95,7 @@ class FailedWorker(NamedTuple):
     exit_code: int = field(Fields.number)
     signal: Optional[int] = field(Fields.maybe_number)
     text: str = field(Fields.text)
-    place: str = field(Fields.text)  # "train.py:81", or empty
+    location: str = field(Fields.text)  # "train.py:81", or empty
     # text to search for known messages: the exception, or else the last lines on stderr
     said: str = field(Fields.text)
     # the number of the collective that timed out, by NCCL's watchdog
@@ -195,7 +195,7 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
     recorded = node.errors.get(key + ".json")
     error = recorded or WorkerError()
     stderr = node.stderr.get(key, "")
-    cause, text, place = _describe(event, error, stderr)
+    cause, text, location = _describe(event, error, stderr)
     evidence = text + "\n" + (error.exc_message or "")
     # For an abort (NCCL's watchdog, gloo's terminate) all of the worker's output counts.
     peer = is_lost_peer(evidence + (stderr if event.signal == signal.SIGABRT and not recorded else ""))
@@ -212,8 +212,8 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
         # A recorded exception is the cause; a signal that followed in the teardown is not.
         exit_code=1 if error.exc_type else event.exit_code,
         signal=event.signal,
-        text=shortened(text, LONGEST, place),
-        place=place,
+        text=shortened(text, LONGEST, location),
+        location=location,
         said=said,
         collective=int(timed_out[1]) if timed_out else None,
     )
@@ -241,13 +241,13 @@ def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, 
     """Describe how a worker ended: its cause, one line of text, and the position in the user's code."""
     number = event.signal
     if error.exc_type:
-        place = "%s:%s" % (error.file.rpartition("/")[2], error.line) if error.file else ""
+        location = "%s:%s" % (error.file.rpartition("/")[2], error.line) if error.file else ""
         message = ((error.exc_message or "").splitlines() or [""])[0]
-        own_place = " (%s, line %s)" % tuple(place.rsplit(":", 1)) if place else ""
-        if own_place and message.endswith(own_place):  # a SyntaxError names its position itself
-            message = message[: -len(own_place)]
+        own_location = " (%s, line %s)" % tuple(location.rsplit(":", 1)) if location else ""
+        if own_location and message.endswith(own_location):  # a SyntaxError names its position itself
+            message = message[: -len(own_location)]
         text = "%s%s%s" % (error.exc_type, ": " if message else "", message)
-        return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in(place), place
+        return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in(location), location
     if number == signal.SIGKILL and event.oom_kills:
         return OUT_OF_MEMORY, "killed by the kernel's out-of-memory killer (SIGKILL)", ""
     if number == signal.SIGKILL and event.orphan:
@@ -255,13 +255,13 @@ def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, 
     if number:
         unknown = number == signal.SIGKILL and event.oom_kills is None
         said = _last_words(stderr) if number in CRASHES else ""
-        place = _crash_place(stderr) if number in CRASHES else ""
+        location = _crash_location(stderr) if number in CRASHES else ""
         text = "killed by %s%s" % (signal_name(number), ", often the out-of-memory killer" * unknown)
-        return SIGNAL, text + (": %s" % said if said else "") + _in(place), place
+        return SIGNAL, text + (": %s" % said if said else "") + _in(location), location
     said = _last_error_line(stderr)
-    place = _place(stderr) if _ends_trace(said) else ""
+    location = _location(stderr) if _ends_trace(said) else ""
     text = "exit code %d%s%s" % (event.exit_code, ": " if said else "", said)
-    return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, said) else EXIT, text + _in(place), place
+    return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, said) else EXIT, text + _in(location), location
 
 
 def _last_words(stderr: str) -> str:
@@ -271,23 +271,23 @@ def _last_words(stderr: str) -> str:
     return found[-1] if found else ""
 
 
-def _crash_place(stderr: str) -> str:
+def _crash_location(stderr: str) -> str:
     """Find the innermost frame of the user's code that faulthandler printed, if the script has enabled it."""
     _, fatal, dump = stderr.rpartition("Fatal Python error:")
     own = [found for found in re.findall(_FRAME, dump) if not re.search(_INSTALLED, found[0])] if fatal else []
     return "%s:%s" % (own[0][0].rpartition("/")[2], own[0][1]) if own else ""
 
 
-def shortened(text: str, most: int, place: str) -> str:
+def shortened(text: str, most: int, location: str) -> str:
     """Shorten a failure's text to ``most`` characters by cutting its middle; the position at its end stays whole."""
-    return cut_in_the_middle(text, most, _in(place))
+    return cut_in_the_middle(text, most, _in(location))
 
 
-def _in(place: str) -> str:
-    return " (%s)" % place if place else ""
+def _in(location: str) -> str:
+    return " (%s)" % location if location else ""
 
 
-def _place(stderr: str) -> str:
+def _location(stderr: str) -> str:
     """Find the last frame of the user's code in a printed traceback."""
     own = [(name, line) for name, line in re.findall(_FRAME, stderr) if not re.search(_INSTALLED, name)]
     return "%s:%s" % (own[-1][0].rpartition("/")[2], own[-1][1]) if own else ""

@@ -66,7 +66,7 @@ class Failure(NamedTuple):
             "exit_code": worker.exit_code,
             "signal": None if worker.signal is None else signal_name(worker.signal),
             "message": worker.text,
-            "place": worker.place or None,
+            "place": worker.location or None,
         }
 
 

@@ -51,7 +51,7 @@ class NodeEnd(NamedTuple):
     host: str = field(Fields.text)
     attempt: int = field(Fields.number)
     state: str = field(one_of(*ENDED_STATES))
-    place: int = field(Fields.number, default=0)
+    member: int = field(Fields.number, default=0)
     reason: str = field(Fields.text, default="")
     ours: bool = field(Fields.flag, default=False)  # a stop that nobody ordered
     agent_exit: Optional[int] = field(Fields.maybe_number, default=None)  # torchrun's exit code; None: it did not run
@@ -84,8 +84,8 @@ class EndedPart(NamedTuple):
     rebooted: bool = False
 
 
-def end_of(part: EndedPart, *, place: int = 0, workdir: str = "") -> NodeEnd:
-    """A node's end; ``place``: its number in the run; ``workdir``: where its workers worked."""
+def end_of(part: EndedPart, *, member: int = 0, workdir: str = "") -> NodeEnd:
+    """A node's end; ``member``: its member index; ``workdir``: where its workers worked."""
     offset, ended = part.clock_offset_ns, part.ended
     events = part.evidence.events
     told = [e.time for e in events if e.kind == STOPPING and e.reason not in CONSEQUENCES]
@@ -97,7 +97,7 @@ def end_of(part: EndedPart, *, place: int = 0, workdir: str = "") -> NodeEnd:
     done = [Finished(event.rank, event.local_rank, event.time - offset) for event in well]
     return NodeEnd(
         host=part.host,
-        place=place,
+        member=member,
         attempt=part.attempt,
         state=ended.state if ended else RunState.LOST,
         reason=ended.reason if ended else "",
@@ -128,7 +128,7 @@ def fitted(end: NodeEnd, most: int = MOST) -> NodeEnd:
                 return small
     # Ranks in thousands of pieces, a path of thousands of characters, a time that a script's library made up.
     small = _cut(end, 1, 30)._replace(exits={}, workdir="", failures=())
-    return small if _fits(small, most) else NodeEnd(end.host[:255], end.attempt, end.state, end.place)
+    return small if _fits(small, most) else NodeEnd(end.host[:255], end.attempt, end.state, end.member)
 
 
 def _cut(end: NodeEnd, number: int, length: int) -> NodeEnd:
@@ -136,11 +136,11 @@ def _cut(end: NodeEnd, number: int, length: int) -> NodeEnd:
     longest = LONGEST if number > 1 else min(LONGEST, length)
     failures = [
         one._replace(
-            text=shortened(_clean(one.text), min(length, 100) if place else longest, _clean(one.place)),
-            place=cut_in_the_middle(_clean(one.place), longest),
-            said="" if place else _clean(one.said)[-length:],
+            text=shortened(_clean(one.text), min(length, 100) if position else longest, _clean(one.location)),
+            location=cut_in_the_middle(_clean(one.location), longest),
+            said="" if position else _clean(one.said)[-length:],
         )
-        for place, one in enumerate(end.failures[:number])
+        for position, one in enumerate(end.failures[:number])
     ]
     return end._replace(
         reason=cut_in_the_middle(_clean(end.reason), longest),

@@ -2,7 +2,7 @@
 
 When a run ends its lead writes it for all; a node that is cut off writes its own. One copy is enough to tell how it
 ended, whatever becomes of the hosts. Of several that of the later attempt counts, then the one whose writer heard more
-nodes, then that of the lower place.
+nodes, then that of the lower member index.
 """
 
 from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -40,7 +40,7 @@ class VerdictRecord(NamedTuple):
     exit_code: int = field(lambda fields, name: fields.number(name, 255))
     line: str = field(Fields.text)
     writer: str = field(Fields.text)  # a host's name, or who watched
-    place: int = field(Fields.number)  # of the writer
+    member: int = field(Fields.number)  # of the writer
     heard: Tuple[str, ...] = field(Fields.texts)
     missing: Tuple[str, ...] = field(Fields.texts, default=())
     written: int = field(Fields.integer, default=0)  # ns, by the operator's clock
@@ -61,7 +61,7 @@ class VerdictRecord(NamedTuple):
     @property
     def stands(self) -> bool:
         """Whether no other copy of its attempt can count before it, whatever hosts tell that were not heard."""
-        return self.by_majority or (len(self.heard) == len(self.missing) and self.place == 0)
+        return self.by_majority or (len(self.heard) == len(self.missing) and self.member == 0)
 
     def brief(self) -> "VerdictRecord":
         """What a list of runs needs of it."""
@@ -74,14 +74,14 @@ def made(
     missing: Sequence[str],
     *,
     writer: str,
-    place: int,
+    member: int,
     code: str = "",
     written: int = 0,
 ) -> VerdictRecord:
     """The record of a judgement on these ends, and on the hosts ``missing`` that sent none.
 
-    ``writer`` and ``place`` are the writing host and its place, ``code`` is the digest of what ran, ``written`` the
-    time by the operator's clock (ns).
+    ``writer`` and ``member`` are the writing host and its member index, ``code`` is the digest of what ran,
+    ``written`` the time by the operator's clock (ns).
     """
     return VerdictRecord(
         attempt=max((end.attempt for end in ends), default=0),
@@ -89,7 +89,7 @@ def made(
         exit_code=judgement.exit_code,
         line=cut_in_the_middle(judgement.line, MOST_LINE),
         writer=writer,
-        place=place,
+        member=member,
         heard=tuple(end.host for end in ends),
         missing=tuple(missing),
         written=written,
@@ -107,7 +107,7 @@ def made(
 
 def best(copies: Iterable[VerdictRecord]) -> Optional[VerdictRecord]:
     """The copy that counts; None if there is none."""
-    return max(copies, key=lambda copy: (copy.attempt, len(copy.heard), -copy.place), default=None)
+    return max(copies, key=lambda copy: (copy.attempt, len(copy.heard), -copy.member), default=None)
 
 
 def read_verdict(data: Any) -> VerdictRecord:

@@ -67,8 +67,8 @@ class Between:
             each.close()
 
 
-def secret(place: int, key: bytes = KEY, run: str = "run") -> Secret:
-    return Secret(key, run, place)
+def secret(member: int, key: bytes = KEY, run: str = "run") -> Secret:
+    return Secret(key, run, member)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def pair() -> Iterator[Between]:
 
 def test_messages_pass_both_ways_once_both_sides_have_proved_the_key(pair: Between) -> None:
     pair.prove()
-    assert (pair.caller.place, pair.called.place) == (0, 2)
+    assert (pair.caller.member, pair.called.member) == (0, 2)
     for message in (STOP, Beat(majority=True, number=1, echo=0, age=0.0)):
         pair.called.send(message)
         assert pair.to_caller(pair.from_called()) == message
@@ -97,9 +97,9 @@ def test_messages_pass_both_ways_once_both_sides_have_proved_the_key(pair: Betwe
         (secret(2), secret(1), 0),  # a relay on a dead lead's port
         (secret(0), secret(0), 0),  # a node's own call, sent back to it
     ],
-    ids=["key", "run", "place", "itself"],
+    ids=["key", "run", "member", "itself"],
 )
-def test_a_call_with_another_key_run_or_place_is_refused(caller: Secret, called: Secret, target: int) -> None:
+def test_a_call_with_another_key_run_or_member_is_refused(caller: Secret, called: Secret, target: int) -> None:
     between = Between(caller, called, target)
     with pytest.raises(Broken):
         between.called.check_call(between.introduce())
@@ -115,7 +115,7 @@ def test_a_proof_heard_on_one_connection_is_worth_nothing_on_another(pair: Betwe
     again.close()
 
 
-def test_a_call_whose_place_was_changed_is_refused(pair: Between) -> None:
+def test_a_call_whose_member_index_was_changed_is_refused(pair: Between) -> None:
     call = pair.introduce()
     with pytest.raises(Broken):
         pair.called.check_call(call._replace(caller=1))
@@ -127,17 +127,17 @@ def test_who_does_not_know_the_key_leads_nobody_and_sends_nobody_on(pair: Betwee
         pair.caller.follow(Lead("0" * 64))
     with pytest.raises(Broken):
         pair.caller.check_elsewhere(Elsewhere(1, "0" * 64))
-    assert pair.caller.place is None
+    assert pair.caller.member is None
 
 
 def test_an_answer_that_names_a_lead_cannot_be_made_to_name_another(pair: Between) -> None:
-    place = pair.called.check_call(pair.introduce())
-    pair.called.send_elsewhere(place, 1)
+    member = pair.called.check_call(pair.introduce())
+    pair.called.send_elsewhere(member, 1)
     answer = pair.to_caller(pair.from_called())
     assert isinstance(answer, Elsewhere)
     pair.caller.check_elsewhere(answer)
     with pytest.raises(Broken):
-        pair.caller.check_elsewhere(answer._replace(place=3))
+        pair.caller.check_elsewhere(answer._replace(member=3))
 
 
 @pytest.mark.parametrize("what", ["changed", "repeated", "left out", "sent back", "forged"])

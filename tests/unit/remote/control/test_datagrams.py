@@ -50,7 +50,7 @@ class Wire:
         with selectors.DefaultSelector() as selector:
             selector.register(node.socket, selectors.EVENT_READ)
             assert selector.select(WAIT)
-        return [beat for _, beat in node.receive({link.place: link}.get)]
+        return [beat for _, beat in node.receive({link.member: link}.get)]
 
     def close(self) -> None:
         self.pair.close()
@@ -83,7 +83,7 @@ def test_what_is_too_short_or_too_long_is_thrown_away(wire: Wire) -> None:
 
 def test_a_beat_that_is_sent_back_to_who_made_it_is_thrown_away(wire: Wire) -> None:
     ours = wire.recorded()
-    back = struct.pack(">H", 0) + ours[2:]  # as if the other place had said it
+    back = struct.pack(">H", 0) + ours[2:]  # as if the other member had said it
     wire.called.send(wire.pair.called, BEAT, wire.attacker.getsockname())
     theirs = wire.attacker.recv(1 << 16)
     assert wire.heard(ours, back, theirs, by_caller=True) == [BEAT]
@@ -102,7 +102,7 @@ def test_no_beat_is_heard_before_the_proof(wire: Wire) -> None:
     recorded = wire.recorded()
     unproved = Between(secret(2), secret(0), 0)
     try:
-        unproved.called.place = 2
+        unproved.called.member = 2
         wire.pair.called, proved = unproved.called, wire.pair.called
         assert wire.heard(recorded) == []
         wire.pair.called = proved

@@ -32,19 +32,19 @@ __all__ = ["_quick", "star", "stars"]
 class Hostile:
     """A member that is none of our supervisors: it listens or calls, and says what the test wants."""
 
-    def __init__(self, star: Star, place: int) -> None:
-        self.star, self.place = star, place
+    def __init__(self, star: Star, member: int) -> None:
+        self.star, self.member = star, member
         self.links: list[PeerConnection] = []
 
     def calls(self, target: int) -> PeerConnection:
         """A connection to a node, on which nothing was said yet."""
-        link = PeerConnection.to(self.star.addresses[target], Secret(KEY, "run", self.place), target)
+        link = PeerConnection.to(self.star.addresses[target], Secret(KEY, "run", self.member), target)
         self.links.append(link)
         return link
 
     def is_called(self) -> tuple[PeerConnection, int]:
-        """Wait until a node calls or asks this place; the connection, and the place of who has called."""
-        listener = self.star.listeners[self.place]
+        """Wait until a node calls or asks this member; the connection, and the member index of who has called."""
+        listener = self.star.listeners[self.member]
         listener.setblocking(False)
         accepted: list[socket.socket] = []
 
@@ -56,7 +56,7 @@ class Hostile:
             return True
 
         self.star.until(arrived)
-        link = PeerConnection(accepted[0], Secret(KEY, "run", self.place))
+        link = PeerConnection(accepted[0], Secret(KEY, "run", self.member))
         self.links.append(link)
         link.greet()
         call = self.hears(link)
@@ -87,18 +87,18 @@ class Hostile:
 
 @pytest.fixture
 def hostile(star: Star) -> Iterator[Hostile]:
-    """The last of three places."""
+    """The last of three members."""
     made = Hostile(star, 2)
     yield made
     made.close()
 
 
-def test_a_lead_at_a_place_that_is_none_is_not_followed(stars: Callable[[int], Star]) -> None:
+def test_a_lead_at_no_members_index_is_not_followed(stars: Callable[[int], Star]) -> None:
     star = stars(3)
     hostile = Hostile(star, 2)
-    star.node(1).leader = hostile.place
-    link, place = hostile.is_called()
-    link.send_elsewhere(place, 99)
+    star.node(1).leader = hostile.member
+    link, member = hostile.is_called()
+    link.send_elsewhere(member, 99)
     star.until(lambda: hostile.ended(link))
     hostile.close()
     assert star.nodes[1].leader < len(star.addresses)
@@ -106,8 +106,8 @@ def test_a_lead_at_a_place_that_is_none_is_not_followed(stars: Callable[[int], S
     star.until(lambda: star.lead.connected == {1})
 
 
-def test_a_place_beyond_the_next_is_not_let_in(star: Star, hostile: Hostile) -> None:
-    hostile.place = len(star.addresses) + 1
+def test_a_member_beyond_the_next_is_not_let_in(star: Star, hostile: Hostile) -> None:
+    hostile.member = len(star.addresses) + 1
     link = hostile.calls(0)
     hello = hostile.hears(link)
     assert isinstance(hello, Hello)
@@ -119,7 +119,7 @@ def test_a_place_beyond_the_next_is_not_let_in(star: Star, hostile: Hostile) -> 
 def test_who_is_asked_whether_it_has_ended_does_not_lead_by_its_answer(star: Star, hostile: Hostile) -> None:
     star.node(1)
     star.until(lambda: star.lead.connected == {1})
-    star.lead.missed.add(hostile.place)
+    star.lead.missed.add(hostile.member)
     link, _ = hostile.is_called()
     link.welcome(0)
     star.until(lambda: hostile.ended(link))

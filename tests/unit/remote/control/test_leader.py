@@ -45,12 +45,12 @@ class Star:
     def lead(self) -> Control:
         return self.nodes[0]
 
-    def node(self, place: int, key: bytes = KEY, run: str = "run") -> Control:
-        self.heard[place] = []
-        secret = Secret(key, run, place)
-        self.nodes[place] = Control(secret, self.selector, self.heard[place].append, self.listeners[place])
-        self.nodes[place].begin(self.addresses)
-        return self.nodes[place]
+    def node(self, member: int, key: bytes = KEY, run: str = "run") -> Control:
+        self.heard[member] = []
+        secret = Secret(key, run, member)
+        self.nodes[member] = Control(secret, self.selector, self.heard[member].append, self.listeners[member])
+        self.nodes[member].begin(self.addresses)
+        return self.nodes[member]
 
     def until(self, ready: Callable[[], object]) -> None:
         deadline = time.monotonic() + 20
@@ -64,13 +64,13 @@ class Star:
         for key, _ in self.selector.select(0.05):
             key.data()
 
-    def said(self, place: int) -> list[Message]:
+    def said(self, member: int) -> list[Message]:
         """What this node has heard."""
-        return [event.message for event in self.heard[place] if isinstance(event, Said)]
+        return [event.message for event in self.heard[member] if isinstance(event, Said)]
 
-    def loses(self, place: int) -> None:
+    def loses(self, member: int) -> None:
         """A node is gone: its connections end, nobody listens there."""
-        self.nodes.pop(place).close(0)
+        self.nodes.pop(member).close(0)
 
     def close(self) -> None:
         for each in self.nodes.values():
@@ -90,7 +90,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def stars() -> Iterator[Callable[[int], Star]]:
-    """Makes stars of so many places, whose nodes the test brings up."""
+    """Makes stars of so many members, whose nodes the test brings up."""
     with contextlib.ExitStack() as stack:
 
         def make(count: int) -> Star:
@@ -118,7 +118,7 @@ def test_a_stop_said_by_one_node_reaches_the_lead_and_by_it_the_others(star: Sta
     star.until(lambda: star.said(1) and star.said(2))
 
 
-def test_what_is_told_to_one_place_reaches_no_other(star: Star) -> None:
+def test_what_is_told_to_one_member_reaches_no_other(star: Star) -> None:
     star.node(1)
     star.node(2)
     star.until(lambda: star.lead.connected == {1, 2})
@@ -130,8 +130,8 @@ def test_what_is_told_to_one_place_reaches_no_other(star: Star) -> None:
 
 def test_the_next_in_order_leads_when_the_lead_is_lost_and_a_majority_is_left(stars: Callable[[int], Star]) -> None:
     star = stars(4)
-    for place in range(4):
-        star.node(place)
+    for member in range(4):
+        star.node(member)
     star.until(lambda: star.lead.connected == {1, 2, 3})
     star.loses(0)
     star.until(lambda: star.nodes[1].connected == {2, 3})
@@ -145,8 +145,8 @@ def test_without_a_majority_nobody_is_settled_but_orders_still_reach_whom_they_c
     stars: Callable[[int], Star],
 ) -> None:
     star = stars(5)
-    for place in (3, 4):
-        star.node(place)
+    for member in (3, 4):
+        star.node(member)
     star.until(lambda: star.nodes[3].connected == {4})
     star.until(lambda: not star.nodes[4].leader_has_majority)
     assert [(node.leading, node.settled) for node in star.nodes.values()] == [(True, False), (False, False)]
@@ -156,24 +156,24 @@ def test_without_a_majority_nobody_is_settled_but_orders_still_reach_whom_they_c
 
 def test_two_parts_of_a_run_come_together_again_under_one_lead(stars: Callable[[int], Star]) -> None:
     star = stars(4)
-    for place in (2, 3):
-        star.node(place)
+    for member in (2, 3):
+        star.node(member)
     star.until(lambda: star.nodes[2].connected == {3})
-    for place in (0, 1):
-        star.node(place)
+    for member in (0, 1):
+        star.node(member)
     star.until(lambda: star.nodes[0].connected == {1, 2, 3})
     star.until(lambda: all(node.settled for node in star.nodes.values()))
-    assert [place for place, node in star.nodes.items() if node.leading] == [0]
+    assert [member for member, node in star.nodes.items() if node.leading] == [0]
 
 
 def test_a_lead_that_comes_again_follows_the_one_that_has_the_majority(stars: Callable[[int], Star]) -> None:
     star = stars(3)
-    for place in (1, 2):
-        star.node(place)
+    for member in (1, 2):
+        star.node(member)
     star.until(lambda: star.nodes[1].connected == {2} and star.nodes[1].settled)
     star.node(0)
     star.until(lambda: star.nodes[1].connected == {0, 2})
-    star.until(lambda: [place for place, node in star.nodes.items() if node.leading] == [1])
+    star.until(lambda: [member for member, node in star.nodes.items() if node.leading] == [1])
 
 
 def test_since_when_a_node_is_alone_counts_from_the_last_word_it_heard(star: Star) -> None:
@@ -230,7 +230,7 @@ def test_a_member_that_sends_what_is_no_message_ends_its_own_connection_alone(st
     star.until(lambda: star.lead.connected == {1, 2})
     (link,) = star.nodes[2].links
     link.unsent += b"\0\0\0\2{}" + b"\0" * 32
-    star.until(lambda: 2 in [event.place for event in star.heard[0] if isinstance(event, Lost)])
+    star.until(lambda: 2 in [event.member for event in star.heard[0] if isinstance(event, Lost)])
     star.until(lambda: star.lead.connected == {1, 2})  # it calls again
     assert Lost not in [type(event) for event in star.heard[1]]
 
@@ -282,8 +282,8 @@ def test_strangers_have_one_deadline_however_often_they_send(star: Star, monkeyp
 def test_strangers_of_many_addresses_give_way_oldest_first(star: Star, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "MOST_UNPROVEN", 4)
     with contextlib.ExitStack() as stack:
-        for place in range(20):
-            source = (f"127.0.2.{place + 1}", 0)
+        for member in range(20):
+            source = (f"127.0.2.{member + 1}", 0)
             stack.enter_context(socket.create_connection(star.addresses[0], source_address=source))
         star.until(lambda: star.lead.links and star.lead.links[-1].address == "127.0.2.20")
         assert [link.address for link in star.lead.links] == [f"127.0.2.{number}" for number in range(14, 21)]

@@ -40,33 +40,33 @@ class Run(Star):
     def __init__(self, count: int, folder: Path) -> None:
         super().__init__(count)
         self.folder = folder
-        self.names = [f"gpu{place:02}" for place in range(count)]
+        self.names = [f"gpu{index:02}" for index in range(count)]
         self.known: dict[int, Membership] = {}
 
-    def member(self, place: int) -> Membership:
+    def member(self, index: int) -> Membership:
         made: list[Membership] = []
-        secret = Secret(KEY, "run", place)
+        secret = Secret(KEY, "run", index)
 
         def take(event: Event) -> None:
             made[0].take(event)
 
-        control = Control(secret, self.selector, take, self.listeners[place])
+        control = Control(secret, self.selector, take, self.listeners[index])
         control.begin(self.addresses)
-        made.append(Membership(control, list(self.names), lambda _: None, self.keeper(place)))
+        made.append(Membership(control, list(self.names), lambda _: None, self.keeper(index)))
         made[0].begin(1, range(len(self.names)), limit=1e9)
-        self.nodes[place], self.known[place], self.heard[place] = control, made[0], []
+        self.nodes[index], self.known[index], self.heard[index] = control, made[0], []
         return made[0]
 
-    def keeper(self, place: int) -> Callable[[dict[str, Any]], None]:
+    def keeper(self, index: int) -> Callable[[dict[str, Any]], None]:
         """What keeps a node's knowledge of the others in a file."""
-        spool = self.folder / str(place)
+        spool = self.folder / str(index)
         spool.mkdir(exist_ok=True)
         return lambda known: write_json(str(spool / "peers.json"), known, durable=False)
 
     def turn(self) -> None:
         super().turn()
-        for place in self.nodes:
-            self.known[place].turn(time.monotonic())
+        for index in self.nodes:
+            self.known[index].turn(time.monotonic())
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
 
 def test_who_is_lost_or_has_failed_is_named_to_all_agents(run: Run) -> None:
-    members = [run.member(place) for place in range(3)]
+    members = [run.member(index) for index in range(3)]
     for member in members:
         member.tell(RUNNING)
     run.until(lambda: all(len(member.statuses) == 3 for member in members))
@@ -94,24 +94,24 @@ def test_who_is_lost_or_has_failed_is_named_to_all_agents(run: Run) -> None:
 
 
 def test_who_takes_part_is_said_by_the_leader_with_an_epoch_that_grows(run: Run) -> None:
-    members = [run.member(place) for place in range(3)]
+    members = [run.member(index) for index in range(3)]
     for member in members:
         member.tell(RUNNING)
-    run.until(lambda: all(member.part and member.part.places == (0, 1, 2) for member in members))
+    run.until(lambda: all(member.part and member.part.members == (0, 1, 2) for member in members))
     epoch = members[2].epoch
     members[1].tell(ENDED)
-    run.until(lambda: all(member.part and member.part.places == (0, 2) for member in members))
+    run.until(lambda: all(member.part and member.part.members == (0, 2) for member in members))
     assert {member.epoch for member in members} == {members[0].epoch}
     assert members[2].epoch > epoch
     members[2].tell(NodeStatus(NodeState.ENDED, 1, 0))
     run.until(
-        lambda: all(member.part and (member.part.places, member.part.ended) == ((0,), (2,)) for member in members)
+        lambda: all(member.part and (member.part.members, member.part.ended) == ((0,), (2,)) for member in members)
     )
     assert [member.excluded for member in members] == [(1,)] * 3
 
 
 def test_who_leads_next_says_it_with_a_greater_epoch(run: Run) -> None:
-    members = [run.member(place) for place in range(3)]
+    members = [run.member(index) for index in range(3)]
     for member in members:
         member.tell(RUNNING)
         member.limit = 0.1
@@ -119,12 +119,12 @@ def test_who_leads_next_says_it_with_a_greater_epoch(run: Run) -> None:
     members[2].epoch += 5  # heard of a leader that the next one has never heard
     run.loses(0)
     last = members[2].epoch
-    run.until(lambda: all(member.part and member.part.places == (1, 2) for member in members[1:]))
+    run.until(lambda: all(member.part and member.part.members == (1, 2) for member in members[1:]))
     run.until(lambda: members[1].epoch == members[2].epoch > last)
 
 
 def test_a_leader_without_a_majority_excludes_nobody_where_others_may_begin_anew(run: Run) -> None:
-    members = [run.member(place) for place in range(3)]
+    members = [run.member(index) for index in range(3)]
     for member in members:
         member.begin(1, range(3), limit=0.1, by_majority=True)
         member.tell(RUNNING)
@@ -141,7 +141,7 @@ def test_a_leader_without_a_majority_excludes_nobody_where_others_may_begin_anew
 
 def test_a_node_that_is_cut_off_from_the_store_excludes_nobody(run: Run) -> None:
     """It would come back and tell those who went on that they are gone."""
-    members = [run.member(place) for place in range(3)]
+    members = [run.member(index) for index in range(3)]
     for member in members:
         member.begin(1, range(3), limit=0.1, store=1)
         member.tell(RUNNING)
@@ -155,7 +155,7 @@ def test_a_node_that_is_cut_off_from_the_store_excludes_nobody(run: Run) -> None
 
 
 def test_a_leader_that_leaves_is_known_to_have_left(run: Run) -> None:
-    members = [run.member(place) for place in range(3)]
+    members = [run.member(index) for index in range(3)]
     for member in members:
         member.tell(RUNNING)
     run.until(lambda: all(len(member.statuses) == 3 for member in members))
@@ -165,7 +165,7 @@ def test_a_leader_that_leaves_is_known_to_have_left(run: Run) -> None:
 
 
 def test_a_word_said_by_one_node_is_known_to_all(run: Run) -> None:
-    members = [run.member(place) for place in range(3)]
+    members = [run.member(index) for index in range(3)]
     for member in members:
         member.tell(RUNNING)
     run.until(lambda: all(len(member.statuses) == 3 for member in members))
@@ -194,7 +194,7 @@ def test_a_decision_whose_message_was_lost_is_told_again(run: Run) -> None:
 
 
 def test_a_new_lead_hears_of_the_old_ones_decision_from_who_heard_it(run: Run) -> None:
-    lead, first, second = (run.member(place) for place in range(3))
+    lead, first, second = (run.member(index) for index in range(3))
     run.until(lambda: lead.control.connected == {1, 2})
     second.decision = AGAIN  # the lead's last message, which reached this node alone
     run.loses(0)
@@ -224,7 +224,7 @@ def test_who_is_connected_and_speaks_of_an_older_attempt_is_behind(run: Run) -> 
     run.until(lambda: 1 in lead.statuses)
     now = time.monotonic()
     assert lead.behind(now + 60, 30) == []
-    lead.begin(2, lead.places, limit=1e9)
+    lead.begin(2, lead.members, limit=1e9)
     assert (lead.behind(now, 30), lead.behind(now + 60, 30)) == ([], [1])
     other.tell(RUNNING._replace(attempt=2))
     run.until(lambda: lead.statuses[1].attempt == 2)
@@ -268,10 +268,10 @@ def test_a_node_that_was_here_and_is_lost_before_its_first_status_is_not_waited_
 
 
 def test_the_table_of_2000_nodes_with_long_causes_reaches_the_others(tmp_path: Path, run: Run) -> None:
-    run.names = [f"gpu{place:04}" for place in range(2000)]
+    run.names = [f"gpu{index:04}" for index in range(2000)]
     lead, other = run.member(0), run.member(1)
-    for place in range(2, 2000):
-        lead.take(Said(place, WordSaid(ENDED._replace(cause="c" * 300), 0.0)))
+    for index in range(2, 2000):
+        lead.take(Said(index, WordSaid(ENDED._replace(cause="c" * 300), 0.0)))
     run.until(lambda: lead.control.connected == {1})
     run.until(lambda: len(other.statuses) >= 1998)
     assert other.statuses[1999].cause == "c" * 300

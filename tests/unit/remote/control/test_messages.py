@@ -99,7 +99,7 @@ def test_a_number_that_is_none_is_refused(number: str) -> None:
     with pytest.raises(DamagedError):
         decode(b'{"kind":"EndOrder","reason":"","ours":true,"attempt":null,"grace":%s}' % number.encode())
     with pytest.raises(DamagedError):
-        decode(b'{"kind":"Elsewhere","proof":"%s","place":%s}' % (PROOF.encode(), number.encode()))
+        decode(b'{"kind":"Elsewhere","proof":"%s","member":%s}' % (PROOF.encode(), number.encode()))
 
 
 @pytest.mark.parametrize("address", ["gpu09", "a" * 100, "", "10.0.0.9 ", "fe80::1%eth0", "10.0.0.300", "é.example"])
@@ -157,7 +157,7 @@ def test_texts_are_cut_to_what_is_read() -> None:
 
 def test_2000_nodes_with_long_causes_are_told_in_parts_that_fit_a_frame() -> None:
     word = WORD._replace(cause="\U0001f525" * messages.CAUSE)
-    rows = [NodeStatusRow(place, 1e9, word) for place in range(2000)]
+    rows = [NodeStatusRow(member, 1e9, word) for member in range(2000)]
     parts = messages.in_parts(rows, 1.0, TakingPart(1, 1, tuple(range(1000)), tuple(range(1000, 2000))))
     assert max(len(encode(part)) for part in parts) <= 64 * 1024
     assert [row for part in parts for row in part.rows] == rows
@@ -166,7 +166,7 @@ def test_2000_nodes_with_long_causes_are_told_in_parts_that_fit_a_frame() -> Non
 
 
 def test_the_verdict_on_2000_nodes_is_told_in_parts_that_fit_a_frame() -> None:
-    names = tuple(f"gpu{place:04}" for place in range(2000))
+    names = tuple(f"gpu{member:04}" for member in range(2000))
     hosts = tuple(HostEnd(name, "failed", 1 << 60, '"\\' * 150, "/w" * 50, {"1": "0-7"}) for name in names)
     verdict = VerdictRecord(1, "failed", 1, "x" * 1000, names[0], 0, names, hosts=hosts)
     parts = verdict_parts(written(verdict))

@@ -53,7 +53,7 @@ class Hosts:
         self.canary = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.canary.bind(("127.0.0.1", 0))
         self.listeners = [bound() for _ in range(count)]
-        self.begins = {place: self.now + chance.random() for place in range(count)}
+        self.begins = {member: self.now + chance.random() for member in range(count)}
         self.next = dict(self.begins)  # when each loop turns without being woken
         self.free = dict.fromkeys(range(count), 0.0)  # until when it is held up
         self.selectors = [selectors.DefaultSelector() for _ in range(count)]
@@ -62,37 +62,37 @@ class Hosts:
 
     def switch_on(self) -> None:
         """All of them; by now the clock is known."""
-        for place, listener in enumerate(self.listeners):
-            secret = Secret(b"k" * 32, "run", place)
-            self.nodes.append(Control(secret, self.selectors[place], lambda _: None, listener))
+        for member, listener in enumerate(self.listeners):
+            secret = Secret(b"k" * 32, "run", member)
+            self.nodes.append(Control(secret, self.selectors[member], lambda _: None, listener))
 
     def run(self, seconds: float, *, off: tuple[int, ...] = ()) -> None:
         """Let time go by; who is off leaves all connections open, takes new ones, and says nothing."""
         end = self.now + seconds
         while self.now < end:
             self.now += STEP
-            for place in set(range(len(self.nodes))).difference(off):
-                self.turn(place)
-                self.longest = max(self.longest, self.now - self.nodes[place].last_contact)
+            for member in set(range(len(self.nodes))).difference(off):
+                self.turn(member)
+                self.longest = max(self.longest, self.now - self.nodes[member].last_contact)
 
-    def turn(self, place: int) -> None:
+    def turn(self, member: int) -> None:
         """One turn of a node's loop, if it is woken or due."""
-        node = self.nodes[place]
-        if not node.addresses and self.now >= self.begins[place]:
+        node = self.nodes[member]
+        if not node.addresses and self.now >= self.begins[member]:
             node.begin([listener.getsockname() for listener in self.listeners])
-        if self.now < self.free[place]:
+        if self.now < self.free[member]:
             return
         self.arrive()
-        ready = self.selectors[place].select(0)
-        if not ready and self.now < self.next[place]:
+        ready = self.selectors[member].select(0)
+        if not ready and self.now < self.next[member]:
             return
         for key, _ in ready:
             key.data()
         node.turn()
-        self.next[place] = self.now + TICK
+        self.next[member] = self.now + TICK
         often, most = self.held_up
         if self.chance.random() < often:
-            self.free[place] = self.now + most * self.chance.random()
+            self.free[member] = self.now + most * self.chance.random()
 
     def arrive(self) -> None:
         """What was sent before has arrived when this has, and so have the kernel's answers to it."""
@@ -103,9 +103,9 @@ class Hosts:
     def close(self) -> None:
         for node in self.nodes:
             node.close(0)
-        for place, listener in enumerate(self.listeners):
+        for member, listener in enumerate(self.listeners):
             listener.close()
-            self.selectors[place].close()
+            self.selectors[member].close()
         self.canary.close()
 
 

@@ -16,7 +16,7 @@ from tests.unit.plan_made import PLAN, changed
 if TYPE_CHECKING:
     from clusterddp.remote.supervisor.node_parts import NodeParts
 
-PLACES = (0, 1, 2)
+MEMBERS = (0, 1, 2)
 
 
 class Node:
@@ -27,7 +27,7 @@ class Node:
     """
 
     def __init__(self, *, agent_exit: int, elastic: bool = True) -> None:
-        self.plan = changed(PLAN, elastic=elastic, places=PLACES, min_nodes=2, relaunch=2)
+        self.plan = changed(PLAN, elastic=elastic, members=MEMBERS, min_nodes=2, relaunch=2)
         self.spool: Any = None
         self.shutdown = Shutdown()
         self.work: Any = None
@@ -57,7 +57,7 @@ def test_the_store_outlives_a_failed_agent_while_the_others_of_an_elastic_job_ar
     node = Node(agent_exit=137)
     over = Clearing(cast("NodeParts", node))
     assert [over.store_needed(None) for _ in range(3)] == [True] * 3
-    node.over = set(PLACES)
+    node.over = set(MEMBERS)
     assert not over.store_needed(None)
 
 

@@ -1,4 +1,4 @@
-"""A place in a run is given to one of several hosts that join at the same moment."""
+"""A member index of a run is given to one of several hosts that join at the same moment."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 NEXT = 1  # the made plan is of a run with one node
 
 
-def claimed(writer: Writer, place: int) -> bool:
-    return bool(run_operation(start.claim, {"spool": str(writer.folder), "place": place})["claimed"])
+def claimed(writer: Writer, member: int) -> bool:
+    return bool(run_operation(start.claim, {"spool": str(writer.folder), "member": member})["claimed"])
 
 
-def test_the_next_place_goes_to_one_of_those_who_want_it_at_once(tmp_path: Path) -> None:
+def test_the_next_member_index_goes_to_one_of_those_who_want_it_at_once(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(lambda _: claimed(writer, NEXT), range(8))) == 1
 
 
-def test_a_place_that_is_another_hosts_already_cannot_be_claimed(tmp_path: Path) -> None:
+def test_the_index_of_another_host_cannot_be_claimed(tmp_path: Path) -> None:
     assert not claimed(Writer(tmp_path), NEXT - 1)
 
 

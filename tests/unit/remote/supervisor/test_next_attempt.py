@@ -13,7 +13,7 @@ from tests.unit.plan_made import changed, launch_plan
 
 
 def plan(count: int, *, elastic: tuple[int, int] | None = None, backend: str = "clusterddp") -> NodePlan:
-    nodes = [node(place) for place in range(count)]
+    nodes = [node(member) for member in range(count)]
     record = RunRecord(hosts=tuple(one.host for one in nodes))
     return launch_plan(nodes, nnodes=elastic, relaunch=2, rdzv_backend=backend, record=record).node_plan(0)
 
@@ -28,24 +28,24 @@ def test_an_elastic_attempt_that_ended_well_on_enough_nodes_is_the_last() -> Non
     assert decide(plan(3, elastic=(2, 3)), {0: ended(0), 2: ended(0)}, {0, 2}, {1}) == Following(())
     again = decide(plan(3), words, {0, 1, 2}, set())
     assert again
-    assert again.places == (0, 1, 2)
+    assert again.members == (0, 1, 2)
 
 
 def test_a_node_that_does_not_begin_the_attempt_is_not_waited_for() -> None:
     old = NodeStatus(NodeState.RUNNING, 1)
-    words = {place: ended(1)._replace(attempt=2) for place in (0, 1)}
+    words = {member: ended(1)._replace(attempt=2) for member in (0, 1)}
     second = changed(plan(3), attempt=2, min_nodes=2)
     assert decide(second, {**words, 2: old}, {0, 1, 2}, set()) is None
     following = decide(second, {**words, 2: old}, {0, 1, 2}, {2})
     assert following
-    assert following.places == (0, 1)
+    assert following.members == (0, 1)
 
 
 @pytest.mark.parametrize(("backend", "order"), [("static", [2, 0, 3]), ("clusterddp", [0, 2, 3])])
 def test_under_static_the_node_that_has_the_store_holds_rank_0(backend: str, order: list[int]) -> None:
-    old = plan(4, backend=backend)._replace(place=2)
+    old = plan(4, backend=backend)._replace(member=2)
     new = next_plan(old, 2, [0, 2, 3], 2)
-    assert list(new.places) == order
+    assert list(new.members) == order
     assert new.node_rank == order.index(2)
-    assert new.record.hosts == tuple(f"gpu{place:02}" for place in order)
+    assert new.record.hosts == tuple(f"gpu{member:02}" for member in order)
     assert "10.0.0.3:{port}" in new.argv

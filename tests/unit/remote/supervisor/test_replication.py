@@ -1,4 +1,4 @@
-"""What goes between the hosts of a run before an attempt, over real sockets: whole, from the right place, or not."""
+"""What goes between the hosts of a run before an attempt, over real sockets: whole, from the right member, or not."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ KEY, PATH = b"k" * 32, "ckpt/last"
 
 
 class Nodes:
-    """The workdirs of nodes of a run, by place; place 9 is new."""
+    """The workdirs of nodes of a run, by member; member 9 is new."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.serving: list[Serving] = []
         self.workdir(9).mkdir()
 
-    def workdir(self, place: int) -> Path:
-        return self.folder / f"node{place}"
+    def workdir(self, member: int) -> Path:
+        return self.folder / f"node{member}"
 
-    def serve(self, place: int, key: bytes = KEY, paths: tuple[str, ...] = (PATH,)) -> ReplicaSource:
+    def serve(self, member: int, key: bytes = KEY, paths: tuple[str, ...] = (PATH,)) -> ReplicaSource:
         """A node that has what lies in its workdir."""
         listener = socket.create_server(("127.0.0.1", 0))
-        serving = Serving(Secret(key, "r1", place), listener, str(self.workdir(place)), paths)
+        serving = Serving(Secret(key, "r1", member), listener, str(self.workdir(member)), paths)
         self.serving.append(serving)
-        return ReplicaSource(place, f"gpu0{place}", ("127.0.0.1", serving.port))
+        return ReplicaSource(member, f"gpu0{member}", ("127.0.0.1", serving.port))
 
     def take(self, *sources: ReplicaSource, stopped: bool = False) -> list[str]:
         """Have the new node take from them; what it tells."""
@@ -51,9 +51,9 @@ class Nodes:
         assert taking.over
         return said
 
-    def write(self, place: int, text: bytes, name: str = "weights.bin") -> None:
+    def write(self, member: int, text: bytes, name: str = "weights.bin") -> None:
         """A checkpoint, linked to as the last one."""
-        epoch = self.workdir(place) / "ckpt/epoch_7"
+        epoch = self.workdir(member) / "ckpt/epoch_7"
         epoch.mkdir(parents=True, exist_ok=True)
         (epoch / name).write_bytes(text)
         if not (epoch.parent / "last").exists():
@@ -73,11 +73,11 @@ def read(nodes: Nodes, name: str = PATH) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.is_dir() else {}
 
 
-def test_a_new_node_gets_it_whole_from_the_lowest_place_that_has_it(nodes: Nodes) -> None:
+def test_a_new_node_gets_it_whole_from_the_lowest_member_that_has_it(nodes: Nodes) -> None:
     large = os.urandom(CHUNK) * 2 + b"end"
-    for place in (1, 2):
-        nodes.write(place, large)
-        nodes.write(place, b"", "empty")
+    for member in (1, 2):
+        nodes.write(member, large)
+        nodes.write(member, b"", "empty")
     nodes.workdir(0).mkdir()
     assert nodes.take(*map(nodes.serve, range(3))) == ["ckpt/last: from gpu01 (8.4 MB)"]
     assert read(nodes) == {"weights.bin": large, "empty": b""}
@@ -109,12 +109,12 @@ def test_a_file_and_a_link_out_of_the_folder_go_as_what_they_are(nodes: Nodes) -
     scratch = nodes.folder / "scratch"
     scratch.mkdir()
     (scratch / "s.bin").write_bytes(b"far")
-    for place, target in ((0, "file"), (1, "link")):
-        (nodes.workdir(place) / "ckpt").mkdir(parents=True)
+    for member, target in ((0, "file"), (1, "link")):
+        (nodes.workdir(member) / "ckpt").mkdir(parents=True)
         if target == "file":
-            (nodes.workdir(place) / PATH).write_bytes(b"far")
+            (nodes.workdir(member) / PATH).write_bytes(b"far")
         else:
-            (nodes.workdir(place) / PATH).symlink_to(scratch / "s.bin")
+            (nodes.workdir(member) / PATH).symlink_to(scratch / "s.bin")
     (nodes.workdir(9) / "elsewhere").mkdir()
     (nodes.workdir(9) / "ckpt").symlink_to("elsewhere")
     assert nodes.take(nodes.serve(0), nodes.serve(1)) == ["ckpt/last: from gpu00 (0.0 MB)"]
@@ -138,11 +138,11 @@ def test_who_lacks_the_key_or_asks_for_another_path_gets_nothing(nodes: Nodes) -
         (Secret(b"x" * 32, "r1", 9), {}),
         (Secret(KEY, "r2", 9), {}),
         (Secret(KEY, "r1", 9), {"path": "other"}),
-        (Secret(KEY, "r1", 9), {"place": 8}),
+        (Secret(KEY, "r1", 9), {"member": 8}),
         (Secret(KEY, "r1", 9), {"nonce": "0" * 32}),
         (Secret(KEY, "r1", 9), {"get": False}),
     ],
-    ids=["key", "run", "path", "place", "nonce", "get"],
+    ids=["key", "run", "path", "member", "nonce", "get"],
 )
 def test_a_question_is_answered_only_as_it_was_proved(nodes: Nodes, secret: Secret, asks: dict[str, object]) -> None:
     nodes.write(0, b"x")
@@ -150,7 +150,7 @@ def test_a_question_is_answered_only_as_it_was_proved(nodes: Nodes, secret: Secr
     with socket.create_connection(source.address, 30) as connection, connection.makefile("rb") as answers:
         theirs, ours = json.loads(answers.readline())["nonce"], "f" * 32
         proof = replication._proof(secret, "asks", theirs, ours, 9, 0, PATH, True)
-        asked = {"place": 9, "nonce": ours, "path": PATH, "get": True, "proof": proof, **asks}
+        asked = {"member": 9, "nonce": ours, "path": PATH, "get": True, "proof": proof, **asks}
         connection.sendall(json.dumps(asked).encode() + b"\n")
         assert answers.read() == b""
 

@@ -16,7 +16,8 @@ HOSTS = ["gpu00", "gpu01", "gpu02"]
 
 def conditions(word: NodeStatus | None, *, died: bool = False, **changes: Any) -> StopConditions:
     """Of the second node, to which the first, whose the store is, has said this of itself."""
-    plan = changed(PLAN, **{"place": 1, "places": (0, 1, 2), "elastic": True, "min_nodes": 2, "relaunch": 2, **changes})
+    own = {"member": 1, "members": (0, 1, 2), "elastic": True, "min_nodes": 2, "relaunch": 2}
+    plan = changed(PLAN, **{**own, **changes})
     membership: Any = SimpleNamespace(names=HOSTS, over=lambda attempt: {0: word} if word and attempt == 1 else {})
     unused: Any = None
     made = StopConditions(unused, membership, unused, plan)
@@ -39,8 +40,8 @@ def test_an_elastic_job_ends_its_attempt_when_the_node_that_has_the_store_has_fa
         (NodeStatus(NodeState.ENDING, 1, 137), {}),  # its store waits for us
         (NodeStatus(NodeState.ENDED, 1, 0), {}),  # the job has ended well
         (NodeStatus(NodeState.ENDED, 1, 137), {"elastic": False}),  # the leader ends such a job
-        (NodeStatus(NodeState.ENDED, 1, 137), {"place": 0}),
-        (NodeStatus(NodeState.ENDED, 1, 137), {"store_place": 2}),
+        (NodeStatus(NodeState.ENDED, 1, 137), {"member": 0}),
+        (NodeStatus(NodeState.ENDED, 1, 137), {"store_member": 2}),
     ],
 )
 def test_it_goes_on_while_the_store_may_be_there(word: NodeStatus | None, changes: dict[str, Any]) -> None:

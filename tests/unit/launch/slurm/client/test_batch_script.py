@@ -23,7 +23,7 @@ def job(**changes: Any) -> SlurmJob:
         run="k3xa8w2mnp",
         env={},
         peers=(),
-        places=(),
+        members=(),
         store=None,
         host="node",
         node="0-node",

@@ -71,8 +71,8 @@ def test_a_field_of_another_kind_is_named_with_its_value(name: str) -> None:
         ({"host_settings": {"ports": [1]}}, "plan.host_settings.ports is not two whole numbers: '(1,)'"),
         ({"settings": {"lease": float("nan")}}, "plan.settings.lease is not a number from 0: 'nan'"),
         ({"settings": {"time_limit": float("inf")}}, "plan.settings.time_limit is not a number from 0: 'inf'"),
-        ({"place": 1}, "plan.place is 1; the run has 1 nodes"),
-        ({"places": [0, 7]}, "plan.places is 7; the run has 1 nodes"),
+        ({"member": 1}, "plan.member is 1; the run has 1 nodes"),
+        ({"members": [0, 7]}, "plan.members is 7; the run has 1 nodes"),
         ({"env": {"A": 1}}, "plan.env.A is not a text: '1'"),
         ({"peers": [{"host": "h", "nproc": 1}]}, "plan.peers.item.address is not there; it must be a text"),
         ({"store": {}}, "plan.store.address is not there; it must be a text"),
@@ -129,10 +129,10 @@ def joining() -> Node:
     )
 
 
-def test_a_host_that_joins_has_the_next_place_and_its_own_facts() -> None:
+def test_a_host_that_joins_has_the_next_member_index_and_its_own_facts() -> None:
     guide = PLAN._replace(settings=RunSettings(env={"C": "3"}, elastic=True), standby=True)
     plan = joined_plan(guide, joining())
-    assert (plan.node, plan.place, plan.node_rank, plan.places) == ("1-late", 1, 1, (0, 1))
+    assert (plan.node, plan.member, plan.node_rank, plan.members) == ("1-late", 1, 1, (0, 1))
     assert plan.peers == (*PLAN.peers, Peer(host="late", address="10.0.0.9", nproc=4))
     assert (plan.joined, plan.standby, plan.store, plan.cwd, plan.clock_offset_ns) == (True, False, None, "/w/sub", 5)
     assert (plan.env["B"], plan.env["C"], plan.env["CLUSTERDDP_HOST"]) == ("2", "3", "late")

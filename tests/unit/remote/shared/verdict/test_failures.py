@@ -95,7 +95,7 @@ def test_a_printed_traceback_gives_the_users_own_frame() -> None:
 ValueError: bad shape
 """
     (failure,) = worker_failures(Told().died(5, code=9, stderr=said).evidence)
-    assert (failure.text, failure.place) == ("exit code 9: ValueError: bad shape (train.py:12)", "train.py:12")
+    assert (failure.text, failure.location) == ("exit code 9: ValueError: bad shape (train.py:12)", "train.py:12")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_crash_is_told_with_its_last_words(signal: int, stderr: str, text: str
 
 
 @pytest.mark.parametrize("length", [10, 280, 400, 9000])
-def test_of_a_long_message_the_middle_is_cut_never_its_end_nor_the_place(length: int) -> None:
+def test_of_a_long_message_the_middle_is_cut_never_its_end_nor_the_location(length: int) -> None:
     said = f"expected {'x' * length} on all ranks. GLHF!"
     (raised,) = worker_failures(Told().died(5, raised=f"RuntimeError: {said}").evidence)
     (printed,) = worker_failures(Told().died(5, code=7, stderr=f"RuntimeError: {said}\n").evidence)
@@ -134,7 +134,7 @@ def test_a_peer_that_went_away_is_known_by_the_middle_of_a_long_message() -> Non
     assert ("recvBytes" in failure.text, failure.kind) == (False, LOST_PEER)
 
 
-def test_a_crash_has_a_place_where_the_script_has_faulthandler_on() -> None:
+def test_a_crash_has_a_location_where_the_script_has_faulthandler_on() -> None:
     said = """Fatal Python error: Segmentation fault
 
 Current thread 0x00007f3a (most recent call first):

@@ -23,8 +23,8 @@ def size(end: NodeEnd) -> int:
 def test_it_has_what_the_verdict_needs_by_the_operators_clock() -> None:
     told = Told(1, workers=3, offset=100.0).died(4, code=0).died(5, local=1, raised="ValueError: loss is NaN")
     told.died(6, local=2, signal=SIGTERM).failed(7, log="a\nErrorOfTheAgent: b\n")
-    end = end_of(told.part, place=4, workdir="/home/u/clusterddp/x")
-    assert (end.host, end.place, end.state, end.agent_exit, end.ended) == ("gpu01", 4, "failed", 1, at(7))
+    end = end_of(told.part, member=4, workdir="/home/u/clusterddp/x")
+    assert (end.host, end.member, end.state, end.agent_exit, end.ended) == ("gpu01", 4, "failed", 1, at(7))
     assert end.exits == {"0": "3", "1": "4", "143": "5"}
     assert [(one.rank, one.time_ns) for one in end.finished] == [(3, at(4))]
     assert next((one.kind == OWN, one.rank, one.time_ns) for one in end.failures) == (True, 4, at(5))
@@ -67,7 +67,7 @@ def test_of_many_failures_the_first_keeps_its_words() -> None:
     assert small.failures[0].text.endswith("(train.py:81)")
 
 
-def test_an_end_that_is_made_small_keeps_the_tail_of_its_messages_and_their_places() -> None:
+def test_an_end_that_is_made_small_keeps_the_tail_of_its_messages_and_their_locations() -> None:
     told = Told(0, workers=3)
     for local in range(3):
         told.died(5 + local, local=local, raised=f"RuntimeError: {'x' * 400} GLHF!", stderr="y" * 9000)

@@ -14,19 +14,19 @@ from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best,
 from tests.unit.runs_told import Told, at
 
 
-def kept(attempt: int = 1, place: int = 0, heard: int = 1, missing: int = 0) -> VerdictRecord:
+def kept(attempt: int = 1, member: int = 0, heard: int = 1, missing: int = 0) -> VerdictRecord:
     names = [f"gpu{number:02}" for number in range(heard + missing)]
     return VerdictRecord(
-        attempt, "succeeded", 0, "succeeded", "gpu00", place, tuple(names[:heard]), tuple(names[heard:])
+        attempt, "succeeded", 0, "succeeded", "gpu00", member, tuple(names[:heard]), tuple(names[heard:])
     )
 
 
 def failed() -> VerdictRecord:
     ends = [
         end_of(Told(0, workers=2).died(5, local=1, raised="ValueError: loss is NaN").failed(6).part, workdir="/w"),
-        end_of(Told(1).died(5.5, signal=15).stopped(7, "another host failed").part, place=1, workdir="/w"),
+        end_of(Told(1).died(5.5, signal=15).stopped(7, "another host failed").part, member=1, workdir="/w"),
     ]
-    return made(judge(ends, ["gpu02"]), ends, ["gpu02"], writer="gpu00", place=0, code="c0de", written=at(8))
+    return made(judge(ends, ["gpu02"]), ends, ["gpu02"], writer="gpu00", member=0, code="c0de", written=at(8))
 
 
 def test_it_says_how_it_ended_by_whom_and_each_ranks_end() -> None:
@@ -60,10 +60,10 @@ def test_what_is_none_is_one_error(data: object) -> None:
     ("lesser", "better"),
     [
         (kept(attempt=1, heard=9), kept(attempt=2, heard=1)),
-        (kept(heard=1, missing=2), kept(heard=2, missing=1, place=2)),
-        (kept(place=2), kept(place=1)),
+        (kept(heard=1, missing=2), kept(heard=2, missing=1, member=2)),
+        (kept(member=2), kept(member=1)),
     ],
-    ids=["later attempt", "more nodes heard", "lower place"],
+    ids=["later attempt", "more nodes heard", "lower member"],
 )
 def test_which_copy_counts(lesser: VerdictRecord, better: VerdictRecord) -> None:
     assert best([lesser, better]) == best([better, lesser]) == better
