@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from clusterddp.logs.fold import Fold  # noqa: E402
+from clusterddp.logs.incoming import read_frame  # noqa: E402
 from clusterddp.logs.render import JsonRenderer, Renderer, TextRenderer  # noqa: E402
 from clusterddp.logs.screen import TerminalRenderer  # noqa: E402
 from clusterddp.remote.logs.tail import tail  # noqa: E402
@@ -28,7 +29,7 @@ LINES = 500_000  # of 80 bytes, over four workers
 
 
 class Pipe:
-    """Stands for the operation's request: every frame is encoded, decoded and rendered."""
+    """Stands for the operation's request: every frame is encoded, decoded, checked and rendered."""
 
     def __init__(self, spool: Path, renderer: Renderer | None, **args: Any) -> None:
         self.args = {"spool": str(spool), **args}
@@ -41,7 +42,8 @@ class Pipe:
             self.bytes += len(body)
             return
         for frame in self._decoder.feed(encode({"id": 1, "kind": "data", **header}, body)):
-            self.bytes += len(self._renderer.feed("gpu01", frame))
+            if "hello" not in header:
+                self.bytes += len(self._renderer.feed("gpu01", read_frame(frame)))
 
 
 def make(base: Path) -> Path:

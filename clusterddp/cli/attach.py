@@ -153,7 +153,7 @@ def _follow(
     with writer(renderer) as write, RunWatch(run, tell, silence=silence) as watch:
 
         def write_alone(events: list[Event]) -> None:
-            if any(not isinstance(event, FrameArrived) or event.frame.body for event in events):
+            if any(not isinstance(event, FrameArrived) or event.body for event in events):
                 progress.end()
             write(events)
             watch.saw(events)

@@ -72,21 +72,20 @@ class Fold:
         """Hold whole lines of one file; return the lines that are no longer held, in order."""
         now = self._clock()
         done = self._until(now)
-        worker, rank = (view.host, view.header["local_rank"]), view.header["rank"]
-        alone = rank is None or worker[1] is None
-        start, stream = view.header["start"], view.header["stream"]
-        last = max(self._latest.get(worker, -1), -1 if alone else self._latest.get(rank, -1))
+        part = view.part
+        worker, rank = (view.host, part.local_rank), None if part.local_rank is None else part.rank
+        last = max(self._latest.get(worker, -1), -1 if rank is None else self._latest.get(rank, -1))
         for line in text.removesuffix(b"\n").split(b"\n"):
-            key = None if alone else (attempt, start, stream, line)
+            key = None if rank is None else (attempt, part.start, part.stream, line)
             held = self._equal_after(last, key, time)
             if held is None:
                 held = HeldLine(number=self._count, since=now, view=view, time=time, text=line, key=key)
                 self._add(held)
-            if not alone:
+            if rank is not None:
                 held.ranks.append(rank)
             last = held.number
         self._latest[worker] = last
-        if not alone:
+        if rank is not None:
             self._latest[rank] = last
         if len(self._latest) > self._most_latest:
             self._forget()

@@ -1,39 +1,142 @@
-"""Validate a host's log frames: only frames of the requested run pass, and every field is checked."""
+"""Check a host's log frames: only those of the requested run pass, and every field is read by its type and range.
+
+remote/shared/run/log_frames.py specifies them.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HelperError
-from clusterddp.remote.shared.run.log_frames import read_hello, read_lines, read_offsets
+from clusterddp.logs.checked_frames import (
+    CaughtUp,
+    End,
+    FilePart,
+    Hello,
+    Lines,
+    LogFrame,
+    WorkersExited,
+    WorkersStarted,
+)
+from clusterddp.remote.shared.run.log_frames import MOST_ATTEMPT, MOST_PIECES, RUN
+from clusterddp.remote.shared.run.plan import AGENT_LOG
 from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.wire.frames import Frame, parse_json
+from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping
+
+    from clusterddp.remote.shared.wire.frames import Frame
+
+_FILE = re.compile(r"([0-9]{1,9})\.([0-9]{1,5})\.(out|err)")
+_MOST_START = 10**9
+_MOST_RANK = (1 << 31) - 1
+_MOST_OFFSET = (1 << 53) - 1
 
 
-def checked(frames: Generator[Frame], host: str, run: str, attempt: int) -> Iterator[Frame]:
+def checked(frames: Generator[Frame], host: str, run: str, attempt: int) -> Iterator[LogFrame]:
     """Yield the valid frames of a host's ``tail``; closing this generator closes the source. Raises HelperError."""
     begun = False
     with contextlib.closing(frames):
         for frame in frames:
             try:
                 if frame.kind == "end":
-                    yield _end(frame)
+                    yield _end(frame.body)
                 else:
-                    yield read_lines(frame) if begun else read_hello(frame, run, attempt)
+                    yield read_frame(frame) if begun else _hello(frame, run, attempt)
             except ValueError as error:
                 raise HelperError(host, f"its logs are damaged: {error}") from error
             begun = True
 
 
-def _end(frame: Frame) -> Frame:
-    """Check the last frame, whose body is the result: ``{ended, offsets}``."""
-    value = parse_json(frame.body)
-    fields = Fields(value)
-    if fields.given("ended"):
-        fields.part("ended")
-    read_offsets(fields)
-    return Frame({"kind": "end"}, frame.body)
+def _hello(frame: Frame, run: str, attempt: int) -> Hello:
+    """Check the first frame of the logs of one attempt of a run."""
+    fields = Fields(frame.header)
+    if not fields.flag("hello"):
+        raise ValueError("its logs do not begin with what they are of")
+    found = fields.check("run", RUN.fullmatch, "a run's id"), fields.number("attempt", MOST_ATTEMPT)
+    if found != (run, attempt):
+        raise ValueError(f"they are of run {found[0]}, attempt {found[1]}, not of {run}, {attempt}")
+    return Hello(run=run, attempt=attempt, clock_error_ns=fields.number("clock_error_ns"))
+
+
+def _end(body: bytes) -> End:
+    """Check the result of the operation: ``{ended, offsets}``."""
+    fields = Fields(parse_json(body))
+    _offsets(fields)
+    return End(ended=fields.raw("ended") if fields.given("ended") else None)
+
+
+def read_frame(frame: Frame) -> LogFrame:
+    """Check a frame after the first and before the last; raises ValueError if it is invalid."""
+    fields = Fields(frame.header)
+    if fields.given("caught_up"):
+        fields.flag("caught_up")
+        return CaughtUp(offsets=_offsets(fields))
+    if fields.given("began"):
+        return WorkersStarted(start=fields.number("began", _MOST_START))
+    if fields.given("exited"):
+        return WorkersExited(count=fields.number("exited", _MOST_RANK))
+    return _lines(fields, frame.body)
+
+
+def _lines(fields: Fields, body: bytes) -> Lines:
+    file = fields.text("file")
+    rank = fields.number("rank", _MOST_RANK) if fields.given("rank") else None
+    if fields.given("open"):
+        fields.flag("open")
+    pieces = _pieces(fields, len(body)) if fields.given("pieces") else ()
+    part = _part(fields, file, rank, sum(pieces[::2]) if pieces else len(body))
+    _refuse_contradiction(fields, part)
+    if not pieces:
+        return Lines(part=part, body=body)
+    if part.local_rank is None:
+        raise ValueError("pieces of what has one stream")
+    other = f"{part.start}.{part.local_rank}.{'err' if part.stream == 'out' else 'out'}"
+    beside = _part(fields.part("beside"), other, rank, sum(pieces[1::2]))
+    return Lines(part=part, body=body, beside=beside, pieces=pieces)
+
+
+def _part(fields: Fields, file: str, rank: int | None, size: int) -> FilePart:
+    """Read where the ``size`` bytes that a frame has of one file stand in it."""
+    worker = _FILE.fullmatch(file)
+    offset = fields.number("offset", _MOST_OFFSET)
+    if fields.number("next") != offset + size:
+        raise ValueError("next is not the offset after the lines")
+    return FilePart(
+        file=file,
+        start=int(worker[1]) if worker else None,
+        local_rank=int(worker[2]) if worker else None,
+        rank=rank,
+        stream=worker[3] if worker else "out",
+        offset=offset,
+        next=offset + size,
+        time=fields.number("time") if fields.given("time") else None,
+        dropped=fields.number("dropped", offset) if fields.given("dropped") else 0,
+    )
+
+
+def _refuse_contradiction(fields: Fields, part: FilePart) -> None:
+    """Refuse lines of a file that is none of logs, or is not the one that the other fields name."""
+    said = fields.maybe_number("start"), fields.maybe_number("local_rank"), fields.text("stream")
+    if said != (part.start, part.local_rank, part.stream) or (part.start is None and part.file != AGENT_LOG):
+        raise ValueError(f"file is not what the rest of its header says: {part.file[:80]!r}")
+
+
+def _pieces(fields: Fields, size: int) -> tuple[int, ...]:
+    """Read ``pieces``, the sizes of alternating pieces of two streams."""
+    pieces = fields.numbers("pieces")
+    if pieces and (not 2 <= len(pieces) <= MOST_PIECES or 0 in pieces or sum(pieces) != size):
+        raise ValueError("pieces are not what the lines consist of")
+    return pieces
+
+
+def _offsets(fields: Fields) -> Mapping[str, int]:
+    """Read ``offsets``: how far each file has been read."""
+    found = fields.mapping("offsets", lambda inner, name: inner.number(name, _MOST_OFFSET))
+    for name in found:
+        if name != AGENT_LOG and not _FILE.fullmatch(name):
+            raise ValueError(f"offsets names no file of logs: {name[:80]!r}")
+    return found

@@ -7,7 +7,6 @@ it stopped, so nothing is lost or shown twice.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import deque
@@ -15,17 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
+from clusterddp.logs.checked_frames import CaughtUp, End, Lines, WorkersExited
 from clusterddp.logs.selection import Position
-from clusterddp.remote.shared.run.log_frames import offsets_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from typing_extensions import Self
 
-    from clusterddp.remote.shared.wire.frames import Frame
+    from clusterddp.logs.checked_frames import LogFrame
 
-    Open = Callable[[str, Position], Iterator[Frame]]
+    Open = Callable[[str, Position], Iterator[LogFrame]]
     Retry = Callable[[int, ClusterddpError], float | None]
 
 MOST_FILES = 1 << 15  # of one host: 16 workers, started a thousand times
@@ -36,10 +35,15 @@ PATIENCE = 2.0  # seconds that a silent host's past holds the others back in a f
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameArrived:
-    """A data frame of a host."""
+    """A frame of a host."""
 
     host: str
-    frame: Frame
+    frame: LogFrame
+
+    @property
+    def body(self) -> bytes:
+        """The output that it brings, if any."""
+        return self.frame.body if isinstance(self.frame, Lines) else b""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,7 +221,7 @@ class Merge:
     def _pop(self, queue: _HostQueue) -> Event:
         event = queue.events.popleft()
         queue.not_full.notify()
-        if not isinstance(event, FrameArrived) or event.frame.header.get("caught_up"):
+        if not isinstance(event, FrameArrived) or isinstance(event.frame, CaughtUp):
             queue.in_past = False
         if isinstance(event, StreamBroken) and event.retry is not None:
             self.broken.add(queue.host)
@@ -260,10 +264,10 @@ class Merge:
         came = False
         try:
             for frame in self._open(queue.host, Position(offsets=dict(queue.offsets), caught_up=queue.caught_up)):
-                if frame.header.get("kind") == "end":
-                    self._put(queue, StreamEnded(host=queue.host, ended=json.loads(frame.body)["ended"]), done=True)
+                if isinstance(frame, End):
+                    self._put(queue, StreamEnded(host=queue.host, ended=frame.ended), done=True)
                     return None, came
-                if "exited" in frame.header:  # not a line: only a hint that workers exited
+                if isinstance(frame, WorkersExited):  # not a line: only a hint that workers exited
                     self.stirred.set()
                     continue
                 offsets = _offsets_after(frame)
@@ -272,7 +276,7 @@ class Merge:
                 if not self._put(queue, FrameArrived(host=queue.host, frame=frame)):
                     return None, came
                 queue.offsets.update(offsets)
-                queue.caught_up = queue.caught_up or bool(frame.header.get("caught_up"))
+                queue.caught_up = queue.caught_up or isinstance(frame, CaughtUp)
                 came = came or bool(offsets) or queue.caught_up
         except ClusterddpError as error:
             return error, came
@@ -295,11 +299,10 @@ class Merge:
 def _next_time(queue: _HostQueue) -> int:
     """Return the time of a host's next frame; frames without a time come first."""
     event = queue.events[0]
-    return int(event.frame.header.get("time") or 0) if isinstance(event, FrameArrived) else 0
+    frame = event.frame if isinstance(event, FrameArrived) else None
+    return frame.part.time or 0 if isinstance(frame, Lines) else 0
 
 
-def _offsets_after(frame: Frame) -> Mapping[str, int]:
+def _offsets_after(frame: LogFrame) -> Mapping[str, int]:
     """Return the offsets after a frame, for the files in it."""
-    header = frame.header
-    offsets: Mapping[str, int] = header.get("offsets") or {}
-    return offsets_after(frame) if "file" in header else offsets
+    return frame.offsets if isinstance(frame, (Lines, CaughtUp)) else {}

@@ -10,23 +10,24 @@ from abc import ABC, abstractmethod
 from dataclasses import fields
 from datetime import datetime
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from clusterddp.logs.checked_frames import Hello, Lines
 from clusterddp.logs.lines import LogLine, Span
 from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
 from clusterddp.logs.view import FileView
-from clusterddp.remote.shared.run.log_frames import parts
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.clean import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
+    from clusterddp.logs.checked_frames import FilePart, LogFrame
     from clusterddp.logs.fold import Fold, HeldLine
     from clusterddp.logs.merge import Event
-    from clusterddp.remote.shared.wire.frames import Frame
 
 T = TypeVar("T")
+NO_RUN = Hello(run="", attempt=0, clock_error_ns=0)  # of hosts that run a command, and say nothing first
 MOST_HELD = 32 << 20  # bytes of unfinished lines and redraws of one host
 _NEWLINE = 10
 INDEX_STEP_MS = 100.0  # how often a supervisor records file sizes: a line may be this much older than its time
@@ -45,41 +46,38 @@ class FrameReader(ABC, Generic[T]):
     def __init__(self) -> None:
         self.notices: list[str] = []  # messages for the user; the caller that shows them removes them
         self.views: dict[tuple[str, str], FileView] = {}
-        self.hellos: dict[str, Mapping[str, Any]] = {}  # host → its hello
+        self.hellos: dict[str, Hello] = {}  # by host
         self._came: dict[str, int] = {}  # host → bytes received since its held lines were last measured
 
     @abstractmethod
     def render(self, view: FileView, span: Span) -> T:
         """Render one span."""
 
-    def spans(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
+    def spans(self, host: str, frame: LogFrame) -> list[tuple[FileView, Span]]:
         """Return the whole lines in a frame, as spans."""
-        header = frame.header
-        if "pieces" in header:
-            return self.spans_of_pieces(host, frame)
-        if "file" in header:
-            return self._spans_of_file(host, frame)
-        if header.get("hello"):
-            if self.hellos.get(host, header)["attempt"] != header["attempt"]:
+        if isinstance(frame, Lines):
+            return self.spans_of_both(host, frame) if frame.beside else self._spans_of_file(host, frame)
+        if isinstance(frame, Hello):
+            if self.hellos.get(host, frame).attempt != frame.attempt:
                 self.views = {key: view for key, view in self.views.items() if key[0] != host}
-            self.hellos[host] = header
+            self.hellos[host] = frame
         return []
 
-    def spans_of_pieces(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
+    def spans_of_both(self, host: str, lines: Lines) -> list[tuple[FileView, Span]]:
         """Return the whole lines in a frame that holds lines of both streams of a worker."""
-        return [span for part in parts(frame) for span in self._spans_of_file(host, part)]
+        return [span for part in lines.split() for span in self._spans_of_file(host, part)]
 
-    def _spans_of_file(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
-        header = frame.header
-        view = self.view_of(host, header)
-        found = view.splitter.feed(frame.body, header["offset"], header.get("time"))
-        view.header = header
-        dropped = int(header.get("dropped") or 0)
-        if dropped:
-            self.notices.append(f"{view.label.decode()}dropped: {counted(dropped, 'byte')}, the log limit was reached")
-            found.append(Span(header["offset"] - dropped, b"", header.get("time"), dropped))
+    def _spans_of_file(self, host: str, lines: Lines) -> list[tuple[FileView, Span]]:
+        part = lines.part
+        view = self.view_of(host, part)
+        found = view.splitter.feed(lines.body, part.offset, part.time)
+        view.part = part
+        if part.dropped:
+            lost = counted(part.dropped, "byte")
+            self.notices.append(f"{view.label.decode()}dropped: {lost}, the log limit was reached")
+            found.append(Span(part.offset - part.dropped, b"", part.time, part.dropped))
         spans = [(view, span) for span in found]
-        came = self._came[host] = self._came.get(host, 0) + len(frame.body)
+        came = self._came[host] = self._came.get(host, 0) + len(lines.body)
         if came >= MOST_HELD // 2:  # until then, the held lines cannot have grown by more than this
             self._came[host] = 0
             spans.extend(self._cut_where_much_is_held(host))
@@ -93,11 +91,11 @@ class FrameReader(ABC, Generic[T]):
                 for span in view.splitter.cut():
                     yield view, span
 
-    def view_of(self, host: str, header: Mapping[str, Any]) -> FileView:
-        """Return the state of showing the file that a header names."""
-        view = self.views.get((host, header["file"]))
+    def view_of(self, host: str, part: FilePart) -> FileView:
+        """Return the state of showing a host's file."""
+        view = self.views.get((host, part.file))
         if view is None:
-            view = self.views[host, header["file"]] = FileView(host, dict(header))
+            view = self.views[host, part.file] = FileView(host, part)
         return view
 
     def unfinished_spans(self, host: str) -> Iterator[tuple[FileView, Span]]:
@@ -128,7 +126,7 @@ class Renderer(FrameReader[bytes]):
             pieces.append(self.hide())
         return b"".join(pieces)
 
-    def feed(self, host: str, frame: Frame) -> bytes:
+    def feed(self, host: str, frame: LogFrame) -> bytes:
         """Return what a frame adds to the output."""
         return b"".join([self.render(view, span) for view, span in self.spans(host, frame)])
 
@@ -184,18 +182,16 @@ class TextRenderer(Renderer):
         """Return all folded lines."""
         return self.folded(self._fold.all()) if self._fold else b""
 
-    def spans_of_pieces(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
+    def spans_of_both(self, host: str, lines: Lines) -> list[tuple[FileView, Span]]:
         """Return the frame as one span if its pieces are whole lines of one time, so that all are labelled together."""
-        header = frame.header
-        files = (header, {**header, **header["beside"]})
-        if self._fold or header.get("time") != header["beside"].get("time") or not _pieces_are_whole(frame):
-            return super().spans_of_pieces(host, frame)
-        views = [self.view_of(host, file) for file in files]
-        if not all(view.splitter.at_line_start(file["offset"]) for view, file in zip(views, files, strict=True)):
-            return super().spans_of_pieces(host, frame)
-        for view, file in zip(views, files, strict=True):
-            view.splitter.skip(file["next"])
-        return [(views[0], Span(header["offset"], frame.body, header.get("time")))]
+        views = [self.view_of(host, part) for part in lines.files]
+        at_start = [view.splitter.at_line_start(part.offset) for view, part in zip(views, lines.files, strict=True)]
+        together = len({part.time for part in lines.files}) == 1 and _pieces_are_whole(lines)
+        if self._fold or not together or not all(at_start):
+            return super().spans_of_both(host, lines)
+        for view, part in zip(views, lines.files, strict=True):
+            view.splitter.skip(part.next)
+        return [(views[0], Span(lines.part.offset, lines.body, lines.part.time))]
 
     def plain_prefix(self, view: FileView, time: int | None) -> bytes:
         """Return the prefix of a line, without colour."""
@@ -203,7 +199,7 @@ class TextRenderer(Renderer):
 
     def prefix(self, view: FileView, time: int | None) -> bytes:
         """Return the prefix of a line: the label in its rank's colour."""
-        rank = view.header["rank"]
+        rank = view.part.rank
         return self._in_colour(_DIM if rank is None else _COLOURS[rank % len(_COLOURS)], self.plain_prefix(view, time))
 
     def _in_colour(self, colour: bytes, plain: bytes) -> bytes:
@@ -223,7 +219,7 @@ class TextRenderer(Renderer):
             return b""
         text = self.shown(view, text if text[-1:] == b"\n" else text + b"\n")
         if self._fold:
-            attempt = self.hellos.get(view.host, {}).get("attempt", 0)
+            attempt = self.hellos.get(view.host, NO_RUN).attempt
             return self.folded(self._fold.take(view, attempt, span.time, text))
         return self.labelled(self.prefix(view, span.time), text)
 
@@ -253,16 +249,16 @@ class TextRenderer(Renderer):
         return prefix + text[:-1].replace(b"\n", end + prefix) + end
 
 
-def _pieces_are_whole(frame: Frame) -> bool:
+def _pieces_are_whole(lines: Lines) -> bool:
     """Whether every piece of a frame consists of lines that end with a newline, and none is a redraw."""
-    body = frame.body
-    return b"\r" not in body and all(body[end - 1] == _NEWLINE for end in accumulate(frame.header["pieces"]))
+    body = lines.body
+    return b"\r" not in body and all(body[end - 1] == _NEWLINE for end in accumulate(lines.pieces))
 
 
 class LineReader(FrameReader["list[LogLine]"]):
     """Converts frames to LogLines; ``run.logs()`` yields them."""
 
-    def feed(self, host: str, frame: Frame) -> list[LogLine]:
+    def feed(self, host: str, frame: LogFrame) -> list[LogLine]:
         """Return the lines that a frame completes."""
         return [line for view, span in self.spans(host, frame) for line in self.render(view, span)]
 
@@ -272,19 +268,19 @@ class LineReader(FrameReader["list[LogLine]"]):
 
     def render(self, view: FileView, span: Span) -> list[LogLine]:
         """Convert one span to lines."""
-        header, hello = view.header, self.hellos.get(view.host, {})
+        part, hello = view.part, self.hellos.get(view.host, NO_RUN)
         gap = [(span.offset, span.offset + span.dropped, b"")] if span.dropped else None
         return [
             LogLine(
                 time=None if span.time is None else round(span.time / 1e9, 6),
-                time_error_ms=round(hello.get("clock_error_ns", 0) / 1e6 + INDEX_STEP_MS, 3),
-                run=str(hello.get("run", "")),
-                attempt=int(hello.get("attempt", 0)),
-                round=header["start"],
-                rank=header["rank"],
+                time_error_ms=round(hello.clock_error_ns / 1e6 + INDEX_STEP_MS, 3),
+                run=hello.run,
+                attempt=hello.attempt,
+                round=part.start,
+                rank=part.rank,
                 host=view.host,
-                local_rank=header["local_rank"],
-                stream=header["stream"],
+                local_rank=part.local_rank,
+                stream=part.stream,
                 offset=offset,
                 next=following,
                 text=text.decode(errors="replace"),
@@ -325,7 +321,7 @@ class OutputRenderer(Renderer):
 
     def render(self, view: FileView, span: Span) -> bytes:
         """Render one span as JSON lines."""
-        stream = view.header["stream"]
+        stream = view.part.stream
         texts = [text.decode(errors="replace") for _, _, text in view.splitter.lines_of(span)]
         lines = [json.dumps({"host": view.host, "stream": stream, "text": text}) + "\n" for text in texts]
         return "".join(lines).encode()

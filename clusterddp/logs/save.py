@@ -16,24 +16,24 @@ import os
 import re
 import stat
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from clusterddp.errors import RunError
 from clusterddp.folders import StrangersLinkError, open_folder
+from clusterddp.logs.checked_frames import Hello, Lines
 from clusterddp.logs.merge import FrameArrived
-from clusterddp.remote.shared.run.log_frames import parts
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from clusterddp.logs.checked_frames import FilePart, LogFrame
     from clusterddp.logs.merge import Event
     from clusterddp.logs.resume import Offsets
-    from clusterddp.remote.shared.wire.frames import Frame
 
 _WORKER = re.compile(r"(\d+)\.(\d+)/(?:rank\d+|unknown)-(.+)-(\d+)\.(out|err)")
 _AGENT = re.compile(r"(\d+)/agent-(.+)\.out")
@@ -105,22 +105,20 @@ class Saver:
             if isinstance(event, FrameArrived):
                 self._take(event.host, event.frame)
 
-    def _take(self, host: str, frame: Frame) -> None:
-        header = frame.header
-        if header.get("hello"):
-            self.attempts[host] = header["attempt"]
-        if "file" in header:
-            for part in parts(frame):
-                self._keep(host, part)
+    def _take(self, host: str, frame: LogFrame) -> None:
+        if isinstance(frame, Hello):
+            self.attempts[host] = frame.attempt
+        if isinstance(frame, Lines):
+            for lines in frame.split():
+                self._keep(host, lines.part, lines.body)
 
-    def _keep(self, host: str, frame: Frame) -> None:
-        header = frame.header
-        if not frame.body:
+    def _keep(self, host: str, part: FilePart, body: bytes) -> None:
+        if not body:
             return
-        key = (self.attempts[host], host, header["file"])
-        name = self._files.setdefault(key, _name(key, header))
-        self._write(name, frame.body, header["offset"])
-        self.written += len(frame.body)
+        key = (self.attempts[host], host, part.file)
+        name = self._files.setdefault(key, _name(key, part))
+        self._write(name, body, part.offset)
+        self.written += len(body)
         self.touched.add(name)
 
     def _write(self, name: str, data: bytes, offset: int) -> None:
@@ -164,13 +162,13 @@ class Saver:
         return f"{counted(self.written, 'byte')} written to {counted(count, 'file')} in {self.folder}"
 
 
-def _name(key: Key, header: Mapping[str, Any]) -> str:
+def _name(key: Key, part: FilePart) -> str:
     attempt, host, _ = key
     place = quote(host, safe="")
-    if header["local_rank"] is None:
+    if part.local_rank is None:
         return f"{attempt}/agent-{place}.out"
-    rank = "unknown" if header["rank"] is None else f"rank{header['rank']}"
-    return f"{attempt}.{header['start']}/{rank}-{place}-{header['local_rank']}.{header['stream']}"
+    rank = "unknown" if part.rank is None else f"rank{part.rank}"
+    return f"{attempt}.{part.start}/{rank}-{place}-{part.local_rank}.{part.stream}"
 
 
 def _run_of(data: bytes) -> str | None:

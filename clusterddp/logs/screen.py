@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clusterddp.logs.checked_frames import Lines
 from clusterddp.logs.peer_errors import folded, without_rank
 from clusterddp.logs.render import RESET, TextRenderer
 from clusterddp.text.clean import clean
@@ -16,9 +17,9 @@ from clusterddp.text.folding import columns
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clusterddp.logs.checked_frames import LogFrame
     from clusterddp.logs.lines import Span
     from clusterddp.logs.view import FileView
-    from clusterddp.remote.shared.wire.frames import Frame
 
 _CLEAR = b"\r\x1b[K"
 
@@ -47,10 +48,10 @@ class TerminalRenderer(TextRenderer):
         self._bottom: FileView | None = None  # whose unfinished line stands at the bottom
         self._drawn = b""
 
-    def feed(self, host: str, frame: Frame) -> bytes:
+    def feed(self, host: str, frame: LogFrame) -> bytes:
         """Return what a frame adds: lines above the bottom line, and the bottom line redrawn."""
         lines = super().feed(host, frame)
-        view = self.views.get((host, frame.header.get("file", "")))
+        view = self.views.get((host, frame.part.file)) if isinstance(frame, Lines) else None
         if view is not None and view.splitter.unfinished():
             self._bottom = view
         return self._draw(lines)
@@ -74,7 +75,7 @@ class TerminalRenderer(TextRenderer):
 
     def shown(self, view: FileView, text: bytes) -> bytes:
         """Remove ranks that our labels already show, and fold tracebacks of lost peers."""
-        text = without_rank(view.header["rank"], text)
+        text = without_rank(view.part.rank, text)
         return text if self._whole else folded(text)
 
     def _draw(self, lines: bytes) -> bytes:
@@ -95,9 +96,9 @@ class TerminalRenderer(TextRenderer):
         if view is None or not text:
             self._bottom = None
             return b""
-        time = view.header.get("time")
+        time = view.part.time
         room = self._width() - 1 - len(self.plain_prefix(view, time))
-        return self.prefix(view, time) + fitted(clean(without_rank(view.header["rank"], text)), room) + self.reset
+        return self.prefix(view, time) + fitted(clean(without_rank(view.part.rank, text)), room) + self.reset
 
 
 def fitted(text: bytes, width: int) -> bytes:

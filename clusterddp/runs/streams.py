@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from clusterddp.hosts.client import Host
+    from clusterddp.logs.checked_frames import LogFrame
     from clusterddp.logs.selection import Position, Selection
-    from clusterddp.remote.shared.wire.frames import Frame
 
 
 class Streams:
@@ -32,7 +32,7 @@ class Streams:
         self._spool, self._reader = spool, reader
         self._readers: dict[str, Host] = {}  # by host, the connection used last
 
-    def __call__(self, host: str, at: Position) -> Iterator[Frame]:
+    def __call__(self, host: str, at: Position) -> Iterator[LogFrame]:
         """Yield the frames of a host's lines; raises HostError if the lines cannot be read, or are damaged."""
         args = self._selection.args(self._spool(host), self._selection.resume_position(host, at))
         reader = self._readers[host] = self._reader(host)

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
+from clusterddp.logs.checked_frames import Hello, Lines, WorkersStarted
 from clusterddp.logs.merge import FrameArrived, StreamBroken
 from clusterddp.remote.shared.run.event_schema import of_kind
 from clusterddp.remote.shared.run.run_state import RunState
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from clusterddp.logs.checked_frames import LogFrame
     from clusterddp.logs.merge import Event
     from clusterddp.runs.run import Run
     from clusterddp.runs.run_view import RunView
@@ -77,16 +79,16 @@ class RunWatch:
                 self._broken |= {event.host} if isinstance(event, StreamBroken) else set()
                 continue
             self._broken.discard(event.host)
-            header = event.frame.header
-            if header.get("hello") and header["attempt"] != self._attempt:
-                self._attempt = header["attempt"]
+            frame = event.frame
+            if isinstance(frame, Hello) and frame.attempt != self._attempt:
+                self._attempt = frame.attempt
                 self._starts.clear()
-            start = header.get("began") or header.get("start") or 0
+            start = _start_of(frame)
             if start > self._starts.get(event.host, 0):
                 self._starts[event.host] = start
                 self._restarted = True
                 self._wake.set()
-            if event.frame.body and header.get("local_rank") is not None:
+            if isinstance(frame, Lines) and frame.body and frame.part.local_rank is not None:
                 self._last_output = time.monotonic()
                 if self._silent:
                     self._silent = False
@@ -173,3 +175,10 @@ def _last_word(view: RunView) -> float | None:
     starts = rounds_of(view.nodes)
     time_ns = max([one.began_ns for one in starts.values()] + [view.last_output_ns or 0], default=0)
     return time_ns / 1e9 if time_ns else None
+
+
+def _start_of(frame: LogFrame) -> int:
+    """Return the start of the workers that a frame tells of; 0 if it tells of none."""
+    if isinstance(frame, WorkersStarted):
+        return frame.start
+    return frame.part.start or 0 if isinstance(frame, Lines) else 0

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, HelperError, UsageError
+from clusterddp.logs.checked_frames import End, FilePart, Lines
 from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.wire.frames import Frame, parse_json
+from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
+    from clusterddp.remote.shared.wire.frames import Frame
 
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL; short, as such a command has no checkpoint to save
 _STREAMS = ("out", "err")
@@ -73,7 +74,7 @@ def unreached(host: str, error: str) -> Executed:
     return Executed(host=host, code=EXIT_NOT_THE_SCRIPT, error=error)
 
 
-def output_frame(host: str, frame: Frame, offsets: dict[str, int]) -> Frame:
+def output_of(host: str, frame: Frame, offsets: dict[str, int]) -> Lines:
     """Check a frame of output and convert it to the form that merging logs takes; ``HelperError`` if it is damaged.
 
     ``offsets`` counts the bytes of each stream.
@@ -83,18 +84,20 @@ def output_frame(host: str, frame: Frame, offsets: dict[str, int]) -> Frame:
         raise HelperError(host, f"its output is damaged: {str(frame.header)[:80]}")
     offset = offsets.get(stream, 0)
     offsets[stream] = offset + len(frame.body)
-    header = {"file": stream, "stream": stream, "rank": None, "local_rank": None, "start": None}
-    return Frame({**header, "offset": offset, "next": offsets[stream], "kind": "data"}, frame.body)
+    part = FilePart(
+        file=stream, stream=stream, rank=None, local_rank=None, start=None, offset=offset, next=offsets[stream]
+    )
+    return Lines(part=part, body=frame.body)
 
 
-def end_frame(host: str, frame: Frame) -> Frame:
+def end_of(host: str, frame: Frame) -> End:
     """Check the last frame and convert it to the form that merging logs takes; ``HelperError`` if it is damaged."""
     try:
         answer = parse_json(frame.body)
         ended(host, answer)
     except ValueError as error:
         raise HelperError(host, f"its answer is damaged: {error}") from error
-    return Frame({"kind": "end"}, json.dumps({"ended": answer}).encode())
+    return End(ended=answer)
 
 
 def ended(host: str, answer: Any) -> Executed:

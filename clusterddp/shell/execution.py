@@ -13,7 +13,7 @@ from clusterddp.errors import ClusterddpError, HostError, UnreachableError
 from clusterddp.hosts.fanout import POOL
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.logs.merge import FrameArrived, Merge, StreamBroken
-from clusterddp.shell.command import Command, Executed, end_frame, ended, output_frame, unreached
+from clusterddp.shell.command import Command, Executed, end_of, ended, output_of, unreached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
+    from clusterddp.logs.checked_frames import LogFrame
     from clusterddp.logs.merge import Event
     from clusterddp.logs.selection import Position
-    from clusterddp.remote.shared.wire.frames import Frame
 
 _PIECE = 1 << 16
 MOST_COLLECTED = 16 << 20  # bytes of one host's output
@@ -116,7 +116,7 @@ class Execution:
 
     # Run in one thread per host
 
-    def _begin(self, name: str, _position: Position) -> Iterator[Frame]:
+    def _begin(self, name: str, _position: Position) -> Iterator[LogFrame]:
         entry, outgoing = self._entries[name], self._outgoing[name]
         with self._connecting:
             if self._stopping.is_set():
@@ -131,9 +131,9 @@ class Execution:
                 if self._stopping.is_set():  # it began while the others were being stopped
                     outgoing.order(stop=True)
                 if frame.kind == "end":
-                    yield end_frame(name, frame)
+                    yield end_of(name, frame)
                 elif frame.kind == "data":
-                    yield output_frame(name, frame, offsets)
+                    yield output_of(name, frame, offsets)
 
     def _feed(self, outgoing: Outgoing) -> None:
         with contextlib.suppress(ClusterddpError):  # the thread that reads reports it
@@ -154,7 +154,7 @@ class CommandOutput:
         for event in events:
             if isinstance(event, FrameArrived):
                 kept = self._output.setdefault(event.host, bytearray())
-                kept += event.frame.body[: MOST_COLLECTED - len(kept)]
+                kept += event.body[: MOST_COLLECTED - len(kept)]
 
     def of(self, execution: Execution) -> list[Executed]:
         """Each host's result with its output."""

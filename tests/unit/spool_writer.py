@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import threading
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
+from clusterddp.logs.checked_frames import Lines
+from clusterddp.logs.incoming import checked, read_frame
 from clusterddp.remote.logs.tail import tail
 from clusterddp.remote.logs.time_index import IndexWriter
-from clusterddp.remote.shared.run.log_frames import parts, read_lines
 from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.remote.spool.events import append_event
 from tests.unit.plan_made import plan_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
+
+    from clusterddp.logs.checked_frames import LogFrame
 
 SECOND = 10**9
 LIMIT = 20.0  # seconds a test waits for an event before it fails
@@ -83,6 +87,15 @@ class Writer:
         temporary.rename(self.folder / "exit.json")
 
 
+def _split(frame: Frame) -> Iterator[Frame]:
+    """A frame of two files as one for each piece."""
+    lines = read_frame(frame)
+    assert isinstance(lines, Lines)
+    for one in lines.split():
+        header = {name: value for name, value in asdict(one.part).items() if value or name not in {"time", "dropped"}}
+        yield Frame(header, one.body)
+
+
 class Tail:
     """The operation running in a thread; its frames as they come, those of two files as one for each piece.
 
@@ -106,11 +119,20 @@ class Tail:
     def send_frame(self, frame: Frame) -> None:
         with self._changed:
             split = "pieces" in frame.header and not self._as_sent
-            self.frames.extend(parts(read_lines(frame)) if split else [frame])
+            self.frames.extend(_split(frame) if split else [frame])
             self._changed.notify_all()
 
     def _run(self) -> None:
         self.result = tail(self)  # type: ignore[arg-type]
+
+    def checked(self) -> list[LogFrame]:
+        """Its frames as the operator lets them in."""
+
+        def sent() -> Generator[Frame]:
+            for frame in self.frames:
+                yield Frame({"kind": "data", **frame.header}, frame.body)
+
+        return list(checked(sent(), "h", "run1", 0))
 
     def begin(self) -> Tail:
         self._thread.start()

@@ -1,6 +1,6 @@
 """Send chunks of log files as frames of the operation ``tail``.
 
-shared/run/log_frames.py specifies and checks the frames.
+shared/run/log_frames.py specifies the frames.
 """
 
 from typing import Any, Dict, Optional, Union

@@ -13,20 +13,21 @@ import pytest
 from clusterddp.cli import run_lines
 from clusterddp.cli.actions import logs_action as logs
 from clusterddp.cli.main import main
+from clusterddp.logs.checked_frames import End
 from clusterddp.logs.fold import Fold
-from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.cli_help import folder
 from tests.unit.logs.test_render import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from clusterddp.logs.checked_frames import LogFrame
     from clusterddp.logs.selection import Position, Selection
 
 __all__ = ["folder"]  # fixture
 
 RANKS = 12
-END = Frame({"kind": "end"}, json.dumps({"ended": None, "offsets": {}}).encode())
+END = End(ended=None)
 
 
 @dataclass
@@ -41,8 +42,8 @@ class Run:
     def selected(self, _: Selection) -> list[str]:
         return list(self.spools)
 
-    def tail(self, _: Selection) -> Callable[[str, Position], Iterator[Frame]]:
-        def stream(_host: str, _at: Position) -> Iterator[Frame]:
+    def tail(self, _: Selection) -> Callable[[str, Position], Iterator[LogFrame]]:
+        def stream(_host: str, _at: Position) -> Iterator[LogFrame]:
             for rank in range(RANKS):
                 text = b"ready\n" if rank != 5 else b"ready\nsaved\n"
                 yield Source(rank=rank, local_rank=rank, host="gpu00").frame(text, 0)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clusterddp.logs.checked_frames import Hello
 from clusterddp.logs.fold import APART, HOLD, MOST, MOST_LATEST, Fold
 from clusterddp.logs.merge import FrameArrived, StreamEnded
 from clusterddp.logs.render import JsonRenderer, TextRenderer
 from clusterddp.logs.screen import TerminalRenderer
 from clusterddp.logs.view import FileView
-from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.text.units import ranks
 from tests.unit.logs.test_render import Screen, Source
 
@@ -39,8 +40,8 @@ def folding(renderer: Renderer) -> tuple[Renderer, Clock]:
     return renderer, clock
 
 
-def drawn(renderer: Renderer, *said: tuple[Source, bytes], **header: Any) -> bytes:
-    return renderer.draw([FrameArrived(host=one.host, frame=one.frame(body, **header)) for one, body in said])
+def drawn(renderer: Renderer, *said: tuple[Source, bytes], **more: Any) -> bytes:
+    return renderer.draw([FrameArrived(host=one.host, frame=one.frame(body, **more)) for one, body in said])
 
 
 def workers(count: int, hosts: int = 2) -> list[Source]:
@@ -99,12 +100,11 @@ def test_streams_starts_and_attempts_are_never_folded_together() -> None:
     for number, differs in enumerate(differences):
         drawn(renderer, (one, b"%d\n" % number))
         other = Source(rank=1, local_rank=0, host="gpu01")
-        other.header |= differs
+        other.file |= differs
         drawn(renderer, (other, b"%d\n" % number))
         assert renderer.hide().count(b"%d\n" % number) == 2
     for host, attempt in (("gpu00", 1), ("gpu01", 2)):
-        hello = {"hello": True, "run": "r", "attempt": attempt, "clock_error_ns": 0}
-        renderer.draw([FrameArrived(host=host, frame=Frame(hello, b""))])
+        renderer.draw([FrameArrived(host=host, frame=Hello(run="r", attempt=attempt, clock_error_ns=0))])
     drawn(renderer, (one, b"x\n"), (two, b"x\n"))
     assert renderer.hide() == b"[0 gpu00:0] x\n[1 gpu01:0] x\n"
 
@@ -201,7 +201,7 @@ def test_unfolding_gives_every_line_of_every_rank_once_and_in_its_order(
     for rank, body, err, passed in steps:
         stream = "err" if err else "out"
         source = files[rank][stream]
-        source.header |= {"stream": stream, "file": f"0.{rank}.{stream}"}
+        source.file |= {"stream": stream, "file": f"0.{rank}.{stream}"}
         events = [FrameArrived(host=source.host, frame=source.frame(body + b"\n" * (len(body) % 2)))]
         wanted += plain.draw(events)
         clock.now += passed
@@ -217,9 +217,10 @@ def test_unfolding_gives_every_line_of_every_rank_once_and_in_its_order(
 def test_ranks_that_a_host_invents_are_forgotten_again() -> None:
     clock = Clock()
     fold, source = Fold(clock), Source(rank=0, local_rank=0)
-    view = FileView(source.host, source.header)
+    part = source.frame(b"").part
+    view = FileView(source.host, part)
     for rank in range(5 * MOST_LATEST):
-        view.header = {**source.header, "rank": rank}
+        view.part = replace(part, rank=rank)
         fold.take(view, 0, None, b"line\n")
         clock.now += HOLD / 10
         assert len(fold._latest) <= MOST_LATEST + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -11,36 +10,46 @@ import pytest
 
 from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.logs import merge as merging
+from clusterddp.logs.checked_frames import CaughtUp, End, FilePart, Lines
 from clusterddp.logs.merge import Event, FrameArrived, Merge, StreamBroken, StreamEnded, backoff
 from clusterddp.logs.renderers import lines
 from clusterddp.logs.selection import Position, Selection
-from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.spool_writer import Tail, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-
-def line(text: str, offset: int, when: int | None = None) -> Frame:
-    header = {"file": "0.0.out", "start": 0, "local_rank": 0, "rank": 0, "stream": "out"}
-    header |= {"offset": offset, "next": offset + len(text)} | ({} if when is None else {"time": when})
-    return Frame(header, text.encode())
+    from clusterddp.logs.checked_frames import LogFrame
 
 
-def end(code: int = 0) -> Frame:
-    return Frame({"kind": "end"}, json.dumps({"ended": {"exit_code": code}, "offsets": {}}).encode())
+def line(text: str, offset: int, when: int | None = None, start: int = 0) -> Lines:
+    part = FilePart(
+        file=f"{start}.0.out",
+        start=start,
+        local_rank=0,
+        rank=0,
+        stream="out",
+        offset=offset,
+        next=offset + len(text),
+        time=when,
+    )
+    return Lines(part=part, body=text.encode())
 
 
-CAUGHT_UP = Frame({"caught_up": True, "offsets": {"0.0.out": 0}}, b"")
+def end(code: int = 0) -> End:
+    return End(ended={"exit_code": code})
 
 
-def fixed(streams: dict[str, list[Frame]]) -> Callable[[str, Position], Iterator[Frame]]:
+CAUGHT_UP = CaughtUp(offsets={"0.0.out": 0})
+
+
+def fixed(streams: dict[str, list[LogFrame]]) -> Callable[[str, Position], Iterator[LogFrame]]:
     return lambda host, _: iter(streams[host])
 
 
 def texts(events: list[Event]) -> list[str]:
-    return [event.frame.body.decode() for event in events if isinstance(event, FrameArrived) and event.frame.body]
+    return [event.body.decode() for event in events if isinstance(event, FrameArrived) and event.body]
 
 
 def until(merge: Merge, wanted: Callable[[list[Event]], object]) -> list[Event]:
@@ -53,7 +62,7 @@ def until(merge: Merge, wanted: Callable[[list[Event]], object]) -> list[Event]:
 
 
 def test_the_past_of_all_hosts_comes_in_order_of_time() -> None:
-    streams = {
+    streams: dict[str, list[LogFrame]] = {
         "a": [*(line(f"a{when}", when, when) for when in range(0, 100, 2)), end(1)],
         "b": [*(line(f"b{when}", when, when) for when in range(1, 100, 2)), end(2)],
     }
@@ -75,9 +84,10 @@ def test_lines_of_several_hosts_are_in_order_of_time_where_workers_write_to_both
     for writer in writers.values():
         writer.end()
 
-    def open_stream(host: str, _: Position) -> Iterator[Frame]:
+    def open_stream(host: str, _: Position) -> Iterator[LogFrame]:
         tail = Tail(writers[host], timed=True, as_sent=True).begin().finish()
-        yield from [*tail.frames, end()]
+        yield from tail.checked()
+        yield end()
 
     with Merge(writers, open_stream, follow=False) as merge:
         times = [line.time or 0 for line in lines(merge)]
@@ -88,7 +98,7 @@ def test_lines_of_several_hosts_are_in_order_of_time_where_workers_write_to_both
 def test_what_comes_is_shown_as_it_comes_whatever_another_host_does() -> None:
     silent = threading.Event()
 
-    def open_stream(host: str, _: Position) -> Iterator[Frame]:
+    def open_stream(host: str, _: Position) -> Iterator[LogFrame]:
         yield CAUGHT_UP
         if host == "silent":
             silent.wait(20)
@@ -108,7 +118,7 @@ def test_newer_lines_wait_for_anothers_past_but_not_for_a_silent_host(monkeypatc
     monkeypatch.setattr(merging, "PATIENCE", 60)
     go, never = threading.Event(), threading.Event()
 
-    def open_stream(host: str, _: Position) -> Iterator[Frame]:
+    def open_stream(host: str, _: Position) -> Iterator[LogFrame]:
         if host == "slow":
             go.wait(20)
             yield line("old", 0, 5)
@@ -133,9 +143,9 @@ def test_a_broken_stream_goes_on_where_it_ended_and_nothing_comes_twice() -> Non
     whole = [line(str(number), number) for number in range(10)]
     opened: list[Position] = []
 
-    def open_stream(_: str, position: Position) -> Iterator[Frame]:
+    def open_stream(_: str, position: Position) -> Iterator[LogFrame]:
         opened.append(position)
-        yield CAUGHT_UP._replace(header={"caught_up": True, "offsets": dict(position.offsets)})
+        yield CaughtUp(offsets=dict(position.offsets))
         start = position.offsets.get("0.0.out", 0)
         yield from whole[start : start + 4]
         if start + 4 < len(whole):
@@ -151,7 +161,7 @@ def test_a_broken_stream_goes_on_where_it_ended_and_nothing_comes_twice() -> Non
 
 
 def test_a_host_given_up_ends_and_the_error_is_told() -> None:
-    def open_stream(host: str, _: Position) -> Iterator[Frame]:
+    def open_stream(host: str, _: Position) -> Iterator[LogFrame]:
         if host == "bad":
             raise HelperError("bad", "the run's logs are gone")
         yield line("good", 0)
@@ -169,7 +179,7 @@ def test_a_host_given_up_ends_and_the_error_is_told() -> None:
 def test_a_break_is_told_once_however_often_it_is_tried_to_mend_it() -> None:
     tries: list[int] = []
 
-    def open_stream(_: str, __: Position) -> Iterator[Frame]:
+    def open_stream(_: str, __: Position) -> Iterator[LogFrame]:
         tries.append(1)
         if len(tries) < 5:
             raise UnreachableError("h", "no answer")
@@ -188,7 +198,7 @@ def test_a_stream_without_an_end_is_a_break() -> None:
 
 
 def test_a_bug_in_opening_is_raised_where_the_lines_are_shown() -> None:
-    def open_stream(_: str, __: Position) -> Iterator[Frame]:
+    def open_stream(_: str, __: Position) -> Iterator[LogFrame]:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -207,7 +217,7 @@ def test_offsets_move_when_a_batch_was_shown() -> None:
 def test_a_paused_reader_makes_hosts_wait_instead_of_filling_memory() -> None:
     made, full = [], threading.Event()
 
-    def open_stream(_: str, __: Position) -> Iterator[Frame]:
+    def open_stream(_: str, __: Position) -> Iterator[LogFrame]:
         yield CAUGHT_UP
         for number in range(1000):
             made.append(number)
@@ -225,7 +235,7 @@ def test_a_paused_reader_makes_hosts_wait_instead_of_filling_memory() -> None:
 def test_an_empty_batch_after_the_timeout_and_nothing_after_the_close() -> None:
     hold = threading.Event()
 
-    def open_stream(_: str, __: Position) -> Iterator[Frame]:
+    def open_stream(_: str, __: Position) -> Iterator[LogFrame]:
         hold.wait(20)
         yield end()
 
@@ -257,7 +267,7 @@ def test_a_selection_goes_to_the_host_and_the_last_lines_only_once() -> None:
 def test_a_host_that_is_given_up_is_not_waited_for() -> None:
     silent = threading.Event()
 
-    def open_stream(host: str, _: Position) -> Iterator[Frame]:
+    def open_stream(host: str, _: Position) -> Iterator[LogFrame]:
         yield line(host, 0)
         if host == "silent":
             silent.wait(20)
@@ -273,12 +283,11 @@ def test_a_host_that_is_given_up_is_not_waited_for() -> None:
 
 
 def test_a_host_that_names_more_files_than_a_run_can_have_is_given_up_alone() -> None:
-    def many() -> Iterator[Frame]:
+    def many() -> Iterator[LogFrame]:
         for number in range(10**9):
-            header = {"file": f"{number}.0.out", "start": number, "local_rank": 0, "rank": 0, "stream": "out"}
-            yield Frame({**header, "offset": 0, "next": 1}, b"x")
+            yield line("x", 0, start=number)
 
-    streams = {"bad": many(), "good": iter([line("fine", 0), end()])}
+    streams: dict[str, Iterator[LogFrame]] = {"bad": many(), "good": iter([line("fine", 0), end()])}
     with Merge(streams, lambda host, _: streams[host], past=False) as merge:
         events = until(merge, lambda _: merge.done)
     assert [event.host for event in events if isinstance(event, StreamEnded)] == ["good"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from clusterddp.logs.checked_frames import FilePart, Lines
 from clusterddp.logs.fold import Fold
 from clusterddp.logs.render import Renderer, TextRenderer
 from clusterddp.logs.screen import TerminalRenderer
-from clusterddp.remote.shared.wire.frames import Frame
 
 FRAMES = """Traceback (most recent call last):
   File "/home/u/train.py", line 8, in <module>
@@ -26,8 +26,20 @@ def terminal(*, whole: bool = False) -> Renderer:
 
 def shown(renderer: Renderer, said: str, rank: int | None = 1) -> str:
     body = said.encode()
-    header = {"file": "0.0.err", "start": 0, "local_rank": 0, "rank": rank, "stream": "err", "offset": 0}
-    return (renderer.feed("gpu01", Frame({**header, "next": len(body)}, body)) + renderer.hide()).decode()
+    return (renderer.feed("gpu01", lines(body, rank, 0)) + renderer.hide()).decode()
+
+
+def lines(body: bytes, rank: int | None, local_rank: int) -> Lines:
+    part = FilePart(
+        file=f"0.{local_rank}.err",
+        start=0,
+        local_rank=local_rank,
+        rank=rank,
+        stream="err",
+        offset=0,
+        next=len(body),
+    )
+    return Lines(part=part, body=body)
 
 
 def by_torch(said: str, rank: int = 1) -> str:
@@ -96,6 +108,5 @@ def test_equal_lines_of_ranks_fold_though_torch_puts_the_rank_before_them() -> N
     renderer.fold(Fold())
     for rank in (0, 1):
         body = by_torch("no gradient", rank).encode()
-        header = {"file": f"0.{rank}.err", "start": 0, "local_rank": rank, "rank": rank, "stream": "err", "offset": 0}
-        renderer.feed("gpu01", Frame({**header, "next": len(body)}, body))
+        renderer.feed("gpu01", lines(body, rank, rank))
     assert renderer.hide() == b"[0,1] no gradient\n"

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.errors import UnreachableError, UsageError
+from clusterddp.logs.checked_frames import FilePart, Hello, Lines
+from clusterddp.logs.incoming import read_frame
 from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
 from clusterddp.logs.render import MOST_HELD, JsonRenderer, LineReader, Renderer, TextRenderer
 from clusterddp.logs.renderers import renderer_for
 from clusterddp.logs.screen import TerminalRenderer
 from clusterddp.logs.selection import Selection
-from clusterddp.remote.shared.run import log_frames
 from clusterddp.remote.shared.run.plan import AGENT_LOG
 from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.spool_writer import Tail, Writer, read
@@ -33,7 +34,7 @@ class Source:
 
     def __init__(self, rank: int | None = 3, local_rank: int | None = 1, host: str = "gpu01") -> None:
         self.host, self.offset = host, 0
-        self.header = {
+        self.file: dict[str, Any] = {
             "file": AGENT_LOG if local_rank is None else f"0.{local_rank}.out",
             "start": 0,
             "local_rank": local_rank,
@@ -41,12 +42,10 @@ class Source:
             "stream": "out",
         }
 
-    def frame(self, body: bytes, time: int | None = None, **more: Any) -> Frame:
-        header = {**self.header, "offset": self.offset, "next": self.offset + len(body), **more}
-        if time is not None:
-            header["time"] = time
+    def frame(self, body: bytes, time: int | None = None, **more: Any) -> Lines:
+        begin = self.offset
         self.offset += len(body)
-        return Frame(header, body)
+        return Lines(part=FilePart(**self.file, offset=begin, next=self.offset, time=time, **more), body=body)
 
 
 def text(renderer: Renderer, source: Source, *bodies: bytes) -> bytes:
@@ -103,7 +102,7 @@ def test_timestamps_stand_before_the_label() -> None:
 
 def test_json_has_the_contracts_fields_and_raw_offsets() -> None:
     renderer, source = JsonRenderer(), Source()
-    renderer.feed("gpu01", Frame({"hello": True, "run": "r1", "attempt": 2, "clock_error_ns": 1_500_000}, b""))
+    renderer.feed("gpu01", Hello(run="r1", attempt=2, clock_error_ns=1_500_000))
     out = renderer.feed("gpu01", source.frame(b"caf\xc3\xa9 \xff\r\nnext\n", 1_700_000_000_500_000_000))
     first, second = map(json.loads, out.splitlines())
     assert first == {
@@ -262,7 +261,7 @@ def test_a_terminal_ends_with_every_line_of_every_rank_whole(parts: list[tuple[i
 
 
 def rendered(tail: Tail, renderer: Renderer) -> bytes:
-    return b"".join(renderer.feed("h", frame) for frame in tail.frames) + renderer.end("h")
+    return b"".join(renderer.feed("h", frame) for frame in tail.checked()) + renderer.end("h")
 
 
 def test_a_replay_shows_what_was_shown_live(tmp_path: Path) -> None:
@@ -328,13 +327,14 @@ def test_a_frame_of_both_streams_shows_what_one_frame_for_each_piece_shows(body:
     header = {"file": "0.0.out", "start": 0, "local_rank": 0, "rank": 3, "stream": "out", "offset": at["out"]}
     beside = {"offset": at["err"], "next": at["err"] + 4}
     value = {**header, "next": at["out"] + len(body) - 4, "beside": beside, "pieces": [4, 4, len(body) - 8]}
-    frame = log_frames.read_lines(Frame(value, body))
+    lines = read_frame(Frame(value, body))
+    assert isinstance(lines, Lines)
     shown = []
-    for frames in ([frame], list(log_frames.parts(frame))):
+    for frames in ([lines], list(lines.split())):
         drawn = TextRenderer()
         if begun:
             first = {**header, "file": f"0.0.{begun}", "stream": begun, "offset": 0, "next": 6}
-            drawn.feed("gpu01", Frame(first, b"begun "))
+            drawn.feed("gpu01", read_frame(Frame(first, b"begun ")))
         shown.append(b"".join(drawn.feed("gpu01", one) for one in frames) + drawn.end("gpu01"))
     assert shown[0] == shown[1]
     assert shown[0].count(b"[3 gpu01:0] ") == shown[0].count(b"\n") >= 4

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import resource
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clusterddp.errors import RunError, UsageError
+from clusterddp.logs.checked_frames import FilePart, Hello, Lines
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.render import JsonRenderer
 from clusterddp.logs.resume import places_after, read_lines
 from clusterddp.logs.save import Saver
 from clusterddp.logs.selection import Position, Selection
-from clusterddp.remote.shared.wire.frames import Frame
 from tests.unit.spool_writer import Writer, read
 
 if TYPE_CHECKING:
@@ -25,18 +25,24 @@ if TYPE_CHECKING:
 
 
 def hello(host: str, attempt: int = 1, run: str = "r1") -> FrameArrived:
-    return FrameArrived(
-        host=host, frame=Frame({"hello": True, "attempt": attempt, "run": run, "clock_error_ns": 0}, b"")
-    )
+    return FrameArrived(host=host, frame=Hello(run=run, attempt=attempt, clock_error_ns=0))
 
 
 def said(
-    host: str, text: bytes, *, offset: int = 0, start: int = 0, local: int | None = 1, **more: object
+    host: str, text: bytes, *, offset: int = 0, start: int = 0, local: int | None = 1, **more: Any
 ) -> FrameArrived:
     file = "agent.out" if local is None else f"{start}.{local}.out"
-    rank = None if local is None else 3
-    header = {"file": file, "start": start, "local_rank": local, "rank": rank, "stream": "out", "time": 10**9}
-    return FrameArrived(host=host, frame=Frame({**header, "offset": offset, "next": offset + len(text), **more}, text))
+    part = FilePart(
+        file=file,
+        start=None if local is None else start,
+        local_rank=local,
+        stream="out",
+        offset=offset,
+        next=offset + len(text),
+        time=10**9,
+        **{"rank": None if local is None else 3, **more},
+    )
+    return FrameArrived(host=host, frame=Lines(part=part, body=text))
 
 
 def save(folder: Path, *events: Event, run: str = "r1") -> Saver:
@@ -125,7 +131,7 @@ class TestSave:
         writer.end()
         folder = tmp_path / "saved"
         for size in (0, 100, len(text)):  # a save that was cut anywhere goes on there
-            frames = read(writer, partials=True, **{"from": {"0.1.out": size}}).frames
+            frames = read(writer, partials=True, **{"from": {"0.1.out": size}}).checked()
             folder.mkdir(exist_ok=True)
             saver = Saver(folder, "run1")
             saver.save([FrameArrived(host="h", frame=frame) for frame in frames])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from clusterddp.logs import merge as merging
+from clusterddp.logs.checked_frames import End, WorkersExited, WorkersStarted
 from clusterddp.logs.merge import Merge, StreamEnded
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
-from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.runs import ending
 from clusterddp.runs.ending import Ending
 from clusterddp.runs.run_view import RunView, run_views
@@ -25,13 +24,14 @@ from tests.unit.runs_told import Told
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
+    from clusterddp.logs.checked_frames import LogFrame
     from clusterddp.logs.selection import Position
     from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.streams import Streams
 
 HOSTS = ("gpu00", "gpu01", "gpu02")
-EXITED = Frame({"kind": "data", "exited": 1}, b"")
-END = Frame({"kind": "end"}, json.dumps({"ended": {"exit_code": 0}, "offsets": {}}).encode())
+EXITED = WorkersExited(count=1)
+END = End(ended={"exit_code": 0})
 LONG = 1000.0  # seconds; nothing here takes so long
 LIMIT = 60.0  # seconds for what a test waits for
 
@@ -122,7 +122,7 @@ def watching(run: Followed, merge: Merge) -> Ending:
 def followed(run: Followed, held: threading.Event, end: threading.Event | None = None) -> tuple[Merge, Ending]:
     """``end``: what the first host waits for, once its workers have ended and before it has."""
 
-    def stream(host: str, _: Position) -> Iterator[Frame]:
+    def stream(host: str, _: Position) -> Iterator[LogFrame]:
         if host != HOSTS[0]:
             held.wait(LIMIT)
             return
@@ -227,7 +227,7 @@ def test_a_host_that_says_again_and_again_that_workers_ended_does_not_have_the_o
     monkeypatch.setattr(ending, "LOOK", LONG)
     run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS), alive={"gpu01", "gpu02"})
 
-    def stream(host: str, _: Position) -> Iterator[Frame]:
+    def stream(host: str, _: Position) -> Iterator[LogFrame]:
         if host == HOSTS[0]:
             for _count in range(50):
                 yield EXITED
@@ -245,8 +245,8 @@ def test_a_host_that_says_again_and_again_that_workers_ended_does_not_have_the_o
 def test_nobody_is_asked_for_a_sign_of_life_while_all_workers_are_at_work(open_for_good: threading.Event) -> None:
     run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS))
 
-    def stream(_host: str, _: Position) -> Iterator[Frame]:
-        yield Frame({"kind": "data", "began": 1}, b"")
+    def stream(_host: str, _: Position) -> Iterator[LogFrame]:
+        yield WorkersStarted(start=1)
         open_for_good.wait(LIMIT)
 
     merge = Merge(HOSTS, stream, past=False)

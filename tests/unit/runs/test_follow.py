@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,12 @@ import pytest
 
 from clusterddp.errors import HostsError, UnreachableError
 from clusterddp.logs import merge as merging
+from clusterddp.logs.checked_frames import End, FilePart, Lines, LogFrame
 from clusterddp.logs.fold import Fold
 from clusterddp.logs.merge import Event, FrameArrived
 from clusterddp.logs.render import TextRenderer
 from clusterddp.logs.selection import Position, Selection
 from clusterddp.remote.shared.run.run_record import RunRecord
-from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.runs import ending
 from clusterddp.runs import follow as following
 from clusterddp.runs.follow import Follower
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
 
     from clusterddp.runs.verdict_lines import Verdict
 
-END = Frame({"kind": "end"}, json.dumps({"ended": {"exit_code": 0}, "offsets": {}}).encode())
-Stream = list[Frame | Exception | threading.Event]
+END = End(ended={"exit_code": 0})
+Stream = list[LogFrame | Exception | threading.Event]
 
 
-def line(text: str, offset: int = 0) -> Frame:
-    header = {"file": "0.0.out", "start": 0, "local_rank": 0, "rank": 0, "stream": "out"}
-    return Frame({**header, "offset": offset, "next": offset + len(text)}, text.encode())
+def line(text: str, offset: int = 0) -> Lines:
+    part = FilePart(file="0.0.out", start=0, local_rank=0, rank=0, stream="out", offset=offset, next=offset + len(text))
+    return Lines(part=part, body=text.encode())
 
 
 def lost(host: str) -> UnreachableError:
@@ -63,7 +62,7 @@ class Scripted:
         self.selection = selection
         return self
 
-    def __call__(self, host: str, at: Position) -> Iterator[Frame]:
+    def __call__(self, host: str, at: Position) -> Iterator[LogFrame]:
         selection = self.selection
         self.asked.append(selection.args(self.spools[host], selection.resume_position(host, at)))
         turns = self.streams[host]
@@ -118,9 +117,7 @@ def followed(run: Scripted, **selection: Any) -> tuple[Any, list[str]]:
     shown: list[str] = []
 
     def show(events: list[Event]) -> None:
-        shown.extend(
-            event.frame.body.decode() for event in events if isinstance(event, FrameArrived) and event.frame.body
-        )
+        shown.extend(event.body.decode() for event in events if isinstance(event, FrameArrived) and event.body)
 
     verdict = Follower(run, Selection(follow=True, **selection), show).follow()  # type: ignore[arg-type]
     return verdict, shown

@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.errors import HelperError, UsageError
 from clusterddp.remote.shared.wire.frames import Frame
-from clusterddp.shell.command import Command, end_frame, ended, output_frame
+from clusterddp.shell.command import Command, end_of, ended, output_of
 
 END = {"code": 3, "error": "", "stopped": False, "left": [{"pid": 7, "command": "sleep"}], "cwd": "/w", "home": False}
 
@@ -30,15 +30,15 @@ def test_an_end_is_read_as_it_was_told() -> None:
 def test_a_damaged_end_is_an_error_of_its_host(name: str, value: object) -> None:
     body = json.dumps({**END, name: value}).encode()
     with pytest.raises(HelperError, match="gpu00"):
-        end_frame("gpu00", Frame({"kind": "end"}, body))
+        end_of("gpu00", Frame({"kind": "end"}, body))
 
 
 def test_output_counts_its_offsets_stream_by_stream_and_takes_nothing_else_from_the_host() -> None:
     offsets: dict[str, int] = {}
     hostile = {"kind": "data", "stream": "out", "file": "/etc/passwd", "rank": 9, "offset": 77}
-    first = output_frame("gpu00", Frame(hostile, b"abc"), offsets)
-    second = output_frame("gpu00", Frame({"kind": "data", "stream": "out"}, b"de"), offsets)
-    assert (first.header["file"], first.header["offset"], first.header["rank"]) == ("out", 0, None)
-    assert (second.header["offset"], second.header["next"]) == (3, 5)
+    first = output_of("gpu00", Frame(hostile, b"abc"), offsets)
+    second = output_of("gpu00", Frame({"kind": "data", "stream": "out"}, b"de"), offsets)
+    assert (first.part.file, first.part.offset, first.part.rank) == ("out", 0, None)
+    assert (second.part.offset, second.part.next) == (3, 5)
     with pytest.raises(HelperError, match="damaged"):
-        output_frame("gpu00", Frame({"kind": "data", "stream": "agent"}, b""), offsets)
+        output_of("gpu00", Frame({"kind": "data", "stream": "agent"}, b""), offsets)
