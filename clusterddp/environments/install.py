@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from clusterddp.environments.lock_file import Lock, lock_of
 from clusterddp.environments.platform_tags import Kind, kind_of
@@ -13,14 +13,22 @@ from clusterddp.environments.sending import bring
 from clusterddp.environments.wheels import UV_WHEELS, Wheel, drop_damaged, uv_wheel, wheels_of
 from clusterddp.errors import HelperError, HostsError, LockError, PlanError
 from clusterddp.hosts.fanout import each, reading_answer, values
+from clusterddp.remote.shared.environment.install_records import (
+    BaseInterpreter,
+    BaseRequest,
+    BuildAnswer,
+    BuildRequest,
+    LacksRequest,
+)
 from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.schema.record import read_record, written
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.sync.transfer.between_hosts import TransferOptions
 from clusterddp.sync.transfer.progress_rate import Transfer
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.project.project import Project
@@ -32,16 +40,6 @@ SHOWN = 4  # letters of an environment's digest in messages
 _ASKING = 180.0  # seconds; the setup lines run first
 _BUILDING = 3700.0
 _SWOLLEN = 5  # disk space of an environment and its build, in multiples of its wheels' size
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BaseInterpreter:
-    """What a host reports before an environment is chosen."""
-
-    python: str
-    kind: Kind  # what determines which wheels fit
-    left: tuple[str, ...]  # variables that its setup lines set
-    ready: Mapping[str, str]  # the environments that it has: digest of the installed packages by ident
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,10 +68,12 @@ def planned(hosts: Sequence[Host], project: Project, progress: Callable[[str], N
     known: dict[tuple[Lock, Kind], tuple[Wheel, ...]] = {}
     plans = []
     for host in asked:
-        lock, kind = locks[host.name], bases[host.name].kind
+        lock, base = locks[host.name], bases[host.name]
+        kind = kind_of(base)
         if (lock, kind) not in known:
             known[lock, kind] = wheels_of(lock, kind, progress)
-        plans.append(_Plan(host=host, lock=lock, base=bases[host.name], wheels=known[lock, kind], project=project.id))
+        plan = _Plan(host=host, lock=lock, base=base, kind=kind, wheels=known[lock, kind], project=project.id)
+        plans.append(plan)
     return plans
 
 
@@ -153,6 +153,7 @@ class _Plan:
     host: Host
     lock: Lock
     base: BaseInterpreter
+    kind: Kind  # what determines which wheels fit
     wheels: tuple[Wheel, ...]
     project: str
     digest: str = ""
@@ -162,8 +163,8 @@ class _Plan:
 
     @property
     def ident(self) -> str:
-        version = ".".join(self.base.kind.python.split(".")[:2])
-        lines = [f"{version}{self.base.kind.threads}", *sorted(wheel.sha256 for wheel in self.wheels)]
+        version = ".".join(self.kind.python.split(".")[:2])
+        lines = [f"{version}{self.kind.threads}", *sorted(wheel.sha256 for wheel in self.wheels)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
@@ -181,15 +182,10 @@ class _Plan:
 
 def _base(host: Host) -> BaseInterpreter:
     entry = host.entry
-    args = {"setup": list(entry.setup), "python": entry.python, "workdir": entry.workdir}
-    answer = host.call("environment_base", args, timeout=_ASKING)
+    request = BaseRequest(setup=entry.setup, python=entry.python, workdir=entry.workdir)
+    answer = host.call("environment_base", written(request), timeout=_ASKING)
     with reading_answer(host.name):
-        fields = Fields(answer)
-        python = fields.maybe_path("python")
-        if python is None:
-            raise fields.wrong("python", None, "an absolute path")
-        ready = fields.mapping("ready", Fields.text)
-        return BaseInterpreter(python=python, kind=kind_of(fields), left=fields.texts("left"), ready=ready)
+        return read_record(BaseInterpreter, answer, "base")
 
 
 def summary(plans: Sequence[_Plan]) -> str:
@@ -206,7 +202,7 @@ def _bring(
     plans: Sequence[_Plan], project: Project, notify: Callable[[str], None], progress: Callable[[str], None], mode: str
 ) -> None:
     """Send every host the wheels that it lacks, including that of uv."""
-    uv = {plan.host.name: uv_wheel(plan.lock, plan.base.kind, progress) for plan in plans}
+    uv = {plan.host.name: uv_wheel(plan.lock, plan.kind, progress) for plan in plans}
     answers = _each(plans, lambda plan: _lacks(plan, uv[plan.host.name]))
     lacks = dict(zip((plan.host.name for plan in plans), answers, strict=True))
     going = {wheel for plan in plans for wheel in (*plan.wheels, uv[plan.host.name])}
@@ -232,8 +228,8 @@ def _bring(
 def _fetch_again(plans: Sequence[_Plan], going: Iterable[Wheel], progress: Callable[[str], None]) -> None:
     """Download wheels that were dropped as damaged; ``LockError`` if an index has another file by that name now."""
     for plan in plans:
-        wheels_of(plan.lock, plan.base.kind, progress)
-        uv_wheel(plan.lock, plan.base.kind, progress)
+        wheels_of(plan.lock, plan.kind, progress)
+        uv_wheel(plan.lock, plan.kind, progress)
     for wheel in going:
         if not wheel.path.is_file():
             message = f"{wheel.file} was damaged in the cache, and its index has another one now"
@@ -249,7 +245,8 @@ def _each(plans: Sequence[_Plan], work: Callable[[_Plan], T]) -> list[T]:
 def _lacks(plan: _Plan, uv: Wheel) -> frozenset[str]:
     """The digests of the wheels that a host lacks."""
     wheels = {wheel.sha256: wheel.size for wheel in (*plan.wheels, uv)}
-    answer = plan.host.call("environment_lacks", {"wheels": wheels, "room": _SWOLLEN * sum(wheels.values())})
+    request = LacksRequest(wheels=wheels, room=_SWOLLEN * sum(wheels.values()))
+    answer = plan.host.call("environment_lacks", written(request))
     with reading_answer(plan.host.name):
         return frozenset(Fields({"lacks": answer}).texts("lacks")) & wheels.keys()
 
@@ -257,19 +254,19 @@ def _lacks(plan: _Plan, uv: Wheel) -> frozenset[str]:
 def _build(plan: _Plan) -> None:
     """Build the environment on a host, or wait for another process that is building it."""
     lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in plan.wheels]
-    args: dict[str, Any] = {
-        "ident": plan.ident,
-        "lock": plan.lock.written,
-        "project": plan.project,
-        "python": plan.base.python,
-        "setup": list(plan.host.entry.setup),
-        "wheels": {wheel.file: wheel.sha256 for wheel in plan.wheels},
-        "requirements": "\n".join(lines) + "\n",
-        "uv": UV_WHEELS[plan.base.kind.machine][1],
-    }
-    answer = plan.host.call("environment_build", args, timeout=_BUILDING)
+    request = BuildRequest(
+        ident=plan.ident,
+        lock=plan.lock.written,
+        project=plan.project,
+        python=plan.base.python,
+        setup=plan.host.entry.setup,
+        wheels={wheel.file: wheel.sha256 for wheel in plan.wheels},
+        requirements="\n".join(lines) + "\n",
+        uv=UV_WHEELS[plan.kind.machine][1],
+    )
+    answer = plan.host.call("environment_build", written(request), timeout=_BUILDING)
     with reading_answer(plan.host.name):
-        plan.digest = Fields(answer).text("digest")
+        plan.digest = read_record(BuildAnswer, answer, "answer").digest
 
 
 def refuse_unequal(found: Sequence[Installed]) -> None:

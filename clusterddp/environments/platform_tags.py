@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,11 +10,8 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
-    from clusterddp.remote.shared.schema.fields import Fields
+    from clusterddp.remote.shared.environment.install_records import BaseInterpreter
 
-_VERSION = re.compile(r"3\.[0-9]{1,2}\.[0-9a-z+]{1,20}")
-_MACHINE = re.compile(r"[A-Za-z0-9_]{1,40}")
-_MOST = 200  # the largest number in a version: a tag is made for every number below it
 _UV_GLIBCS = (17, 28, *range(31, 41))  # the N of glibc 2.N for which uv has platform names
 
 
@@ -82,18 +78,12 @@ class Kind:
         yield f"linux_{self.machine}"
 
 
-def kind_of(fields: Fields) -> Kind:
-    """A host's kind from its report on its base interpreter; ``ValueError`` if no wheels are made for it."""
-    version, libc = fields.check("version", _VERSION.fullmatch, "a version of Python 3"), fields.text("libc")
-    if fields.text("implementation") != "cpython" or libc not in {"glibc", "musl"}:
-        raise fields.wrong("implementation", (fields.text("implementation"), libc), "CPython on glibc or musl")
-    major, minor = fields.pair("libc_version")
-    if max(major, minor) > _MOST:
-        raise fields.wrong("libc_version", (major, minor), "a version")
+def kind_of(base: BaseInterpreter) -> Kind:
+    """A host's kind from its report on its base interpreter."""
     return Kind(
-        python=version,
-        threads="t" if fields.flag("free_threaded") else "",
-        machine=fields.check("machine", _MACHINE.fullmatch, "a machine's name"),
-        libc=libc,
-        libc_version=(major, minor),
+        python=base.version,
+        threads="t" if base.free_threaded else "",
+        machine=base.machine,
+        libc=base.libc,
+        libc_version=base.libc_version,
     )

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clusterddp.hosts.fanout import each, reading_answer
-from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.environment.removal_records import EnvironmentReport, RemoveAnswer, RemoveRequest
+from clusterddp.remote.shared.schema.record import read_record, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 LIMIT = 600.0  # seconds; there may be many thousand files on a slow disk
-_MOST = 1 << 16
 OLD = 30 * 86400 * 10**9  # ns without a run after which another project's environment is removed too
 
 
@@ -61,8 +61,7 @@ def listed(
     def one(entry: HostEntry) -> list[tuple[str, EnvironmentFound]]:
         answer = host(entry).call("environments", {}, timeout=LIMIT)
         with reading_answer(entry.name):
-            all_of_it = Fields({"all": answer}, most=_MOST)
-            return [_read(entry.name, fields) for fields in all_of_it.each("all", lambda fields: fields)]
+            return [_found(entry.name, read_record(EnvironmentReport, one, "environment")) for one in answer]
 
     found: list[EnvironmentFound] = []
     for outcome in each(entries, one):
@@ -91,24 +90,25 @@ def remove(
 
     def one(entry: HostEntry) -> EnvironmentsRemoved:
         idents = [one.ident for one in going if one.host == entry.name]
-        answer = host(entry).call("remove_environments", {"idents": idents}, timeout=LIMIT)
+        request = RemoveRequest(idents=tuple(idents))
+        answer = host(entry).call("remove_environments", written(request), timeout=LIMIT)
         with reading_answer(entry.name):
-            fields = Fields(answer)
-            return EnvironmentsRemoved(host=entry.name, removed=fields.number("removed"), bytes=fields.number("bytes"))
+            done = read_record(RemoveAnswer, answer, "answer")
+        return EnvironmentsRemoved(host=entry.name, removed=done.removed, bytes=done.bytes)
 
     hosts = {one.host for one in going}
     outcomes = each([entry for entry in entries if entry.name in hosts], one)
     return {one.name: one.value or EnvironmentsRemoved(host=one.name, error=str(one.error)) for one in outcomes}
 
 
-def _read(host: str, fields: Fields) -> tuple[str, EnvironmentFound]:
+def _found(host: str, report: EnvironmentReport) -> tuple[str, EnvironmentFound]:
     found = EnvironmentFound(
         host=host,
-        ident=fields.check("ident", str.isalnum, "a digest"),
-        lock=fields.text("lock"),
-        bytes=fields.number("bytes"),
-        used=fields.number("used"),
-        live=fields.texts("live"),
-        building=fields.flag("building"),
+        ident=report.ident,
+        lock=report.lock,
+        bytes=report.bytes,
+        used=report.used,
+        live=report.live,
+        building=report.building,
     )
-    return fields.text("project"), found
+    return report.project, found

@@ -11,15 +11,29 @@ import fcntl
 import hashlib
 import os
 import re
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
-from ..shared.schema.fields import DamagedError, Fields
+from ..shared.schema.fields import Fields
+from ..shared.schema.record import field, read_record, record, written
 from ..system.bootstrap import Refused, private_folder, read_json, write_json
 
 FOLDER = "environments"
 READY = "ready"
 IDENT = re.compile(r"[0-9a-f]{64}")
 _OWN = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json")  # written by an installer on this host
+
+
+@record
+class BuiltEnvironment(NamedTuple):
+    """What is recorded of an environment when it is complete."""
+
+    digest: str = field(Fields.text)  # of what is installed
+    lock: str = field(Fields.text)  # its name for people
+    built: int = field(Fields.number, default=0)  # when: ns since the epoch
+    base: str = field(Fields.text, default="")  # the interpreter it was built with
+    project: str = field(Fields.text, default="")  # the project's id
+    wheels: Tuple[str, ...] = field(Fields.texts, default=())  # their digests
+    more: Mapping[str, Any] = {}
 
 
 class EnvironmentStore:
@@ -59,7 +73,7 @@ class EnvironmentStore:
             if handle is not None:
                 os.close(handle)
 
-    def ready(self, ident: Any) -> Optional[Dict[str, Any]]:
+    def ready(self, ident: Any) -> Optional[BuiltEnvironment]:
         """The record written when an environment was complete.
 
         None where there is none, or its interpreter is missing.
@@ -67,17 +81,14 @@ class EnvironmentStore:
         if not isinstance(ident, str) or not IDENT.fullmatch(ident):
             return None
         try:
-            record = read_json(os.path.join(self.folder_of(ident), READY))
-            fields = Fields(record)
-            fields.text("digest")
-            fields.text("lock")
-        except (OSError, ValueError, DamagedError):
+            built = read_record(BuiltEnvironment, read_json(os.path.join(self.folder_of(ident), READY)), READY)
+        except (OSError, ValueError):
             return None
-        return record if os.access(self.python(ident), os.X_OK) else None
+        return built if os.access(self.python(ident), os.X_OK) else None
 
-    def written(self, ident: str, record: Dict[str, Any]) -> None:
+    def complete(self, ident: str, built: BuiltEnvironment) -> None:
         """Mark an environment as complete."""
-        write_json(os.path.join(self.folder_of(ident), READY), record)
+        write_json(os.path.join(self.folder_of(ident), READY), written(built))
 
     def all(self) -> List[str]:
         """The ids of all environments, complete or not."""
@@ -120,10 +131,10 @@ def installed_digest(folder: str) -> str:
     It leaves out an installer's own files, compiled code, and scripts, which contain the folder's path.
     """
     lines = []  # type: List[str]
-    for record in _records(folder):
-        with open(record, encoding="utf-8", errors="surrogateescape", newline="") as stream:
+    for path in _records(folder):
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as stream:
             rows = [row[:3] for row in csv.reader(stream) if len(row) >= 3 and _is_content(row[0])]
-        name = os.path.basename(os.path.dirname(record))
+        name = os.path.basename(os.path.dirname(path))
         lines.extend("\0".join([name, *row]) for row in rows)
     return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
 

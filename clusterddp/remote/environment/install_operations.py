@@ -9,11 +9,21 @@ import zipfile
 from typing import Any, Dict, Iterable, List
 
 from ..helper.request import Request
+from ..shared.environment.install_records import (
+    BaseInterpreter,
+    BaseRequest,
+    BuildAnswer,
+    BuildRequest,
+    EnvironmentProof,
+    LacksRequest,
+    ProofRequest,
+)
+from ..shared.schema.record import written
 from ..system.bootstrap import Refused, private
 from ..system.bounded_child import Child
 from ..system.interpreter import find_interpreter
 from ..system.setup_env import setup_environment
-from .folders import EnvironmentStore, checked, installed_digest
+from .folders import BuiltEnvironment, EnvironmentStore, installed_digest
 
 LIMIT = 3600.0  # seconds that uv may take on a slow disk
 _QUICK = 60.0
@@ -32,45 +42,45 @@ os.write(int(sys.argv[2]), json.dumps({
 
 
 def environment_base(request: Request) -> Dict[str, Any]:
-    """Operation: the base interpreter, variables of another environment that setup lines leave, complete environments.
+    """Operation: the interpreter that environments are built with, and those there are.
 
-    Arguments: ``setup``, ``python``, ``workdir``. Returns ``{python, version, implementation, machine, free_threaded,
-    libc, libc_version, left, ready}``; ``ready``: a digest of what is installed, by environment id. Raises Refused if
-    the setup lines fail, or there is no interpreter.
+    Takes a ``BaseRequest``, returns a ``BaseInterpreter``. Raises Refused if the setup lines fail, or there is no
+    interpreter.
     """
-    args = request.args
-    env = setup_environment(args.get("setup") or [], dict(os.environ))
+    asked = request.read_args(BaseRequest)
+    env = setup_environment(asked.setup, dict(os.environ))
     left = sorted(name for name in _LEFT if env.pop(name, ""))
-    interpreter = find_interpreter(args.get("python"), env, args.get("workdir"))
+    interpreter = find_interpreter(asked.python, env, asked.workdir)
     answer = Child([interpreter.python, "-c", _WHO], env=env, timeout=_QUICK, cwd="/", given=b"").answer()
     if not answer.payload:
         raise Refused("%s does not tell what it is: %s" % (interpreter.python, answer.last_line()))
     from ..shared.wire.frames import parse_json
 
-    store = EnvironmentStore(args["state"])
-    whole = {ident: record["digest"] for ident in store.all() for record in [store.ready(ident)] if record}
-    return dict(parse_json(answer.payload), python=interpreter.python, left=left, ready=whole)
+    store = EnvironmentStore(request.state)
+    whole = {ident: built.digest for ident in store.all() for built in [store.ready(ident)] if built}
+    what = parse_json(answer.payload)
+    return written(BaseInterpreter(python=interpreter.python, left=tuple(left), ready=whole, **what))
 
 
 def environment_lacks(request: Request) -> List[str]:
-    """Operation: those of ``wheels`` (digest → size) that this host lacks.
+    """Operation: those wheels of a ``LacksRequest`` that this host lacks, by digest.
 
-    They are sent by user_files/push_operations.py. Raises Refused if the disk lacks space for them and the environment
-    (``room``, bytes).
+    They are sent by user_files/push_operations.py. Raises Refused if the disk lacks space for them and the environment.
     """
-    store = EnvironmentStore(request.args["state"])
+    asked = request.read_args(LacksRequest)
+    store = EnvironmentStore(request.state)
     store.make()
     lacking = []
-    for sha256, size in request.args["wheels"].items():
+    for sha256, size in asked.wheels.items():
         path = store.wheel(sha256)
         if not os.path.isfile(path) or os.path.getsize(path) != size:
             lacking.append(sha256)
         else:
             os.utime(path)  # it is about to be used: a removal of environments then keeps it
     free = os.statvfs(store.folder)
-    room, wanted = free.f_bavail * free.f_frsize, int(request.args["room"])
-    if room < wanted:
-        message = "the environment needs %d MB, %d are free in %s" % (wanted // 10**6 + 1, room // 10**6, store.folder)
+    room, needs = free.f_bavail * free.f_frsize, asked.room
+    if room < needs:
+        message = "the environment needs %d MB, %d are free in %s" % (needs // 10**6 + 1, room // 10**6, store.folder)
         raise Refused(message, "make room there (`clusterddp down --environments`), or set clusterddp_state")
     return lacking
 
@@ -78,62 +88,60 @@ def environment_lacks(request: Request) -> List[str]:
 def environment_build(request: Request) -> Dict[str, Any]:
     """Operation: build an environment in its final folder, unless it is complete.
 
-    Arguments: ``ident``, ``lock`` (its name for people), ``project`` (its id), ``python`` (the base interpreter),
-    ``setup``, ``wheels`` (file → digest), ``requirements`` (text with hashes), ``uv`` (a digest). Returns ``{digest,
-    built}``: a digest of what is installed, and whether it was built just now. Raises Refused if uv cannot build it.
+    Takes a ``BuildRequest``, returns a ``BuildAnswer``. Raises Refused if uv cannot build it.
     """
-    args = request.args
-    store = EnvironmentStore(args["state"])
-    ident = checked(args["ident"])
-    with store.locked(ident):
-        known = store.ready(ident)
-        if known:
-            return {"digest": known["digest"], "built": False}
-        return {"digest": _build(store, ident, args), "built": True}
+    wanted = request.read_args(BuildRequest)
+    store = EnvironmentStore(request.state)
+    with store.locked(wanted.ident):
+        known = store.ready(wanted.ident)
+        return written(BuildAnswer(digest=known.digest if known else _build(store, wanted)))
 
 
 def environment_proof(request: Request) -> Dict[str, Any]:
-    """Operation: the environment whose interpreter is ``python``: ``{path, there, built, now}``.
-
-    The digests of what is installed: ``built`` is that at the build, ``now`` that of its RECORDs as they are.
-    """
-    store = EnvironmentStore(request.args["state"])
-    path = os.path.dirname(os.path.dirname(request.args["python"]))
+    """Operation: what is installed in an environment; takes a ``ProofRequest``, returns an ``EnvironmentProof``."""
+    store = EnvironmentStore(request.state)
+    path = os.path.dirname(os.path.dirname(request.read_args(ProofRequest).python))
     ident = os.path.basename(path)
-    record = store.ready(ident) if path == os.path.join(store.folder, ident) else None
-    if not record:
-        return {"path": path, "there": False, "built": "", "now": ""}
-    return {"path": path, "there": True, "built": record["digest"], "now": installed_digest(path)}
+    built = store.ready(ident) if path == os.path.join(store.folder, ident) else None
+    if not built:
+        return written(EnvironmentProof(path=path, there=False, built="", now=""))
+    return written(EnvironmentProof(path=path, there=True, built=built.digest, now=installed_digest(path)))
 
 
-def _build(store: EnvironmentStore, ident: str, args: Dict[str, Any]) -> str:
-    target = store.folder_of(ident)
+def _build(store: EnvironmentStore, wanted: BuildRequest) -> str:
+    target = store.folder_of(wanted.ident)
     work = target + ".work"
     for folder in (target, work):
         shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(os.path.join(work, "links"), mode=0o700)
     try:
-        for file, sha256 in args["wheels"].items():
+        for file, sha256 in wanted.wheels.items():
             os.link(store.wheel(sha256), os.path.join(work, "links", os.path.basename(file)))
-        _refuse_damaged(store, [args["uv"]])  # it runs before anything else checks it
-        uv = _uv(store.wheel(args["uv"]), work)
+        _refuse_damaged(store, [wanted.uv])  # it runs before anything else checks it
+        uv = _uv(store.wheel(wanted.uv), work)
         requirements = os.path.join(work, "requirements.txt")
         with open(requirements, "w", encoding="utf-8", opener=private) as out:
-            out.write(args["requirements"])
-        env = _clean(setup_environment(args.get("setup") or [], dict(os.environ)), work)
-        _run([uv, "venv", "--quiet", "--offline", "--no-project", "--python", args["python"], target], env)
+            out.write(wanted.requirements)
+        env = _clean(setup_environment(wanted.setup, dict(os.environ)), work)
+        _run([uv, "venv", "--quiet", "--offline", "--no-project", "--python", wanted.python, target], env)
         links = ["--no-index", "--find-links", os.path.join(work, "links"), "--require-hashes"]
-        if args["wheels"]:
+        if wanted.wheels:
             python = os.path.join(target, "bin", "python")
             try:
                 _run([uv, "pip", "sync", "--quiet", "--offline", *links, "--python", python, requirements], env)
             except Refused:
-                _refuse_damaged(store, args["wheels"].values())
+                _refuse_damaged(store, wanted.wheels.values())
                 raise
         digest = installed_digest(target)
-        record = {"digest": digest, "lock": str(args["lock"]), "built": time.time_ns(), "base": args["python"]}
-        record.update(project=str(args["project"]), wheels=sorted([*args["wheels"].values(), args["uv"]]))
-        store.written(ident, record)
+        built = BuiltEnvironment(
+            digest=digest,
+            lock=wanted.lock,
+            built=time.time_ns(),
+            base=wanted.python,
+            project=wanted.project,
+            wheels=tuple(sorted([*wanted.wheels.values(), wanted.uv])),
+        )
+        store.complete(wanted.ident, built)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise

@@ -6,6 +6,8 @@ import time
 from typing import Any, Dict, List, NamedTuple, Set
 
 from ..helper.request import Request
+from ..shared.environment.removal_records import EnvironmentReport, RemoveAnswer, RemoveRequest
+from ..shared.schema.record import written
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
 from ..system.disk_space import disk_usage
@@ -23,53 +25,55 @@ class Use(NamedTuple):
 
 
 def environments(request: Request) -> List[Dict[str, Any]]:
-    """Operation: each environment as ``{ident, lock, project, bytes, used, live, building}``.
-
-    ``used`` is in ns; an incomplete one has no ``lock``, and may be being built right now.
-    """
-    state = request.args["state"]
-    store = EnvironmentStore(state)
+    """Operation: the environments here, each an ``EnvironmentReport``."""
+    store = EnvironmentStore(request.state)
     found = []
     for ident in store.all():
-        record = store.ready(ident) or {}
-        use = _use(state, store.folder_of(ident))
-        known = {name: str(record.get(name) or "") for name in ("lock", "project")}
-        used = max(use.last, int(record.get("built") or 0))
+        built = store.ready(ident)
+        use = _use(request.state, store.folder_of(ident))
         size = disk_usage(store.folder_of(ident))
         with store.locked(ident, wait=False) as free:
-            found.append(dict(known, ident=ident, bytes=size, used=used, live=use.live, building=not free))
+            report = EnvironmentReport(
+                ident=ident,
+                lock=built.lock if built else "",
+                project=built.project if built else "",
+                bytes=size,
+                used=max(use.last, built.built if built else 0),
+                live=tuple(use.live),
+                building=not free,
+            )
+        found.append(written(report))
     return found
 
 
-def remove_environments(request: Request) -> Dict[str, int]:
-    """Operation: remove ``idents``, except those of live runs or being built, and wheels of no remaining environment.
+def remove_environments(request: Request) -> Dict[str, Any]:
+    """Operation: remove environments, except those of live runs or being built, and wheels of no remaining one.
 
-    Returns ``{removed, bytes}``.
+    Takes a ``RemoveRequest``, returns a ``RemoveAnswer``.
     """
-    state = request.args["state"]
-    store = EnvironmentStore(state)
+    store = EnvironmentStore(request.state)
     count = size = 0
-    for ident in request.args["idents"]:
+    for ident in request.read_args(RemoveRequest).idents:
         folder = store.folder_of(ident)
         if not os.path.isdir(folder):
             continue
         with store.locked(ident, wait=False) as free:
-            if free and not _use(state, folder).live:
+            if free and not _use(request.state, folder).live:
                 size += disk_usage(folder)
                 # First of all: an interrupted removal then leaves nothing that looks complete.
                 _unlink(os.path.join(folder, "ready"))
                 shutil.rmtree(folder, ignore_errors=True)
                 _unlink(folder + ".lock")
                 count += 1
-    return {"removed": count, "bytes": size + _remove_wheels(store)}
+    return written(RemoveAnswer(removed=count, bytes=size + _remove_wheels(store)))
 
 
 def _remove_wheels(store: EnvironmentStore) -> int:
     """Remove the wheels that no environment here was built from; returns their bytes."""
     wanted: Set[str] = set()
     for ident in store.all():
-        wheels = (store.ready(ident) or {}).get("wheels")
-        wanted.update(wheels if isinstance(wheels, list) else ())
+        built = store.ready(ident)
+        wanted.update(built.wheels if built else ())
     folder, size = os.path.join(store.folder, "wheels"), 0
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         path = os.path.join(folder, name)

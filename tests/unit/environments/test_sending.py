@@ -11,6 +11,9 @@ from clusterddp.environments import wheels as cache
 from clusterddp.environments.sending import bring
 from clusterddp.environments.wheels import Wheel
 from clusterddp.remote.environment import install_operations
+from clusterddp.remote.helper.request import Request
+from clusterddp.remote.shared.environment.install_records import LacksRequest
+from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.wire.chunks import CHUNK, digest_of
 from clusterddp.sync.transfer.between_hosts import AUTO
 from clusterddp.sync.transfer.progress_rate import Transfer
@@ -37,18 +40,9 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Wh
     return make
 
 
-class Asked:
-    def __init__(self, host: ThreadHost, wheels: list[Wheel]) -> None:
-        self.args: dict[str, Any] = {
-            "state": host.hello.state,
-            "wheels": {one.sha256: one.size for one in wheels},
-            "room": 1,
-        }
-
-
 def lacking(host: ThreadHost, wheels: list[Wheel]) -> list[str]:
-    asked: Any = Asked(host, wheels)
-    return install_operations.environment_lacks(asked)
+    asked = LacksRequest(wheels={one.sha256: one.size for one in wheels}, room=1)
+    return install_operations.environment_lacks(Request(0, {"state": host.hello.state, **written(asked)}, -1, -1))
 
 
 def test_each_host_gets_the_wheels_that_it_lacks(tmp_path: Path, wheel: Callable[[str], Wheel]) -> None:

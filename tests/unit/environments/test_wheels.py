@@ -12,7 +12,9 @@ from clusterddp.environments.lock_file import lock_of
 from clusterddp.environments.platform_tags import Kind, kind_of
 from clusterddp.environments.wheels import drop_damaged, wheels_of
 from clusterddp.errors import LockError
-from clusterddp.remote.shared.schema.fields import DamagedError, Fields
+from clusterddp.remote.shared.environment.install_records import BaseInterpreter
+from clusterddp.remote.shared.schema.fields import DamagedError
+from clusterddp.remote.shared.schema.record import read_record
 from tests.wheels_made import KIND, make_wheel
 
 if TYPE_CHECKING:
@@ -94,17 +96,19 @@ def test_a_kind_knows_the_platforms_of_its_wheels() -> None:
         {"machine": "../x"},
         {"version": "3.99999999.1"},
         {"libc_version": [2, 1 << 40]},
+        {"python": "python3"},
+        {"ready": {"a": 3}},
     ],
 )
 def test_a_host_that_is_no_kind_of_ours_is_an_error_of_its_own(change: dict[str, object]) -> None:
     told = {
         "version": "3.11.7", "implementation": "cpython", "machine": "x86_64", "free_threaded": False, "libc": "glibc",
-        "libc_version": [2, 36],
+        "libc_version": [2, 36], "python": "/usr/bin/python3", "left": [], "ready": {},
     }  # fmt: skip
-    assert kind_of(Fields(told)) == KIND
+    assert kind_of(read_record(BaseInterpreter, told, "base")) == KIND
     assert isinstance(KIND, Kind)
     with pytest.raises(DamagedError):
-        kind_of(Fields({**told, **change}))
+        read_record(BaseInterpreter, {**told, **change}, "base")
 
 
 def test_a_wheel_that_is_damaged_in_the_cache_is_fetched_again(lock: Lock) -> None:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from clusterddp.remote.environment import install_operations
-from clusterddp.remote.environment.folders import EnvironmentStore, installed_digest
+from clusterddp.remote.environment.folders import BuiltEnvironment, EnvironmentStore, installed_digest
+from clusterddp.remote.helper.request import Request
 from clusterddp.remote.system.bootstrap import Refused
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 IDENT = "a" * 64
-
-
-class Asked:
-    """A request."""
-
-    def __init__(self, state: Path, **args: Any) -> None:
-        self.args = {"state": str(state), **args}
 
 
 def environment(place: Path, *rows: str) -> str:
@@ -51,11 +45,12 @@ def test_an_environment_is_there_only_once_all_of_it_is(tmp_path: Path) -> None:
     store.make()
     assert (store.all(), store.ready(IDENT)) == ([], None)
     (tmp_path / "environments" / IDENT / "bin").mkdir(parents=True)
-    store.written(IDENT, {"digest": "d", "lock": "uv.lock"})
+    built = BuiltEnvironment(digest="d", lock="uv.lock")
+    store.complete(IDENT, built)
     assert store.ready(IDENT) is None  # its interpreter is gone
     (tmp_path / "environments" / IDENT / "bin" / "python").write_text("")
     (tmp_path / "environments" / IDENT / "bin" / "python").chmod(0o755)
-    assert (store.all(), store.ready(IDENT)) == ([IDENT], {"digest": "d", "lock": "uv.lock"})
+    assert (store.all(), store.ready(IDENT)) == ([IDENT], built)
     for damaged in ("", "[]", '{"digest": 3}', json.dumps({"digest": "d"})):
         (tmp_path / "environments" / IDENT / "ready").write_text(damaged)
         assert store.ready(IDENT) is None
@@ -65,6 +60,6 @@ def test_an_environment_is_there_only_once_all_of_it_is(tmp_path: Path) -> None:
 
 
 def test_an_environment_needs_room(tmp_path: Path) -> None:
-    asked: Any = Asked(tmp_path, wheels={}, room=1 << 60)
+    asked = Request(0, {"state": str(tmp_path), "wheels": {}, "room": 1 << 60}, -1, -1)
     with pytest.raises(Refused, match=r"the environment needs \d+ MB, \d+ are free in "):
         install_operations.environment_lacks(asked)

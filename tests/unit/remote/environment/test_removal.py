@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,13 +14,14 @@ import pytest
 from clusterddp.remote.environment import install_operations
 from clusterddp.remote.environment.folders import EnvironmentStore
 from clusterddp.remote.environment.removal import FRESH, environments, remove_environments
+from clusterddp.remote.helper.request import Request
 from clusterddp.remote.system.bootstrap import Refused
 
 IDENT = "a" * 64
 
 
-def asked(state: Path, **args: Any) -> Any:
-    return SimpleNamespace(args={"state": str(state), **args})
+def asked(state: Path, **args: Any) -> Request:
+    return Request(0, {"state": str(state), **args}, -1, -1)
 
 
 def half_built(store: EnvironmentStore) -> Path:
