@@ -28,7 +28,7 @@ _NEXT = "attempt "  # how an exit record's text begins if another attempt follow
 def following_notices(nodes: Sequence[NodeReport], *, live: bool) -> list[str]:
     """Return why no other attempt follows or, with ``live``, that no majority of hosts can decide on one."""
     known = [node.peers for node in nodes if node.peers]
-    if live and known and not any(peers.lead for peers in known):
+    if live and known and not any(peers.leader for peers in known):
         return ["no majority of its hosts reach each other: they wait for it, or for an operator"]
     finals = {node.exit.final for node in nodes if node.exit and node.exit.final}
     return [] if live else [f"not started again: {final}" for final in sorted(finals) if not final.startswith(_NEXT)]

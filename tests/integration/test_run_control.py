@@ -174,7 +174,7 @@ class TestOrders:
         os.kill(job.nodes[0].supervisor, signal.SIGSTOP)
         try:
             follower = job.nodes[2].spool
-            wait_for(lambda: (peers(follower) or {}).get("lead") == "two", "a new lead's table")
+            wait_for(lambda: (peers(follower) or {}).get("leader") == "two", "a new lead's table")
             job.nodes[2].stop()
             assert [one.ended()["reason"] for one in job.nodes[1:]] == ["by a test"] * 2
         finally:

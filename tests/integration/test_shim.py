@@ -193,7 +193,7 @@ def test_a_worker_that_goes_on_after_its_term_is_killed_when_the_grace_is_over(s
 
 def test_a_worker_whose_peers_host_is_lost_hangs_no_longer_than_a_moment(spool: ShimSpool) -> None:
     process = started(spool, env=environment(PET_SHUTDOWN_TIMEOUT="600"))
-    (spool.folder / "peers.json").write_text('{"gone": ["gpu07"]}')
+    (spool.folder / "peers.json").write_text('{"excluded": ["gpu07"]}')
     process.terminate()
     assert process.wait(20) == -signal.SIGKILL
 

@@ -3,15 +3,15 @@
     called:  Hello      nonce
     caller:  Call       both member indexes, nonce, proof, or
              Ask        the same: "has your part ended permanently?"
-    called:  Lead       proof                 "I lead you from now on", or
-             Elsewhere  member index, proof   "call that node", and the connection ends, or
-             Gone       proof                 "my part has ended permanently", and the connection ends
+    called:  Accept     proof                 "I lead you from now on", or
+             Redirect   member index, proof   "call that node", and the connection ends, or
+             PartEnded  proof                 "my part has ended permanently", and the connection ends
 
 A proof is an HMAC over the sender's role, the run, both member indexes and both nonces, so a proof recorded on another
 connection, or made for another node or run, is worthless. The same values yield two keys, one for each direction, and
-two more for heartbeats sent as datagrams (control/datagrams.py). After Lead every frame carries an HMAC over its number
-and its bytes: a man in the middle can delay or end a connection, but do nothing else. Frames are not encrypted because
-nothing in them is secret.
+two more for heartbeats sent as datagrams (control/datagrams.py). After Accept every frame carries an HMAC over its
+number and its bytes: a man in the middle can delay or end a connection, but do nothing else. Frames are not encrypted
+because nothing in them is secret.
 
 A frame is a 4-byte big-endian length and a message of that many bytes; after the proof, 32 bytes of HMAC follow.
 """
@@ -28,7 +28,7 @@ from typing import NamedTuple, Optional, Tuple, Union
 from ..system.clock import boot_clock
 from . import messages
 from .contact import NEVER, Echoes
-from .messages import Ask, Call, Elsewhere, Gone, Hello, Lead, Message
+from .messages import Accept, Ask, Call, Hello, Message, PartEnded, Redirect
 
 PROTOCOL = "clusterddp run control 3"
 MOST_UNPROVED = 512  # bytes of a message before the proof
@@ -160,18 +160,18 @@ class PeerConnection:
         kind, role = (Ask, "asks") if self.asks else (Call, "caller")
         return self.send(kind(self.secret.member, self.target or 0, self.nonce, self._proof(role)))
 
-    def follow(self, answer: Lead) -> None:
+    def follow(self, answer: Accept) -> None:
         """Accept the called side as our leader after checking its proof; raises Broken if it does not know the key."""
-        self._compare("lead", answer.proof)
+        self._compare("accept", answer.proof)
         self._prove(self.target or 0)
 
-    def check_elsewhere(self, answer: Elsewhere) -> None:
+    def check_redirect(self, answer: Redirect) -> None:
         """Check the proof of a node that refers us to another one; raises Broken if it does not know the key."""
-        self._compare("elsewhere %d" % answer.member, answer.proof)
+        self._compare("redirect %d" % answer.member, answer.proof)
 
-    def check_gone(self, answer: Gone) -> None:
+    def check_ended(self, answer: PartEnded) -> None:
         """Check the proof of a node that reports that its part has ended; raises Broken if it does not know the key."""
-        self._compare("gone", answer.proof)
+        self._compare("ended", answer.proof)
 
     # The called side
 
@@ -189,17 +189,17 @@ class PeerConnection:
 
     def welcome(self, member: int) -> bool:
         """Answer the caller at ``member`` that we lead it."""
-        sent = self.send(Lead(self._proof("lead", member)))
+        sent = self.send(Accept(self._proof("accept", member)))
         self._prove(member)
         return sent
 
-    def send_elsewhere(self, member: int, leader: int) -> bool:
+    def send_redirect(self, member: int, leader: int) -> bool:
         """Refer the caller at ``member`` to the leader that we follow."""
-        return self.send(Elsewhere(leader, self._proof("elsewhere %d" % leader, member)))
+        return self.send(Redirect(leader, self._proof("redirect %d" % leader, member)))
 
-    def send_gone(self, member: int) -> bool:
+    def send_ended(self, member: int) -> bool:
         """Report to the caller at ``member`` that our part has ended permanently."""
-        return self.send(Gone(self._proof("gone", member)))
+        return self.send(PartEnded(self._proof("ended", member)))
 
     # Proofs
 
@@ -208,7 +208,7 @@ class PeerConnection:
         self.member = member
         ours, other = ("called", "caller") if self.target is None else ("caller", "called")
         self._keys = (self._mac("frames of " + ours, member), self._mac("frames of " + other, member))
-        self.heartbeat_keys = (self._mac("beats of " + ours, member), self._mac("beats of " + other, member))
+        self.heartbeat_keys = (self._mac("heartbeats of " + ours, member), self._mac("heartbeats of " + other, member))
 
     def _mac(self, role: str, member: Optional[int]) -> bytes:
         """Compute the HMAC over role, run, and both sides' member index and nonce; ``member``: the other side's."""

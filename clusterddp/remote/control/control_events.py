@@ -18,7 +18,7 @@ class Lost(NamedTuple):
     heard: float
 
 
-class Said(NamedTuple):
+class MessageReceived(NamedTuple):
     """A connected node sent a message."""
 
     member: int
@@ -31,4 +31,4 @@ class NodeDone(NamedTuple):
     member: int
 
 
-Event = Union[MemberJoined, Lost, Said, NodeDone]
+Event = Union[MemberJoined, Lost, MessageReceived, NodeDone]

@@ -12,7 +12,7 @@ import struct
 from typing import Callable, List, Optional, Tuple
 
 from .connection import Address, PeerConnection
-from .messages import Beat
+from .messages import Heartbeat
 
 _BEAT = struct.Struct(">HQQd?")
 _TAG = hashlib.sha256().digest_size
@@ -31,7 +31,7 @@ class Datagrams:
         except OSError:
             self.close()
 
-    def send(self, link: PeerConnection, heartbeat: Beat, address: Address) -> None:
+    def send(self, link: PeerConnection, heartbeat: Heartbeat, address: Address) -> None:
         """Send a heartbeat to the other end of a connection; it is lost without an error if the socket fails."""
         if self.socket is None or not link.heartbeat_keys:
             return
@@ -41,7 +41,7 @@ class Datagrams:
         except OSError:  # the TCP connection shows the fault, or the next datagram gets through
             pass
 
-    def receive(self, known: Callable[[int], Optional[PeerConnection]]) -> List[Tuple[PeerConnection, Beat]]:
+    def receive(self, known: Callable[[int], Optional[PeerConnection]]) -> List[Tuple[PeerConnection, Heartbeat]]:
         """Return the received heartbeats, each with its connection; discard all other datagrams.
 
         ``known`` returns the proved connection to a member index, or None.
@@ -60,7 +60,7 @@ class Datagrams:
     @staticmethod
     def _read(
         data: bytes, known: Callable[[int], Optional[PeerConnection]]
-    ) -> Tuple[Optional[PeerConnection], Optional[Beat]]:
+    ) -> Tuple[Optional[PeerConnection], Optional[Heartbeat]]:
         if len(data) != _BEAT.size + _TAG:
             return None, None
         text, tag = data[: _BEAT.size], data[_BEAT.size :]
@@ -70,7 +70,7 @@ class Datagrams:
             return None, None
         if not 0.0 <= age <= SECONDS:
             return None, None
-        return link, Beat(majority, number, echo, age)
+        return link, Heartbeat(majority, number, echo, age)
 
     def close(self) -> None:
         """Close the socket; nothing is sent or received any more."""

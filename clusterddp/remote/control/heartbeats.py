@@ -8,7 +8,7 @@ from ..system.clock import boot_clock
 from .connection import Address, PeerConnection
 from .contact import NEVER, Contact, age
 from .datagrams import Datagrams
-from .messages import Beat
+from .messages import Heartbeat
 
 BEAT = 0.5  # seconds between heartbeats
 HURRY = 0.2  # seconds between datagrams while none is answered
@@ -26,7 +26,7 @@ class Heartbeats:
     def __init__(
         self,
         links: List[PeerConnection],
-        send: Callable[[PeerConnection, Beat], None],
+        send: Callable[[PeerConnection, Heartbeat], None],
         selector: selectors.BaseSelector,
         listener: Optional[socket.socket],
     ) -> None:
@@ -51,7 +51,7 @@ class Heartbeats:
             self._count(now)
         self.majority = settled
 
-    def hear(self, link: PeerConnection, beat: Beat) -> None:
+    def hear(self, link: PeerConnection, beat: Heartbeat) -> None:
         """Process a heartbeat that came over TCP."""
         answer = self._take(link, beat)
         if answer:
@@ -68,7 +68,7 @@ class Heartbeats:
         if now - leader.sent_at < (BEAT if now - self.contact.proved < 2 * BEAT else HURRY):
             return
         leader.sent_at = now
-        heartbeat = Beat(settled, leader.echoes.send(now), leader.echoes.theirs, age(now, self.contact.left))
+        heartbeat = Heartbeat(settled, leader.echoes.send(now), leader.echoes.theirs, age(now, self.contact.left))
         self._send_datagram(leader, heartbeat)
         if now - leader.sent_tcp_at >= BEAT:
             leader.sent_tcp_at = now
@@ -80,7 +80,7 @@ class Heartbeats:
         self.contact.count_majority(proved, len(self.addresses), now)
         self.counted = now
 
-    def _take(self, link: PeerConnection, heartbeat: Beat) -> Optional[Beat]:
+    def _take(self, link: PeerConnection, heartbeat: Heartbeat) -> Optional[Heartbeat]:
         """Process a follower's heartbeat and return the answer, or process an answer of our leader."""
         now = boot_clock()
         new = link.echoes.take(heartbeat.number, heartbeat.echo)
@@ -88,14 +88,14 @@ class Heartbeats:
             self.contact.note_elsewhere(now, heartbeat.age)
             if now - self.contact.proved > 2 * BEAT:  # this heartbeat may prove it again
                 self._count(now)
-            return Beat(self.majority, link.echoes.send(now), link.echoes.theirs, age(now, self.contact.proved))
+            return Heartbeat(self.majority, link.echoes.send(now), link.echoes.theirs, age(now, self.contact.proved))
         if new and heartbeat.majority:
             self.contact.follow(link.echoes.proved, heartbeat.age)
         if new and link.echoes.number < AT_ONCE:
             link.sent_at = link.sent_tcp_at = NEVER
         return None
 
-    def _send_datagram(self, link: PeerConnection, heartbeat: Beat) -> None:
+    def _send_datagram(self, link: PeerConnection, heartbeat: Heartbeat) -> None:
         if self.datagrams and link.member is not None and link.member < len(self.addresses):
             self.datagrams.send(link, heartbeat, self.addresses[link.member])
 

@@ -67,7 +67,7 @@ def _hear(link: PeerConnection) -> "tuple[bool, bool]":
             return not alive, False
         if not isinstance(message, (Call, Ask)):
             return True, False
-        link.send_gone(link.check_call(message))
+        link.send_ended(link.check_call(message))
     except (Broken, DamagedError):
         return True, False
     return True, True

@@ -18,25 +18,25 @@ from typing import Callable, List, Optional, Sequence, Set
 from ..shared.schema.fields import DamagedError
 from ..system.clock import boot_clock
 from .connection import Address, Broken, PeerConnection, Secret
-from .control_events import Event, Lost, MemberJoined, NodeDone, Said
+from .control_events import Event, Lost, MemberJoined, MessageReceived, NodeDone
 from .heartbeats import Heartbeats
 from .messages import (
+    Accept,
     AttemptDecision,
-    Beat,
     Call,
-    Elsewhere,
+    EndMessage,
     EndOrder,
-    EndSaid,
-    Gone,
+    Heartbeat,
     Hello,
-    Lead,
     Message,
+    PartEnded,
+    Redirect,
+    StatusMessage,
     StatusTable,
     VerdictPart,
-    WordSaid,
 )  # fmt: skip
 
-FROM_LEAD, TO_LEAD = (StatusTable, VerdictPart), (WordSaid, EndSaid)
+FROM_LEADER, TO_LEADER = (StatusTable, VerdictPart), (StatusMessage, EndMessage)
 SILENCE = 2.5  # seconds without a message after which a connection is dropped
 SILENCE_TCP = 5.0  # the same where no datagram gets through: a lost segment delays those behind it
 HOLD = 3.0  # seconds after the last contact with a majority in which a leader may make decisions
@@ -224,25 +224,25 @@ class Control:
             self._drop(link)
         elif isinstance(message, Hello) and not link.theirs:
             link.introduce(message)
-        elif isinstance(message, Gone):
-            link.check_gone(message)
-            self._is_gone(link, link.target or 0)
+        elif isinstance(message, PartEnded):
+            link.check_ended(message)
+            self._part_ended(link, link.target or 0)
         elif link.asks:
             raise Broken("it was asked, not called")
-        elif isinstance(message, Elsewhere):
-            link.check_elsewhere(message)
+        elif isinstance(message, Redirect):
+            link.check_redirect(message)
             if message.member >= len(self.addresses):
                 raise Broken("there is no member %d" % message.member)
             self._drop(link)
             if message.member != self.leader:
                 self._follow(message.member)
-        elif isinstance(message, Lead):
+        elif isinstance(message, Accept):
             link.follow(message)
             self._is_led(link)
         else:
             raise Broken("a stranger")
 
-    def _is_gone(self, link: PeerConnection, member: int) -> None:
+    def _part_ended(self, link: PeerConnection, member: int) -> None:
         self._drop(link)
         self.missed.discard(member)
         if member == self.leader and member != self.member:
@@ -270,7 +270,7 @@ class Control:
             if not self._upstream() and member != self.leader:
                 self._follow(member)
                 self.called = 0.0  # at once
-            link.send_elsewhere(member, self.leader)
+            link.send_redirect(member, self.leader)
             self._drop(link)
             return
         self.leader = self.member
@@ -343,12 +343,12 @@ class Control:
         led = link.target is not None
         if link.member is None:
             (self._answered if led else self._is_called)(link, message)
-        elif isinstance(message, Beat):
+        elif isinstance(message, Heartbeat):
             self.heartbeats.hear(link, message)
             if led:
                 self.leader_has_majority = message.majority
-        elif isinstance(message, (EndOrder, AttemptDecision, *(FROM_LEAD if led else TO_LEAD))):
-            self.handle(Said(link.member, message))
+        elif isinstance(message, (EndOrder, AttemptDecision, *(FROM_LEADER if led else TO_LEADER))):
+            self.handle(MessageReceived(link.member, message))
         else:
             raise Broken("a %s is not for us" % type(message).__name__)
 

@@ -19,9 +19,9 @@ from .messages import (
     NodeState,
     NodeStatus,
     NodeStatusRow,
+    StatusMessage,
     StatusTable,
     TakingPart,
-    WordSaid,
     in_parts,
 )
 from .messages import Joined as Newcomer
@@ -126,7 +126,7 @@ class Membership:
         """Seconds since an operator was last in contact with the run."""
         return max(0.0, boot_clock() - self.operator)
 
-    # What this node tells
+    # What this node sends
 
     def tell(self, status: NodeStatus) -> None:
         """Record this node's new status and send it to the leader, now or once it is connected."""
@@ -169,10 +169,10 @@ class Membership:
             for part in self._table({self.member}):
                 self.control.say(part)
         else:
-            self.control.say(WordSaid(status, self.operator_age, self.epoch))
+            self.control.say(StatusMessage(status, self.operator_age, self.epoch))
         self.control.close()
 
-    # What it hears
+    # What it receives
 
     def take(self, event: Event) -> None:
         """Process an event of run control other than an order, which the supervisor handles itself."""
@@ -185,14 +185,14 @@ class Membership:
             self.missing[event.member] = event.heard
         elif isinstance(event, NodeDone):
             self.ended.add(event.member)
-        elif isinstance(event.message, WordSaid):
-            self._hear(event.member, event.message.word)
+        elif isinstance(event.message, StatusMessage):
+            self._receive(event.member, event.message.status)
             self._operator_heard(event.message.operator)
             self.epoch = max(self.epoch, event.message.epoch)
         elif isinstance(event.message, StatusTable):
             for row in event.message.rows:
                 if row.member != self.member:  # our own status is newer
-                    self._hear(row.member, row.word, row.age)
+                    self._receive(row.member, row.status, row.age)
             self._operator_heard(event.message.operator)
             self._take_part(event.message.part)
             self.save()
@@ -205,11 +205,11 @@ class Membership:
         nodes = {self.names[p]: dict(w.to_json(), age=round(now - self.heard[p], 3)) for p, w in self.statuses.items()}
         known: Dict[str, Any] = {"time": time.time_ns(), "nodes": nodes}
         known["missing"] = [self.names[member] for member in self.missing]
-        known["gone"] = [self.names[member] for member in self.excluded if member < len(self.names)]
-        known["lead"] = self.names[self.control.leader] if self.control.settled else None
+        known["excluded"] = [self.names[member] for member in self.excluded if member < len(self.names)]
+        known["leader"] = self.names[self.control.leader] if self.control.settled else None
         self.keep(dict(known, addresses=list(self.control.addresses)))
 
-    def _hear(self, member: int, status: NodeStatus, age: float = 0.0) -> None:
+    def _receive(self, member: int, status: NodeStatus, age: float = 0.0) -> None:
         """Record a node's status; add the node first if it is a host that joined after the start."""
         if status.joined and member == len(self.names):
             self.names.append(status.joined.host)
@@ -235,12 +235,12 @@ class Membership:
         if self.control.leading and self.decision and decision.attempt > known:
             self.control.say(self.decision)
 
-    # How it is told
+    # Sending
 
     def _send_status(self) -> None:
         status = self.statuses.get(self.member)
         if status and not self.control.leading:
-            self.control.say(WordSaid(status, self.operator_age, self.epoch))
+            self.control.say(StatusMessage(status, self.operator_age, self.epoch))
         if self.control.leading or self.control.connected:
             self.unheard = False
 

@@ -5,18 +5,18 @@ Before the proof (control/connection.py):
     Hello      called → caller   a nonce
     Call       caller → called   the member indexes of both, a nonce, a proof
     Ask        caller → called   the same, only to ask whether the called node's part has ended permanently
-    Lead       called → caller   "I lead you from now on", proved
-    Elsewhere  called → caller   "that node leads", proved; the connection ends
-    Gone       called → caller   "my part has ended permanently", proved; the connection ends
+    Accept     called → caller   "I lead you from now on", proved
+    Redirect   called → caller   "that node leads", proved; the connection ends
+    PartEnded  called → caller   "my part has ended permanently", proved; the connection ends
 
 After it, in authenticated frames:
 
-    Beat             both ways         a heartbeat, which proves contact (control/contact.py); the leader answers each
-    WordSaid         to the leader     the status of the sender
+    Heartbeat        both ways         a heartbeat, which proves contact (control/contact.py); the leader answers each
+    StatusMessage    to the leader     the status of the sender
     StatusTable      from the leader   the statuses of many nodes, in parts
     EndOrder         both ways         end the run, or one attempt of it
     AttemptDecision  both ways         what follows an attempt: another one and its nodes, or the end of the run
-    EndSaid          to the leader     how the sender's part in the run ended
+    EndMessage       to the leader     how the sender's part in the run ended
     VerdictPart      from the leader   the verdict on the run, in parts
 
 ``decode`` returns one of these or raises DamagedError, whatever the bytes. Texts are cut when they are encoded to the
@@ -172,14 +172,14 @@ class Ask(NamedTuple):
 
 
 @record
-class Lead(NamedTuple):
+class Accept(NamedTuple):
     """The called node leads the caller from now on."""
 
     proof: str = field(_PROOF)
 
 
 @record
-class Elsewhere(NamedTuple):
+class Redirect(NamedTuple):
     """Another node leads; ``member``: its member index."""
 
     member: int = field(_MEMBER)
@@ -187,14 +187,14 @@ class Elsewhere(NamedTuple):
 
 
 @record
-class Gone(NamedTuple):
+class PartEnded(NamedTuple):
     """The called node's part has ended permanently: none of its processes run."""
 
     proof: str = field(_PROOF)
 
 
 @record
-class Beat(NamedTuple):
+class Heartbeat(NamedTuple):
     """A heartbeat; ``number``: its number; ``echo``: the newest number that the sender received.
 
     ``majority``: whether the sender knows of a leader with a majority. ``age``: in a leader's heartbeat, seconds since
@@ -208,10 +208,10 @@ class Beat(NamedTuple):
 
 
 @record
-class WordSaid(NamedTuple):
+class StatusMessage(NamedTuple):
     """A node's status; ``operator``: seconds since any operator's last contact; ``epoch``: the newest it knows."""
 
-    word: NodeStatus = field(nested(NodeStatus))
+    status: NodeStatus = field(nested(NodeStatus))
     operator: float = field(Fields.real)
     epoch: int = field(_COUNT, default=0)
 
@@ -222,7 +222,7 @@ class NodeStatusRow(NamedTuple):
 
     member: int = field(_MEMBER)
     age: float = field(Fields.real)
-    word: NodeStatus = field(nested(NodeStatus))
+    status: NodeStatus = field(nested(NodeStatus))
 
 
 @record
@@ -274,7 +274,7 @@ class AttemptDecision(NamedTuple):
 
 
 @record
-class EndSaid(NamedTuple):
+class EndMessage(NamedTuple):
     """The report of how the sender's part in the run ended."""
 
     end: NodeEnd = field(nested(NodeEnd))
@@ -293,23 +293,23 @@ Message = Union[
     Hello,
     Call,
     Ask,
-    Lead,
-    Elsewhere,
-    Gone,
-    Beat,
-    WordSaid,
+    Accept,
+    Redirect,
+    PartEnded,
+    Heartbeat,
+    StatusMessage,
     StatusTable,
     EndOrder,
     AttemptDecision,
-    EndSaid,
+    EndMessage,
     VerdictPart,
 ]
 
 _KINDS: Dict[str, Type[Message]] = {
     kind.__name__: kind
     for kind in (
-        Hello, Call, Ask, Lead, Elsewhere, Gone, Beat, WordSaid, StatusTable, EndOrder, AttemptDecision, EndSaid,
-        VerdictPart,
+        Hello, Call, Ask, Accept, Redirect, PartEnded, Heartbeat, StatusMessage, StatusTable, EndOrder,
+        AttemptDecision, EndMessage, VerdictPart,
     )
 }  # fmt: skip
 
@@ -325,12 +325,12 @@ def encode(message: Message) -> bytes:
     fields: Dict[str, Any] = message._asdict()
     if isinstance(message, StatusTable):
         fields["rows"] = [
-            {"member": member, "age": round(age, 3), "word": word.to_json()} for member, age, word in message.rows
+            {"member": member, "age": round(age, 3), "status": status.to_json()} for member, age, status in message.rows
         ]
         fields["part"] = message.part and dict(message.part._asdict())
-    if isinstance(message, WordSaid):
-        fields["word"] = message.word.to_json()
-    if isinstance(message, EndSaid):
+    if isinstance(message, StatusMessage):
+        fields["status"] = message.status.to_json()
+    if isinstance(message, EndMessage):
         fields["end"] = written(message.end)
     if isinstance(message, (EndOrder, AttemptDecision)):
         fields["reason"] = cut(message.reason, REASON)
@@ -342,7 +342,7 @@ def in_parts(rows: List[NodeStatusRow], operator: float, part: Optional[TakingPa
     parts: List[List[NodeStatusRow]] = [[]]
     size = head = len(_dump({"part": part}))
     for row in rows:
-        length = len(_dump(row.word.to_json())) + 60
+        length = len(_dump(row.status.to_json())) + 60
         if size + length > PART:
             parts.append([])
             size = head

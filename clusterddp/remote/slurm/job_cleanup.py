@@ -88,9 +88,9 @@ class EndedRuns:
     def has(self, folder: JobFolder) -> bool:
         """Whether a run is over."""
         end = folder.end()
-        return end.attempt >= folder.attempt() if end else self._is_gone(folder)
+        return end.attempt >= folder.attempt() if end else self._part_ended(folder)
 
-    def _is_gone(self, folder: JobFolder) -> bool:
+    def _part_ended(self, folder: JobFolder) -> bool:
         job = folder.submitted()
         return job is not None and job not in self._live() and not any(spool.alive() for spool in folder.spools())
 

@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 from ..control.contact import NEVER
-from ..control.control_events import Event, MemberJoined, Said
+from ..control.control_events import Event, MemberJoined, MessageReceived
 from ..control.leader import Control
 from ..control.membership import TELL, Membership
-from ..control.messages import EndSaid, NodeState, VerdictPart, verdict_parts
+from ..control.messages import EndMessage, NodeState, VerdictPart, verdict_parts
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import parsed, written
 from ..shared.verdict.judge import judge
@@ -51,12 +51,12 @@ class Conclusion:
             for part in self._parts:
                 self.control.say(part, to=event.member)
             if self.end and not self.control.leading:
-                self.control.say(EndSaid(self.end))
-        elif isinstance(event, Said) and isinstance(event.message, EndSaid):
+                self.control.say(EndMessage(self.end))
+        elif isinstance(event, MessageReceived) and isinstance(event.message, EndMessage):
             self.ends[event.member] = event.message.end
             for part in self._parts:  # the end was sent again, so the verdict has not arrived there
                 self.control.say(part, to=event.member)
-        elif isinstance(event, Said) and isinstance(event.message, VerdictPart):
+        elif isinstance(event, MessageReceived) and isinstance(event.message, VerdictPart):
             self._gather(event.message)
 
     def step(self, node: "NodeParts", lost: float, *, hurry: bool) -> bool:
@@ -73,7 +73,7 @@ class Conclusion:
             self._since, self.end = now, seen.value
         if not self.over and not self.control.leading and now - self._said_at > TELL:
             self._said_at = now
-            self.control.say(EndSaid(self.end))
+            self.control.say(EndMessage(self.end))
         if not self._settled and self._received_parts and None not in self._received_parts:
             self._take_verdict(node)
         known = None if self._settled else self._known(node, now, RECONNECT if hurry else lost)

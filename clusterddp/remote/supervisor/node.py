@@ -17,10 +17,10 @@ import time
 from typing import Any, Callable, Dict, Optional
 
 from ..control.connection import Secret
-from ..control.control_events import Event, Said
+from ..control.control_events import Event, MessageReceived
 from ..control.leader import Control
 from ..control.membership import Membership
-from ..control.messages import EndOrder, Joined, NodeState, WordSaid
+from ..control.messages import EndOrder, Joined, NodeState, StatusMessage
 from ..shared.run.plan import Peer, with_peer
 from ..shared.run.spool_records import Ready
 from ..shared.verdict.failures import FAIL_FAST_REASON
@@ -338,12 +338,12 @@ class Supervisor(NodeParts):
         self.loop.guard(type(event).__name__, lambda: self._take_event(event), pauses=False)
 
     def _take_event(self, event: Event) -> None:
-        if isinstance(event, Said) and isinstance(event.message, EndOrder):
+        if isinstance(event, MessageReceived) and isinstance(event.message, EndOrder):
             self._hear_order(event.message)
         else:
             self.membership.take(event)
             self.conclusion.take(event)
-            if isinstance(event, Said) and isinstance(event.message, WordSaid):
+            if isinstance(event, MessageReceived) and isinstance(event.message, StatusMessage):
                 self._fail_fast()
 
     def _hear_order(self, order: EndOrder) -> None:

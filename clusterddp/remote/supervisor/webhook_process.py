@@ -156,8 +156,8 @@ class Teller:
         peers = newest.peers()
         if peers is None:  # it has just begun: the leader is not known yet
             return False
-        is_leader, plan = peers.lead == newest.host, newest.plan()
-        self._tell_lost({*plan.record.lost, *set(peers.missing).intersection(peers.gone)}, is_leader=is_leader)
+        is_leader, plan = peers.leader == newest.host, newest.plan()
+        self._tell_lost({*plan.record.lost, *set(peers.missing).intersection(peers.excluded)}, is_leader=is_leader)
         if newest.attempt > self.spool.attempt:
             self.spool, self.silent = newest, False
             if is_leader:

@@ -52,6 +52,6 @@ class Grace:
     def _lost_hosts(self) -> FrozenSet[str]:
         try:
             with open(self._path, encoding="utf-8") as stream:
-                return frozenset(json.load(stream)["gone"])
+                return frozenset(json.load(stream)["excluded"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):  # not there, or damaged
             return frozenset()

@@ -359,5 +359,5 @@ def test_why_a_run_is_not_started_again_is_told() -> None:
     waiting = left._replace(peers=PeersRecord(nodes={}))
     (notice,) = following_notices([waiting], live=True)
     assert notice.startswith("no majority of its hosts reach each other")
-    led = Told(1).node._replace(peers=PeersRecord(nodes={}, lead="gpu01"))
+    led = Told(1).node._replace(peers=PeersRecord(nodes={}, leader="gpu01"))
     assert following_notices([waiting, led], live=True) == []

@@ -92,9 +92,9 @@ class PeersRecord(NamedTuple):
     nodes: Mapping[str, PeerStatus] = field(by_key(nested(PeerStatus)))  # by host
     missing: Tuple[str, ...] = field(Fields.texts, default=())  # hosts out of reach
     # hosts that take no part in the attempt any more: lost, or failed
-    gone: Tuple[str, ...] = field(Fields.texts, default=())
+    excluded: Tuple[str, ...] = field(Fields.texts, default=())
     # the host that leads; None: no majority is within reach
-    lead: Optional[str] = field(Fields.maybe_text, default=None)
+    leader: Optional[str] = field(Fields.maybe_text, default=None)
     addresses: Tuple[Tuple[str, int], ...] = field(_addresses, default=())  # as in ``Ready.peers``
     time: int = field(Fields.integer, default=0)  # ns
     more: Mapping[str, Any] = {}

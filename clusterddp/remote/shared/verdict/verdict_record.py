@@ -1,6 +1,6 @@
 """The verdict on a run as it is kept (``verdict.json``): one file, the same on every node that heard it. Pure.
 
-When a run ends its lead writes it for all; a node that is cut off writes its own. One copy is enough to tell how it
+When a run ends its leader writes it for all; a node that is cut off writes its own. One copy is enough to tell how it
 ended, whatever becomes of the hosts. Of several that of the later attempt counts, then the one whose writer heard more
 nodes, then that of the lower member index.
 """

@@ -10,7 +10,7 @@ import pytest
 
 from clusterddp.remote.control import connection
 from clusterddp.remote.control.connection import Broken, PeerConnection, Secret
-from clusterddp.remote.control.messages import Beat, Call, Elsewhere, EndOrder, Hello, Lead, Message
+from clusterddp.remote.control.messages import Accept, Call, EndOrder, Heartbeat, Hello, Message, Redirect
 from clusterddp.remote.shared.schema.fields import DamagedError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Between:
     def prove(self) -> None:
         self.called.welcome(self.called.check_call(self.introduce()))
         lead = self.to_caller(self.from_called())
-        assert isinstance(lead, Lead)
+        assert isinstance(lead, Accept)
         self.caller.follow(lead)
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ def pair() -> Iterator[Between]:
 def test_messages_pass_both_ways_once_both_sides_have_proved_the_key(pair: Between) -> None:
     pair.prove()
     assert (pair.caller.member, pair.called.member) == (0, 2)
-    for message in (STOP, Beat(majority=True, number=1, echo=0, age=0.0)):
+    for message in (STOP, Heartbeat(majority=True, number=1, echo=0, age=0.0)):
         pair.called.send(message)
         assert pair.to_caller(pair.from_called()) == message
         pair.caller.send(message)
@@ -124,20 +124,20 @@ def test_a_call_whose_member_index_was_changed_is_refused(pair: Between) -> None
 def test_who_does_not_know_the_key_leads_nobody_and_sends_nobody_on(pair: Between) -> None:
     pair.introduce()
     with pytest.raises(Broken):
-        pair.caller.follow(Lead("0" * 64))
+        pair.caller.follow(Accept("0" * 64))
     with pytest.raises(Broken):
-        pair.caller.check_elsewhere(Elsewhere(1, "0" * 64))
+        pair.caller.check_redirect(Redirect(1, "0" * 64))
     assert pair.caller.member is None
 
 
 def test_an_answer_that_names_a_lead_cannot_be_made_to_name_another(pair: Between) -> None:
     member = pair.called.check_call(pair.introduce())
-    pair.called.send_elsewhere(member, 1)
+    pair.called.send_redirect(member, 1)
     answer = pair.to_caller(pair.from_called())
-    assert isinstance(answer, Elsewhere)
-    pair.caller.check_elsewhere(answer)
+    assert isinstance(answer, Redirect)
+    pair.caller.check_redirect(answer)
     with pytest.raises(Broken):
-        pair.caller.check_elsewhere(answer._replace(member=3))
+        pair.caller.check_redirect(answer._replace(member=3))
 
 
 @pytest.mark.parametrize("what", ["changed", "repeated", "left out", "sent back", "forged"])

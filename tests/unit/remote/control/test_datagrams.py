@@ -11,7 +11,7 @@ import pytest
 
 from clusterddp.remote.control.datagrams import Datagrams
 from clusterddp.remote.control.heartbeats import Heartbeats
-from clusterddp.remote.control.messages import Beat
+from clusterddp.remote.control.messages import Heartbeat
 from tests.unit.remote.control.test_connection import Between, secret
 from tests.unit.remote.control.test_silent_lead import bound
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from clusterddp.remote.control.connection import PeerConnection
 
-BEAT = Beat(majority=True, number=7, echo=3, age=0.25)
+BEAT = Heartbeat(majority=True, number=7, echo=3, age=0.25)
 WAIT = 10.0  # seconds for a datagram on this machine
 
 
@@ -36,12 +36,12 @@ class Wire:
         self.attacker.bind(("127.0.0.1", 0))
         self.attacker.settimeout(WAIT)
 
-    def recorded(self, beat: Beat = BEAT) -> bytes:
+    def recorded(self, beat: Heartbeat = BEAT) -> bytes:
         """A beat of the caller's, as it is on the wire."""
         self.caller.send(self.pair.caller, beat, self.attacker.getsockname())
         return self.attacker.recv(1 << 16)
 
-    def heard(self, *datagrams: bytes, by_caller: bool = False) -> list[Beat]:
+    def heard(self, *datagrams: bytes, by_caller: bool = False) -> list[Heartbeat]:
         """What a node takes of these."""
         node, link = (self.caller, self.pair.caller) if by_caller else (self.called, self.pair.called)
         assert node.socket

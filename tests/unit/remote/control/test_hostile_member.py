@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.control.connection import PeerConnection, Secret
-from clusterddp.remote.control.control_events import Lost, Said
+from clusterddp.remote.control.control_events import Lost, MessageReceived
 from clusterddp.remote.control.messages import (
+    Accept,
     Ask,
     Call,
     Hello,
-    Lead,
     Message,
     NodeState,
     NodeStatus,
+    StatusMessage,
     StatusTable,
     VerdictPart,
-    WordSaid,
 )
 from tests.unit.remote.control.test_leader import KEY, Star, _quick, star, stars
 
@@ -98,7 +98,7 @@ def test_a_lead_at_no_members_index_is_not_followed(stars: Callable[[int], Star]
     hostile = Hostile(star, 2)
     star.node(1).leader = hostile.member
     link, member = hostile.is_called()
-    link.send_elsewhere(member, 99)
+    link.send_redirect(member, 99)
     star.until(lambda: hostile.ended(link))
     hostile.close()
     assert star.nodes[1].leader < len(star.addresses)
@@ -139,10 +139,10 @@ def test_what_only_a_lead_says_is_not_heard_of_another(star: Star, message: Mess
     assert star.said(0) == []
 
 
-@pytest.mark.parametrize("message", [WordSaid(WORD, 0.0), Lead("0" * 64)])
+@pytest.mark.parametrize("message", [StatusMessage(WORD, 0.0), Accept("0" * 64)])
 def test_what_only_others_say_is_not_heard_of_a_lead(star: Star, message: Message) -> None:
     star.node(1)
     star.until(lambda: star.lead.connected == {1} and star.nodes[1].connected == {0})
     star.lead.say(message)
     star.until(lambda: [event for event in star.heard[1] if isinstance(event, Lost)])
-    assert not [event for event in star.heard[1] if isinstance(event, Said)]
+    assert not [event for event in star.heard[1] if isinstance(event, MessageReceived)]

@@ -11,7 +11,7 @@ import pytest
 
 from clusterddp.remote.control import last_message
 from clusterddp.remote.control.connection import Broken, PeerConnection, Secret
-from clusterddp.remote.control.messages import Gone, Hello, Message
+from clusterddp.remote.control.messages import Hello, Message, PartEnded
 from tests.unit.remote.control.test_connection import KEY, secret
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def test_who_knows_the_key_hears_that_the_part_has_ended(node: tuple[str, int]) 
     link = asking(node, secret(2))
     with contextlib.closing(link.socket):
         answer = read(link)
-        assert isinstance(answer, Gone)
-        link.check_gone(answer)
+        assert isinstance(answer, PartEnded)
+        link.check_ended(answer)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_an_end_that_is_not_proved_is_not_believed(key: bytes) -> None:
             assert isinstance(hello, Hello)
             link.introduce(hello)
             liar.theirs = link.nonce
-            liar.send_gone(2)
+            liar.send_ended(2)
             answer = read(link)
-            assert isinstance(answer, Gone)
+            assert isinstance(answer, PartEnded)
             with pytest.raises(Broken):
-                link.check_gone(answer)
+                link.check_ended(answer)

@@ -16,7 +16,7 @@ import pytest
 
 from clusterddp.remote.control import heartbeats, leader
 from clusterddp.remote.control.connection import Secret
-from clusterddp.remote.control.control_events import Event, Lost, MemberJoined, Said
+from clusterddp.remote.control.control_events import Event, Lost, MemberJoined, MessageReceived
 from clusterddp.remote.control.leader import Control
 from clusterddp.remote.control.messages import EndOrder, Message
 
@@ -66,7 +66,7 @@ class Star:
 
     def said(self, member: int) -> list[Message]:
         """What this node has heard."""
-        return [event.message for event in self.heard[member] if isinstance(event, Said)]
+        return [event.message for event in self.heard[member] if isinstance(event, MessageReceived)]
 
     def loses(self, member: int) -> None:
         """A node is gone: its connections end, nobody listens there."""
@@ -113,7 +113,7 @@ def test_a_stop_said_by_one_node_reaches_the_lead_and_by_it_the_others(star: Sta
     star.until(lambda: star.lead.connected == {1, 2})
     star.until(lambda: first.connected)
     first.say(STOP)
-    star.until(lambda: Said(1, STOP) in star.heard[0])
+    star.until(lambda: MessageReceived(1, STOP) in star.heard[0])
     star.lead.say(STOP)
     star.until(lambda: star.said(1) and star.said(2))
 
@@ -207,7 +207,7 @@ def test_a_node_with_another_key_or_of_another_run_is_never_heard(star: Star, ke
         ),
         framed(b'{"kind":"Call","caller":1e999,"called":0,"nonce":"","proof":""}'),
         framed(b'{"kind":"EndOrder","reason":"mischief","grace":0.0,"ours":false,"attempt":null}'),
-        framed(b'{"kind":"Beat","majority":true}'),
+        framed(b'{"kind":"Heartbeat","majority":true}'),
         framed(b"\xff\xfe"),
         framed(b'{"kind":' + b"9" * 400 + b"}"),
     ],

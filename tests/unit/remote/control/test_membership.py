@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.remote.control import heartbeats, leader, membership
 from clusterddp.remote.control.connection import Secret
-from clusterddp.remote.control.control_events import Event, Lost, Said
+from clusterddp.remote.control.control_events import Event, Lost, MessageReceived
 from clusterddp.remote.control.leader import Control
 from clusterddp.remote.control.membership import Membership
 from clusterddp.remote.control.messages import (
@@ -19,8 +19,8 @@ from clusterddp.remote.control.messages import (
     NodeState,
     NodeStatus,
     NodeStatusRow,
+    StatusMessage,
     StatusTable,
-    WordSaid,
 )
 from clusterddp.remote.system.bootstrap import read_json, write_json
 from tests.unit.remote.control.test_leader import KEY, Star
@@ -87,10 +87,10 @@ def test_who_is_lost_or_has_failed_is_named_to_all_agents(run: Run) -> None:
         member.tell(RUNNING)
     run.until(lambda: all(len(member.statuses) == 3 for member in members))
     members[1].tell(ENDED)
-    run.until(lambda: read_json(str(run.folder / "2" / "peers.json"))["gone"] == ["gpu01"])
+    run.until(lambda: read_json(str(run.folder / "2" / "peers.json"))["excluded"] == ["gpu01"])
     members[0].limit = 0.1
     run.loses(2)
-    run.until(lambda: read_json(str(run.folder / "0" / "peers.json"))["gone"] == ["gpu01", "gpu02"])
+    run.until(lambda: read_json(str(run.folder / "0" / "peers.json"))["excluded"] == ["gpu01", "gpu02"])
 
 
 def test_who_takes_part_is_said_by_the_leader_with_an_epoch_that_grows(run: Run) -> None:
@@ -183,7 +183,7 @@ def test_who_connects_later_hears_all_that_holds(run: Run) -> None:
     late = run.member(2)
     heard: list[Event] = []
     late.control.handle = lambda event: late.take(event) if heard.append(event) is None else None  # type: ignore[func-returns-value]
-    run.until(lambda: late.decision == AGAIN and late.statuses.get(1) == ENDED and Said(0, STOP) in heard)
+    run.until(lambda: late.decision == AGAIN and late.statuses.get(1) == ENDED and MessageReceived(0, STOP) in heard)
 
 
 def test_a_decision_whose_message_was_lost_is_told_again(run: Run) -> None:
@@ -242,11 +242,11 @@ def test_a_last_word_is_unheard_until_a_lead_is_reached(run: Run) -> None:
 def test_a_host_that_joined_has_the_next_place_and_no_other(run: Run) -> None:
     lead = run.member(0)
     newcomer = Joined("gpu03", "127.0.0.1", 1, 29500)
-    lead.take(Said(1, WordSaid(RUNNING._replace(joined=newcomer), 0.0)))
-    lead.take(Said(9, WordSaid(RUNNING._replace(joined=newcomer), 0.0)))
-    lead.take(Said(1, StatusTable((NodeStatusRow(9, 0.0, RUNNING),), 0.0)))
+    lead.take(MessageReceived(1, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
+    lead.take(MessageReceived(9, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
+    lead.take(MessageReceived(1, StatusTable((NodeStatusRow(9, 0.0, RUNNING),), 0.0)))
     assert (lead.names[3:], sorted(lead.statuses)) == ([], [1])
-    lead.take(Said(3, WordSaid(RUNNING._replace(joined=newcomer), 0.0)))
+    lead.take(MessageReceived(3, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
     assert (lead.names[3:], lead.control.addresses[3:]) == (["gpu03"], [("127.0.0.1", 29500)])
 
 
@@ -271,7 +271,7 @@ def test_the_table_of_2000_nodes_with_long_causes_reaches_the_others(tmp_path: P
     run.names = [f"gpu{index:04}" for index in range(2000)]
     lead, other = run.member(0), run.member(1)
     for index in range(2, 2000):
-        lead.take(Said(index, WordSaid(ENDED._replace(cause="c" * 300), 0.0)))
+        lead.take(MessageReceived(index, StatusMessage(ENDED._replace(cause="c" * 300), 0.0)))
     run.until(lambda: lead.control.connected == {1})
     run.until(lambda: len(other.statuses) >= 1998)
     assert other.statuses[1999].cause == "c" * 300

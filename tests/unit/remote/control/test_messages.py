@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.control import messages
 from clusterddp.remote.control.messages import (
+    Accept,
     AttemptDecision,
-    Beat,
     Call,
-    Elsewhere,
+    EndMessage,
     EndOrder,
-    EndSaid,
+    Heartbeat,
     Hello,
     Joined,
-    Lead,
     Message,
     NodeState,
     NodeStatus,
     NodeStatusRow,
+    Redirect,
+    StatusMessage,
     StatusTable,
     TakingPart,
     VerdictPart,
-    WordSaid,
     decode,
     encode,
     verdict_parts,
@@ -44,10 +44,10 @@ WORD = NodeStatus(NodeState.ENDED, 3, 1, curable=False, cause="CUDA out of memor
 ALL: list[Message] = [
     Hello(NONCE),
     Call(1, 0, NONCE, PROOF),
-    Lead(PROOF),
-    Elsewhere(2, PROOF),
-    Beat(majority=True, number=3, echo=2, age=0.5),
-    WordSaid(WORD, 0.5, 7),
+    Accept(PROOF),
+    Redirect(2, PROOF),
+    Heartbeat(majority=True, number=3, echo=2, age=0.5),
+    StatusMessage(WORD, 0.5, 7),
     StatusTable(
         (NodeStatusRow(0, 0.0, WORD), NodeStatusRow(7, 12.5, NodeStatus(NodeState.STANDBY, 1))),
         3.0,
@@ -58,7 +58,7 @@ ALL: list[Message] = [
     EndOrder("by hand", 0.0, ours=False),
     AttemptDecision(2, (3, 0, 1), 3, 29500),
     AttemptDecision(3, reason="all 2 relaunches are used"),
-    EndSaid(NodeEnd("gpu01", 2, "failed", 1, agent_exit=1, exits={"0": "0-6", "1": "7"}, failed=1)),
+    EndMessage(NodeEnd("gpu01", 2, "failed", 1, agent_exit=1, exits={"0": "0-6", "1": "7"}, failed=1)),
     VerdictPart(1, 3, '{"state": "succ'),
 ]
 VALUES = st.recursive(
@@ -99,19 +99,19 @@ def test_a_number_that_is_none_is_refused(number: str) -> None:
     with pytest.raises(DamagedError):
         decode(b'{"kind":"EndOrder","reason":"","ours":true,"attempt":null,"grace":%s}' % number.encode())
     with pytest.raises(DamagedError):
-        decode(b'{"kind":"Elsewhere","proof":"%s","member":%s}' % (PROOF.encode(), number.encode()))
+        decode(b'{"kind":"Redirect","proof":"%s","member":%s}' % (PROOF.encode(), number.encode()))
 
 
 @pytest.mark.parametrize("address", ["gpu09", "a" * 100, "", "10.0.0.9 ", "fe80::1%eth0", "10.0.0.300", "é.example"])
 def test_a_node_that_joins_has_an_address_that_nobody_needs_to_look_up(address: str) -> None:
     with pytest.raises(DamagedError, match="IP address"):
-        decode(encode(WordSaid(WORD._replace(joined=JOINED._replace(address=address)), 0.5)))
+        decode(encode(StatusMessage(WORD._replace(joined=JOINED._replace(address=address)), 0.5)))
 
 
 @pytest.mark.parametrize("host", ["", ".", "..", "a/b", "x" * 256])
 def test_a_node_that_joins_has_a_name_that_a_plan_may_hold(host: str) -> None:
     with pytest.raises(DamagedError):
-        decode(encode(WordSaid(WORD._replace(joined=JOINED._replace(host=host)), 0.5)))
+        decode(encode(StatusMessage(WORD._replace(joined=JOINED._replace(host=host)), 0.5)))
 
 
 @pytest.mark.parametrize("payload", [b"", b"[" * 60_000, b'{"kind":' * 8000, b"\xff\xfe", b"null", b"{}", b"[]"])
@@ -147,12 +147,12 @@ def test_texts_are_cut_to_what_is_read() -> None:
     long = "x\0\udc80" * 2000
     order, said = (
         decode(encode(EndOrder(long, 1.0, ours=True))),
-        decode(encode(WordSaid(WORD._replace(cause=long), 0.0))),
+        decode(encode(StatusMessage(WORD._replace(cause=long), 0.0))),
     )
     assert isinstance(order, EndOrder)
-    assert isinstance(said, WordSaid)
+    assert isinstance(said, StatusMessage)
     assert (len(order.reason), order.reason[:3], order.reason.count("…")) == (messages.REASON, "x ?", 1)
-    assert len(said.word.cause) == messages.CAUSE
+    assert len(said.status.cause) == messages.CAUSE
 
 
 def test_2000_nodes_with_long_causes_are_told_in_parts_that_fit_a_frame() -> None:

@@ -38,8 +38,8 @@ class Node:
         self.writer = Writer(folder)
         self.teller = Teller(Spool(str(self.writer.folder)), server.url, silence, "tiny", "********.py")
 
-    def knows(self, lead: str = "h", **peers: list[str]) -> None:
-        (self.writer.folder / "peers.json").write_text(json.dumps({"nodes": {}, "lead": lead, **peers}))
+    def knows(self, leader: str = "h", **peers: list[str]) -> None:
+        (self.writer.folder / "peers.json").write_text(json.dumps({"nodes": {}, "leader": leader, **peers}))
 
     def tells(self) -> list[tuple[str, str]]:
         """What is told now."""
@@ -56,16 +56,16 @@ def test_the_lead_tells_of_a_host_that_is_lost_once(tmp_path: Path, server: Serv
     node = Node(tmp_path, server)
     node.knows(missing=["g"])
     assert node.tells() == []  # it may come back
-    node.knows(missing=["g"], gone=["g"])
+    node.knows(missing=["g"], excluded=["g"])
     assert node.tells() == [("lost", "g is lost")]
     assert node.tells() == []
 
 
 def test_who_leads_later_does_not_tell_again_what_the_lead_before_has_told(tmp_path: Path, server: Served) -> None:
     node = Node(tmp_path, server)
-    node.knows(lead="g", missing=["f"], gone=["f"])
+    node.knows(leader="g", missing=["f"], excluded=["f"])
     assert node.tells() == []
-    node.knows(missing=["f", "g"], gone=["f", "g"])
+    node.knows(missing=["f", "g"], excluded=["f", "g"])
     assert node.tells() == [("lost", "g is lost")]
 
 
@@ -81,7 +81,7 @@ def test_the_lead_of_a_next_attempt_tells_whom_it_goes_on_without_once_it_knows_
     second.mkdir(parents=True)
     (second / "plan.json").write_text(json.dumps(plan))
     assert node.tells() == []
-    (second / "peers.json").write_text(json.dumps({"nodes": {}, "lead": "h"}))
+    (second / "peers.json").write_text(json.dumps({"nodes": {}, "leader": "h"}))
     told = [(event, text.partition(" on ")[0]) for event, text in node.tells()]
     assert told == [("lost", "g is lost"), ("relaunched", "attempt 1")]
     assert node.tells() == []
@@ -104,7 +104,7 @@ def test_each_notice_says_which_run_it_is_of(tmp_path: Path, server: Served) -> 
     plan = json.loads(path.read_text())
     plan["record"].update(hosts=["h", "g"], name="of a secret", script="secret.py", started=7 * 10**9)
     path.write_text(json.dumps(plan))
-    node.knows(missing=["g"], gone=["g"])
+    node.knows(missing=["g"], excluded=["g"])
     node.teller.look()
     node.judged(ended=19_540_000_000)
     node.teller.look()

@@ -48,15 +48,15 @@ def test_it_is_the_runs_own(tmp_path: Path) -> None:
 
 def test_it_is_short_once_a_host_of_the_workers_round_is_gone(tmp_path: Path) -> None:
     path = str(tmp_path / "peers.json")
-    write_json(path, {"gone": ["gpu01"]})
+    write_json(path, {"excluded": ["gpu01"]})
     grace = Grace(str(tmp_path), 1000.0)  # of a worker that was started without that host
     grace.begin()
     assert not looks(grace, 0.3)
-    write_json(path, {"gone": ["gpu01", "gpu02"]})
+    write_json(path, {"excluded": ["gpu01", "gpu02"]})
     assert looks(grace, 10.0)
 
 
-@pytest.mark.parametrize("damaged", ["{", "[]", '{"gone": 1}'])
+@pytest.mark.parametrize("damaged", ["{", "[]", '{"excluded": 1}'])
 def test_what_is_damaged_shortens_nothing(tmp_path: Path, damaged: str) -> None:
     grace = Grace(str(tmp_path), 1000.0)
     (tmp_path / "peers.json").write_text(damaged)

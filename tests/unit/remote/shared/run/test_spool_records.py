@@ -42,7 +42,7 @@ EXIT = ExitRecord(
 PEERS = PeersRecord(
     nodes={"b": PeerStatus(state="ended", attempt=1, age=0.5, more={"left": True})},
     missing=("c",),
-    lead="b",
+    leader="b",
     addresses=(("10.0.0.1", 29400), ("::1", 29401)),
     time=3,
 )
