@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from clusterddp.api.cluster import Cluster, Run
     from clusterddp.cli.notify import Notifier
     from clusterddp.cli.progress import Progress
+    from clusterddp.cli.run_lines import Display
     from clusterddp.logs.merge import Event
     from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.verdict_lines import Verdict
@@ -53,12 +54,8 @@ def attach(
     cluster: Cluster,
     run: Run,
     progress: Progress,  # the status line, shown until the first output
+    display: Display,
     *,
-    shown: tuple[int, ...] | None,  # only these ranks' lines; None for all
-    agents: bool,  # show all of the agents' lines too
-    whole: bool,  # on a terminal, show whole tracebacks also of ranks that lost a peer
-    fold: bool | None,  # whether equal lines of several ranks are shown as one; None: on a terminal with many ranks
-    silence: float,  # seconds without output of any rank after which that is reported; 0: never
     grace: float,  # seconds between SIGTERM and SIGKILL when Ctrl-C stops it
     result: Path | None,  # the file for the final status
     notifier: Notifier,  # sends on what is said of the run, and how it ends
@@ -69,10 +66,10 @@ def attach(
         signal.signal(signal.SIGQUIT, _detach)
         run = run.begun(progress.show)
         notifier.record = run.record
-        _announce(cluster, run, shown)
+        _announce(cluster, run, display.ranks)
         progress.watch(run)
         with lease_renewal(run), joining_late_hosts(run, cluster.join, say):
-            verdict = _follow(run, progress, shown, notifier, agents=agents, whole=whole, fold=fold, silence=silence)
+            verdict = _follow(run, progress, display, notifier)
         code = _ended(run, verdict, time.monotonic() - started, notifier)
     except DetachedError:
         progress.end()
@@ -124,23 +121,10 @@ def _announce(cluster: Cluster, run: Run, shown: tuple[int, ...] | None) -> None
         say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
 
 
-def _follow(
-    run: Run,
-    progress: Progress,
-    shown: tuple[int, ...] | None,
-    notifier: Notifier,
-    *,
-    agents: bool,
-    whole: bool,
-    fold: bool | None,
-    silence: float,
-) -> Verdict | None:
-    """Show the run's lines until it ends, and return its verdict; None if the run goes on.
-
-    The arguments are those of ``attach``.
-    """
-    renderer = renderer_for(sys.stdout.buffer, whole=whole)
-    fold_if_wanted(renderer, run, shown, fold)
+def _follow(run: Run, progress: Progress, display: Display, notifier: Notifier) -> Verdict | None:
+    """Show the run's lines until it ends, and return its verdict; None if the run goes on."""
+    renderer = renderer_for(sys.stdout.buffer, whole=display.whole)
+    fold_if_wanted(renderer, run, display.ranks, display.fold)
     follower: Follower | None = None
 
     def tell(event: str, line: str) -> None:
@@ -150,7 +134,7 @@ def _follow(
         if event != "missing":  # lines that could not be fetched concern this terminal alone
             notifier.tell(event, line)
 
-    with writer(renderer) as write, RunWatch(run, tell, silence=silence) as watch:
+    with writer(renderer) as write, RunWatch(run, tell, silence=display.silence) as watch:
 
         def write_alone(events: list[Event]) -> None:
             if any(not isinstance(event, FrameArrived) or event.body for event in events):
@@ -158,7 +142,7 @@ def _follow(
             write(events)
             watch.saw(events)
 
-        selection = selection_for(renderer, shown, agents=agents)
+        selection = selection_for(renderer, display)
         follower = Follower(run, selection, write_alone, tell, renderer.wait)
         verdict = follower.follow()
         notifier.record = follower.run.record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.cli.output import say
@@ -18,17 +19,24 @@ if TYPE_CHECKING:
 MOST_UNFOLDED = 8  # ranks that a terminal shows one by one, if nothing else is said
 
 
-def selection_for(renderer: Renderer, shown: tuple[int, ...] | None, *, agents: bool = False) -> Selection:
-    """Return the selection of an attached ``run``: everything from the start, as it comes.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Display:
+    """Which lines of a followed run are shown, and how."""
 
-    ``shown``: only these ranks; None for all. ``agents``: all of the agents' lines too, also those after the workers'
-    end.
-    """
+    ranks: tuple[int, ...] | None  # only these; None: all
+    agents: bool  # all of the agents' lines too, also those after the workers' end
+    whole: bool  # on a terminal, whole tracebacks also of ranks that lost a peer
+    fold: bool | None  # equal lines of several ranks as one; None: on a terminal with many ranks
+    silence: float  # seconds without output of any rank after which that is reported; 0: never
+
+
+def selection_for(renderer: Renderer, display: Display) -> Selection:
+    """Return the selection of an attached ``run``: everything from the start, as it comes."""
     return Selection(
         follow=True,
-        ranks=shown,
-        agent=agents or None,
-        teardown=agents,
+        ranks=display.ranks,
+        agent=display.agents or None,
+        teardown=display.agents,
         partials=renderer.partials,
         timed=renderer.timed,
     )

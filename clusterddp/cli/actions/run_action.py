@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from clusterddp.cli.notify import Notifier, webhook
 from clusterddp.cli.output import say
 from clusterddp.cli.progress import Progress
 from clusterddp.cli.prompt import asking
+from clusterddp.cli.run_lines import Display
 from clusterddp.cli.session import open_cluster
 from clusterddp.cli.timeline import recording
 from clusterddp.errors import UsageError
@@ -24,86 +26,133 @@ from clusterddp.project.project import typed
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from clusterddp.api.cluster import Cluster
 
-_BESIDE_AGAIN = {
-    "again",
-    "notify",
-    "detach",
-    "show",
-    "show_agents",
-    "show_all",
-    "silence",
-    "fold",
-    "result",
-    "dry_run",
-    "timeline",
-}
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What ``run`` is told beside the run's own options: how it is shown, and what else is to be done."""
+
+    join: str | None
+    env_file: Path | None
+    detach: bool
+    show: tuple[int, ...] | None
+    show_agents: bool
+    show_all: bool
+    fold: bool | None
+    silence: float
+    result: str | None
+    timeline: str | None
+    notify: str | None
+    dry_run: bool
+
+    @property
+    def display(self) -> Display:
+        """Which lines are shown, and how."""
+        return Display(
+            ranks=self.show, agents=self.show_agents, whole=self.show_all, fold=self.fold, silence=self.silence
+        )
 
 
 def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
     """Start the run and follow it, or do what another option asks for; return the exit code."""
-    if given["join"]:
-        with open_cluster(inventory, limit, starts=True) as cluster:
-            return _join(cluster, given["join"], given["skip"] or ())
-    if given["script"] is None and not given["again"]:
-        raise click.MissingParameter(param_type="argument", param_hint="'SCRIPT'")
-    _refuse_beside_again(given)
-    options = None if given["again"] else chosen_options(given, limit)
-    result = Path(given["result"]) if given["result"] else None
+    asked = Asked(**{name: value for name, value in given.items() if name not in DECLARED})
+    own = {name: value for name, value in given.items() if name in DECLARED and value is not None}
+    again = own.get("again")
+    if not asked.join:
+        _refuse_contradictions(own, asked)
+    options = None if asked.join or again else chosen_options(own, asked, limit)
     with open_cluster(inventory, limit, starts=True) as cluster:
+        if asked.join:
+            return _join(cluster, asked.join, own.get("skip", ()))
         if options is None:
-            options = cluster.options_again(given["again"], asking())
+            options = cluster.options_again(str(again), asking())
         else:
-            refuse_misplaced(given["script"], given["args"], cluster.inventory)
-            if not given["no_sync"]:
-                refuse_unread(given["script"], given["args"], cluster.project, module=given["module"])
-            notice_own_options(given["args"])
+            _look_at_arguments(cluster, options)
         _say_if_hosts_are_left_out(cluster)
-        if given["dry_run"]:
+        if asked.dry_run:
             click.echo(cluster.render(options), nl=False)
             return 0
-        cluster.detached = given["detach"]
-        cluster.webhook = webhook(given["notify"] or "", given["silence"])
-        heed_signals()
-        try:
-            timeline = Path(given["timeline"]) if given["timeline"] else None
-            with recording(timeline, cluster) as recorder, Progress() as progress:
-                cluster.progress = recorder.told(progress.show) if recorder else progress.show
-                run = cluster.start(options)
-                if recorder:
-                    recorder.step("following")
-                if not given["detach"] and not options.array:
-                    shown = {"shown": given["show"], "agents": given["show_agents"], "whole": given["show_all"]}
-                    shown |= {"fold": given["fold"], "silence": given["silence"]}
-                    target = "" if run.notified else given["notify"] or ""
-                    with contextlib.closing(Notifier(target, run.id, run.record)) as notifier:
-                        return attach(
-                            cluster, run, progress, **shown, grace=options.grace, result=result, notifier=notifier
-                        )
-        except KeyboardInterrupt as interrupt:
-            if cluster.launched is None:
-                raise
-            return stop_launched(cluster, cluster.launched, options.grace, interrupt)
-        if cluster.webhook and not run.notified:
-            say("--notify: nothing follows a detached run, and its hosts cannot tell: nobody is told")
-        click.echo("\n".join(run.submitted or [run.id]))
-        if options.array:
-            how_many = counted(len(run.submitted), "run")
-            say(f"{how_many}; `clusterddp logs --follow {run.record.name}` shows the first of them")
-        return 0
+        return _start(cluster, options, asked)
 
 
-def _refuse_beside_again(given: dict[str, Any]) -> None:
-    """Refuse options beside ``--again`` that would change the run; only how it is shown may be chosen."""
-    if not given["again"]:
+def _start(cluster: Cluster, options: RunOptions, asked: Asked) -> int:
+    """Start the run, and follow it unless it is detached; return the exit code."""
+    cluster.detached = asked.detach
+    cluster.webhook = webhook(asked.notify or "", asked.silence)
+    heed_signals()
+    try:
+        timeline = Path(asked.timeline) if asked.timeline else None
+        with recording(timeline, cluster) as recorder, Progress() as progress:
+            cluster.progress = recorder.told(progress.show) if recorder else progress.show
+            run = cluster.start(options)
+            if recorder:
+                recorder.step("following")
+            if not asked.detach and not options.array:
+                result = Path(asked.result) if asked.result else None
+                target = "" if run.notified else asked.notify or ""
+                with contextlib.closing(Notifier(target, run.id, run.record)) as notifier:
+                    return attach(
+                        cluster, run, progress, asked.display, grace=options.grace, result=result, notifier=notifier
+                    )
+    except KeyboardInterrupt as interrupt:
+        if cluster.launched is None:
+            raise
+        return stop_launched(cluster, cluster.launched, options.grace, interrupt)
+    if cluster.webhook and not run.notified:
+        say("--notify: nothing follows a detached run, and its hosts cannot tell: nobody is told")
+    click.echo("\n".join(run.submitted or [run.id]))
+    if options.array:
+        how_many = counted(len(run.submitted), "run")
+        say(f"{how_many}; `clusterddp logs --follow {run.record.name}` shows the first of them")
+    return 0
+
+
+def _refuse_contradictions(own: Mapping[str, Any], asked: Asked) -> None:
+    """Refuse a command without a script, and options that contradict each other; ``own``: the run's."""
+    if own.get("again"):
+        _refuse_beside_again()
         return
-    context = click.get_current_context()
-    said = [name for name in given if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
-    wrong = [name for name in said if name not in _BESIDE_AGAIN]
+    if "script" not in own:
+        raise click.MissingParameter(param_type="argument", param_hint="'SCRIPT'")
+    if asked.detach and own.get("on_disconnect") == "stop":
+        raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
+    # CLUSTERDDP_NOTIFY is for the runs followed
+    if asked.detach and _typed("notify") and not option_docs.is_url(asked.notify or ""):
+        raise UsageError(
+            "--notify with --detach: a command here is told while this follows the run", remedy="give a URL"
+        )
+
+
+def _refuse_beside_again() -> None:
+    """Refuse options beside ``--again`` that would change the run; only how it is shown may be chosen."""
+    its_own = {*DECLARED, "env_file"} - {"again", "limit"}
+    wrong = [name for name in click.get_current_context().params if name in its_own and _typed(name)]
     if wrong:
         word = wrong[0].upper() if wrong[0] in {"script", "args"} else f"--{wrong[0].replace('_', '-')}"
         raise UsageError(f"{word} beside --again: a run is repeated as it was", remedy="leave out one of the two")
+
+
+def _typed(name: str) -> bool:
+    """Whether an option stands on this command line."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def chosen_options(own: Mapping[str, Any], asked: Asked, limit: str | None) -> RunOptions:
+    """Return the run's options as a value; raises UsageError if one is invalid."""
+    env = option_docs.environment(own["env"], asked.env_file)
+    return RunOptions(**{**own, "env": env, "limit": limit})
+
+
+def _look_at_arguments(cluster: Cluster, options: RunOptions) -> None:
+    """Refuse or point out arguments of the script that look like options of ours."""
+    refuse_misplaced(options.script, options.args, cluster.inventory)
+    if not options.no_sync:
+        refuse_unread(options.script, options.args, cluster.project, module=options.module)
+    notice_own_options(options.args)
 
 
 def _say_if_hosts_are_left_out(cluster: Cluster) -> None:
@@ -114,20 +163,6 @@ def _say_if_hosts_are_left_out(cluster: Cluster) -> None:
     say("this machine only!")
     file = shlex.quote(typed(tried))
     say(f"`up` has not made the hosts of {file} ready: `clusterddp up {file}`, or `clusterddp run -i {file} SCRIPT`")
-
-
-def chosen_options(given: dict[str, Any], limit: str | None) -> RunOptions:
-    """Return the command's options as a value; raises UsageError."""
-    if given["detach"] and given["on_disconnect"] == "stop":
-        raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
-    said = click.get_current_context().get_parameter_source("notify")  # CLUSTERDDP_NOTIFY is for the runs followed
-    if given["detach"] and said is click.core.ParameterSource.COMMANDLINE and not option_docs.is_url(given["notify"]):
-        raise UsageError(
-            "--notify with --detach: a command here is told while this follows the run", remedy="give a URL"
-        )
-    own = {name: given[name] for name in DECLARED if name in given}
-    own["env"] = option_docs.environment(given["env"], given["env_file"])
-    return RunOptions(**{**own, "skip": own["skip"] or (), "limit": limit})
 
 
 def _join(cluster: Cluster, reference: str, skip: tuple[str, ...]) -> int:
