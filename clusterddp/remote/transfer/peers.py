@@ -43,7 +43,7 @@ class TransferPeers:
     ``own`` is ``name``, ``certificate``, ``key``, ``authority`` (PEM), ``address`` and ``ports`` to listen on (no
     ports: only fetch), ``rate`` (bytes a second of all uploads, or null). ``stored`` returns the chunks of some ranges
     and a function that reads one by its digest; ValueError where they are not here. Raises Refused if no port is free;
-    OSError or ValueError if no such address, or no TLS.
+    OSError or ValueError if there is no such address, or no TLS.
     """
 
     def __init__(self, own: Dict[str, Any], stored: Stored) -> None:
