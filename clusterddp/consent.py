@@ -45,9 +45,7 @@ class Writers:
         """Return who may write a file or a folder."""
         by_group = info.st_mode & stat.S_IWGRP and not _is_of_one(info.st_gid, info.st_uid)
         return cls(
-            owner=info.st_uid,
-            group=info.st_gid if by_group else None,
-            everyone=bool(info.st_mode & stat.S_IWOTH),
+            owner=info.st_uid, group=info.st_gid if by_group else None, everyone=bool(info.st_mode & stat.S_IWOTH)
         )
 
     def may_own(self, uid: int) -> bool:

@@ -120,10 +120,7 @@ class Seeker:
     def _too_late(self) -> Failed:
         time = seconds(self._timeout)
         if not self._masters:
-            return Failed(
-                message=f"rank 0 was not heard within {time}",
-                remedy=START_IT,
-            )
+            return Failed(message=f"rank 0 was not heard within {time}", remedy=START_IT)
         last = next(reversed(self._masters.values()))
         if last.complete:
             return Failed(

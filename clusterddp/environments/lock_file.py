@@ -146,13 +146,7 @@ def _wanted(lock: Lock, kind: Kind, package: Package, source: Any) -> LockedPack
     if source.hashes.keys() - _PROVE_NOTHING and not _SHA256.fullmatch(sha256):
         remedy = f"make the lock again with one: {_make(lock)}"
         raise LockError(lock.written, f"{what}: {file} has no sha256, only {', '.join(source.hashes)}", remedy=remedy)
-    return LockedPackages(
-        name=str(package.name),
-        version=str(package.version or ""),
-        file=file,
-        url=url,
-        sha256=sha256,
-    )
+    return LockedPackages(name=str(package.name), version=str(package.version or ""), file=file, url=url, sha256=sha256)
 
 
 def _as_pylock(lock: Lock, kind: Kind) -> str:

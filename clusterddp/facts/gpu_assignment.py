@@ -204,8 +204,7 @@ def _refuse_claimed(choice: _NodeGpus, owner: dict[str, str]) -> None:
     for device in choice.pool:
         if device.key in owner:
             raise PlanError(
-                f"{choice.name} and {owner[device.key]} both claim GPU {device.name} of one machine",
-                remedy=_OWN,
+                f"{choice.name} and {owner[device.key]} both claim GPU {device.name} of one machine", remedy=_OWN
             )
 
 

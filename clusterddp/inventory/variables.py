@@ -10,16 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from clusterddp.inventory import variable_readers as readers
-from clusterddp.inventory.ansible_names import (
-    COMMON_ARGS,
-    CONNECTION,
-    EXTRA_ARGS,
-    HOST,
-    KEY_FILE,
-    PORT,
-    PYTHON,
-    USER,
-)
+from clusterddp.inventory.ansible_names import COMMON_ARGS, CONNECTION, EXTRA_ARGS, HOST, KEY_FILE, PORT, PYTHON, USER
 from clusterddp.inventory.declare import declared_variables, needed, variable, variables
 from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
 from clusterddp.inventory.reader import choice

@@ -69,10 +69,7 @@ def stand_ins_wanted(outcomes: Sequence[Outcome[Host]], options: RunOptions) -> 
 
 
 def filled(
-    nodes: Sequence[Outcome[Host]],
-    spares: Sequence[Outcome[Host]],
-    options: RunOptions,
-    notify: Callable[[str], None],
+    nodes: Sequence[Outcome[Host]], spares: Sequence[Outcome[Host]], options: RunOptions, notify: Callable[[str], None]
 ) -> tuple[list[Outcome[Host]], list[Outcome[Host]], dict[str, str]]:
     """Replace unreachable nodes by spares; return the nodes, the spares left, and which spare replaces which node.
 

@@ -94,12 +94,7 @@ class Launcher(RunLauncher, Protocol):
         """Return the hosts that keep its runs' files, which ``down`` cleans."""
 
     def describe(
-        self,
-        site: Site,
-        run: str,
-        entries: Sequence[HostEntry],
-        wanted: Wanted = ALL,
-        patience: float | None = None,
+        self, site: Site, run: str, entries: Sequence[HostEntry], wanted: Wanted = ALL, patience: float | None = None
     ) -> list[Outcome[Reports]]:
         """Return a run's nodes, or with an empty ``run`` those of all runs, as reported by or on behalf of each host.
 

@@ -15,14 +15,7 @@ from clusterddp.inventory import is_secret
 from clusterddp.inventory.variables import VARIABLES
 from clusterddp.launch.options import DECLARED
 from clusterddp.remote.shared.run.host_settings import HostSettings
-from clusterddp.remote.shared.run.node_env import (
-    KEEP_ALIVE,
-    STATIC,
-    TIGHT_KEEP_ALIVE,
-    Node,
-    node_environment,
-    yielding,
-)
+from clusterddp.remote.shared.run.node_env import KEEP_ALIVE, STATIC, TIGHT_KEEP_ALIVE, Node, node_environment, yielding
 from clusterddp.remote.shared.run.plan import BACKEND as PLUGIN
 from clusterddp.remote.shared.run.plan import PORT_TO_COME, NodePlan, Peer, StorePlan
 from clusterddp.remote.shared.run.run_settings import RunSettings

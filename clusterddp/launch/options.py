@@ -25,11 +25,7 @@ class RunOptions:
     """The options of a run."""
 
     script: str = field(metadata=needed(values.text, doc="Path in the project; with ``module`` a module's name."))
-    args: tuple[str, ...] = option(
-        values.arguments,
-        default=(),
-        doc="The script's arguments, untouched.",
-    )
+    args: tuple[str, ...] = option(values.arguments, default=(), doc="The script's arguments, untouched.")
     nnodes: tuple[int, int] | None = option(
         values.nodes,
         default=None,
@@ -82,11 +78,7 @@ class RunOptions:
         doc="Names of variables set here whose values workers get; the values are written nowhere else.",
     )
     name: str | None = option(
-        values.checked(values.run_name),
-        default=None,
-        metavar="NAME",
-        help="A name for the run.",
-        doc="The run's name.",
+        values.checked(values.run_name), default=None, metavar="NAME", help="A name for the run.", doc="The run's name."
     )
     array: str | None = option(
         values.checked(values.array),
@@ -257,11 +249,7 @@ class RunOptions:
         doc="Make NCCL and torch log what they do.",
     )
     module: bool = option(
-        values.flag,
-        default=False,
-        short="-m",
-        help="SCRIPT is a module's name.",
-        doc="Run it as ``python -m``.",
+        values.flag, default=False, short="-m", help="SCRIPT is a module's name.", doc="Run it as ``python -m``."
     )
     again: str | None = option(
         values.text,
@@ -271,11 +259,7 @@ class RunOptions:
         help="Repeat a run of this project as it was, code and all; no SCRIPT then.",
         doc="The id of a run to repeat unchanged: the other options are that run's (``launch/repeat.py``).",
     )
-    limit: str | None = option(
-        values.text,
-        default=None,
-        doc="The host pattern that chose the hosts, for the record.",
-    )
+    limit: str | None = option(values.text, default=None, doc="The host pattern that chose the hosts, for the record.")
 
     def __post_init__(self) -> None:
         for name, declared in DECLARED.items():

@@ -106,13 +106,7 @@ class Merge:
     """
 
     def __init__(
-        self,
-        hosts: Iterable[str],
-        open_stream: Open,
-        *,
-        follow: bool = True,
-        retry: Retry = backoff,
-        past: bool = True,
+        self, hosts: Iterable[str], open_stream: Open, *, follow: bool = True, retry: Retry = backoff, past: bool = True
     ) -> None:
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)

@@ -34,12 +34,7 @@ class TerminalRenderer(TextRenderer):
     partials = True
 
     def __init__(
-        self,
-        *,
-        width: Callable[[], int],
-        colour: bool = True,
-        timestamps: bool = False,
-        whole: bool = False,
+        self, *, width: Callable[[], int], colour: bool = True, timestamps: bool = False, whole: bool = False
     ) -> None:
         super().__init__(timestamps=timestamps, colour=colour)
         self._whole = whole

@@ -325,8 +325,7 @@ def _checked_id(value: object, where: str) -> str | None:
         return None
     if not isinstance(value, str) or not VALID_ID.fullmatch(value):
         raise UsageError(
-            f"{where}: {value!r} cannot be a project id",
-            remedy="use at most 64 letters, digits, '.', '_' and '-'",
+            f"{where}: {value!r} cannot be a project id", remedy="use at most 64 letters, digits, '.', '_' and '-'"
         )
     return value
 

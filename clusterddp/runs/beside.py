@@ -43,10 +43,7 @@ class WorkdirsRemoved:
 
 
 def listed(
-    entries: Sequence[HostEntry],
-    host: Callable[[HostEntry], Host],
-    project: Project,
-    notify: Callable[[str], None],
+    entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project, notify: Callable[[str], None]
 ) -> list[WorkdirBeside]:
     """Return the folders on all hosts that answer; send the errors of the others to ``notify``."""
     if not project.known_id:  # the project never had a workdir

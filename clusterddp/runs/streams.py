@@ -21,12 +21,7 @@ class Streams:
     """
 
     def __init__(
-        self,
-        run: str,
-        attempt: int,
-        spool: Callable[[str], str],
-        reader: Callable[[str], Host],
-        selection: Selection,
+        self, run: str, attempt: int, spool: Callable[[str], str], reader: Callable[[str], Host], selection: Selection
     ) -> None:
         self._run, self._attempt, self._selection = run, attempt, selection
         self._spool, self._reader = spool, reader

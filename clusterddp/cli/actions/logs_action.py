@@ -132,10 +132,7 @@ class Reading:
                 say(f"lines are missing: {folded_names(sorted(self.given_up))}")
 
     def read(
-        self,
-        on_events: Callable[[list[Event]], None],
-        places: Offsets,
-        wait: Callable[[], float | None] = lambda: None,
+        self, on_events: Callable[[list[Event]], None], places: Offsets, wait: Callable[[], float | None] = lambda: None
     ) -> None:
         """Pass the events of all lines after ``places`` to ``on_events``, in batches; ``wait`` is a Follower's."""
 

@@ -19,12 +19,7 @@ from clusterddp.launch import option_values
 @click.option(
     "-e", "variables", multiple=True, metavar="NAME=VALUE", help="For a host list: a variable of the inventory."
 )
-@click.option(
-    "--skip",
-    type=Checked(option_values.checks),
-    metavar="CHECKS",
-    help="Take hosts that fail these checks.",
-)
+@click.option("--skip", type=Checked(option_values.checks), metavar="CHECKS", help="Take hosts that fail these checks.")
 @run_option("spread")
 @click.option(
     "--warm",

@@ -238,11 +238,7 @@ def _behind(error: HostError, host: str) -> HostError:
         kind = UnreachableError if isinstance(error, UnreachableError) else type(error)
         return kind(host, message, remedy=error.remedy)
     unknown = UnknownHostKeyError(
-        host,
-        message,
-        remedy=error.remedy,
-        fingerprint=error.fingerprint,
-        known_hosts_line=error.known_hosts_line,
+        host, message, remedy=error.remedy, fingerprint=error.fingerprint, known_hosts_line=error.known_hosts_line
     )
     unknown.known_hosts_file = error.known_hosts_file
     return unknown

@@ -85,12 +85,7 @@ class Ssh:
         return [entry for entry in (*inventory.nodes, *inventory.spares) if entry.launcher == NAME]
 
     def describe(
-        self,
-        site: Site,
-        run: str,
-        entries: Sequence[HostEntry],
-        wanted: Wanted = ALL,
-        patience: float | None = None,
+        self, site: Site, run: str, entries: Sequence[HostEntry], wanted: Wanted = ALL, patience: float | None = None
     ) -> list[Outcome[Reports]]:
         """See ``Launcher``."""
         mine = [entry for entry in entries if entry.launcher == NAME]

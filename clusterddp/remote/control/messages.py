@@ -31,18 +31,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
 from ..shared.names.ip_address import is_address
 from ..shared.schema.fields import DamagedError, Fields
-from ..shared.schema.record import (
-    Reader,
-    checked,
-    field,
-    many,
-    maybe,
-    nested,
-    read_record,
-    readers_of,
-    record,
-    written,
-)
+from ..shared.schema.record import Reader, checked, field, many, maybe, nested, read_record, readers_of, record, written
 from ..shared.text.shortening import cut_in_the_middle
 from ..shared.verdict.node_end import NodeEnd
 from ..shared.wire.frames import parse_json

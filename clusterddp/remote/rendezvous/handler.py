@@ -20,9 +20,7 @@ from torch.distributed.elastic.rendezvous import (  # type: ignore[import-not-fo
     RendezvousInfo,
     RendezvousStoreInfo,
 )
-from torch.distributed.elastic.rendezvous.utils import (  # type: ignore[import-not-found,unused-ignore]
-    parse_rendezvous_endpoint,
-)
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint  # type: ignore[import-not-found,unused-ignore]
 
 from ..shared.run.plan import BACKEND, PLAN, NodePlan, read_plan
 from .participants import Participants, of_supervisor

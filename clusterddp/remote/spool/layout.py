@@ -300,10 +300,7 @@ class Spool:
 
     def drop_secrets(self) -> None:
         """Remove the files with secrets, which are needed only while workers may start and orders may come."""
-        drops: List[Callable[[], None]] = [
-            lambda: drop_secrets(self.folder),
-            lambda: os.unlink(self.path(CONTROL_KEY)),
-        ]
+        drops: List[Callable[[], None]] = [lambda: drop_secrets(self.folder), lambda: os.unlink(self.path(CONTROL_KEY))]
         for drop in drops:
             try:
                 drop()

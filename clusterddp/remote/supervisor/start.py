@@ -52,11 +52,7 @@ def start(request: Request) -> Dict[str, Any]:
 
 
 def start_node(
-    state: str,
-    plan: NodePlan,
-    secrets: Mapping[str, str],
-    key: str,
-    notified: Optional[Mapping[str, Any]] = None,
+    state: str, plan: NodePlan, secrets: Mapping[str, str], key: str, notified: Optional[Mapping[str, Any]] = None
 ) -> Dict[str, Any]:
     """Start the supervisor of a node, as a child of the nearest subreaper above this process.
 

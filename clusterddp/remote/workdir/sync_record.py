@@ -152,11 +152,7 @@ class SyncRecord:
 
     def save(self, *, durable: bool = True) -> None:
         """Write the record to disk."""
-        value = {
-            "format": _FORMAT,
-            "digest": self.digest,
-            "manifests": self._manifests,
-        }
+        value = {"format": _FORMAT, "digest": self.digest, "manifests": self._manifests}
         text = to_json(value).encode()
         write_private(os.fsdecode(self._path(RECORD)), text, durable=durable)
 

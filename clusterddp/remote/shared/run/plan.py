@@ -144,8 +144,7 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
         store=None,
         worker_argv=plan.worker_argv if node.settings.fork_server else (),
         record=plan.record._replace(
-            hosts=(*plan.record.hosts, node.host),
-            workdirs=dict(plan.record.workdirs, **{node.host: node.workdir}),
+            hosts=(*plan.record.hosts, node.host), workdirs=dict(plan.record.workdirs, **{node.host: node.workdir})
         ),
     )
 
