@@ -1,7 +1,4 @@
-"""What checks need to know: how each host is asked, how its answer is read, what is reported if it is missing.
-
-A need that only one file's checks have may be defined in that file (``catalog/``); nothing else has to know of it.
-"""
+"""What checks need to know: how each host is asked, how its answer is read, what is reported if it is missing."""
 
 from __future__ import annotations
 

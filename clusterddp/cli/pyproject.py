@@ -1,8 +1,7 @@
 """``[tool.clusterddp]`` of pyproject.toml: a project's defaults, below the command line and CLUSTERDDP_*.
 
-Options that an inventory can set for a host (``gpus``, ``nproc-per-node``) have less precedence than the inventory, so
-they become part of it. ``inventory`` and ``limit`` have less than what ``up`` remembers. The others are click's
-defaults.
+Options that an inventory can set for a host (``gpus``, ``nproc-per-node``) become part of it, below its own.
+``inventory`` and ``limit`` have less than what ``up`` remembers. The others are click's defaults.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""``run --timeline FILE``: record where a start's time goes, and write it when the run is no longer followed.
-
-Each request to a host is logged with its duration to the logger ``clusterddp.spans`` (hosts/spans.py); this machine's
-steps are those of the status line.
-"""
+"""``run --timeline FILE``: record where a start's time goes, and write it when the run is no longer followed."""
 
 from __future__ import annotations
 

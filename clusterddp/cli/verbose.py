@@ -1,7 +1,4 @@
-"""``-v``: print on stderr what a command does, each line with the milliseconds since its start.
-
-Each module logs its own steps at DEBUG to the standard library's logger ``clusterddp``.
-"""
+"""``-v``: print on stderr what a command does, each line with the milliseconds since its start."""
 
 from __future__ import annotations
 

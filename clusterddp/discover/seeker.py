@@ -1,7 +1,6 @@
 """The part of ranks 1 to N-1: listen, answer, leave once rank 0 has heard from all. Time and chance are arguments.
 
-Every announcement is answered, since rank 0 learns from that who is still there. A rank leaves when a ``complete``
-announcement contains its own nonce: nobody could have recorded that one earlier.
+A rank leaves when a ``complete`` announcement contains its own nonce: nobody could have recorded that one earlier.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The wheels of lock files on this machine: resolved once per kind of host, downloaded once, stored by content.
 
-They lie in the user's cache folder, for all projects: ``wheels/SHA256/FILE``; ``resolved/KEY.json`` records which of
-them a lock file stands for, so that an unchanged lock file needs neither uv nor an index. uv's own wheel is there too,
-pinned by its digest.
+In the user's cache folder, for all projects: ``wheels/SHA256/FILE``; ``resolved/KEY.json`` records which of them a lock
+file stands for, so that an unchanged one needs neither uv nor an index. uv's own wheel is pinned by its digest.
 """
 
 from __future__ import annotations

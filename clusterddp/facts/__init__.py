@@ -1,4 +1,1 @@
-"""What is known of hosts, as values, and functions that draw conclusions from them (GPUs, networks), without I/O.
-
-clusterddp/probe/dial_hosts.py collects them.
-"""
+"""What is known of hosts, as values, and functions that draw conclusions from them (GPUs, networks), without I/O."""

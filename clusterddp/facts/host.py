@@ -1,8 +1,4 @@
-"""The facts that a host reports about itself.
-
-A host's answer is not trusted: every field's type and shape is checked here, so that the rest of the code may rely on
-it.
-"""
+"""The facts that a host reports about itself; every field's type and shape is checked, so the rest may rely on it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Chooses the network on which the nodes of a run connect to each other.
 
-Computed here, without I/O: which networks are candidates, which connections must be tried to prove them, and which one
-is chosen after the trial. A candidate gives every node one address. Candidates are: each network in which all nodes
-have an address; the addresses that the operator's connections came to (routed networks, clouds that give every machine
-a network of its own); the addresses of an interface that has the same name everywhere. Only the trial shows which of
-them work.
+Computed without I/O: which networks are candidates, which connections must be tried to prove them, and which one is
+chosen after the trial. A candidate gives every node one address. Candidates are: each network in which all nodes have
+an address; the addresses that the operator's connections came to; the addresses of an interface that has the same name
+everywhere.
 """
 
 from __future__ import annotations

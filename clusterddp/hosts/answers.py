@@ -1,9 +1,8 @@
 """Limits on what a host's answer may cost here, checked on its bytes before it is parsed.
 
-An answer is JSON, and a few bytes of JSON can become a large value: ``[],`` takes three bytes on the wire and eighty in
-memory. So the memory that a text would take is estimated first, by counting its characters, and a text over its limit
-is refused without being parsed. An ordinary answer may take MEMORY. The few operations that need more, because their
-answer grows with the number of files the operator itself asks about, set that with ``Limit.of_files``.
+A few bytes of JSON can become a large value: ``[],`` takes three bytes on the wire and eighty in memory. So the memory
+that a text would take is estimated by counting its characters, and a text over its limit is refused without being
+parsed. The few operations whose answer grows with the number of files asked about set ``Limit.of_files``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Host: the operator's end of the connection to one helper.
+"""Host: the operator's end of the connection to one helper, over any byte pipe.
 
-A Host is a client over any byte pipe. One thread reads its frames and hands each to the request it belongs
-to. A silent host is pinged, and given up when it does not answer: TCP alone notices a dead peer much later.
+A silent host is pinged, and given up when it does not answer: TCP alone notices a dead peer much later.
 """
 
 from __future__ import annotations

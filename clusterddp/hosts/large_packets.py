@@ -1,8 +1,7 @@
 """Find out whether large packets get lost on the way to a host: small messages come back, larger ones do not.
 
 A path with a smaller MTU than its ends assume passes the login, but drops the helper's code. Checked only when the
-helper did not start: a second connection runs ``cat``, and messages of growing size are sent and awaited. Needs no
-root.
+helper did not start: a second connection runs ``cat``, and messages of growing size are sent. Needs no root.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Close connections whose writes are stuck; the thread blocked in the write cannot do that itself.
-
-A host may vanish without notice, or send and never read.
-"""
+"""Close connections whose writes are stuck; the thread blocked in the write cannot do that itself."""
 
 from __future__ import annotations
 

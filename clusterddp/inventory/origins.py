@@ -1,7 +1,4 @@
-"""Makes an inventory from other lists of hosts: ssh_config, and host files of Slurm, DeepSpeed and MPI.
-
-The result is the commented inventory that ``init`` writes.
-"""
+"""Makes the commented inventory of ``init`` from ssh_config or the host files of Slurm, DeepSpeed and MPI."""
 
 from __future__ import annotations
 

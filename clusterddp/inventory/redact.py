@@ -1,9 +1,8 @@
 """Converts variables for ``hosts --json``: JSON values, with secrets replaced by ``********``.
 
 A value is secret, at any depth, when its key contains TOKEN, KEY, SECRET, PASSWORD, PASSWD or PASSPHRASE in any case,
-or ends in ``_pass``. So ``ansible_password``, ``ansible_become_password``, ``ansible_ssh_pass`` and API_KEY inside
-``clusterddp_env`` are; ``ansible_ssh_private_key_file`` and other names that end in ``_file``, ``_path`` or ``_dir``
-hold a path and are shown, as is ``clusterddp_secrets``, which holds names only.
+or ends in ``_pass``. Names that end in ``_file``, ``_path`` or ``_dir`` hold a path and are shown, as is
+``clusterddp_secrets``, which holds names only.
 """
 
 from __future__ import annotations

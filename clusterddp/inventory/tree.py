@@ -1,7 +1,4 @@
-"""The groups and hosts of an inventory file, before variables are merged.
-
-The order of groups and hosts and the line of every variable are kept, as Ansible's YAML plugin has them.
-"""
+"""The groups and hosts of an inventory file in the order of Ansible's YAML plugin, before variables are merged."""
 
 from __future__ import annotations
 

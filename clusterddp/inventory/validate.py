@@ -1,8 +1,4 @@
-"""Validates names, addresses and shell lines of an inventory.
-
-Host names become folder names and parts of printed lines; users and addresses become arguments of ``ssh``. Each check
-raises :class:`InventoryError` with the place.
-"""
+"""Validates names, addresses and shell lines of an inventory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How the value of each variable is read: a function from its setting to the value that a ``HostEntry`` has.
-
-An invalid value is an ``InventoryError`` with its place and what is expected.
-"""
+"""How the value of each variable is read: a function from its setting to the value that a ``HostEntry`` has."""
 
 from __future__ import annotations
 

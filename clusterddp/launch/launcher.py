@@ -1,8 +1,7 @@
 """The interface of launchers, which start a run's torchrun on its machines and query it; one folder here for each.
 
-``launcher("ssh")`` is ``LAUNCHER`` of ``launch/ssh/over_ssh.py``: names and modules are those of the registry
-(``inventory/launchers.py``). No code outside a launcher's folder asks which launcher it has. What goes through a host's
-helper whatever has started the run (stacks, signals, the lease) is the same for all, and not part of the interface.
+No code outside a launcher's folder asks which launcher it has. What goes through a host's helper whatever has started
+the run (stacks, signals, the lease) is the same for all, and not part of the interface.
 """
 
 from __future__ import annotations

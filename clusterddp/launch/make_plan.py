@@ -1,7 +1,4 @@
-"""Make the launch plan: inventory × facts × options → one torchrun argv for all hosts, and a small env for each.
-
-Pure: no files, no network, no clock. ``--dry-run`` prints a plan; launchers execute it.
-"""
+"""Make the launch plan: inventory × facts × options → one torchrun argv for all hosts, and a small env for each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Validate the values of a run's options, given as text on the command line or as values from Python.
-
-Every function takes any value and returns the checked one, or raises a UsageError that does not name the option.
-"""
+"""Validate the values of a run's options, given as text on the command line or as values from Python."""
 
 from __future__ import annotations
 

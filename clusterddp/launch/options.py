@@ -1,8 +1,8 @@
 """The options of a run: each is declared here, once.
 
-From a field follow ``run``'s option and its help (``cli/run_options.py``), the key of ``[tool.clusterddp]``, the
-keyword of ``Cluster.run`` (``run_keywords.py``, which ``python -m tests.run_keywords`` writes anew) and the row on the
-API's page. Fields stand in the order in which ``run --help`` shows them.
+From a field follow ``run``'s option and its help, the key of ``[tool.clusterddp]``, the keyword of ``Cluster.run``
+(``run_keywords.py``, which ``python -m tests.run_keywords`` writes anew) and the row on the API's page. Fields stand in
+the order in which ``run --help`` shows them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Do work while hosts are still connecting: scan the project's files, and ask each open host for its facts.
 
-A host that takes long to log in delays only itself. This module is imported before any host is waited for, so it
-imports expensive modules in the background.
+It is imported before any host is waited for, so it imports expensive modules in the background.
 """
 
 from __future__ import annotations

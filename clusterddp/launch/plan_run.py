@@ -1,7 +1,4 @@
-"""Plan a run on the hosts of an inventory: open them, let spares replace those that are off, prepare those that answer.
-
-The preparation itself (``launch/prepare.py``) is imported while the hosts are still connecting.
-"""
+"""Plan a run on the hosts of an inventory: open them, replace those that are off by spares, prepare the others."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Run the checks before a run: those of the doctor that need only what a run asks the hosts anyway.
-
-A host that fails a check is refused with the check's message, so that the job does not hang later. Only those warnings
-are shown that a user would want to know before every run.
-"""
+"""Run the checks before a run: those of the doctor that need only what a run asks the hosts anyway."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Check a run's script: where it is, whether Python can start it, whether a sync includes it.
-
-All of this except the last happens before any host is reached.
-"""
+"""Check a run's script: where it is, whether Python can start it, whether a sync includes it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Guess from a project's Python and YAML files whether its script may read an option.
-
-Only used for a word after SCRIPT that is also an option of clusterddp (cli/misplaced_options.py), since it reads each
-file.
-"""
+"""Guess from a project's Python and YAML files whether its script may read an option."""
 
 # Names are bytes here, because a file name may not be valid text; pathlib does not support that.
 # ruff: noqa: PTH116, PTH118, PTH123

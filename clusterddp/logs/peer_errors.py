@@ -1,8 +1,7 @@
 """Hide noise of torch on a terminal: its own rank before each line, and tracebacks of lost peers. Pure.
 
-When one rank ends, each of the others raises "Connection closed by peer" in a collective, with a traceback that tells
-nothing about the cause. On a terminal such a traceback becomes one line. One that arrives in several pieces is shown in
-full.
+When one rank ends, each of the others raises "Connection closed by peer", with a traceback that tells nothing about the
+cause: it becomes one line. One that arrives in several pieces is shown in full.
 """
 
 from __future__ import annotations

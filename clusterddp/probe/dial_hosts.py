@@ -1,8 +1,4 @@
-"""Collects the facts of connected hosts, and tries the network between them.
-
-Each function works on many hosts at once over their open connections. Conclusions from facts are drawn in
-clusterddp/facts.
-"""
+"""Collects the facts of connected hosts, and tries the network between them."""
 
 from __future__ import annotations
 

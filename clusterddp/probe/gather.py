@@ -1,7 +1,4 @@
-"""Collects the evidence that the doctor's checks judge, also for known messages in a log.
-
-Facts, health and connections are asked of all hosts at once, and only what some check needs.
-"""
+"""Collects the evidence that the doctor's checks judge, also for known messages in a log."""
 
 from __future__ import annotations
 

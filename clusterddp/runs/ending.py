@@ -1,13 +1,10 @@
 """Watch a followed run: once one stream ends, find out whether the run has ended and which hosts need no waiting for.
 
-A host without power, or behind a network that drops packets, leaves its stream open for half a minute or more. How the
-run ended is known long before that: its hosts have judged it and keep the verdict (``verdict.json``). So this module
-asks the hosts that have ended. If their answers settle how the run ended, it gives up the other streams: those of hosts
-missing from the verdict at once, the others when they are silent too. The user is told which lines may be missing.
-
-Each host is pinged as soon as workers of any host have ended. That is before the verdict, so by then it is known which
-hosts are silent. If the hosts that answer cannot tell how the run ended, a silent one may be able to: perhaps only its
-connection is dead, so it is asked over a new one.
+A host without power, or behind a network that drops packets, leaves its stream open for half a minute or more. So the
+hosts that have ended are asked; if their verdict settles how the run ended, the other streams are given up: those of
+hosts missing from the verdict at once, the others when they are silent too. Each host is pinged as soon as workers of
+any host have ended, so by then it is known which are silent. If nobody else can tell how the run ended, a silent host
+is asked over a new connection: perhaps only its old one is dead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One run, live or past: its lines, its status, its end.
-
-The hosts keep the run's state; this module queries them.
-"""
+"""One run, live or past: its lines, its status, its end."""
 
 from __future__ import annotations
 

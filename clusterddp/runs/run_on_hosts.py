@@ -1,7 +1,4 @@
-"""A run as its hosts report it, and the two that it asks: the cluster (``Site``), and its launcher (``RunLauncher``).
-
-What is shown of a run's lines, and all that is done to it, is in ``runs/run.py``.
-"""
+"""A run as its hosts report it, and whom it asks: the cluster (``Site``), and its launcher (``RunLauncher``)."""
 
 from __future__ import annotations
 

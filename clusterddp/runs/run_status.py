@@ -1,7 +1,4 @@
-"""A run's status as ``status`` and ``runs`` show it, and as JSON (docs/labels-and-json.md). Pure.
-
-``RunView.summary`` makes it. Times are by the operator's clock.
-"""
+"""A run's status as ``status`` and ``runs`` show it, and as JSON (docs/labels-and-json.md). Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Show how long each part of a start took, on this machine and on every host, as text and as an HTML page.
 
-Most spans come from cli/timeline.py; those of a run's own processes are read from its events here. Names are those of
-ARCHITECTURE.md. Nothing is conveyed by colour alone: every bar stands beside its numbers.
+Nothing is conveyed by colour alone: every bar stands beside its numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Watch a followed run in the background: report restarts of its workers with the reason, and silence of all ranks.
-
-The hosts are asked in a separate thread, and only when necessary, because one of them may take long to answer.
-"""
+"""Watch a followed run in the background: report restarts of its workers with the reason, and silence of all ranks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Runs a host's login shell on the user's own terminal, until the shell ends.
-
-``~.`` at the beginning of a line hangs up, as with ssh.
-"""
+"""Runs a host's login shell on the user's own terminal, until it ends or ``~.`` at the beginning of a line hangs up."""
 
 from __future__ import annotations
 

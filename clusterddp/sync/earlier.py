@@ -1,7 +1,6 @@
 """Keeps the manifests of a project's latest syncs, so that a host that has one of them is sent only the difference.
 
-``.clusterddp/synced/DIGEST`` is a manifest as it was sent. Without them each host lists what it has, and is sent the
-whole manifest.
+``.clusterddp/synced/DIGEST`` is a manifest as it was sent.
 """
 
 from __future__ import annotations

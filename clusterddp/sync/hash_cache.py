@@ -1,7 +1,4 @@
-"""The hash cache: hashes of earlier scans, so that only changed files are read again.
-
-A hash is valid while the file's size, times and inode are unchanged.
-"""
+"""The hash cache: hashes of earlier scans, each valid while the file's size, times and inode are unchanged."""
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
 from __future__ import annotations

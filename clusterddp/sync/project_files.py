@@ -1,11 +1,8 @@
 """Lists the project's files as a manifest: which of them are synced, which are not and why, within limits.
 
 In a git project these are the files git knows and the untracked ones it does not ignore, as they are now; elsewhere all
-that no .gitignore matches (sync/gitignore.py). Everything left out that a user might miss is listed in
-``Tree.skipped``.
-
-Code is what git tracks, and files that are code by their names: it is the same on all hosts. Everything else is data,
-of which hosts may have versions of their own (remote/workdir/data.py).
+that no .gitignore matches. Code is what git tracks, and files that are code by their names: it is the same on all
+hosts. Everything else is data, of which hosts may have versions of their own (remote/workdir/data.py).
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.

@@ -1,12 +1,8 @@
 """Syncs the project's files to hosts, so that each has the same manifest, proved by its digest.
 
 Two round trips at most: every host is asked whether it has the digest already; the others are sent the manifest and the
-chunks they lack, each read and compressed once for all hosts. If nothing changed, only the first is made. A host that
-has other data of the project is asked once more which of it would be replaced, so that a conflict on one host is
-reported before any host is changed.
-
-Which files are synced: sync/project_files.py. What a host replaces, keeps and refuses:
-remote/workdir/sync_operations.py and data.py.
+chunks they lack, each read and compressed once for all hosts. A host that has other data of the project is asked once
+more which of it would be replaced, so that a conflict on one host is reported before any host is changed.
 """
 
 from __future__ import annotations

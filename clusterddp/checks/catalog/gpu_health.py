@@ -1,7 +1,4 @@
-"""Checks of NVIDIA GPUs from what the driver and the kernel log report: memory, errors, clocks, MIG.
-
-A host without NVIDIA GPUs is skipped.
-"""
+"""Checks of NVIDIA GPUs from what the driver and the kernel log report: memory, errors, clocks, MIG."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Connections to hosts: a byte pipe to one command on a host, over any transport.
 
-``Connector.open`` chooses between a child process (``local``), paramiko, and the ``ssh`` program.
-This package is the only importer of paramiko, and imports it when the first connection needs it.
-It does not deal with frames, helpers or retries of work.
+``Connector.open`` chooses the transport. Only this package imports paramiko, when the first connection needs it.
 
     Connector ── resolve (inventory, arguments, config → Target) ──┬─ pipes         local child
                                                                    ├─ openssh_pipe  the ssh program

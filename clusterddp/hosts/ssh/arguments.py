@@ -1,8 +1,4 @@
-"""Which words of ``ansible_ssh_common_args`` and ``ansible_ssh_extra_args`` we honour, and how.
-
-Pure. Each option is honoured by us, left to the ``ssh`` program, reported as unused, or refused by name; none is
-ignored silently.
-"""
+"""Which words of ``ansible_ssh_common_args`` and ``ansible_ssh_extra_args`` are honoured; none is ignored silently."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Log in over a paramiko transport: which keys are offered, in which order, and what a refusal means.
-
-Covers key files, the agent, keys with a passphrase, and a second factor. Imports paramiko; imported lazily.
-"""
+"""Log in over a paramiko transport: which keys are offered, in which order, and what a refusal means."""
 
 from __future__ import annotations
 

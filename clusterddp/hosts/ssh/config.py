@@ -1,8 +1,4 @@
-"""The user's ssh configuration, as the ``ssh`` program itself reports it for a host (``ssh -G``).
-
-Covers whether the files contain anything that matters, a host's settings, and the settings that only the ``ssh``
-program can honour. Without that program the files are read by paramiko's own, smaller parser.
-"""
+"""The user's ssh configuration, as the ``ssh`` program itself reports it for a host (``ssh -G``)."""
 
 from __future__ import annotations
 

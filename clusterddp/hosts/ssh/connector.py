@@ -1,8 +1,4 @@
-"""Opens all connections of one command, and ends them.
-
-Covers the choice between local process, paramiko and the ssh program, jump hosts shared by the hosts behind them,
-retries when an sshd is overloaded, and notices.
-"""
+"""Opens all connections of one command, and ends them."""
 
 from __future__ import annotations
 

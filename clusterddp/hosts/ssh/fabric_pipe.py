@@ -1,8 +1,6 @@
 """Connections through paramiko: one authenticated connection, and a byte pipe over one channel on it.
 
-``proxy`` opens the socket to the host and ``auth`` logs in; the ``Target`` says which machine, keys and jump hosts.
-Imports paramiko, so it is imported only when a connection needs it. fabric itself is not imported: a caller that has a
-``fabric.Connection`` brings it.
+fabric itself is not imported: a caller that has a ``fabric.Connection`` brings it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """known_hosts files: read them as OpenSSH does, check a key, append a new one.
 
-Covers hashed names, patterns, ``[host]:port``, ``@revoked`` and ``@cert-authority`` lines. Files are parsed once and
-again when they change; keys stay base64 text, so a file of any size costs no cryptography. It does not verify host
-certificates: a host known only by its authority is left to the ``ssh`` program.
+Keys stay base64 text, so a file of any size costs no cryptography. Host certificates are not verified: a host known
+only by its authority is left to the ``ssh`` program.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Byte pipes: the protocol that every way to a host provides, and the pipe over a child process.
-
-Covers the protocol, the bounded memory of a stderr, and children (the local helper, the ``ssh`` program).
-It does not decide how a host is reached, and knows nothing of SSH.
-"""
+"""Byte pipes: the protocol that every way to a host provides, and the pipe over a child process."""
 
 from __future__ import annotations
 

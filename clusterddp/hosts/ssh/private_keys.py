@@ -1,8 +1,4 @@
-"""The private keys of one command: a passphrase is asked for once per key, whatever the number of hosts.
-
-A decrypted key is kept only in memory, for as long as the command may open connections. If several connections need the
-same key at once, one of them asks and the others wait.
-"""
+"""The private keys of one command: a passphrase is asked for once per key, whatever the number of hosts."""
 
 from __future__ import annotations
 

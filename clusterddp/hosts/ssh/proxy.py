@@ -1,8 +1,4 @@
-"""What an SSH connection runs over: a TCP socket, a jump host's channel, or a ProxyCommand.
-
-Covers timeouts, keepalive and the message for each way of not answering. It does not speak SSH itself. Imports
-paramiko; imported lazily.
-"""
+"""What an SSH connection runs over: a TCP socket, a jump host's channel, or a ProxyCommand."""
 
 from __future__ import annotations
 

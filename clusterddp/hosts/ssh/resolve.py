@@ -1,8 +1,4 @@
-"""Make a ``Target`` from an inventory's host: inventory, then ssh arguments, then ssh configuration, then defaults.
-
-Covers jump hosts, key files, host key policy and the choice between paramiko and the ``ssh`` program.
-It opens no connection.
-"""
+"""Make a ``Target`` from an inventory's host: inventory, then ssh arguments, then ssh configuration, then defaults."""
 
 from __future__ import annotations
 

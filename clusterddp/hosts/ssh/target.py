@@ -1,8 +1,4 @@
-"""One machine to log in to, with everything decided: the input of both transports.
-
-Covers names in known_hosts, key files and tokens of ssh settings. ``resolve`` makes the decisions; nothing is opened
-here.
-"""
+"""One machine to log in to, with everything decided: the input of both transports."""
 
 from __future__ import annotations
 

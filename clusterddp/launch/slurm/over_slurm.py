@@ -1,8 +1,7 @@
 """The launcher over Slurm: a run is a job, submitted on the login host or here; its nodes are Slurm's to choose.
 
 What is known of a run comes from its spool, in a folder that the login host and all nodes share; Slurm is asked where
-that says nothing: why a job waits, how one ended whose nodes told nobody. Workers are looked at through ``srun`` into
-the job.
+that says nothing: why a job waits, how one ended whose nodes told nobody.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Let hosts join a running elastic run: give them the run's code, plan and key, then start a supervisor on each.
 
-A joining host gets what it needs from a host in the run; the supervisors learn of it from the joining host itself
-(remote/control/membership.py).
+The supervisors of the run learn of it from the joining host itself (remote/control/membership.py).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The worker of ``bench``: matrix products, all-reduces of growing size, lateness; one JSON line per result.
 
-A run starts it in place of a script (``RunSettings.program``). Its only argument is a
-JSON object: ``backend``, ``timeout`` (seconds for each step), ``parts`` (of ``gemm``, ``allreduce``, ``late``),
-``most`` (bytes of the largest all-reduce).
-
-Times are whole ns of one host's monotonic clock; clocks of different hosts are never compared.
+A run starts it in place of a script. Its only argument is a JSON object: ``backend``, ``timeout`` (seconds for each
+step), ``parts`` (of ``gemm``, ``allreduce``, ``late``), ``most`` (bytes of the largest all-reduce). Times are whole ns
+of one host's monotonic clock; clocks of different hosts are never compared.
 """
 
 import json

@@ -1,7 +1,6 @@
 """The worker of a rehearsal: process group, checked all-reduce, barrier; one JSON line per stage.
 
-A run starts it in place of a script (``RunSettings.program``): the host copies it from
-the zipapp into the spool. Its only argument is a JSON object: ``backend``, ``timeout`` (seconds for each step).
+A run starts it in place of a script. Its argument is a JSON object: ``backend``, ``timeout`` (seconds for each step).
 """
 
 import json

@@ -1,7 +1,4 @@
-"""The operation ``holdings``: all that clusterddp has in this account on a host, so that ``down`` can show it.
-
-That is the state folders, and the workdirs that are on record there and hold the folder that a sync makes in them.
-"""
+"""The operation ``holdings``: all that clusterddp has in this account on a host, so that ``down`` can show it."""
 
 import os
 import stat

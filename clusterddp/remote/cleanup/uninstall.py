@@ -1,7 +1,6 @@
 """The operations of ``down``: ``clean`` removes old files of ours on a host, ``forget`` one run's.
 
-That is helpers of other versions that no process uses, and old spools (cleanup/retention.py); when purging also all
-ended runs of the project, and caches. Never a live run's files, never a workdir.
+Never a live run's files, never a workdir.
 """
 
 import os

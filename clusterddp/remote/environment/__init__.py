@@ -1,4 +1,1 @@
-"""Environments built of wheels on a host: built from what the operator sent, listed, removed.
-
-No index is ever asked.
-"""
+"""Environments built of wheels on a host, without an index: built from what the operator sent, listed, removed."""

@@ -1,7 +1,6 @@
 """Check whether a forked worker would differ from one that is started plainly.
 
-It may differ by what imports left in the process, and by what would be imported instead. The checks run in the training
-interpreter while it starts.
+It may differ by what imports left in the process, and by what would be imported instead.
 """
 
 import os

@@ -1,8 +1,4 @@
-"""Run the agent or the store as a fork of the run's fork server; the supervisor adopts it.
-
-Both are programs of this project, so their main function is called here. A worker instead returns into Python's own
-start (fork_server/forked_worker.py).
-"""
+"""Run the agent or the store as a fork of the run's fork server; the supervisor adopts it."""
 
 import atexit
 import importlib

@@ -1,7 +1,4 @@
-"""Find which packages a script may import, by the words in import statements of its project's files.
-
-No code is executed.
-"""
+"""Find which packages a script may import, by the words in its project's import statements; no code is executed."""
 
 import os
 import re

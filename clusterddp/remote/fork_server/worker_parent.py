@@ -1,7 +1,4 @@
-"""The parent of one forked worker, at its shim's orders; it ends the worker when the shim is gone.
-
-The shim's side is worker/fork_client.py.
-"""
+"""The parent of one forked worker, at its shim's orders; it ends the worker when the shim is gone."""
 
 import array
 import json

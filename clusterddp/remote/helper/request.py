@@ -1,8 +1,7 @@
 """The interface of a running operation: its arguments, the operator's data, and its answer.
 
-It is used in the child process that the helper forks for the operation. It reads and writes whole frames on two
-pipes to the helper, which forwards them. Sending waits for credit, so a slow reader blocks this operation
-and nothing else.
+It reads and writes whole frames on two pipes to the helper, which forwards them. Sending waits for credit, so a slow
+reader blocks this operation and nothing else.
 """
 
 import errno

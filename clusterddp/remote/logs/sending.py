@@ -1,7 +1,4 @@
-"""Send chunks of log files as frames of the operation ``tail``.
-
-shared/run/log_frames.py specifies the frames.
-"""
+"""Send chunks of log files as frames of the operation ``tail``."""
 
 from typing import Any, Dict, Optional, Union
 

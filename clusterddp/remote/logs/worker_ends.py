@@ -1,9 +1,8 @@
 """The ends of one node's workers: how many have ended, and which lines of the agent are hidden because of that.
 
-When a node's workers end, the agent prints messages of its own about it, which tell the user nothing. Each event that
-begins such an end (a stop was ordered, a worker failed, the last worker ended) records how long the agent's output was
-at that time (``agent_bytes``). The agent's lines from there to the next start of the workers are hidden; clusterddp's
-own lines never are.
+When workers end, the agent prints messages of its own that tell the user nothing. Each event that begins such an end
+records how long the agent's output was (``agent_bytes``). The agent's lines from there to the next start of the workers
+are hidden; clusterddp's own lines never are.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""The operation ``gpu_health``: the doctor's view of each NVIDIA GPU, from the driver, the kernel log and torch.
-
-Everything runs side by side, each with a timeout of its own: an ``nvidia-smi`` that hangs is reported, not waited for.
-"""
+"""The operation ``gpu_health``: the doctor's view of each NVIDIA GPU, from the driver, the kernel log and torch."""
 
 import os
 from typing import Any, Dict, List, Optional

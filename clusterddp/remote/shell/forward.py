@@ -1,7 +1,4 @@
-"""The operation ``forward``: tunnel one TCP connection to a port on this host's loopback through a request.
-
-Bytes go both ways as data frames; the end of either direction is forwarded.
-"""
+"""The operation ``forward``: tunnel one TCP connection to a port on this host's loopback through a request."""
 
 import selectors
 import socket

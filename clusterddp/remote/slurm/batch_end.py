@@ -1,8 +1,4 @@
-"""The end of a job's batch script: decides how the run ended, from its nodes' spools, and the exit code for that.
-
-Or the run is not over: a job whose time is up, or that has lost a node, is requeued if the run may have another
-attempt.
-"""
+"""The end of a job's batch script: decides how the run ended, from its nodes' spools, and the exit code for that."""
 
 import os
 import re

@@ -1,8 +1,4 @@
-"""Remove the files of runs under Slurm from the folder that the login host and all nodes share.
-
-A run is over when its script has recorded the end, or when Slurm no longer has its job; no process of it can be left on
-a node then, since Slurm ends a job's processes.
-"""
+"""Remove the files of runs under Slurm from the folder that the login host and all nodes share."""
 
 import os
 import shutil

@@ -1,8 +1,7 @@
 """The run's fork server as its supervisor sees it: its start, the processes it forks for the supervisor, its end.
 
-It is a child like the agent and the store, and outlives attempts: one import of torch serves all of them. For the
-supervisor, which adopts them, it forks the agent of each attempt and the store. Nothing waits for it longer than a
-limit: what it cannot do is started plainly.
+It outlives attempts: one import of torch serves all of them. Nothing waits for it longer than a limit: what it cannot
+do is started plainly.
 """
 
 import array

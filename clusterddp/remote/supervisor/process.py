@@ -1,7 +1,4 @@
-"""Start of the supervisor, our process on a host that owns the agent of one run and outlives every connection.
-
-This module makes it a process of its own: the spool's lock, signals, the environment.
-"""
+"""Start of the supervisor, our process on a host that owns the agent of one run and outlives every connection."""
 
 import json
 import os

@@ -1,8 +1,8 @@
 """The process that notifies a URL of a run's progress (``run --notify URL``): one on each node, beside the supervisor.
 
-It only reads the node's files, so a network that hangs delays nothing of the run. Like the heartbeat's process
-(workdir/heartbeat.py) it belongs to no run, and nobody waits for it. The URL, a secret, comes on stdin and is kept in
-memory only. The leading node notifies of events; the node that made the verdict notifies of the end.
+It only reads the node's files, so a network that hangs delays nothing of the run, and nobody waits for it. The URL, a
+secret, comes on stdin and is kept in memory only. The leading node notifies of events; the node that made the verdict
+notifies of the end.
 """
 
 import json

@@ -1,8 +1,7 @@
 """The state folder on a host: make it safely, write files in it whole, and get the helper's code into it.
 
 Where a connection's first code (code_finder.py) does not find the helper, the operator sends this source, after that of
-indexed_code.py, and calls ``receive_helper``. Later the same functions serve every other module here. Every connection
-imports it, so modules that are slow to import are imported where they are used.
+indexed_code.py. Every connection imports it, so modules that are slow to import are imported where they are used.
 """
 
 import errno

@@ -1,7 +1,4 @@
-"""The host's GPUs without torch, as ``nvidia-smi`` and the PCI bus list them.
-
-probes/torch.py asks torch; where the two differ, the operator names the host (checks/catalog/gpus.py).
-"""
+"""The host's GPUs without torch, as ``nvidia-smi`` and the PCI bus list them."""
 
 import os
 import shutil

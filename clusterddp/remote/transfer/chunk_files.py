@@ -1,7 +1,6 @@
 """Assemble the contents for a folder from files already in it and chunks received, beside it, then move them into it.
 
-Used by sync (update.py) and by push (push_operations.py). The folder of parts stays where a transfer is interrupted,
-and the next one continues from it (shared/wire/partial_files.py).
+The folder of parts stays where a transfer is interrupted, and the next one continues from it.
 """
 
 import os

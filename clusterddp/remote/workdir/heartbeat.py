@@ -1,7 +1,5 @@
 """The process that touches a run's marker, so that a hanging file server blocks it, and not the supervisor.
 
-The marker is an empty file in the workdir, by which other hosts see that a run is live there (live_runs.py).
-
 One such process runs on each node as long as the run lives, so it imports next to nothing.
 """
 

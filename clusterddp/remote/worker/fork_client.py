@@ -1,11 +1,8 @@
-"""Ask a run's fork server for a worker, and control that worker through its worker parent.
+"""Ask a run's fork server for a worker, and control that worker through its worker parent; the shim does so.
 
-The shim does so: the program that torchrun starts in place of each worker.
-
-The worker parent is the server's process that forks and reaps the worker (fork_server/worker_parent.py). A worker is
-forked only if the server's own settings equal this process's (``differences``): limits, cgroup, affinity and all else
-that a child inherits are then the same as after a plain start. Whatever fails before the worker's pid is known means a
-plain start; no code of the worker has run by then.
+A worker is forked only if the server's own settings equal this process's (``differences``): limits, cgroup, affinity
+and all else that a child inherits are then the same as after a plain start. Whatever fails before the worker's pid is
+known means a plain start; no code of the worker has run by then.
 """
 
 import array

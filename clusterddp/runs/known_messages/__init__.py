@@ -1,8 +1,7 @@
 """Recognise messages that failed jobs print, and give their cause in plain words and a remedy.
 
-To add one: a row in runs/known_messages/jobs.py or runs/known_messages/machines.py, a real sample of the message in
-tests/data/known/NAME.txt, and a line in docs/known-messages.md. The first matching row wins, those of jobs.py before
-those of machines.py, so put special rows above general ones. Tests keep the three in step.
+To add one: a row in jobs.py or machines.py here, a real sample of the message in tests/data/known/NAME.txt, and a line
+in docs/known-messages.md. The first matching row wins, those of jobs.py before those of machines.py.
 """
 
 from __future__ import annotations

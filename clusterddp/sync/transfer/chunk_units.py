@@ -1,7 +1,4 @@
-"""Groups the chunks that hosts lack into units of at most 4 MiB, which are passed from host to host.
-
-A unit contains chunks that the same hosts lack, so that a host that has it can give it to all others that want it.
-"""
+"""Groups the chunks that hosts lack into units of at most 4 MiB, which are passed from host to host."""
 
 from __future__ import annotations
 

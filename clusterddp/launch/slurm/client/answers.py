@@ -1,7 +1,4 @@
-"""Decodes Slurm's answers: ``squeue -h -o``, ``sacct --parsable2``, ``scontrol show -o``, error messages.
-
-An answer that cannot be decoded is a ValueError; of many lines, a damaged one is left out.
-"""
+"""Decodes Slurm's answers: ``squeue -h -o``, ``sacct --parsable2``, ``scontrol show -o``, error messages."""
 
 from __future__ import annotations
 

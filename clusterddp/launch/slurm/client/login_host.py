@@ -1,7 +1,4 @@
-"""The host from which jobs are submitted (a login host over SSH, or this machine), and the requests to it.
-
-All of Slurm's commands run there, below our helper, and no compute node is connected to.
-"""
+"""The host from which jobs are submitted (a login host over SSH, or this machine), and the requests to it."""
 
 from __future__ import annotations
 

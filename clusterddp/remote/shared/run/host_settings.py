@@ -1,7 +1,4 @@
-"""The part of a host's inventory variables that its supervisor needs: it travels whole, inside the node's plan. Pure.
-
-Fields have the names of the inventory's fields (inventory/variables.py) and are filled by them.
-"""
+"""The part of a host's inventory variables that its supervisor needs: it travels inside the node's plan. Pure."""
 
 from typing import Any, Mapping, NamedTuple, Tuple
 

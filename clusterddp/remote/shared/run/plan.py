@@ -1,8 +1,6 @@
-"""A node's plan: all that one host is told to do in one attempt of a run, as both sides read and write it.
+"""A node's plan: all that one host is told to do in one attempt of a run, as both sides read and write it. Pure.
 
-What makes the plan of a host that joins (``joined_plan``) and of the next attempt (``next_plan``) from another plan
-stands here too. Pure. Fields have the names they have in ``plan.json``; those with a default may be missing
-there, so that spools of a development version are read, with the defaults.
+Fields have the names they have in ``plan.json``; those with a default may be missing there.
 """
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple

@@ -1,7 +1,4 @@
-"""The part of a run's options that its hosts need: it travels whole, inside the plan of each node. Pure.
-
-Fields that are options of a run have the options' names and are filled by them (launch/make_plan.py).
-"""
+"""The part of a run's options that its hosts need: it travels whole, inside the plan of each node. Pure."""
 
 from typing import Any, Mapping, NamedTuple, Optional
 

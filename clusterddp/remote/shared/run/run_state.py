@@ -1,8 +1,6 @@
 """The states of a run, of a node's part in it and of a workload manager's job: their names and how they follow. Pure.
 
-A host finds a node's state (spool/layout.py: ``node_state``), the workload manager's launcher a job's. How a run as a
-whole ended, verdict/judge.py alone decides; runs/run_view.py shows all of it. The names stand in records and in the
-JSON output. No enum: connections import this, and enum is slow to import.
+How a run as a whole ended, verdict/judge.py alone decides. No enum: connections import this, and enum is slow.
 """
 
 

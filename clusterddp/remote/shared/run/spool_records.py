@@ -1,7 +1,4 @@
-"""The small records in a node's spool, read by both sides: its exit, stop orders, the state of its peers.
-
-A field with a default may be missing.
-"""
+"""The small records in a node's spool, read by both sides: its exit, stop orders, the state of its peers."""
 
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 

@@ -1,8 +1,4 @@
-"""From a run's plan without hosts to each node's: where a workload manager chooses the hosts, they make it themselves.
-
-The plan without hosts (``NodePlan`` of one node that stands for all) is made by the operator. Its ``rdzv_backend`` may
-be ``auto``. Pure.
-"""
+"""From a run's plan without hosts to each node's: hosts that a workload manager chooses make it themselves."""
 
 import re
 from typing import Any, Dict, Mapping, Sequence, Tuple

@@ -1,7 +1,4 @@
-"""What the operator asks of a run's login host, or of a job's first node, and what they answer, one class an operation.
-
-A run's report, the answer to ``slurm_runs``, is in job_record.py.
-"""
+"""What the operator asks of a run's login host or of a job's first node, and the answers, one class an operation."""
 
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 

@@ -1,8 +1,5 @@
 """What a host reports of one node of a run: the state, records and evidence in its spool, as one value. Pure.
 
-The host makes it (remote/supervisor/status_operation.py) and sends ``to_json`` of it; the operator reads it with
-``status_reply.read_nodes``. A field that has a default may be missing or null.
-
 Who a node is must be right. An event, a worker's error, a verdict or the state of the peers that is damaged counts as
 missing, like one that was torn on the host's own disk.
 """

@@ -1,8 +1,6 @@
 """Check a host's reply to the operation ``runs``: that it reports only its own nodes, in valid fields.
 
 Who asks again, as `wait` does twice a second, says which long fields it has; what is the same is left out then.
-
-Who a node is must be right, or the whole answer counts for nothing. What a node's report is: node_report.py.
 """
 
 import json
