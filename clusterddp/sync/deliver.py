@@ -13,7 +13,10 @@ from clusterddp.errors import HostError
 from clusterddp.hosts import fanout
 from clusterddp.hosts.answers import Limit
 from clusterddp.hosts.fanout import reading_answer
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.user_files.push_records import Pushed, PushRequest, read_push_check
 from clusterddp.remote.shared.workdir import manifest
+from clusterddp.remote.shared.workdir.sync_records import read_unless_changed
 from clusterddp.sync.send_code import turns
 from clusterddp.sync.transfer.between_hosts import AUTO
 from clusterddp.sync.transfer.send import send
@@ -59,22 +62,20 @@ def deliver(
     ``HostError`` or ``HostsError`` if hosts failed or refused (nothing is sent if one refuses at once), ``SyncError``
     if a file changed while it was sent.
     """
-    digest = manifest.digest(entries)
-    args = {"digest": digest, "overwrite": overwrite, **uploads.sizes()}
-    jobs = [
-        _HostPush(
-            host,
-            uploads,
-            entries,
-            {
-                "workdir": host.entry.workdir or workdir,
-                "links": dict(host.entry.links),
-                "dest": folder if isinstance(folder, str) else folder[host.name],
-                **args,
-            },
+    digest, sizes = manifest.digest(entries), uploads.sizes()
+
+    def order(host: Host) -> PushRequest:
+        return PushRequest(
+            workdir=host.entry.workdir or workdir,
+            dest=folder if isinstance(folder, str) else folder[host.name],
+            digest=digest,
+            manifest=sizes.manifest,
+            lists=sizes.lists,
+            overwrite=overwrite,
+            links=dict(host.entry.links),
         )
-        for host in hosts
-    ]
+
+    jobs = [_HostPush(host, uploads, entries, order(host)) for host in hosts]
     for _ in range(_TRIES):
         waiting = [job for job in jobs if not job.done]
         fanout.values(fanout.each(waiting, _HostPush.ask))
@@ -99,12 +100,12 @@ class _HostPush:
     operation = "push_apply"
     manifest_part: bytes | None = None
 
-    def __init__(self, host: Host, uploads: Uploads, entries: Sequence[Entry], args: dict[str, Any]) -> None:
+    def __init__(self, host: Host, uploads: Uploads, entries: Sequence[Entry], order: PushRequest) -> None:
         self.name, self.folder = host.name, ""
         self.shared: str | None = None
         self.done = False
         self.files = self.sent_bytes = 0
-        self.host, self._uploads, self._entries, self.args = host, uploads, entries, args
+        self.host, self._uploads, self._entries, self.order = host, uploads, entries, order
         self._lacking: tuple[Chunk, ...] = ()
         self._compress = host.entry.connection != "local"
 
@@ -117,16 +118,17 @@ class _HostPush:
         pieces = (piece for piece, _ in self._uploads.pieces((), compress=self._compress))
         every = (chunk for one in self._entries if one.kind == manifest.FILE for chunk in self._uploads.chunks(one))
         chunks = dict.fromkeys(every)
-        answer = self.host.upload("push_check", self.args, pieces, limit=Limit.of_files(len(chunks)))
+        answer = self.host.upload("push_check", written(self.order), pieces, limit=Limit.of_files(len(chunks)))
         with reading_answer(self.name):
-            self.folder, self.shared = str(answer["root"]), answer["shared"] and str(answer["shared"])
-            self.done = bool(answer["ready"])
-            lacking = set(map(str, answer["lacking"]))
+            found = read_push_check(answer)
+        self.folder, self.shared, self.done = found.root, found.shared, found.ready
+        lacking = set(found.lacking)
         self._lacking = tuple(chunk for chunk in chunks if chunk.digest in lacking)
 
     def take(self, answer: Any) -> None:
         """Read the host's answer to what was sent."""
         with reading_answer(self.name):
-            self.done = "missing" not in answer
-            self.files = int(answer.get("sent", 0))
-            self.sent_bytes = sum(chunk.size for chunk in self._lacking)
+            pushed = read_unless_changed(Pushed, answer)
+        self.done = pushed is not None
+        self.files = pushed.sent if pushed else 0
+        self.sent_bytes = sum(chunk.size for chunk in self._lacking)

@@ -15,8 +15,18 @@ from clusterddp.errors import HostError, SyncError
 from clusterddp.hosts import fanout
 from clusterddp.hosts.answers import PATHS, Limit
 from clusterddp.hosts.fanout import reading_answer
+from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.wire.chunk_stream import bundles_of
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry
+from clusterddp.remote.shared.workdir.sync_records import (
+    DataState,
+    StandingVersions,
+    Synced,
+    SyncRequest,
+    WorkdirState,
+    read_unless_changed,
+    read_workdir_state,
+)
 from clusterddp.sync.earlier_manifest import Bases, compared, contents_of
 from clusterddp.sync.result import Changes, HostSync, KeptFile, StandingData, SyncResult, refuse_conflicts
 from clusterddp.sync.transfer.between_hosts import AUTO
@@ -64,8 +74,8 @@ def sync(
     """
     began = time.monotonic()
     bases = Bases(tree)
-    wanted = {"folders": [subfolder] * bool(subfolder), "name": name, "made": True, "take": take}
-    jobs = [_HostSync(host, tree, bases, host.entry.workdir or workdir, **wanted) for host in hosts]
+    order = _order(tree, bases)._replace(folders=(subfolder,) * bool(subfolder), name=name, made=True, take=take)
+    jobs = [_HostSync(host, tree, bases, order._replace(workdir=host.entry.workdir or workdir)) for host in hosts]
     waiting = jobs
     for _ in range(_TRIES):
         waiting = _lacking(waiting, subfolder, name)
@@ -99,7 +109,8 @@ def _lacking(jobs: Sequence[_HostSync], subfolder: str, name: str) -> list[_Host
 def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str, take: str = "") -> tuple[HostSync, ...]:
     """What ``sync`` would send and remove; ``digest`` is empty for a host where something would change."""
     bases = Bases(tree)
-    jobs = [_HostSync(host, tree, bases, host.entry.workdir or workdir, prove=True, take=take) for host in hosts]
+    order = _order(tree, bases)._replace(prove=True, take=take)
+    jobs = [_HostSync(host, tree, bases, order._replace(workdir=host.entry.workdir or workdir)) for host in hosts]
     return tuple(fanout.values(fanout.each(jobs, _HostSync.preview)))
 
 
@@ -110,11 +121,11 @@ def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "")
     """
 
     def ask(host: Host) -> HostSync:
-        args = {"workdir": host.entry.workdir or workdir, "digest": "", "name": name}
-        answer = host.call("workdir_state", args, timeout=_ASKING, limit=PATHS)
+        order = SyncRequest(workdir=host.entry.workdir or workdir, digest="", name=name)
+        answer = host.call("workdir_state", written(order), timeout=_ASKING, limit=PATHS)
         with reading_answer(host.name):
-            lines = _lines(answer["notice"], answer["links"])
-            return HostSync(name=host.name, workdir=str(answer["workdir"]), digest=str(answer["digest"]), told=lines)
+            state = read_workdir_state(answer)
+        return HostSync(name=host.name, workdir=state.workdir, digest=state.digest, told=_lines(state))
 
     return tuple(fanout.values(fanout.each(hosts, ask)))
 
@@ -133,7 +144,7 @@ class _HostSync:
 
     operation = "sync_apply"
 
-    def __init__(self, host: Host, tree: Tree, bases: Bases, workdir: str, **wanted: Any) -> None:
+    def __init__(self, host: Host, tree: Tree, bases: Bases, order: SyncRequest) -> None:
         self.name = host.name
         self.result: HostSync | None = None
         self.live: tuple[str, ...] = ()
@@ -152,57 +163,49 @@ class _HostSync:
         self.host, self._tree, self._bases = host, tree, bases
         self._data_paths = {entry.path for entry in tree.data}  # a file that was code may be data now
         self._data_part = b""
-        self.args: dict[str, Any] = {
-            "workdir": workdir,
-            "digest": tree.digest,
-            "links": dict(host.entry.links),
-            "known": bases.known,
-            "data": tree.data_digest,
-            **wanted,
-        }
+        self.order = order._replace(links=dict(host.entry.links))
 
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has everything."""
-        answer = self.host.call("workdir_state", self.args, timeout=_ASKING, limit=self._limit)
+        answer = self.host.call("workdir_state", written(self.order), timeout=_ASKING, limit=self._limit)
         self._first_changes = self._first_changes or self.changes
         self.result, self._standing, self.conflicts, self.undecided = None, {}, (), False
         with reading_answer(self.name):
-            self._take(answer)
+            self._take(read_workdir_state(answer))
 
-    def _take(self, answer: Any) -> None:
-        self.live, self.shared = tuple(map(str, answer["live"])), answer["shared"] and str(answer["shared"])
-        self._take_standing(answer["data"])
-        if answer["ready"]:
-            workdir, lines = str(answer["workdir"]), _lines(answer["notice"], answer["links"])
+    def _take(self, state: WorkdirState) -> None:
+        self.live, self.shared = state.live, state.shared
+        self._take_standing(state.data.standing)
+        if state.ready:
             self.result = HostSync(
-                name=self.name, workdir=workdir, digest=self._tree.digest, told=lines, data=self._data()
+                name=self.name, workdir=state.workdir, digest=self._tree.digest, told=_lines(state), data=self._data()
             )
             return
-        self.workdir = str(answer["workdir"])
-        base = self._bases.of(str(answer["base"]))
+        self.workdir = state.workdir
+        base = self._bases.of(state.base)
         self.manifest_part, changes, self.needs, contents = base.manifest_part, base.changes, base.needs, base.contents
-        edited = bool(base.digest and (answer["have"] or answer["gone"]))
-        if answer["have"] or answer["gone"]:
-            removed = set(map(str, answer["gone"]))
+        differs = bool(state.have or state.gone)
+        if differs:
+            removed = set(state.gone)
             there = {path: entry for path, entry in base.entries.items() if path not in removed}
-            for path, kind, executable, size, content in answer["have"]:
-                there[str(path)] = Entry(str(path), str(kind), executable, size, str(content))
+            there.update((entry.path, entry) for entry in state.have)
             (changes, self.needs), contents = compared(there, self._tree.entries), contents_of(there)
         obsolete = tuple(path for path in changes.removed if path not in self._data_paths)
         self.changes = replace(changes, removed=obsolete)
-        self._have = contents.union(map(str, answer["chunks"]))
+        self._have = contents.union(state.chunks)
+        edited = bool(base.digest) and differs
         # A host that is asked again has changed meanwhile.
-        self.args.update(base=base.digest, edited=edited, prove=True, data_base="", data_size=0)
-        self.undecided = not (answer["data"]["settled"] or answer["data"]["empty"])
-        if not answer["data"]["settled"]:
-            self._send_data(str(answer["data"]["digest"]))
-        if answer["data"]["empty"]:
+        self.order = self.order._replace(base=base.digest, edited=edited, prove=True, data_base="", data_size=0)
+        self.undecided = not (state.data.settled or state.data.empty)
+        if not state.data.settled:
+            self._send_data(state.data.digest)
+        if state.data.empty:
             self._put_data([entry.path for entry in self._tree.data], self._tree.data)
 
     def _send_data(self, digest: str) -> None:
         """Include the project's data manifest, for a host that has the data of ``digest``."""
         base, self._data_part = self._bases.data(digest)
-        self.args.update(data_base=base, data_size=len(self._data_part))
+        self.order = self.order._replace(data_base=base, data_size=len(self._data_part))
         self.manifest_part = (self.manifest_part or b"") + self._data_part
 
     def _put_data(self, new: Sequence[str], put: Sequence[Entry]) -> None:
@@ -215,21 +218,22 @@ class _HostSync:
     def ask_data(self) -> None:
         """Ask which of the project's data would be placed on the host, and which conflicts with the host's own."""
         data = self._data_part
-        args = {**self.args, "manifest": len(data), "lists": len(_NO_LISTS)}
+        order = self.order._replace(manifest=len(data), lists=len(_NO_LISTS))
         compress = self.host.entry.connection != "local"
         pieces = bundles_of(data + _NO_LISTS, compress=compress)
-        answer = self.host.upload("data_state", args, pieces, timeout=_ASKING, limit=self._limit)
+        answer = self.host.upload("data_state", written(order), pieces, timeout=_ASKING, limit=self._limit)
         with reading_answer(self.name):
-            if "missing" in answer:  # another sync came in between: the host is asked again
-                return
-            put, new = set(map(str, answer["put"])), [str(path) for path in answer["new"]]
-            self._have = self._have.union(map(str, answer["chunks"]))
-            self.conflicts = tuple(str(path) for path in answer["conflicts"])
-            self._put_data(new, [entry for entry in self._tree.data if entry.path in put])
+            state = read_unless_changed(DataState, answer)
+        if state is None:  # another sync came in between: the host is asked again
+            return
+        put = set(state.put)
+        self._have = self._have.union(state.chunks)
+        self.conflicts = tuple(state.conflicts)
+        self._put_data(state.new, [entry for entry in self._tree.data if entry.path in put])
 
-    def _take_standing(self, answer: Any) -> None:
-        self._standing.update((str(path), str(content)) for path, content in answer["standing"])
-        self._news += [path for path in map(str, answer["news"]) if path not in self._news]
+    def _take_standing(self, standing: StandingVersions) -> None:
+        self._standing.update(standing.versions)
+        self._news += [path for path in standing.news if path not in self._news]
 
     def _data(self) -> StandingData:
         return StandingData(versions=self._standing, news=tuple(self._news))
@@ -256,33 +260,40 @@ class _HostSync:
         contents = [entry for entry in self.needs if entry.content not in self._have]
         chunks = dict.fromkeys(chunk for entry in contents for chunk in uploads.chunks(entry))
         found = tuple(chunk for chunk in chunks if chunk.digest not in self._have)
-        self.args["reuse"] = len(contents) < len(self.needs) or len(found) < len(chunks)
+        reuse = len(contents) < len(self.needs) or len(found) < len(chunks)
+        self.order = self.order._replace(reuse=reuse)
         return found
 
     def take(self, answer: Any) -> None:
         """Read the host's answer to what was sent."""
         with reading_answer(self.name):
-            self.result = None if "missing" in answer else self._synced(answer)
+            done = read_unless_changed(Synced, answer)
+        self.result = self._synced(done) if done else None
 
-    def _synced(self, answer: Any) -> HostSync:
-        self._take_standing(answer)
+    def _synced(self, done: Synced) -> HostSync:
+        self._take_standing(done.standing)
         return HostSync(
             name=self.name,
-            workdir=str(answer["workdir"]),
-            digest=str(answer["digest"]),
-            sent=int(answer["sent"]),
+            workdir=done.workdir,
+            digest=done.digest,
+            sent=done.sent,
             sent_bytes=sum(entry.size for entry in self.needs),
-            removed=int(answer["removed"]),
-            kept=tuple(KeptFile(path=str(path), kept_as=str(kept_as)) for path, kept_as in answer["kept"]),
-            told=_lines(answer["notice"], answer["links"]),
+            removed=done.removed,
+            kept=tuple(KeptFile(path=path, kept_as=kept_as) for path, kept_as in done.kept),
+            told=_lines(done),
             changes=self._first_changes or self.changes,
             data=self._data(),
         )
 
 
-def _lines(notice: Any, links: Sequence[Any]) -> tuple[str, ...]:
+def _order(tree: Tree, bases: Bases) -> SyncRequest:
+    """What every host is asked about a tree; the workdir is each host's."""
+    return SyncRequest(workdir="", digest=tree.digest, known=tuple(bases.known), data=tree.data_digest)
+
+
+def _lines(answer: WorkdirState | Synced) -> tuple[str, ...]:
     """A host's messages about its folder."""
-    return tuple(str(line) for line in (notice, *links) if line)
+    return tuple(line for line in (answer.notice, *answer.links) if line)
 
 
 def _at_odds(jobs: Sequence[_HostSync]) -> list[_HostSync]:

@@ -16,6 +16,7 @@ from clusterddp.errors import HelperError
 from clusterddp.hosts.answers import ORDINARY, Limit
 from clusterddp.project.project import Project
 from clusterddp.remote.helper.operations import find
+from clusterddp.remote.helper.request import Request
 from clusterddp.remote.shared.wire.chunks import digest_of
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.system.bootstrap import Refused
@@ -51,11 +52,11 @@ def cut_after(steps: int) -> Callable[[Any], Any]:
     return counted
 
 
-class FakeRequest:
+class FakeRequest(Request):
     """A Request whose body comes through a queue."""
 
     def __init__(self, args: dict[str, Any]) -> None:
-        self.args = args
+        super().__init__(1, args, -1, -1)
         self.pieces: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.ended = False
 

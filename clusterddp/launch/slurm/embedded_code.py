@@ -94,11 +94,11 @@ def carried_code(
         name=name,
         folders=(project.subfolder,) * bool(project.subfolder),
         links=dict(entry.links),
-        manifest=sizes["manifest"],
+        manifest=sizes.manifest,
         data=tree.data_digest,
         data_size=len(tree.data_manifest),
         take=options.take or "",
-        lists=sizes["lists"],
+        lists=sizes.lists,
     )
     expected = re.sub("^~(?=/)", login.host.hello.home, workdir)
     if dry:

@@ -7,15 +7,16 @@ and sent from there to all nodes (sbcast) at each start of the job, when whoever
 import fcntl
 import os
 import shutil
-from typing import Any, BinaryIO, Dict, Iterable
+from typing import BinaryIO, Iterable
 
 from ..helper.request import Request
-from ..shared.schema.record import written
+from ..shared.schema.record import read_record, written
 from ..shared.slurm.job_record import JOB_ID, PROJECT_CODE, START, SentCode, SlurmJob
 from ..shared.slurm.login_records import ArrivedRequest, BroadcastRequest
+from ..shared.workdir.sync_records import HostChanged, SyncRequest
 from ..system.bootstrap import Refused, private, private_folder
 from ..system.bounded_child import Child
-from ..workdir.sync_operations import sync_apply, workdir_state
+from ..workdir.sync_operations import state_of, synced
 from .job_folder import JobFolder, known_run
 
 LIMIT = 3600.0  # seconds for the code to be sent
@@ -72,8 +73,8 @@ def slurm_arrived(request: Request) -> None:
 class _FromFile(Request):
     """A request whose data is a file's."""
 
-    def __init__(self, args: Dict[str, Any], stream: BinaryIO) -> None:
-        super().__init__(0, args, _NO_OPERATION, _NO_OPERATION)
+    def __init__(self, state: str, stream: BinaryIO) -> None:
+        super().__init__(0, {"state": state}, _NO_OPERATION, _NO_OPERATION)
         self._stream = stream
 
     def read(self) -> bytes:
@@ -86,18 +87,18 @@ def place_code(job: SlurmJob, sent: SentCode, path: str) -> str:
 
     Raises Refused if it cannot be placed, or none has come.
     """
-    args = dict(written(sent), state=job.state)
-    if not sent.digest:
-        return str(workdir_state(Request(0, args, _NO_OPERATION, _NO_OPERATION))["workdir"])
+    order = read_record(SyncRequest, written(sent), "code")
+    if not order.digest:
+        return state_of(job.state, order).workdir
     try:
         with open(path, "rb") as stream:
-            answer = sync_apply(_FromFile(args, stream))
+            answer = synced(_FromFile(job.state, stream), order)
     except FileNotFoundError:
         raise Refused("the run's code is not there", "start the run again") from None
-    if answer.get("conflicts"):
-        named = ", ".join(answer["conflicts"][:5])
+    if not isinstance(answer, HostChanged):
+        return answer.workdir
+    if answer.conflicts:
+        named = ", ".join(answer.conflicts[:5])
         remedy = "start the run again with --take project, or --take host"
         raise Refused("the project and this node both changed %s since the last sync" % named, remedy)
-    if "missing" in answer:
-        raise Refused("%s changed while the code was placed" % sent.workdir, "start the run again")
-    return str(answer["workdir"])
+    raise Refused("%s changed while the code was placed" % sent.workdir, "start the run again")

@@ -4,9 +4,9 @@ from ..helper.request import Request
 from ..shared.wire.chunk_stream import ChunkStream, Incoming
 
 
-def chunk_stream(request: Request) -> ChunkStream:
-    """The operator's stream, combined with other hosts' where the operation's argument ``spread`` is set."""
-    if not request.args.get("spread"):
+def chunk_stream(request: Request, *, spread: bool) -> ChunkStream:
+    """The operator's stream; with ``spread`` combined with other hosts'."""
+    if not spread:
         return Incoming(request.read)
     from .host_to_host import (
         HostToHostChunks,  # it brings along what a run's spool needs: more than all of a plain sync

@@ -70,7 +70,7 @@ class HostToHostChunks:
         Until the end, other hosts can fetch from here.
         """
         self._parts, self._chunks = parts, list(dict.fromkeys(chunks))
-        self._request.send(b"", here=_about(self._request.args["state"]))
+        self._request.send(b"", here=_about(self._request.state))
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._request.handle, selectors.EVENT_READ)

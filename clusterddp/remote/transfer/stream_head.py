@@ -1,6 +1,6 @@
 """The head of a sync or push, before its chunks: the manifest, whole or as a difference, and the lists of chunks."""
 
-from typing import Any, Dict, List, Tuple
+from typing import Dict, List, Tuple
 
 from ..shared.wire.chunk_stream import BadStream, ChunkStream
 from ..shared.wire.chunks import digest_of
@@ -13,17 +13,16 @@ from ..system.bootstrap import Refused
 AGAIN = "sync again"
 
 
-def read_head(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[bytes, Dict[str, List[str]]]:
+def read_head(incoming: ChunkStream, size: int, lists: int) -> Tuple[bytes, Dict[str, List[str]]]:
     """Read a manifest as it was sent (or two, one after the other), and the chunks of each content that has several.
 
-    Raises Refused if they arrived damaged.
+    ``size`` and ``lists`` are their bytes. Raises Refused if they arrived damaged.
     """
     try:
-        head = incoming.content(args["manifest"] + args["lists"])
-        lists = dict(parse_json(head[args["manifest"] :]))
+        head = incoming.content(size + lists)
+        return head[:size], dict(parse_json(head[size:]))
     except (BadStream, ValueError, TypeError) as error:
         raise Refused("the manifest came damaged: %s" % error, AGAIN) from error
-    return head[: args["manifest"]], lists
 
 
 def manifest_of(sent: bytes, digest: str, base: bytes = b"") -> bytes:
@@ -45,10 +44,11 @@ def plan_of(data: bytes) -> List[Entry]:
         raise Refused(str(error)) from error
 
 
-def read_plan(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[List[Entry], Dict[str, List[str]]]:
+def read_plan(incoming: ChunkStream, size: int, lists: int, digest: str) -> Tuple[List[Entry], Dict[str, List[str]]]:
     """Read the entries of a manifest that was sent whole, and the chunks of each content that has several.
 
-    Raises Refused if they arrived damaged, or a path would lead out of the folder.
+    ``size`` and ``lists`` are their bytes, ``digest`` the manifest's. Raises Refused if they arrived damaged, or a path
+    would lead out of the folder.
     """
-    sent, lists = read_head(incoming, args)
-    return plan_of(manifest_of(sent, args["digest"])), lists
+    sent, chunks = read_head(incoming, size, lists)
+    return plan_of(manifest_of(sent, digest)), chunks

@@ -7,9 +7,11 @@ then. The operator sees by the digests which changed in between, and lists again
 import os
 import posixpath
 import stat
-from typing import Any, Dict, Iterator, List, Optional, Set
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from ..helper.request import Request
+from ..shared.schema.record import written
+from ..shared.user_files.pull_records import ChunksWanted, PullList, PullRequest
 from ..shared.wire.chunk_stream import bundle, grouped
 from ..shared.wire.chunks import Chunk, content_of, digest_of, read_at
 from ..shared.wire.frames import MAX_BODY
@@ -29,75 +31,82 @@ _NEVER = (".git", "__pycache__")
 def pull_list(request: Request) -> Dict[str, Any]:
     """Operation: the files below a path, or those of a workdir that are new since a run's start.
 
-    Arguments: ``workdir``, ``path`` (below it, or absolute), ``run`` (empty: all files; else ``workdir`` is the run's),
-    ``look`` (only ask whether the path exists). Returns ``{there, folder, root, shared, entries, chunks, skipped,
-    others}``: whether the path exists, whether it is a folder; the folder that the entries are relative to; a name for
-    it where hosts may share it; the chunk digests of each content that has several chunks; ``[path, why]`` of what is
-    left out; other runs that wrote there too. Raises Refused if the path leads elsewhere, or the run has left no mark
-    of its start.
+    Takes a ``PullRequest``, returns a ``PullList`` (shared/user_files/pull_records.py). Raises Refused if the path
+    leads elsewhere, or the run has left no mark of its start.
     """
-    args = request.args
-    path = _requested_path(args)
-    answer: Dict[str, Any] = {"there": False, "folder": False, "root": as_text(path), "shared": None, "others": []}
-    if args.get("look") or not os.path.lexists(path):
-        return dict(answer, there=os.path.lexists(path), entries=[], chunks={}, skipped=[])
+    return written(_listed(request.state, request.read_args(PullRequest)))
+
+
+def _listed(state: str, order: PullRequest) -> PullList:
+    path = _requested_path(state, order)
+    if order.look or not os.path.lexists(path):
+        there = os.path.lexists(path)
+        return PullList(there, False, as_text(path), None, entries=[], chunks={}, skipped=(), others=())
     root = path
     paths: List[str] = []
-    skipped: List[List[str]] = []
+    skipped: List[Tuple[str, str]] = []
     start: Optional[RunBegin] = None
-    if args["run"]:
-        start = start_of(path, args["run"])
+    if order.run:
+        start = start_of(path, order.run)
         if start is None:
             raise Refused(
-                "%s holds no mark of the start of run %s" % (as_text(path), args["run"]),
+                "%s holds no mark of the start of run %s" % (as_text(path), order.run),
                 "name what you want: clusterddp pull PATH",
             )
-        answer["others"] = start.others
     if os.path.isdir(path):
         paths = list(_paths(path, skipped))
     else:
         root, paths = os.path.dirname(path), [as_text(os.path.basename(path))]
-    hashes = KeptHashes(args["state"], root, "pulled")
+    hashes = KeptHashes(state, root, "pulled")
     disk = hashes.disk()
     if start is not None:
-        paths = _new_since(args["state"], root, paths, start, skipped)
+        paths = _new_since(state, root, paths, start, skipped)
     entries = list(_entries(disk, paths, skipped))
     if disk.hashed:
         hashes.keep(disk)
     contents = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
-    answer.update(there=True, root=as_text(root), shared=shared_as(root), folder=root == path)
-    return dict(answer, entries=ordered(entries), chunks=contents, skipped=skipped)
+    return PullList(
+        there=True,
+        folder=root == path,
+        root=as_text(root),
+        shared=shared_as(root),
+        entries=ordered(entries),
+        chunks=contents,
+        skipped=tuple(skipped),
+        others=tuple(start.others) if start else (),
+    )
 
 
 def pull_read(request: Request) -> None:
     """Operation: send chunks in order, as bundles (shared/wire/chunk_stream.py); a chunk of a missing file is empty.
 
-    Arguments: ``root``, ``chunks`` (``[path, offset, bytes]`` each), ``compress``.
+    Takes a ``ChunksWanted`` (shared/user_files/pull_records.py).
     """
-    root = on_disk(request.args["root"])
-    wanted = [(checked_path(path), int(offset), int(size)) for path, offset, size in request.args["chunks"]]
+    order = request.read_args(ChunksWanted)
+    root = on_disk(order.root)
+    wanted = [(checked_path(path), int(offset), int(size)) for path, offset, size in order.chunks]
     sizes = [Chunk(str(number), size) for number, (_, _, size) in enumerate(wanted)]
     for group in grouped(sizes):
         found = []
         for chunk in group:
             data = _read(root, *wanted[int(chunk.digest)])
             found.append((digest_of(data), data))
-        whole = bundle(found, compress=request.args["compress"])
+        whole = bundle(found, compress=order.compress)
         for start in range(0, len(whole), MAX_BODY):
             request.send(whole[start : start + MAX_BODY])
 
 
-def _requested_path(args: Dict[str, Any]) -> bytes:
-    if args["run"] or args["path"] in ("", "."):
-        return workdir_path(args["workdir"], args["state"])
-    folder, name = posixpath.split(args["path"].rstrip("/") or "/")
+def _requested_path(state: str, order: PullRequest) -> bytes:
+    if order.run or order.path in ("", "."):
+        return workdir_path(order.workdir, state)
+    folder, name = posixpath.split(order.path.rstrip("/") or "/")
     if name in ("", ".", ".."):
-        return dest_path(args["workdir"], args["path"], args["state"])
-    path = os.path.join(dest_path(args["workdir"], folder or ".", args["state"]), on_disk(name))
+        return dest_path(order.workdir, order.path, state)
+    path = os.path.join(dest_path(order.workdir, folder or ".", state), on_disk(name))
     return os.path.realpath(path)
 
 
-def _paths(root: bytes, skipped: List[List[str]]) -> Iterator[str]:
+def _paths(root: bytes, skipped: List[Tuple[str, str]]) -> Iterator[str]:
     """All paths below a folder except ``.git``, ``__pycache__`` and names of ours (``.clusterddp…``).
 
     Links are not followed.
@@ -109,7 +118,7 @@ def _paths(root: bytes, skipped: List[List[str]]) -> Iterator[str]:
             with os.scandir(os.path.join(root, on_disk(inside))) as found:
                 below = sorted(found, key=lambda one: one.name, reverse=True)
         except OSError as error:
-            skipped.append([inside, "cannot be read (%s)" % error.strerror])
+            skipped.append((inside, "cannot be read (%s)" % error.strerror))
             continue
         for entry in below:
             name = as_text(entry.name)
@@ -122,26 +131,26 @@ def _paths(root: bytes, skipped: List[List[str]]) -> Iterator[str]:
                 yield path
 
 
-def _entries(disk: Disk, paths: List[str], skipped: List[List[str]]) -> Iterator[Entry]:
+def _entries(disk: Disk, paths: List[str], skipped: List[Tuple[str, str]]) -> Iterator[Entry]:
     for path in paths:
         info = disk.info(path)
         if info is not None and not stat.S_ISREG(info.st_mode) and not stat.S_ISLNK(info.st_mode):
-            skipped.append([path, "neither files nor links"])
+            skipped.append((path, "neither files nor links"))
             continue
         try:
             entry = disk.entry(path)
         except OSError as error:
-            skipped.append([path, "cannot be read (%s)" % error.strerror])
+            skipped.append((path, "cannot be read (%s)" % error.strerror))
             continue
         if entry is None:  # removed meanwhile
             continue
         if entry.kind == LINK and not leads_down(path, entry.content):
-            skipped.append([path, "links that lead out"])
+            skipped.append((path, "links that lead out"))
             continue
         yield entry
 
 
-def _new_since(state: str, root: bytes, paths: List[str], start: RunBegin, skipped: List[List[str]]) -> List[str]:
+def _new_since(state: str, root: bytes, paths: List[str], start: RunBegin, skipped: List[Tuple[str, str]]) -> List[str]:
     """Those paths that were written or renamed since the run's start, and not by a sync or push."""
     found = []
     put = pushed_in(state, root)
@@ -151,7 +160,7 @@ def _new_since(state: str, root: bytes, paths: List[str], start: RunBegin, skipp
         except FileNotFoundError:  # removed meanwhile
             continue
         except OSError as error:
-            skipped.append([path, "cannot be read (%s)" % error.strerror])
+            skipped.append((path, "cannot be read (%s)" % error.strerror))
             continue
         new = max(info.st_mtime_ns, info.st_ctime_ns) >= start.time_ns
         if new and put.get(path) != stats_of(info):

@@ -10,13 +10,16 @@ import contextlib
 import fcntl
 import os
 import stat
-from typing import Any, Dict, Iterator, List, Set
+from typing import Any, Dict, Iterator, List, Set, Union
 
 from ..helper.request import Request
+from ..shared.schema.record import written
+from ..shared.user_files.push_records import PushCheck, Pushed, PushRequest
 from ..shared.wire.chunk_stream import ChunkStream, Incoming
 from ..shared.wire.chunks import CHUNK, chunks_of
 from ..shared.wire.partial_files import parts_in
 from ..shared.workdir.manifest import FOLDER, Disk, Entry, as_text, on_disk, parents
+from ..shared.workdir.sync_records import HostChanged
 from ..system.bootstrap import Refused, home_folder
 from ..transfer.chunk_files import Assembly
 from ..transfer.chunk_source import chunk_stream
@@ -36,24 +39,22 @@ _NAMED = 5  # paths in a refusal
 def push_check(request: Request) -> Dict[str, Any]:
     """Operation: the chunks of a push that this host lacks; refuses, before any change, what may not be done there.
 
-    The data is the manifest and the lists of chunks. Arguments: ``workdir``, ``dest`` (below it, or absolute),
-    ``digest``, ``overwrite``, ``links`` (from the workdir to data on this host), and the bytes of ``manifest`` and
-    ``lists``. Returns ``{root, shared, ready, lacking}``: the folder, a name for it where hosts may share it, whether
-    it has everything. Raises Refused if a file is in the way, or there is not enough disk space.
+    The data is the manifest and the lists of chunks. Takes a ``PushRequest``, returns a ``PushCheck``
+    (shared/user_files/push_records.py). Raises Refused if a file is in the way, or there is not enough disk space.
     """
-    args = request.args
-    plan, lists = read_plan(Incoming(request.read), args)
-    if args["links"] and not args["dest"].startswith(("/", "~/")):
-        workdir = workdir_path(args["workdir"], args["state"])
+    state, order = request.state, request.read_args(PushRequest)
+    plan, lists = read_plan(Incoming(request.read), order.manifest, order.lists, order.digest)
+    if order.links and not order.dest.startswith(("/", "~/")):
+        workdir = workdir_path(order.workdir, state)
         os.makedirs(workdir, exist_ok=True)
-        make_links(workdir, args["links"])
-    root = dest_path(args["workdir"], args["dest"], args["state"])
-    record = PushRecord(args["state"], root)
-    record.choose(plan, overwrite=args["overwrite"])
+        make_links(workdir, order.links)
+    root = dest_path(order.workdir, order.dest, state)
+    record = PushRecord(state, root)
+    record.choose(plan, overwrite=order.overwrite)
     update = WorkdirUpdate(record, plan)
-    _refuse(args, root, plan, update)
-    answer: Dict[str, Any] = {"root": as_text(root), "shared": shared_as(root), "ready": not update.changes}
-    if answer["ready"] and update.disk.hashed:  # all is there, whoever put it there
+    _refuse(state, order, root, plan, update)
+    ready = not update.changes
+    if ready and update.disk.hashed:  # all is there, whoever put it there
         record.complete(plan, lists)
     there, size = _chunks_there(root, update.disk), 0
     lacking: Dict[str, None] = {}
@@ -64,45 +65,50 @@ def push_check(request: Request) -> Dict[str, Any]:
                 size += chunk.size
                 lacking[chunk.digest] = None
     _check_room(root, size)
-    return dict(answer, lacking=list(lacking))
+    return written(PushCheck(as_text(root), shared_as(root), ready, list(lacking)))
 
 
 def push_apply(request: Request) -> Dict[str, Any]:
     """Operation: put files in place; the data is the manifest, the lists of chunks, then the chunks that were lacking.
 
-    Arguments as for ``push_check``. Returns ``{sent}``, the number of files, or, with nothing changed, ``{missing}``:
-    files of which chunks were not sent.
+    Takes a ``PushRequest`` (shared/user_files/push_records.py). Returns a ``Pushed``, or, with nothing changed, a
+    ``HostChanged`` (shared/workdir/sync_records.py): chunks are missing that were not sent.
     """
-    args = request.args
-    incoming = chunk_stream(request)
-    plan, lists = read_plan(incoming, args)
-    root = dest_path(args["workdir"], args["dest"], args["state"])
+    state, order = request.state, request.read_args(PushRequest)
+    incoming = chunk_stream(request, spread=order.spread)
+    plan, lists = read_plan(incoming, order.manifest, order.lists, order.digest)
+    root = dest_path(order.workdir, order.dest, state)
     try:
         os.makedirs(root, exist_ok=True)
         with _locked(root):
-            return _apply(args, root, plan, lists, incoming)
+            return written(_apply(state, order, root, plan, lists, incoming))
     except OSError as error:
         path = os.fsdecode(file_of(error) or root)
         raise Refused("cannot write %s: %s" % (path, error.strerror), "make room or give rights there") from error
 
 
 def _apply(
-    args: Dict[str, Any], root: bytes, plan: List[Entry], lists: Dict[str, List[str]], incoming: ChunkStream
-) -> Dict[str, Any]:
-    record = PushRecord(args["state"], root)
-    record.choose(plan, overwrite=args["overwrite"])
+    state: str,
+    order: PushRequest,
+    root: bytes,
+    plan: List[Entry],
+    lists: Dict[str, List[str]],
+    incoming: ChunkStream,
+) -> Union[Pushed, HostChanged]:
+    record = PushRecord(state, root)
+    record.choose(plan, overwrite=order.overwrite)
     update = WorkdirUpdate(record, plan)
-    _refuse(args, root, plan, update)
+    _refuse(state, order, root, plan, update)
     parts = Assembly(os.path.join(root, PARTS), lists)
     try:
         missing = update.stage(parts, incoming)
         if missing:
-            return {"missing": missing[:20]}
+            return HostChanged(missing=tuple(missing[:20]))
         update.place()
     finally:
         parts.close()
     record.complete(plan, lists)
-    return {"sent": update.sent}
+    return Pushed(update.sent)
 
 
 def dest_path(workdir: str, dest: str, state: str) -> bytes:
@@ -122,11 +128,11 @@ def dest_path(workdir: str, dest: str, state: str) -> bytes:
         raise Refused("%s is not a folder" % as_text(path), "give another place") from None
 
 
-def _refuse(args: Dict[str, Any], root: bytes, plan: List[Entry], update: WorkdirUpdate) -> None:
+def _refuse(state: str, order: PushRequest, root: bytes, plan: List[Entry], update: WorkdirUpdate) -> None:
     """Raise Refused for what may not be replaced; it names the first paths."""
     update.check()
     refuse_folded(root, [on_disk(entry.path) for entry in plan])
-    managed = _managed(args, root)
+    managed = _managed(state, order.workdir, root)
     taken = [entry.path for entry in plan if managed.intersection((entry.path, *parents(entry.path)))]
     if taken:
         remedy = "push elsewhere, or keep it out of the project (.gitignore)"
@@ -150,14 +156,14 @@ def _is_file(update: WorkdirUpdate, path: str) -> bool:
     return info is not None and not stat.S_ISDIR(info.st_mode)
 
 
-def _managed(args: Dict[str, Any], root: bytes) -> Set[str]:
-    """The paths below ``root`` that sync manages."""
-    workdir = workdir_path(args["workdir"], args["state"])
+def _managed(state: str, place: str, root: bytes) -> Set[str]:
+    """The paths below ``root`` that sync manages in the workdir at ``place``."""
+    workdir = workdir_path(place, state)
     if root != workdir and not root.startswith(workdir + b"/"):
         return set()
     inside = as_text(root[len(workdir) + 1 :])
     below = inside + "/" if inside else ""
-    paths = [entry.path for entry in SyncRecord(args["state"], workdir).entries]
+    paths = [entry.path for entry in SyncRecord(state, workdir).entries]
     return {path[len(below) :] for path in paths if path.startswith(below)}
 
 

@@ -15,15 +15,17 @@ The record lies in the workdir's ``.clusterddp-live`` folder (folder_lock.py), f
 """
 
 import os
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Union
 
 from ..helper.request import Request
 from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import to_json
+from ..shared.schema.record import written
 from ..shared.wire.chunks import digest_of
 from ..shared.wire.partial_files import parts_in
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, checked_entry, checked_path, on_disk
+from ..shared.workdir.sync_records import DataState, HostChanged, StandingVersions, SyncRequest
 from ..system.bootstrap import read_json, write_private
 from ..transfer.chunk_files import PARTS
 from ..transfer.chunk_source import chunk_stream
@@ -150,17 +152,14 @@ class DataRecord:
         if disk.hashed:
             self._hashes.keep(disk)
 
-    def answer(self, standing: List[Standing]) -> Dict[str, Any]:
-        """Return for the operator the host versions that stay, and as ``news`` the paths of those not reported before.
-
-        Each list holds at most 200 of them.
-        """
+    def answer(self, standing: List[Standing]) -> StandingVersions:
+        """Return for the operator the host versions that stay, and mark them as reported."""
         paths = [one.path for one in standing]
         news = [path for path in paths if path not in self._named]
         if set(paths) != set(self._named):
             self._named = paths
             self._save()
-        return {"standing": [list(one) for one in standing[:_NAMED]], "news": news[:_NAMED]}
+        return StandingVersions(tuple((one.path, one.content) for one in standing[:_NAMED]), tuple(news[:_NAMED]))
 
     def complete(self, digest: str, sent: bytes, project: List[Entry], disk: Disk) -> None:
         """Record that the project's data was synced to this workdir, whichever host versions were kept."""
@@ -192,7 +191,7 @@ class DataPlan(NamedTuple):
     before: Dict[str, Entry]
     decision: DataDecision
 
-    def complete(self) -> Dict[str, Any]:
+    def complete(self) -> StandingVersions:
         """Record what was done, and return what the operator is sent about it, as ``DataRecord.answer`` does."""
         if self.record.digest == self.digest:
             return self.record.answer(self.record.standing())
@@ -203,36 +202,33 @@ class DataPlan(NamedTuple):
 def data_state(request: Request) -> Dict[str, Any]:
     """Report what a sync would do with the project's data; nothing is changed.
 
-    The operator sends the manifest of the project's data, as a difference from that of ``data_base``. Arguments as for
-    ``workdir_state``, the bytes of ``manifest`` and of ``lists``, ``data_base`` (the digest of the data at the last
-    sync here, or empty), ``take`` (whose version wins where all three differ).
-
-    Returns ``{put, new, conflicts, chunks}``: the paths at which the project's version would be written; those of them
-    where the host has nothing; the paths on which the user has to decide; the digests of chunks that are here already.
-    Or ``{missing}`` if another sync came in between.
+    The operator sends the manifest of the project's data, as a difference from that of ``data_base``. Takes a
+    ``SyncRequest``; returns a ``DataState``, or a ``HostChanged`` (shared/workdir/sync_records.py).
     """
-    args = request.args
-    sent, _ = read_head(chunk_stream(request), args)
-    with LockedWorkdir(args, made=False) as lock:
-        data = plan_data(args, SyncRecord(args["state"], lock.root), sent)
+    return written(_data_state(request, request.read_args(SyncRequest)))
+
+
+def _data_state(request: Request, order: SyncRequest) -> Union[DataState, HostChanged]:
+    sent, _ = read_head(chunk_stream(request, spread=order.spread), order.manifest, order.lists)
+    with LockedWorkdir(request.state, order, made=False) as lock:
+        data = plan_data(request.state, order, SyncRecord(request.state, lock.root), sent)
         if data is None:
-            return {"missing": []}
+            return HostChanged(missing=())
         disk, put = data.record.disk(), [entry.path for entry in data.decision.put]
         there = [entry for entry in map(disk.entry, put) if entry]
         chunks = {digest for _, digests in disk.seen.values() for digest in digests}
         chunks |= parts_in(os.path.join(lock.root, LIVE_FOLDER, PARTS))
         new = sorted(set(put) - {entry.path for entry in there})
-        return {"put": put, "new": new, "conflicts": data.decision.conflicts, "chunks": sorted(chunks)}
+        return DataState(put, new, data.decision.conflicts, sorted(chunks))
 
 
-def plan_data(args: Dict[str, Any], code: SyncRecord, difference: bytes) -> Optional[DataPlan]:
+def plan_data(state: str, order: SyncRequest, code: SyncRecord, difference: bytes) -> Optional[DataPlan]:
     """Decide what a sync does with the project's data; None if another sync has changed the workdir's data meanwhile.
 
-    ``args`` are those of ``sync_apply``: ``state``, ``data``, ``data_base``, ``take``. ``code`` is the record of the
-    workdir's code: what was written as code may be data by now. ``difference`` is what was sent: the data's manifest,
-    as a difference from that of ``data_base``.
+    ``code`` is the record of the workdir's code: what was written as code may be data by now. ``difference`` is what
+    was sent: the data's manifest, as a difference from that of ``data_base``.
     """
-    record, digest, base = DataRecord(args["state"], code.root), str(args["data"]), args.get("data_base") or ""
+    record, digest, base = DataRecord(state, code.root), order.data or "", order.data_base
     if record.digest == digest:
         project = manifest.decode(record.manifest)
         return DataPlan(record, digest, record.manifest, project, {}, DataDecision([], [], []))
@@ -243,6 +239,6 @@ def plan_data(args: Dict[str, Any], code: SyncRecord, difference: bytes) -> Opti
     before = {entry.path: entry for entry in code.entries}
     before.update(record.entries())
     disk = record.disk()
-    decision = decide(before, project, disk.entry, args.get("take") or "")
+    decision = decide(before, project, disk.entry, order.take)
     record.remember(disk)
     return DataPlan(record, digest, sent, project, before, decision)

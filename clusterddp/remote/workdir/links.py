@@ -1,14 +1,14 @@
 """The links of ``clusterddp_links`` in a workdir, so that ``./data`` works on every host wherever its data lies."""
 
 import os
-from typing import Dict, List
+from typing import List, Mapping
 
 from ..shared.workdir.manifest import as_text, checked_path, on_disk
 from ..system.bootstrap import home_folder
 from ..transfer.descriptor_walk import reach
 
 
-def make_links(root: bytes, links: Dict[str, str]) -> List[str]:
+def make_links(root: bytes, links: Mapping[str, str]) -> List[str]:
     """Create the links that are missing; return a line for the user on each that cannot be made or leads nowhere.
 
     ``links`` maps a path below the workdir ``root``, which must exist, to a path on this host, absolute or from ``~/``.

@@ -7,15 +7,17 @@ decides which of the project's data is written.
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple, Union
 
 from ..helper.request import Request
+from ..shared.schema.record import written
 from ..shared.wire.chunk_stream import ChunkStream
 from ..shared.wire.chunks import digest_of
 from ..shared.wire.partial_files import parts_in
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, Hashes, as_text, checked_entry, on_disk
 from ..shared.workdir.manifest_difference import left_out, lines_of, pieces_of
+from ..shared.workdir.sync_records import DataThere, HostChanged, StandingVersions, Synced, SyncRequest, WorkdirState
 from ..system.bootstrap import Refused
 from ..transfer.chunk_files import PARTS, Assembly
 from ..transfer.chunk_source import chunk_stream
@@ -33,64 +35,59 @@ from .workdir import Folder, LockedWorkdir, folder_of, shared_as
 if TYPE_CHECKING:
     from .data import DataPlan
 
+_NAMED = 20  # paths in an answer that the host has changed
+
 
 def workdir_state(request: Request) -> Dict[str, Any]:
     """Operation: whether a workdir holds the code of ``digest``, proved; else what it holds.
 
-    Arguments: ``workdir``, ``digest`` (empty: only inspect the workdir), ``folders`` (to be made for a worker's cwd),
-    ``made`` (whether a missing workdir is made), ``name`` (of a folder beside the workdir to use instead), ``links``
-    (from the workdir to data on this host), ``known`` (digests of manifests that the operator has), ``prove`` (whether
-    other code is checked file by file too), ``data`` (the digest of the project's data, empty for none; null: it is
-    left alone).
-
-    Returns ``{ready, digest, workdir, notice, links, shared, live, data}``, and where it is not ready ``base``,
-    ``have``, ``gone`` and ``chunks``. ``digest`` is the code there now, empty where it is not as a sync wrote it, or
-    that was not proved; ``links`` are lines for the user; ``data`` is as of ``_data_there``. ``shared`` names the
-    folder where other hosts may see it too, else null. ``base`` is the manifest, one of ``known``, that describes what
-    is there except for the entries ``have`` and the missing paths ``gone``; empty: ``have`` is all. ``chunks`` are
-    digests of what is there besides: of large files, and of an interrupted sync. Raises Refused if the folder may not
-    be a workdir, or another sync holds it for long.
+    Takes a ``SyncRequest``, returns a ``WorkdirState`` (shared/workdir/sync_records.py). Raises Refused if the folder
+    may not be a workdir, or another sync holds it for long.
     """
-    args = request.args
+    return written(state_of(request.state, request.read_args(SyncRequest)))
+
+
+def state_of(state: str, order: SyncRequest) -> WorkdirState:
+    """What a workdir holds; ``state`` is our state folder."""
     # The folder is made already by this operation, so that the answer shows which hosts share it.
-    with LockedWorkdir(args, made=bool(args["digest"] and args.get("made"))) as lock:
-        folder = folder_of(args, lock.root)
-        there = _there(args, folder.record, lock.check)
-        if args["digest"] and there.digest != args["digest"]:
+    with LockedWorkdir(state, order, made=bool(order.digest) and order.made) as lock:
+        folder = folder_of(state, lock.root)
+        there = _there(state, order, folder.record, lock.check)
+        if order.digest and there.digest != order.digest:
             folder.refuse_live()
-        data = _data_there(args, lock.root)
-        ready = bool(there.digest) and there.digest == args["digest"] and data["settled"]
-        live = sorted({one.run for one in folder.live})
-        answer = {"ready": ready, "digest": there.digest, "workdir": as_text(folder.path), "live": live}
-        answer.update(notice=folder.notice, links=[], data=data, shared=shared_as(lock.root))
-        if not ready:
-            chunks = there.chunks | parts_in(os.path.join(folder.path, LIVE_FOLDER, PARTS))
-            return dict(answer, base=there.base, have=there.have, gone=there.gone, chunks=sorted(chunks))
-        answer["links"] = _finish(args, folder)
-        return answer
+        data = _data_there(state, order, lock.root)
+        answer = WorkdirState(
+            ready=bool(there.digest) and there.digest == order.digest and data.settled,
+            digest=there.digest,
+            workdir=as_text(folder.path),
+            live=tuple(sorted({one.run for one in folder.live})),
+            shared=shared_as(lock.root),
+            notice=folder.notice,
+            links=(),
+            data=data,
+        )
+        if answer.ready:
+            return answer._replace(links=tuple(_finish(order, folder)))
+        chunks = there.chunks | parts_in(os.path.join(folder.path, LIVE_FOLDER, PARTS))
+        return answer._replace(base=there.base, have=there.have, gone=there.gone, chunks=sorted(chunks))
 
 
-def _data_there(args: Dict[str, Any], root: bytes) -> Dict[str, Any]:
-    """What a workdir holds of a project's data: ``{settled, digest, empty, standing, news}``.
-
-    ``settled``: the project's data has not changed since the last sync; ``digest``: that of the data then; ``empty``:
-    the workdir holds nothing, so that all can be written; ``standing``: the host's own versions that stay, and ``news``
-    the paths of those that no answer has named before.
-    """
-    wanted = args.get("data")
+def _data_there(state: str, order: SyncRequest, root: bytes) -> DataThere:
+    """What a workdir holds of a project's data."""
+    wanted = order.data
     if wanted is None or (not wanted and not os.path.lexists(os.path.join(root, LIVE_FOLDER, DATA_RECORD))):
-        return {"settled": True, "digest": "", "empty": False, "standing": [], "news": []}
+        return DataThere(settled=True)
     from .data import DataRecord  # many projects have no data: they do not wait for the import
 
-    record = DataRecord(args["state"], root)
-    settled = record.digest == args["data"]
-    empty = not settled and not (os.path.isdir(root) and set(os.listdir(root)) - {LIVE_FOLDER})
-    reported = record.answer(record.standing()) if settled else {"standing": [], "news": []}
-    return dict(reported, settled=settled, digest=record.digest, empty=empty)
+    record = DataRecord(state, root)
+    if record.digest == wanted:
+        return DataThere(settled=True, digest=wanted, standing=record.answer(record.standing()))
+    empty = not (os.path.isdir(root) and set(os.listdir(root)) - {LIVE_FOLDER})
+    return DataThere(settled=False, digest=record.digest, empty=empty)
 
 
 class _There(NamedTuple):
-    """What a folder holds; the fields are as in the answer of ``workdir_state``."""
+    """What a folder holds; the fields are as of ``WorkdirState``."""
 
     digest: str
     base: str
@@ -99,15 +96,14 @@ class _There(NamedTuple):
     chunks: Set[str]
 
 
-def _there(args: Dict[str, Any], record: SyncRecord, hold: Callable[[], None]) -> _There:
-    known = args.get("known") or ()
-    if record.whole and record.digest in known and args["digest"] != record.digest and not args.get("prove"):
+def _there(state: str, order: SyncRequest, record: SyncRecord, hold: Callable[[], None]) -> _There:
+    if record.whole and record.digest in order.known and order.digest != record.digest and not order.prove:
         # Files changed there are found by the proof at the end.
-        return _There("", record.digest, [], [], _digests(lists_of(args["state"], record.root).values()))
+        return _There("", record.digest, [], [], _digests(lists_of(state, record.root).values()))
     proof = record.look(hold) if record.whole else None
-    if proof is not None and not proof.differs and args["digest"] in ("", record.digest):
+    if proof is not None and not proof.differs and order.digest in ("", record.digest):
         return _There(record.digest, record.digest, [], [], set())
-    if proof is not None and record.digest in known:
+    if proof is not None and record.digest in order.known:
         return _as_difference(record, proof)
     disk = record.disk()
     have = record.present_entries(disk)
@@ -136,39 +132,36 @@ def sync_apply(request: Request) -> Dict[str, Any]:
     """Operation: bring a workdir to the manifest sent, then check every file of it and prove the digest.
 
     The operator's data (shared/wire/chunk_stream.py) is the manifest, as a difference from that of ``base``, the lists
-    of chunks, then the chunks that this host lacks. Arguments as for ``workdir_state``, the bytes of ``manifest`` and
-    of ``lists``, ``base`` (the digest of a manifest that was sent here before, or empty), ``edited`` (whether more has
-    to be repaired than the manifests' difference), ``reuse`` (whether chunks are not sent because they are here);
-    ``data``, ``data_base`` and ``take`` as for ``data_state``, ``data_size`` (the bytes of its manifest at the end of
-    ``manifest``).
-
-    Returns ``{workdir, digest, sent, removed, kept: [[path, kept as]], notice, links, standing, news}``; or
-    ``{missing}`` where the host has changed since its answer and lacks contents that were not sent: then ask it again.
-    With ``conflicts`` too where the user has to decide first. Raises Refused if a path leads out of the workdir, the
-    disk is full, the digest differs, ….
+    of chunks, then the chunks that this host lacks. Takes a ``SyncRequest``; returns a ``Synced``, or a ``HostChanged``
+    where the host lacks contents that were not sent, or the user has to decide (shared/workdir/sync_records.py). Raises
+    Refused if a path leads out of the workdir, the disk is full, the digest differs and so on.
     """
-    args = request.args
-    incoming = chunk_stream(request)
-    head, lists = read_head(incoming, args)
-    size = len(head) - int(args.get("data_size") or 0)
-    with LockedWorkdir(args, made=True) as lock:
+    return written(synced(request, request.read_args(SyncRequest)))
+
+
+def synced(request: Request, order: SyncRequest) -> Union[Synced, HostChanged]:
+    """Do what ``sync_apply`` does, with arguments read before."""
+    incoming = chunk_stream(request, spread=order.spread)
+    head, lists = read_head(incoming, order.manifest, order.lists)
+    size = len(head) - order.data_size
+    with LockedWorkdir(request.state, order, made=True) as lock:
         try:
-            sent = _sent(args, lock.root, head[:size], lists)
-            data = None if args.get("data") is None else _data_plan(args, lock.root, head[size:])
-            if sent is None or (data is None and args.get("data") is not None):
-                return {"missing": []}
+            sent = _sent(request.state, order, lock.root, head[:size], lists)
+            data = None if order.data is None else _data_plan(request.state, order, lock.root, head[size:])
+            if sent is None or (data is None and order.data is not None):
+                return HostChanged(missing=())
             if data and data.decision.conflicts:
-                return {"missing": [], "conflicts": data.decision.conflicts}
-            return _apply(args, lock, sent, data, incoming)
+                return HostChanged(missing=(), conflicts=data.decision.conflicts)
+            return _apply(request.state, order, lock, sent, data, incoming)
         except manifest.BadManifest as error:
             raise Refused(str(error)) from error
 
 
-def _data_plan(args: Dict[str, Any], root: bytes, sent: bytes) -> "Optional[DataPlan]":
+def _data_plan(state: str, order: SyncRequest, root: bytes, sent: bytes) -> "Optional[DataPlan]":
     """What to do with the project's data; None where another sync came in between."""
     from .data import plan_data
 
-    return plan_data(args, SyncRecord(args["state"], root), sent)
+    return plan_data(state, order, SyncRecord(state, root), sent)
 
 
 class _Sent(NamedTuple):
@@ -181,12 +174,14 @@ class _Sent(NamedTuple):
     lists: Dict[str, List[str]]
 
 
-def _sent(args: Dict[str, Any], root: bytes, difference: bytes, lists: Dict[str, List[str]]) -> Optional[_Sent]:
+def _sent(
+    state: str, order: SyncRequest, root: bytes, difference: bytes, lists: Dict[str, List[str]]
+) -> Optional[_Sent]:
     """Decode what was sent; None where ``base`` is not here any more, since another sync came in between."""
-    digest, base = args["digest"], args.get("base") or ""
+    digest, base = order.digest, order.base
     if not base:
         return _Sent(manifest_of(difference, digest), difference, "", b"", lists)
-    record = SyncRecord(args["state"], root)
+    record = SyncRecord(state, root)
     earlier = record.manifest(base)
     if digest_of(earlier) == base:
         return _Sent(manifest_of(difference, digest, earlier), difference, base, earlier, lists)
@@ -197,22 +192,27 @@ def _sent(args: Dict[str, Any], root: bytes, difference: bytes, lists: Dict[str,
 
 
 def _apply(
-    args: Dict[str, Any], lock: FolderLock, sent: _Sent, data: "Optional[DataPlan]", incoming: ChunkStream
-) -> Dict[str, Any]:
-    folder = folder_of(args, lock.root)
+    state: str,
+    order: SyncRequest,
+    lock: FolderLock,
+    sent: _Sent,
+    data: "Optional[DataPlan]",
+    incoming: ChunkStream,
+) -> Union[Synced, HostChanged]:
+    folder = folder_of(state, lock.root)
     target, record = folder.path, folder.record
     began = time.time_ns()
-    partly = record.whole and record.digest == sent.base and not folder.live and not args.get("edited")
-    placing, then = (_changed if partly else _all)(args, record, sent, data, lock)
+    partly = record.whole and record.digest == sent.base and not folder.live and not order.edited
+    placing, then = _changed(record, sent, data, lock, reuse=order.reuse) if partly else _all(record, sent, data, lock)
     if placing.changes:
         folder.refuse_live()
     placing.check()
-    record.begin(args["digest"], sent.manifest)
+    record.begin(order.digest, sent.manifest)
     parts = Assembly(os.path.join(target, LIVE_FOLDER, PARTS), sent.lists)
     try:
         missing = placing.stage(parts, incoming, _entries(sent.manifest, data))
         if missing:
-            return {"missing": missing[:20]}
+            return HostChanged(missing=tuple(missing[:_NAMED]))
         placing.place()
     finally:
         parts.close()
@@ -222,35 +222,29 @@ def _apply(
     proof = prove(target, known.lines, known.paths, known.stats, known.at, lock.check)
     wrong = [as_text(known.paths[number]) for number in proof.differs]
     if wrong and partly and not placing.planned.issuperset(wrong):
-        return {"missing": wrong[:20]}  # they were changed on this host, before or during the sync
+        return HostChanged(missing=tuple(wrong[:_NAMED]))  # they were changed on this host, before or during the sync
     if wrong:
         remedy = "sync again; is another program writing there?"
         raise Refused("%s on this host is not what was synced" % wrong[0], remedy)
-    record.complete(args["digest"], known, proof, looked)
-    links = _finish(args, folder)
-    standing = data.complete() if data else {"standing": [], "news": []}
-    return {
-        **standing,
-        "workdir": as_text(target),
-        "digest": record.digest,
-        "sent": placing.sent,
-        "removed": placing.removed,
-        "kept": placing.kept,
-        "notice": folder.notice,
-        "links": links,
-    }
+    record.complete(order.digest, known, proof, looked)
+    links = _finish(order, folder)
+    standing = data.complete() if data else StandingVersions()
+    return Synced(
+        workdir=as_text(target),
+        digest=record.digest,
+        sent=placing.sent,
+        removed=placing.removed,
+        kept=tuple((path, kept_as) for path, kept_as in placing.kept),
+        notice=folder.notice,
+        links=tuple(links),
+        standing=standing,
+    )
 
 
 _Placing = Tuple[WorkdirUpdate, Callable[[int, int], KnownFiles]]  # called with the times of begin and completion
 
 
-def _all(
-    args: Dict[str, Any],  # noqa: ARG001
-    record: SyncRecord,
-    sent: _Sent,
-    data: "Optional[DataPlan]",
-    lock: FolderLock,
-) -> _Placing:
+def _all(record: SyncRecord, sent: _Sent, data: "Optional[DataPlan]", lock: FolderLock) -> _Placing:
     """The update of a folder whose files are all inspected, and what will be known of the files after it."""
     plan = manifest.decode(sent.manifest)
     _check_together([on_disk(entry.path) for entry in plan], data, record)
@@ -281,10 +275,8 @@ def _check_together(code: List[bytes], data: "Optional[DataPlan]", record: SyncR
     refuse_folded(record.root, paths)
 
 
-def _changed(
-    args: Dict[str, Any], record: SyncRecord, sent: _Sent, data: "Optional[DataPlan]", lock: FolderLock
-) -> _Placing:
-    """The update where only the manifests' difference is inspected.
+def _changed(record: SyncRecord, sent: _Sent, data: "Optional[DataPlan]", lock: FolderLock, *, reuse: bool) -> _Placing:
+    """The update where only the manifests' difference is inspected; with ``reuse`` chunks of other files here serve.
 
     The final proof checks that the rest is unchanged.
     """
@@ -306,7 +298,7 @@ def _changed(
     disk = Disk(record.root, hashes, memory.at if memory else 0)
     every, put = _with_data(fresh, gone, data)
     placing = WorkdirUpdate(record, every, lock.check, put, disk)
-    if args.get("reuse") and memory:
+    if reuse and memory:
         disk.seen.update({path: one for path, one in memory.hashes().items() if path not in disk.seen})
     return placing, lambda *_: known
 
@@ -318,9 +310,9 @@ def _entries(code: bytes, data: "Optional[DataPlan]") -> Iterable[Entry]:
     yield from data.project if data else ()
 
 
-def _finish(args: Dict[str, Any], folder: Folder) -> List[str]:
+def _finish(order: SyncRequest, folder: Folder) -> List[str]:
     """Make what a ready workdir needs besides its code: links to data, the worker's cwd; returns lines for the user."""
-    lines = make_links(folder.path, args.get("links") or {})
-    for one in args.get("folders") or []:
+    lines = make_links(folder.path, order.links)
+    for one in order.folders:
         os.close(reach(os.path.join(folder.path, on_disk(manifest.checked_path(one)))))
     return lines

@@ -2,9 +2,10 @@
 
 import errno
 import os
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
 from ..shared.workdir.manifest import as_text, on_disk
+from ..shared.workdir.sync_records import SyncRequest
 from ..shared.workdir.workdir_names import is_beside, is_name, named
 from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
 from ..transfer.descriptor_walk import real_folder
@@ -47,9 +48,9 @@ class Folder(NamedTuple):
         )
 
 
-def folder_of(args: Dict[str, Any], root: bytes) -> Folder:
+def folder_of(state: str, root: bytes) -> Folder:
     """The workdir at ``root``, with its record and live runs."""
-    return Folder(SyncRecord(args["state"], root), live_runs(args["state"], root))
+    return Folder(SyncRecord(state, root), live_runs(state, root))
 
 
 class LockedWorkdir:
@@ -60,16 +61,16 @@ class LockedWorkdir:
     describes.
     """
 
-    def __init__(self, args: Dict[str, Any], *, made: bool) -> None:
-        self._args, self._made = args, made
-        self._lock = FolderLock(args["state"], workdir_path(args["workdir"], args["state"], args.get("name") or ""))
+    def __init__(self, state: str, order: SyncRequest, *, made: bool) -> None:
+        self._state, self._inspected, self._made = state, not order.digest, made
+        self._lock = FolderLock(state, workdir_path(order.workdir, state, order.name))
 
     def __enter__(self) -> FolderLock:
-        args, root = self._args, self._lock.root
+        root = self._lock.root
         try:
             if self._made:
                 os.makedirs(root, exist_ok=True)
-            if os.path.isdir(root) and (args["digest"] or folder_id(root)):
+            if os.path.isdir(root) and (not self._inspected or folder_id(root)):
                 self._lock.__enter__()
         except OSError as error:
             raise self._refusal(error) from error
@@ -85,7 +86,7 @@ class LockedWorkdir:
 
     def _refusal(self, error: OSError) -> Refused:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        root, state = self._lock.root, os.fsencode(self._args["state"])
+        root, state = self._lock.root, os.fsencode(self._state)
         path = os.fsdecode(file_of(error) or (_least_space(root, state) if full else root))
         remedy = "make room or give rights there, then sync again"
         return Refused("cannot sync to %s: %s" % (path, error.strerror), remedy)

@@ -22,6 +22,7 @@ from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.sync.transfer.chunk_units import units_of
 from clusterddp.sync.transfer.schedule import OPERATOR, Schedule, UnitTransfer
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
+    from clusterddp.remote.shared.user_files.push_records import PushRequest
     from clusterddp.remote.shared.wire.chunks import Chunk
+    from clusterddp.remote.shared.workdir.sync_records import SyncRequest
     from clusterddp.sync.transfer.certificates import Authority
     from clusterddp.sync.transfer.progress_rate import Transfer
     from clusterddp.sync.transfer.upload import Uploads
@@ -62,14 +65,23 @@ class TransferTask(Protocol):
     name: str
     host: Host
     operation: str
-    args: dict[str, Any]
     manifest_part: bytes | None  # the part of the manifest that is sent; None: all
+
+    @property
+    def order(self) -> SyncRequest | PushRequest:
+        """The operation's arguments, but for what is sent."""
 
     def lacking(self, uploads: Uploads) -> Sequence[Chunk]:
         """The chunks that the host has nowhere."""
 
     def take(self, answer: Any) -> None:
         """Read the operation's result; ``HelperError`` if it is damaged."""
+
+
+def arguments(job: TransferTask, uploads: Uploads, *, spread: bool) -> dict[str, Any]:
+    """The operation's arguments with what is sent; with ``spread`` chunks come from other hosts too."""
+    sizes = uploads.sizes(job.manifest_part)
+    return written(job.order._replace(manifest=sizes.manifest, lists=sizes.lists, spread=spread))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -131,7 +143,7 @@ class PassedOn:
     def _follow(self, member: _TransferHost) -> None:
         """Run one host's operation, from its request to its answer."""
         job = member.job
-        args = {**job.args, **self._uploads.sizes(job.manifest_part), "spread": True}
+        args = arguments(job, self._uploads, spread=True)
         writing = threading.Thread(target=self._write, args=(member,), name=f"spread {member.name}", daemon=True)
         writing.start()
         try:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import HelperError, SyncError
 from clusterddp.hosts.answers import PATHS, Limit
 from clusterddp.hosts.fanout import reading_answer
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.user_files.pull_records import ChunksWanted, PullRequest, read_pull_list
 from clusterddp.remote.shared.wire.chunk_stream import MOST_CHUNKS, BadStream, Incoming
 from clusterddp.remote.shared.wire.chunks import Chunk, chunks_of, is_content, spans
 from clusterddp.remote.shared.workdir.manifest import FILE, LINK, Entry, checked_entry, checked_together, leads_down
@@ -42,27 +44,28 @@ def listing(host: Host, workdir: str, path: str, run: str = "") -> Listing:
 
     Raises ``HelperError`` if it refuses, or lists something that may not be fetched: a path outside, git's files, ours.
     """
-    answer = host.call("pull_list", {"workdir": workdir, "path": path, "run": run}, timeout=_LISTING, limit=_LISTED)
+    order = PullRequest(workdir=workdir, path=path, run=run)
+    answer = host.call("pull_list", written(order), timeout=_LISTING, limit=_LISTED)
     with reading_answer(host.name):
-        entries = checked_together([_checked(values) for values in answer["entries"]])
-        lists = dict(answer["chunks"])
+        found = read_pull_list(answer)
+        entries = checked_together([_checked(values) for values in found.entries])
         return Listing(
-            there=answer["there"] is True,
-            folder=answer["folder"] is True,
-            root=str(answer["root"]),
-            shared=None if answer["shared"] is None else str(answer["shared"]),
+            there=found.there,
+            folder=found.folder,
+            root=found.root,
+            shared=found.shared,
             entries=tuple(entries),
-            chunks={one.content: _chunks(one, lists) for one in entries if one.kind == FILE},
-            skipped=tuple((str(path), str(why)) for path, why in answer["skipped"]),
-            others=tuple(str(one) for one in answer["others"]),
+            chunks={one.content: _chunks(one, found.chunks) for one in entries if one.kind == FILE},
+            skipped=found.skipped,
+            others=found.others,
         )
 
 
 def is_there(host: Host, workdir: str, path: str) -> bool:
     """Whether a host has anything at a path."""
-    answer = host.call("pull_list", {"workdir": workdir, "path": path, "run": "", "look": True}, limit=PATHS)
+    answer = host.call("pull_list", written(PullRequest(workdir=workdir, path=path, look=True)), limit=PATHS)
     with reading_answer(host.name):
-        return answer["there"] is True
+        return read_pull_list(answer).there
 
 
 def _checked(values: Any) -> Entry:
@@ -114,7 +117,7 @@ def fetched(
     for start in range(0, len(wanted), MOST_CHUNKS):
         part = wanted[start : start + MOST_CHUNKS]
         asked = [[wanted_chunk.path, wanted_chunk.offset, wanted_chunk.chunk.size] for wanted_chunk in part]
-        frames = host.stream("pull_read", {"root": root, "chunks": asked, "compress": compress})
+        frames = host.stream("pull_read", written(ChunksWanted(root, asked, compress)))
         try:
             pieces = (frame.body for frame in frames if frame.kind == "data")
             incoming = Incoming(lambda pieces=pieces: next(pieces, b""))  # type: ignore[misc]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import SyncError
 from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, values
-from clusterddp.sync.transfer.between_hosts import PassedOn
+from clusterddp.sync.transfer.between_hosts import PassedOn, arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,5 +41,5 @@ def send(jobs: Sequence[TransferTask], uploads: Uploads, transfer: Transfer, spr
 
 def _send_plainly(job: TransferTask, uploads: Uploads, transfer: Transfer, lacking: Sequence[Chunk]) -> None:
     pieces = uploads.pieces(lacking, compress=job.host.entry.connection != "local", part=job.manifest_part)
-    args = {**job.args, **uploads.sizes(job.manifest_part)}
+    args = arguments(job, uploads, spread=False)
     job.take(job.host.upload(job.operation, args, transfer.counted(pieces), limit=PATHS))

@@ -11,7 +11,7 @@ import os
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from clusterddp.errors import SyncError
 from clusterddp.remote.shared.wire.chunk_stream import bundle, bundles_of, grouped
@@ -78,6 +78,13 @@ class Files:
         return data
 
 
+class HeadSizes(NamedTuple):
+    """The bytes of what hosts are sent before the chunks: the manifest, and the lists of chunks."""
+
+    manifest: int
+    lists: int
+
+
 class Uploads:
     """The data that several hosts are sent: manifest, lists of chunks, and chunks from ``source``.
 
@@ -97,9 +104,9 @@ class Uploads:
         self._made: OrderedDict[object, Future[bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def sizes(self, part: bytes | None = None) -> dict[str, int]:
-        """The arguments with the lengths of manifest and lists; ``part`` is as in ``pieces``."""
-        return {"manifest": len(self._manifest if part is None else part), "lists": len(self._encoded)}
+    def sizes(self, part: bytes | None = None) -> HeadSizes:
+        """The bytes of manifest and lists; ``part`` is as in ``pieces``."""
+        return HeadSizes(manifest=len(self._manifest if part is None else part), lists=len(self._encoded))
 
     @property
     def every(self) -> list[Chunk]:

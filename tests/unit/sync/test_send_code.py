@@ -31,13 +31,13 @@ def host(tmp_path: Path) -> FakeHost:
     "wrong",
     [
         {"have": 7}, {"have": [["a"]]}, {"have": [["a", "file", False, 1, []], None]}, {"chunks": 7}, {"live": 7},
-        {"workdir": None, "live": None},
+        {"workdir": None}, {"live": None}, {"data": None}, {"shared": ["/w"]},
     ],
     ids=repr,
 )  # fmt: skip
 def test_a_damaged_answer_is_an_error_of_its_host(root: Path, host: FakeHost, wrong: dict[str, Any]) -> None:
-    told = {"ready": False, "workdir": "/w", "live": [], "shared": ["/w"], "links": [], "notice": "", "digest": ""}
-    host.call = lambda *_, **__: {**told, "have": [], "chunks": [], **wrong}  # type: ignore[method-assign]
+    told = {"ready": False, "workdir": "/w", "live": [], "shared": None, "links": [], "notice": "", "digest": ""}
+    host.call = lambda *_, **__: {**told, "data": {"settled": True}, **wrong}  # type: ignore[method-assign]
     with pytest.raises(HelperError, match="gpu01: its answer is damaged"):
         preview([host], tree_of(root), workdir="/w")  # type: ignore[list-item]
 

@@ -130,6 +130,20 @@ class Fields:
             raise self.wrong(name, value, "a list")
         return value
 
+    def long_list(self, name: str) -> List[Any]:
+        """Read a JSON list of any length without checking its items: the sender's bytes were limited before."""
+        value = self._data.get(name)
+        if type(value) is not list:
+            raise self.wrong(name, value, "a list")
+        return value
+
+    def long_texts(self, name: str) -> List[str]:
+        """Read a list of texts, of any length; all are checked at once, for being texts alone."""
+        value = self.long_list(name)
+        if {*map(type, value)} - {str}:
+            raise self.wrong(name, value, "a list of texts")
+        return value
+
     def part(self, name: str) -> "Fields":
         """Return a nested object as ``Fields``."""
         return self._inside(name, self.raw(name))
@@ -148,6 +162,17 @@ class Fields:
     def pairs(self, name: str) -> Tuple[Tuple[int, int], ...]:
         """Read a list of pairs of whole numbers."""
         return self.items(name, lambda one: one.pair("item"))
+
+    def text_pairs(self, name: str) -> Tuple[Tuple[str, str], ...]:
+        """Read a list of pairs of texts."""
+        return self.items(name, lambda one: one.text_pair("item"))
+
+    def text_pair(self, name: str) -> Tuple[str, str]:
+        """Read two texts."""
+        texts = self.texts(name)
+        if len(texts) != 2:
+            raise self.wrong(name, texts, "two texts")
+        return texts[0], texts[1]
 
     def numbers(self, name: str) -> Tuple[int, ...]:
         """Read a list of whole numbers."""

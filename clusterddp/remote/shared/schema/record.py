@@ -34,11 +34,20 @@ class FieldSpec(NamedTuple):
 
     read: Callable[[Fields, str], Any]
     default: Any
+    as_is: bool = False  # its value is JSON already
 
 
 def field(read: Reader[T], *, default: T = NEEDED) -> T:
     """Declare a record's field: how it is read, and what it is where it is missing, which else it may not be."""
     return FieldSpec(read, default)  # type: ignore[return-value]
+
+
+def bulk(read: Reader[T], *, default: T = NEEDED) -> T:
+    """Declare a record's field that may hold very many plain JSON values: it is written as it is, item by item never.
+
+    Read it with ``Fields.long_list``, ``Fields.long_texts`` or ``Fields.raw``.
+    """
+    return FieldSpec(read, default, as_is=True)  # type: ignore[return-value]
 
 
 def record(kind: Kind) -> Kind:
@@ -55,6 +64,7 @@ def record(kind: Kind) -> Kind:
     if tuple(defaults) != kind._fields[len(kind._fields) - len(defaults) :]:
         raise TypeError("%s has a field without a default behind one that has one" % kind.__name__)
     kind.READERS, kind._field_defaults = readers, defaults
+    kind.AS_IS = {name for name, spec in given.items() if type(spec) is FieldSpec and spec.as_is}
     kind.__new__.__defaults__ = tuple(defaults.values())
     return kind
 
@@ -126,8 +136,8 @@ def parsed(data: bytes, read: Callable[[Any], T]) -> T:
 def written(value: Any) -> Dict[str, Any]:
     """A record as a JSON object."""
     known: Dict[str, Any] = value._asdict()
-    more = known.pop("more", {})
-    return dict(more, **{name: plain(field) for name, field in known.items()})
+    more, as_is = known.pop("more", {}), getattr(value, "AS_IS", ())
+    return dict(more, **{name: field if name in as_is else plain(field) for name, field in known.items()})
 
 
 def plain(value: Any) -> Any:

@@ -23,6 +23,8 @@ READERS: list[Callable[[Fields], object]] = [
     lambda fields: fields.part("a").number("b"),
     lambda fields: fields.pair("a"),
     lambda fields: fields.pairs("a"),
+    lambda fields: fields.text_pairs("a"),
+    lambda fields: fields.long_texts("a"),
     lambda fields: fields.texts("a"),
     lambda fields: fields.each("a", lambda one: one.number("b")),
     lambda fields: fields.mapping("a", lambda one, key: one.number(key)),

@@ -14,6 +14,8 @@ import clusterddp
 from clusterddp.remote.shared.code.byte_code import compiled
 from clusterddp.remote.shared.schema.fields import DamagedError, Fields
 from clusterddp.remote.shared.schema.record import (
+    MOST,
+    bulk,
     by_key,
     checked,
     field,
@@ -89,6 +91,23 @@ def test_a_class_whose_declaration_is_incomplete_is_refused() -> None:
         record(Unread)
     with pytest.raises(TypeError, match="Behind has a field without a default behind one"):
         record(Behind)
+
+
+@record
+class Listing(NamedTuple):
+    names: list[str] = bulk(Fields.long_texts)
+    ports: list[Any] = bulk(Fields.long_list, default=[])
+
+
+def test_a_long_list_is_read_and_written_as_it_is() -> None:
+    ports, names = [Port(1), [2]], ["a"] * (MOST + 1)
+    assert written(Listing(names, ports))["ports"] is ports
+    read = read_record(Listing, {"names": names}, "listing")
+    assert (read.names, read.ports) == (names, [])
+    wrongs: list[Any] = [7, {}, [1], ["a", None]]
+    for wrong in wrongs:
+        with pytest.raises(DamagedError, match=r"listing\.names is not a list"):
+            read_record(Listing, {"names": wrong}, "listing")
 
 
 SOURCE = """
