@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from clusterddp.remote.shared.names import interfaces
 from tests.integration.cli import User, local_processes, used_before
 from tests.integration.test_remedies_runs import WAITS, refused, typed, write_inventory
 from tests.lab.system import ProcessId, kill_and_wait, wait_until
+from tests.lean import lean_python
 from tests.remedies import remedy, type_line
 from tests.with_torch import need_torch
 
@@ -99,7 +101,7 @@ OUTSIDE = remedy("launch/ssh/join.py", "start the run with hosts of two machines
 def test_a_host_elsewhere_joins_a_run_that_was_started_with_an_address(user: User) -> None:
     need_torch()
     address = own_address()
-    inside = f"{{ansible_connection: local, clusterddp_python: {sys.executable}}}"
+    inside = f"{{ansible_connection: local, clusterddp_python: {lean_python()}}}"
     outside = inside.replace("{", f"{{clusterddp_address: {address}, ")
     go = user.home / "go on"
     begin = ("run", "-i", INVENTORY, "--limit", "a,b", "--nnodes", "2:3", "--max-restarts", "2", "waits.py", str(go))
@@ -119,6 +121,42 @@ def test_a_host_elsewhere_joins_a_run_that_was_started_with_an_address(user: Use
     # Where it came too late to take part, it does not wait for the others.
     wait_until("nothing of the run is left", lambda: not local_processes(live.run), 60)
     assert "succeeded" in typed(user, f"clusterddp status {GIVEN} {live.run}")
+
+
+LATE = """
+import os, sys, time
+while "torch.distributed.run" in sys.orig_argv and not os.path.exists({gate!r}):
+    time.sleep(0.05)
+"""
+
+
+def test_a_host_whose_agent_starts_when_the_others_have_succeeded_ends_too(user: User) -> None:
+    need_torch()
+    gate, go = user.home / "gate", user.home / "go on"
+    (user.home / "late").mkdir()
+    (user.home / "late/sitecustomize.py").write_text(LATE.format(gate=str(gate)))
+    late = f"clusterddp_env: {{PYTHONPATH: {user.home}/late}}"
+    own = f"ansible_connection: local, clusterddp_address: {own_address()}, clusterddp_python: {lean_python()}"
+    user.write(INVENTORY, f"all: {{hosts: {{a: {{{own}}}, b: {{{own}}}, c: {{{own}, {late}}}}}}}\n")
+    # A fork server would have imported torch before, and so be there in time.
+    begin = ("run", "-i", INVENTORY, "--limit", "a,b", "--nnodes", "2:3", "--no-fork-server", "waits.py", str(go))
+    others_ended = ["succeeded", "succeeded", "starting"]
+    with user.start(*begin) as live:
+        live.wait_for("waits", times=2)
+        typed(user, f"clusterddp run {GIVEN} --join {live.run}")
+        go.touch()
+        wait_until("the others have succeeded", lambda: states(user, live.run) == others_ended, 60)
+        gate.touch()
+        done = live.end()
+    assert done.code == 0, done.err
+    assert states(user, live.run) == ["succeeded"] * 3
+    assert "the job has ended before this host took part in it" in typed(user, f"clusterddp logs {GIVEN} {live.run}")
+
+
+def states(user: User, run: str) -> list[str]:
+    """The states of a run's hosts."""
+    done = user.run("status", "-i", INVENTORY, run, "--json")
+    return [host["state"] for host in json.loads(done.out)["hosts"]]
 
 
 LIVE = remedy("remote/cleanup/everything.py", "`clusterddp stop %s` ends it")

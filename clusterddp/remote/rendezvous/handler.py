@@ -24,7 +24,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from ..shared.run.plan import BACKEND, PLAN, NodePlan, read_plan
 from .participants import Participants, of_supervisor
-from .rounds import NoRound, Rounds, RoundSpec
+from .rounds import JobOver, NoRound, Rounds, RoundSpec
 
 ROUND = "CLUSTERDDP_ROUND"  # in the environment of the workers' shims, which record it
 ABSENCE = 60.0  # seconds that a host may be unreachable where no other attempt can begin without it meanwhile
@@ -49,12 +49,14 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, params: Any, plan: NodePlan, participants: Callable[[], Participants]) -> None:
         self.run = params.run_id
+        self.node, self.participants = plan.node_rank, participants
+        self.took_part = False  # whether this node has been in a round
         self.endpoint = params.endpoint
         self.timeout = timedelta(seconds=params.get_as_int("read_timeout", 60))
         self.store = self.asked(self.connect)
         self.workers_store = WorkersStore(plan.host_settings.ports, params.local_addr)
         job = RoundSpec(
-            node=plan.node_rank,
+            node=self.node,
             names=plan.record.hosts,
             least=params.min_nodes,
             most=params.max_nodes,
@@ -69,20 +71,35 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         atexit.register(self.shutdown)  # torch does not call it when a signal ends the agent
 
     def connect(self) -> Any:
-        """Connect to the run's store, with a key prefix for this attempt."""
+        """Connect to the run's store, with a key prefix for this attempt; raises JobOver where it need not."""
+        if self.is_over():
+            raise JobOver
         host, port = parse_rendezvous_endpoint(self.endpoint, default_port=-1)
         return PrefixStore("clusterddp/" + self.run, TCPStore(host, port, is_master=False, timeout=self.timeout))
 
     def asked(self, ask: Callable[[], T]) -> T:
-        """Call ``ask``, which uses the store, and turn its errors into torch's rendezvous errors."""
+        """Call ``ask``, which uses the store, and turn its errors into torch's rendezvous errors.
+
+        Raises:
+            SystemExit: with 0, because the job is over: torch has no way to end an agent that never had a round.
+        """
         try:
             return ask()
+        except JobOver:
+            pass
         except NoRound as error:
             raise RendezvousError(str(error)) from None
         except RuntimeError as error:  # the base class of all errors of torch's store
-            raise RendezvousConnectionError(
-                "the rendezvous store at %s does not answer: %s" % (self.endpoint, error)
-            ) from error
+            if not self.is_over():  # else the store has ended with the job
+                raise RendezvousConnectionError(
+                    "the rendezvous store at %s does not answer: %s" % (self.endpoint, error)
+                ) from error
+        tell("the job has ended before this host took part in it")
+        raise SystemExit(0)
+
+    def is_over(self) -> bool:
+        """Whether the job has ended successfully before this node took part in it."""
+        return not self.took_part and self.participants().over_without(self.node)
 
     def get_backend(self) -> str:
         """Return the name of this rendezvous backend."""
@@ -96,6 +113,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
     def next_rendezvous(self) -> RendezvousInfo:
         """Take part in the next round and return this node's rank and the workers' store."""
         world = self.asked(self.rounds.next)
+        self.took_part = True
         os.environ[ROUND] = str(self.rounds.number)
         if world.nodes[0] == self.rounds.job.node:
             self.asked(self.workers_store.serve)

@@ -47,6 +47,10 @@ class Participants(NamedTuple):
         """Whether a node's agent has ended successfully."""
         return node in self.ended
 
+    def over_without(self, node: int) -> bool:
+        """Whether all other nodes have ended or are lost, and at least one has ended successfully."""
+        return bool(self.ended) and self.nodes is not None and self.nodes <= {node}
+
     def pack(self) -> bytes:
         """Encode as a message."""
         nodes = None if self.nodes is None else sorted(self.nodes)

@@ -5,7 +5,7 @@ All agents are clients of one store; this module defines how they use it. Keys, 
     round        number of the round that forms or runs, from 0; a node raises it to have the workers started again
     R/came       how many nodes have joined round R
     R/came/I     the I-th node that joined, from 1: JSON [node, address, port, epoch]
-    R/world      the decision: JSON {nodes, address, port, epoch}, or {error}; made once
+    R/world      the decision: JSON {nodes, address, port, epoch}, or {error}, or {over}; made once
     R/ready      how many nodes of the world have read the decision
     R/go         set when all of them have
 
@@ -38,6 +38,10 @@ class TCPStoreLike(Protocol):
 
 class NoRound(Exception):
     """No round can begin; the message is the reason."""
+
+
+class JobOver(Exception):
+    """The job has ended successfully before this node took part in it."""
 
 
 class RoundSpec(NamedTuple):
@@ -123,7 +127,8 @@ class Rounds:
     def next(self) -> World:
         """Take part in the next round; return when every node of it has read the decision.
 
-        Raises NoRound if too few nodes joined or are left, or this one takes no part.
+        Raises NoRound if too few nodes joined or are left, or this one takes no part; JobOver if those that took part
+        have ended and this node is new.
         """
         deadline = self.now() + self.job.join_timeout
         self.wait_while(lambda: self.participants.excludes(self.job.node), deadline)
@@ -219,7 +224,7 @@ class Rounds:
     def join(self, number: int, deadline: float) -> World:
         """Join a round unless it is already decided, and return the decision, which may leave this node out.
 
-        Raises NoRound if the decision is that the round cannot begin, or none was made.
+        Raises NoRound if the round cannot begin, or was never decided; JobOver if no round is needed any more.
         """
         decision = "%d/world" % number
         index = 0
@@ -236,6 +241,8 @@ class Rounds:
                 raise NoRound("round %d was never decided" % number)
             self.sleep(self.job.poll)
         found = json.loads(self.store.get(decision))
+        if "over" in found:
+            raise JobOver
         if "error" in found:
             raise NoRound(found["error"])
         return World(tuple(found["nodes"]), found["address"], found["port"], found["epoch"])
@@ -325,11 +332,23 @@ class Forming:
         lost = {node for node in [*missing, *self.came] if said.excludes(node)}
         here = sorted(node for node in self.came if node not in lost)[: self.job.most]
         missing = [node for node in missing if node not in lost]
+        if self.is_over(here, missing):
+            self.store.compare_set("%d/world" % self.number, "", json.dumps({"over": True}))
+            return True
         error = self.why_impossible(here, missing, lost, deadline)
         if not error and not self.complete(here, missing):
             return False
         self.publish(here, error, said.epoch)
         return True
+
+    def is_over(self, here: Sequence[int], missing: Sequence[int]) -> bool:
+        """Whether the nodes of the previous round have ended or are lost, and only new nodes are here.
+
+        Without them the new nodes would run a script that has succeeded once more, or wait for others in vain.
+        """
+        said = self.rounds.participants
+        took_part = self.number > 0 and any(said.has_ended(node) for node in self.expected)
+        return took_part and not missing and not set(here).intersection(self.expected)
 
     def complete(self, here: Sequence[int], missing: Sequence[int]) -> bool:
         """Whether the round has all expected nodes, or enough nodes and waited for the others in vain."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.rendezvous.participants import EVERYONE, Participants
-from clusterddp.remote.rendezvous.rounds import NoRound, Rounds, RoundSpec, World
+from clusterddp.remote.rendezvous.rounds import JobOver, NoRound, Rounds, RoundSpec, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 SEEDS = 40
 COUNT, LEAST = 4, 2
 LEASE = 6.0  # seconds after which an agent whose supervisor is silent ends, and others begin without it 1.5 s later
+OVER = "the job is over"
 SETTLED = 120.0  # seconds after the last event
 
 
@@ -126,6 +128,8 @@ class Scene:
             pass
         except NoRound as error:
             agent.failed = str(error)
+        except JobOver:
+            agent.failed = OVER
         except BaseException as error:  # noqa: BLE001 - raised again by who waits for this turn
             self.error = error
         agent.works, agent.over = None, True
@@ -243,4 +247,25 @@ def test_an_agent_that_was_stopped_joins_again_and_costs_one_round_more() -> Non
         stopped.stopped = False
         scene.run(SETTLED)
         scene.holds()
+        scene.close()
+
+
+def test_who_comes_when_the_others_have_ended_well_neither_waits_nor_runs_the_script_once_more() -> None:
+    for seed in range(SEEDS):
+        scene = Scene(seed)
+        first = set(range(LEAST))
+        late = set(range(COUNT)) - first
+        for node in late:
+            scene.agents[node].wake = 60.0 + scene.chance.uniform(0, 3)
+        scene.run(50.0)
+        assert {node for node, _, _ in scene.started} == first
+        for node in first:
+            scene.agents[node].killed = True  # its agent ends as one does whose workers have succeeded
+        ended = Participants(1, frozenset(late), frozenset(first))
+        for node in late:
+            delay = scene.chance.uniform(0, 14)
+            scene.at(delay, functools.partial(scene.hears, scene.agents[node], ended))
+        scene.run(SETTLED)
+        assert [scene.agents[node].failed for node in sorted(late)] == [OVER] * len(late), seed
+        assert {node for node, _, _ in scene.started} == first, seed
         scene.close()
