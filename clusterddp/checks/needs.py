@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.checks.model import NOT_ASKED, Need, blind, skipped
 from clusterddp.errors import HelperError
 from clusterddp.facts.gpu_assignment import FREE_MIB
-from clusterddp.facts.gpu_health import GpuHealth
-from clusterddp.facts.health import Health
-from clusterddp.facts.host import facts_request
+from clusterddp.facts.host import python_query
 from clusterddp.facts.job_paths import job_paths
 from clusterddp.facts.library_defaults import elected
+from clusterddp.facts.read_facts import read_answer
+from clusterddp.remote.shared.probes.gpu_records import GpuHealth, GpuHealthRequest
+from clusterddp.remote.shared.probes.health_records import Health, HealthRequest
+from clusterddp.remote.shared.probes.torchrun_records import ElectionRequest
+from clusterddp.remote.shared.schema.record import written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from clusterddp.checks.evidence import Evidence, Seen
     from clusterddp.checks.model import Asked, Culprits, Finding
-    from clusterddp.facts.health import Lookup
     from clusterddp.facts.host import Facts
+    from clusterddp.remote.shared.probes.health_records import Lookup
 
 
 def looked_up(seen: Seen, name: str) -> Lookup | None:
@@ -55,18 +58,19 @@ FACTS: Need[Any] = Need(name="facts", lack=_no_facts)
 
 def _health_arguments(asked: Asked) -> Mapping[str, Any]:
     entry, own = asked.entry, asked.own
-    return {
-        "workdir": asked.workdir,
-        "tmp": own.places.get("TMPDIR") if own else None,
-        "code": asked.code,
-        "extensions": _extensions(own) if own else None,
-        "paths": list({**(job_paths(entry, own) if own else {}), **dict.fromkeys(entry.links.values())}),
-        "login": not entry.python and not entry.setup,  # else the inventory decides, whatever a login finds
-        "python": own.python if own else None,
-        "names": list(dict.fromkeys(one.hostname for one in asked.facts.values())),
-        "ports": list(entry.ports),
-        "pids": [pid for gpu in own.gpus for pid in gpu.processes] if own else [],
-    }
+    request = HealthRequest(
+        workdir=asked.workdir,
+        tmp=own.places.get("TMPDIR") if own else None,
+        code=asked.code,
+        extensions=_extensions(own) if own else None,
+        paths=tuple({**(job_paths(entry, own) if own else {}), **dict.fromkeys(entry.links.values())}),
+        login=not entry.python and not entry.setup,  # else the inventory decides, whatever a login finds
+        python=own.python if own else None,
+        names=tuple(dict.fromkeys(one.hostname for one in asked.facts.values())),
+        ports=entry.ports,
+        pids=tuple(pid for gpu in own.gpus for pid in gpu.processes) if own else (),
+    )
+    return written(request)
 
 
 def _extensions(facts: Facts) -> str:
@@ -75,11 +79,15 @@ def _extensions(facts: Facts) -> str:
     return facts.places.get("TORCH_EXTENSIONS_DIR") or f"{cache}/torch_extensions"
 
 
+def _read_health(host: str, data: Any) -> Health:
+    return read_answer(Health, host, data)
+
+
 HEALTH: Need[Health] = Need(
     name="health",
     operation="health",
     arguments=_health_arguments,
-    read=Health.from_json,
+    read=_read_health,
     timeout=60.0,
     without_facts=True,
 )
@@ -92,8 +100,8 @@ def _election_arguments(asked: Asked) -> Mapping[str, Any]:
         raise HelperError(asked.entry.name, (own and own.python_error) or "no interpreter to ask")
     outward = [one.address for one in first.addresses if not one.loopback]
     address = first.ssh_address if first.ssh_address in outward else next(iter(outward), None)
-    endpoints = [name for name in (first.hostname, address) if name]
-    return {**facts_request(asked.entry), "python": own.python, "torch": own.torch_folder, "endpoints": endpoints}
+    endpoints = tuple(name for name in (first.hostname, address) if name)
+    return written(ElectionRequest(python_query(asked.entry), own.python, endpoints, own.torch_folder))
 
 
 def _no_vote(_: Evidence, seen: Seen, __: Culprits) -> Finding | None:
@@ -122,7 +130,7 @@ def _no_gpus(asked: Asked) -> GpuHealth | None:
 
 def _gpu_arguments(asked: Asked) -> Mapping[str, Any]:
     tried = asked.own if asked.own and GPU_TRIAL.name in asked.needs and _can_be_tried(asked.own) else None
-    return {**facts_request(asked.entry), "devices": tried.devices if tried else 0}
+    return written(GpuHealthRequest(python_query(asked.entry), tried.devices if tried else 0))
 
 
 def _can_be_tried(own: Facts) -> bool:
@@ -131,11 +139,15 @@ def _can_be_tried(own: Facts) -> bool:
     return bool(free and own.torch and own.torch.cuda and not own.torch.device_error)
 
 
+def _read_gpu_health(host: str, data: Any) -> GpuHealth:
+    return read_answer(GpuHealth, host, data)
+
+
 GPU_HEALTH: Need[GpuHealth] = Need(
     name="gpu-health",
     operation="gpu_health",
     arguments=_gpu_arguments,
-    read=GpuHealth.from_json,
+    read=_read_gpu_health,
     timeout=420.0,  # setup lines, GPUs started in a few waves, copies between them, each within its own limit
     known=_no_gpus,
 )

@@ -15,12 +15,13 @@ from clusterddp.checks.catalog.performance import busy
 from clusterddp.checks.needs import PAIRS, WORKERS
 from clusterddp.doctor.bench_collectives import measure_together, parts_for
 from clusterddp.doctor.rehearsal import parts
-from clusterddp.errors import HelperError
 from clusterddp.facts.bench import Bench
 from clusterddp.facts.bench_schedule import first_rounds, rows_of
 from clusterddp.facts.speeds import Speed, slow_pairs
-from clusterddp.hosts.fanout import each
+from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.probe.dial_hosts import start_listener
+from clusterddp.remote.shared.probes.network_records import ListenRequest, PourRequest
+from clusterddp.remote.shared.schema.record import written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -150,13 +151,12 @@ class _Meter:
         listening = self._ports[target]
         if listening.error:
             return Speed(source=host.name, target=target, error=f"{target} does not listen: {listening.reason}")
-        args = {"address": self._where[target].address, "port": listening.get(), "nonce": self._nonces[target]}
-        return Speed.from_json(host.name, target, host.call("pour", args, timeout=POUR_TIMEOUT))
+        asked = PourRequest(self._where[target].address, listening.get(), self._nonces[target])
+        return Speed.from_json(host.name, target, host.call("pour", written(asked), timeout=POUR_TIMEOUT))
 
     def _listen(self, host: Host, stack: contextlib.ExitStack) -> int:
         """Start a listener on a host and return its port; leaving the stack ends it."""
-        args = {"ports": list(host.entry.ports), "nonce": self._nonces[host.name], "seconds": SECONDS}
-        port = start_listener(host, "drain", args, stack).get("port")
-        if not isinstance(port, int):
-            raise HelperError(host.name, f"its listener answered {port!r:.80} for a port")
-        return port
+        asked = ListenRequest(ports=host.entry.ports, nonce=self._nonces[host.name], seconds=SECONDS)
+        with reading_answer(host.name):
+            (port,) = start_listener(host, "drain", asked, stack)
+            return port

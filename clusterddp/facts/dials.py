@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from clusterddp.facts.network import LOST, OK, TIMEOUT, DialFailure
-from clusterddp.facts.read_facts import facts_of, read_as
+from clusterddp.facts.read_facts import read_answer
+from clusterddp.remote.shared.probes.network_records import DialResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,11 +38,9 @@ class Dialled:
     @classmethod
     def from_json(cls, source: str, target: str, address: str, port: int, data: Any, *, ranged: bool) -> Dialled:
         """Read one answer of ``source`` to its ``dial`` operation; ``HelperError`` if it is damaged."""
-        fields = facts_of(source, data)
-        outcome = fields.text("word")[:80]
-        return read_as(
-            cls, fields, source=source, target=target, address=address, port=port, ranged=ranged, word=outcome
-        )
+        result = read_answer(DialResult, source, data)
+        seen = result._replace(word=result.word[:80])._asdict()
+        return cls(source=source, target=target, address=address, port=port, ranged=ranged, **seen)
 
     @property
     def failure(self) -> DialFailure | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from clusterddp.facts.read_facts import MOST, Fields, facts_of, read_as
 from clusterddp.remote.shared.names.ip_address import is_address
+from clusterddp.remote.shared.probes.python_query import PythonQuery
 from clusterddp.remote.shared.verdict.failures import TORCH_NOT_IMPORTED_IN_TIME
 
 if TYPE_CHECKING:
@@ -154,15 +155,9 @@ class Facts:
         return self.torch.device_count if self.torch else 0
 
 
-def facts_request(entry: HostEntry, *, fresh: bool = False) -> dict[str, Any]:
-    """The arguments of the ``facts`` operation for one host."""
-    return {
-        "setup": list(entry.setup),
-        "python": entry.python,
-        "workdir": entry.workdir,
-        "env": dict(entry.env),
-        "fresh": fresh,
-    }
+def python_query(entry: HostEntry) -> PythonQuery:
+    """How a host finds the training interpreter."""
+    return PythonQuery(tuple(entry.setup), dict(entry.env), entry.python, entry.workdir)
 
 
 def _pci(vendor: str) -> Callable[[Fields, str], int]:

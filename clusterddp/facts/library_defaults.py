@@ -14,13 +14,14 @@ import ipaddress
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.facts.read_facts import facts_of
+from clusterddp.facts.read_facts import read_answer
+from clusterddp.remote.shared.probes.torchrun_records import Election
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from clusterddp.facts.health import Lookup
     from clusterddp.facts.host import Facts, Interface
+    from clusterddp.remote.shared.probes.health_records import Lookup
 
 NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 _LAST = ("^docker,lo,virbr", "docker", "lo", "virbr")
@@ -66,10 +67,10 @@ def elected(host: str, data: Any) -> Mapping[str, bool]:
 
     Raises ``HelperError`` if the host could not be asked, or its answer is damaged.
     """
-    fields = facts_of(host, data)
-    if fields.given("error"):
-        raise HelperError(host, fields.text("error"))
-    return fields.mapping("matches", lambda one, key: one.flag(key))
+    election = read_answer(Election, host, data)
+    if election.error is not None:
+        raise HelperError(host, election.error)
+    return election.matches
 
 
 def _named(addresses: list[Interface], pattern: str) -> tuple[str, ...]:

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 from clusterddp.errors import HelperError
 from clusterddp.remote.shared.schema.fields import MOST, Fields
+from clusterddp.remote.shared.schema.record import record_in
 
-__all__ = ["MOST", "Fields", "facts_of", "read_as"]
+__all__ = ["MOST", "Fields", "facts_of", "read_answer", "read_as"]
 
 T = TypeVar("T")
 Reader = Callable[[Fields, str], Any]
@@ -27,6 +28,11 @@ _NAMES = {"Fields": Fields, "Mapping": Mapping}  # for annotations of modules th
 def facts_of(host: str, data: Any) -> Fields:
     """Typed access to one JSON object from a host; damaged fields raise HelperError."""
     return Fields(data, error=lambda what: HelperError(host, f"its facts are damaged: {what}"))
+
+
+def read_answer(kind: type[T], host: str, data: Any) -> T:
+    """A host's answer as a record of class ``kind``; damaged fields raise HelperError."""
+    return record_in(facts_of(host, data), kind)
 
 
 def read_as(kind: type[T], fields: Fields, **given: Any) -> T:

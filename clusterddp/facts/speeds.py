@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.read_facts import facts_of
+from clusterddp.facts.read_facts import read_answer
+from clusterddp.remote.shared.probes.network_records import Throughput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,10 +43,10 @@ class Speed:
     @classmethod
     def from_json(cls, source: str, target: str, data: Any) -> Speed:
         """Read the result of a host's ``pour`` operation; ``HelperError`` if it is damaged."""
-        fields = facts_of(source, data)
-        if fields.given("error"):
-            return cls(source=source, target=target, error=fields.text("error")[:200])
-        return cls(source=source, target=target, size=fields.number("bytes"), ns=fields.number("ns"))
+        answer = read_answer(Throughput, source, data)
+        if answer.counted is None:
+            return cls(source=source, target=target, error=(answer.error or "nothing was counted")[:200])
+        return cls(source=source, target=target, size=answer.counted.bytes, ns=answer.counted.ns)
 
     def to_json(self) -> dict[str, Any]:
         """As ``doctor --bench --json`` prints it."""

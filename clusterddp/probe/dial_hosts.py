@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
 from clusterddp.facts.dials import Dialled
-from clusterddp.facts.host import Facts, facts_request
+from clusterddp.facts.host import Facts, python_query
 from clusterddp.facts.network import dials
-from clusterddp.facts.read_facts import facts_of
-from clusterddp.hosts.fanout import each
+from clusterddp.facts.read_facts import read_answer
+from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.remote.shared.probes.facts_records import FactsRequest
+from clusterddp.remote.shared.probes.mark_records import Marked, MarkedRequest, MarkRequest
+from clusterddp.remote.shared.probes.network_records import DialRequest, DialTarget, Listening, ListenRequest
+from clusterddp.remote.shared.schema.record import read_record, written
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -66,21 +70,24 @@ def shared_folders(
     """
     nonces = {host.name: secrets.token_hex(16) for host in hosts}
 
-    def ask(host: Host, operation: str, **more: Any) -> Any:
-        return host.call(operation, {"folders": dict(folders[host.name]), **more}, timeout=MARK_TIMEOUT)
+    def own(host: Host) -> dict[str, Any]:
+        return written(MarkRequest(folders=dict(folders[host.name]), nonce=nonces[host.name]))
 
     def look(host: Host) -> dict[str, tuple[str, ...]]:
         others = {name: nonce for name, nonce in nonces.items() if name != host.name}
-        answer = facts_of(host.name, ask(host, "marked", nonces=others))
-        found = answer.mapping("folders", lambda one, key: one.texts(key))
-        return {name: seen for name, seen in found.items() if name in left[host.name]}
+        wanted = MarkedRequest(folders=dict(folders[host.name]), nonces=others)
+        answer = read_answer(Marked, host.name, host.call("marked", written(wanted), timeout=MARK_TIMEOUT))
+        return {name: seen for name, seen in answer.folders.items() if name in left[host.name]}
+
+    def mark(host: Host) -> list[str]:
+        return [str(name) for name in host.call("mark", own(host), timeout=MARK_TIMEOUT)]
 
     try:
-        marked = each(hosts, lambda host: [str(name) for name in ask(host, "mark", nonce=nonces[host.name])])
+        marked = each(hosts, mark)
         left = {outcome.name: outcome.value or [] for outcome in marked}
         return each(hosts, look)
     finally:
-        each(hosts, lambda host: ask(host, "unmark", nonce=nonces[host.name]))
+        each(hosts, lambda host: host.call("unmark", own(host), timeout=MARK_TIMEOUT))
 
 
 def clock_offset(host: Host) -> tuple[int, int]:
@@ -97,8 +104,8 @@ def facts_of_host(host: Host, *, fresh: bool, packages: bool) -> Facts:
 
 def ask_facts(host: Host, *, fresh: bool, packages: bool) -> Any:
     """A host's raw answer to the ``facts`` operation, for ``with_clock`` to decode."""
-    args = {**facts_request(host.entry, fresh=fresh), "packages": packages}
-    return host.call("facts", args, timeout=FACTS_TIMEOUT)
+    wanted = FactsRequest(job=python_query(host.entry), fresh=fresh, packages=packages)
+    return host.call("facts", written(wanted), timeout=FACTS_TIMEOUT)
 
 
 def with_clock(host: Host, found: Any) -> Facts:
@@ -113,22 +120,23 @@ def _listen(
     """Start a listener on every host and return its two ports; leaving the stack ends the listeners."""
 
     def start(host: Host) -> tuple[int, int]:
-        args = {"ports": list(host.entry.ports), "nonce": nonces[host.name], "seconds": LISTEN_SECONDS}
-        ports = start_listener(host, "listen", args, stack).get("ports")
-        if not isinstance(ports, list) or len(ports) != 2 or not all(isinstance(port, int) for port in ports):
-            raise HelperError(host.name, f"its listener answered {ports!r:.80} for ports")
-        return ports[0], ports[1]
+        asked = ListenRequest(ports=host.entry.ports, nonce=nonces[host.name], seconds=LISTEN_SECONDS)
+        with reading_answer(host.name):
+            ranged, chosen = start_listener(host, "listen", asked, stack)
+            return ranged, chosen
 
     return each(hosts, start)
 
 
-def start_listener(host: Host, operation: str, args: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[str, Any]:
-    """Start an operation that listens until it is cancelled; its first message. Leaving the stack cancels it."""
+def start_listener(host: Host, operation: str, asked: ListenRequest, stack: contextlib.ExitStack) -> tuple[int, ...]:
+    """Start an operation that listens until it is cancelled; its ports. Leaving the stack cancels it."""
 
     def frames() -> Generator[Frame, None, None]:
-        yield from host.stream(operation, args)
+        yield from host.stream(operation, written(asked))
 
-    return next(stack.enter_context(contextlib.closing(frames()))).header
+    header = next(stack.enter_context(contextlib.closing(frames()))).header
+    with reading_answer(host.name):
+        return read_record(Listening, header, "listening").ports
 
 
 def _dial(
@@ -139,12 +147,12 @@ def _dial(
     echoes: int,
 ) -> list[Dialled]:
     targets = dials(chosen, ports, nonces, host.name)
-    wanted = [
-        [address, port, nonce, *((0, 0) if port == ports[target][0] else (echoes, BULK))]  # measured once per direction
+    wanted = tuple(
+        DialTarget(address, port, nonce, *((0, 0) if port == ports[target][0] else (echoes, BULK)))  # once a direction
         for target, address, port, nonce in targets
-    ]
-    args = {"targets": wanted, "timeout": DIAL_TIMEOUT}
-    answers = host.call("dial", args, timeout=2 * DIAL_TIMEOUT * (1 + len(targets) // 256) + 60)
+    )
+    asked = DialRequest(targets=wanted, timeout=DIAL_TIMEOUT)
+    answers = host.call("dial", written(asked), timeout=2 * DIAL_TIMEOUT * (1 + len(targets) // 256) + 60)
     if not isinstance(answers, list) or len(answers) != len(targets):
         raise HelperError(host.name, "its dials came back in another number than was asked for")
     return [

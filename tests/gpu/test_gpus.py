@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from clusterddp.facts.gpu_health import GpuHealth
+from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.probes import gpu_health, nvidia_smi_xml
+from clusterddp.remote.shared.probes.gpu_records import GpuHealth
 from clusterddp.remote.system import nvidia_smi
 from tests.integration.cli import User
 from tests.unit.operation import run_operation
@@ -62,8 +63,8 @@ def user(tmp_path: Path) -> User:
 
 def test_the_machine_tells_of_every_gpu_and_tries_it() -> None:
     need_torch()
-    args = {"devices": 1, "python": sys.executable}
-    told = GpuHealth.from_json("here", run_operation(gpu_health.gpu_health, args))
+    args = {"devices": 1, "job": {"python": sys.executable}}
+    told = read_answer(GpuHealth, "here", run_operation(gpu_health.gpu_health, args))
     assert told.error is None
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
     assert [card.uuid for card in told.cards] == [line.split("UUID: ")[1].rstrip(")") for line in listed.splitlines()]
@@ -93,5 +94,5 @@ def test_what_is_recorded_here_is_understood(tmp_path: Path) -> None:
     (base,) = {path.removesuffix(".xml") for path in done.stdout.split() if path.endswith(".xml")}
     cards = nvidia_smi_xml.parse_cards(Path(base + ".xml").read_text())
     listed = nvidia_smi.parse_gpus(Path(base + ".csv").read_text())
-    assert [gpu["uuid"] for gpu in listed] == [card["uuid"] for card in cards]
+    assert [gpu.uuid for gpu in listed] == [card.uuid for card in cards]
     nvidia_smi_xml.parse_links(Path(base + ".nvlink.txt").read_text())

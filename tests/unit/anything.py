@@ -43,6 +43,13 @@ def _returned(function: Any) -> Any:
     return typing.get_type_hints(function, {**_KNOWN, **vars(sys.modules[function.__module__])})["return"]
 
 
+def fields_of(kind: Any) -> list[str]:
+    """The names of a dataclass's or record's fields; none for anything else."""
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind) if field.init]
+    return list(getattr(kind, "_fields", ()))
+
+
 class Anything:
     """Values drawn by a seed."""
 
@@ -79,15 +86,14 @@ class Anything:
             return self.random.choice((None, 0, "x"))
         if kind is Interface:
             return interface(self.random.choice(("10.0.0.1", "10.0.0.2", "127.0.0.1", "fd00::1")), speed=self.of(int))
-        if not dataclasses.is_dataclass(kind):
+        if not fields_of(kind):
             raise TypeError(f"no {kind} is made here")
         return self.made(kind)
 
     def made(self, kind: Any, **given: Any) -> Any:
         """A dataclass, some of its fields as given."""
         hints = typing.get_type_hints(kind, {**_KNOWN, **vars(sys.modules[kind.__module__])})
-        fields = [field.name for field in dataclasses.fields(kind) if field.init]
-        return kind(**{name: given[name] if name in given else self.of(hints[name]) for name in fields})
+        return kind(**{name: given[name] if name in given else self.of(hints[name]) for name in fields_of(kind)})
 
     def evidence(self) -> gathered.Evidence:
         """Evidence of two hosts; whatever names a host names one of them."""

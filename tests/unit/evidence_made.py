@@ -10,10 +10,10 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RehearsalSeen, RunSeen, Seen
 from clusterddp.checks.needs import ELECTION, GPU_HEALTH, HEALTH, SHARED
 from clusterddp.facts.dials import Pair
-from clusterddp.facts.gpu_health import Card, GpuCopies, GpuHealth, GpuStart, Trial
-from clusterddp.facts.health import Cgroup, FolderDisk, Health, LoginPython, Lookup, Write
 from clusterddp.facts.host import TorchFacts
 from clusterddp.facts.network import DialFailure
+from clusterddp.remote.shared.probes.gpu_records import Card, GpuCopies, GpuHealth, GpuStart, Trial
+from clusterddp.remote.shared.probes.health_records import Cgroup, FolderDisk, Health, LoginPython, Lookup, Write
 from tests.unit.facts_made import interface, node
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def gpu_health(*uuids: str, **fields: Any) -> GpuHealth:
     """A host whose GPUs are well; without any it has nothing to tell of them."""
     if not uuids and not fields:
         return GpuHealth(reason="no NVIDIA GPU there")
-    starts = tuple(GpuStart(index=index, capability=(9, 0), arches=("sm_80", "sm_90")) for index in range(len(uuids)))
+    starts = tuple(GpuStart(number=index, capability=(9, 0), arches=("sm_80", "sm_90")) for index in range(len(uuids)))
     values: dict[str, Any] = {
         "cards": tuple(card(index, uuid) for index, uuid in enumerate(uuids)),
         "trial": Trial(starts=starts, peers=GpuCopies(tried=2)),
@@ -57,7 +57,7 @@ def gpu_health(*uuids: str, **fields: Any) -> GpuHealth:
 def card(index: int, uuid: str = "", **fields: Any) -> Card:
     watts = {"celsius": 30, "power_watts": 700, "default_watts": 700}
     values = {"bus": f"00000000:0{index}:00.0", "uncorrectable": 0, "width": 16, "most_width": 16, **watts, **fields}
-    return Card(index=index, uuid=uuid or f"GPU-{index}", **values)
+    return Card(number=index, uuid=uuid or f"GPU-{index}", **values)
 
 
 def folder(path: str, **fields: Any) -> FolderDisk:

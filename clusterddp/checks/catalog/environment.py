@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from clusterddp.checks.evidence import Evidence
-    from clusterddp.facts.health import Health
     from clusterddp.facts.host import Facts
     from clusterddp.inventory import HostEntry
+    from clusterddp.remote.shared.probes.health_records import Health
 
 _HOST_OWN = ("IFNAME", "HCA", "TOPO", "FILE", "HOSTID")  # such variables may differ from host to host
 _MOST = 6  # differences listed for one host

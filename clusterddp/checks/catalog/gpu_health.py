@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts.gpu_health import Card, GpuHealth, Xid
+    from clusterddp.remote.shared.probes.gpu_records import Card, GpuHealth, Xid
 
     Judge = Callable[[Seen, GpuHealth], Iterable[Finding]]
 
@@ -82,7 +82,7 @@ def _to_be_reset(card: Card) -> str:
 def _errors(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
     if health.xids_error:
         yield unknown(seen.name, f"could not look: {health.xids_error}")
-    buses = {_bus(card.bus): card.index for card in health.cards}
+    buses = {_bus(card.bus): card.number for card in health.cards}
     for one in health.xids:
         if one.xid not in OF_PROGRAMS and one.seconds_ago < _MONTH:
             index = buses.get(_bus(one.bus))
@@ -92,7 +92,7 @@ def _errors(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
 def _error(host: str, one: Xid, where: str) -> Finding:
     meaning = MEANINGS.get(one.xid, OTHER)
     detail = f" ({one.text[:80]})" if one.xid == 154 or meaning is OTHER else ""
-    times = f", {one.count} times, the last" if one.count > 1 else ","
+    times = f", {one.times} times, the last" if one.times > 1 else ","
     message = f"{where}: Xid {one.xid}, {meaning.text}{detail}{times} {_ago(one.seconds_ago)} ago"
     recent = one.seconds_ago < _DAY  # a GPU that failed longer ago has been reset since, or it would not run
     return (fail if meaning.verdict == "fail" and recent else warn)(host, message, fix=meaning.action)
@@ -162,7 +162,7 @@ def on_cards(
     host: str, cards: Iterable[Card], wrong: Callable[[Card], str], verdict: Callable[..., Finding], **more: str
 ) -> Iterable[Finding]:
     """Findings for what ``wrong`` says of each GPU of a host; GPUs with the same text share one finding."""
-    return grouped(host, {card.index: text for card in cards if (text := wrong(card))}, verdict, **more)
+    return grouped(host, {card.number: text for card in cards if (text := wrong(card))}, verdict, **more)
 
 
 def grouped(host: str, texts: Mapping[int, str], verdict: Callable[..., Finding], **more: str) -> Iterable[Finding]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts.gpu_health import Card, GpuHealth
+    from clusterddp.remote.shared.probes.gpu_records import Card, GpuHealth
 
 
 def _links(evidence: Evidence) -> Iterable[Finding]:
@@ -51,7 +51,7 @@ def _warned(found: Iterable[tuple[Seen, Card, str]]) -> Iterable[Finding]:
     """Warnings about single GPUs, grouped by host; GPUs with the same text share one finding."""
     texts: dict[str, dict[int, str]] = {}
     for seen, card, text in found:
-        texts.setdefault(seen.name, {})[card.index] = text
+        texts.setdefault(seen.name, {})[card.number] = text
     for host, by_index in texts.items():
         yield from grouped(host, by_index, warn)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts.gpu_health import GpuHealth, Trial
+    from clusterddp.remote.shared.probes.gpu_records import GpuHealth, Trial
 
 _ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
@@ -49,7 +49,7 @@ def _architecture(seen: Seen, trial: Trial) -> Iterable[Finding]:
     unfit: dict[tuple[int, int], list[int]] = {}
     for start in trial.starts:
         if start.capability and start.arches and not _built_for(start.arches, start.capability):
-            unfit.setdefault(start.capability, []).append(start.index)
+            unfit.setdefault(start.capability, []).append(start.number)
     for (major, minor), indices in unfit.items():
         arches = ", ".join(trial.starts[0].arches)
         where = f"cuda:{', '.join(map(str, indices))}"
@@ -84,7 +84,7 @@ def _start(evidence: Evidence) -> Iterable[Finding]:
 def _started(seen: Seen, trial: Trial) -> Iterable[Finding]:
     for start in trial.starts:
         if start.error:
-            yield fail(seen.name, f"cuda:{start.index}: {start.error}")
+            yield fail(seen.name, f"cuda:{start.number}: {start.error}")
 
 
 def _peers(seen: Seen, trial: Trial) -> Iterable[Finding]:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts.health import PortOwner
     from clusterddp.facts.host import Facts, Gpu
     from clusterddp.inventory import HostEntry
+    from clusterddp.remote.shared.probes.health_records import PortOwner
 
 CATEGORY = "GPUs"
 # The oldest driver for a major version of CUDA, within which minor versions are compatible.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks.model import Check, Finding, Need, fail, for_each, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.needs import FACTS, HEALTH, RUNS
 from clusterddp.facts.gpu_assignment import workers
-from clusterddp.facts.read_facts import facts_of, read_as
+from clusterddp.facts.read_facts import read_answer
+from clusterddp.remote.shared.probes.torchrun_records import StrayRank, StrayRanks
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import few
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clusterddp.checks.evidence import Evidence
-    from clusterddp.facts.health import Health
     from clusterddp.facts.host import Facts
     from clusterddp.inventory import HostEntry
+    from clusterddp.remote.shared.probes.health_records import Health
 
 CATEGORY = "Machines"
 _GIB, _MIB = 1 << 30, 1 << 20
@@ -172,17 +172,8 @@ def _leftovers(evidence: Evidence) -> Iterable[Finding]:
                 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StrayRank:
-    """A live worker of a torchrun that clusterddp did not start."""
-
-    pid: int
-    rank: int
-    world_size: int
-
-
 def _read_ranks(host: str, data: Any) -> tuple[StrayRank, ...]:
-    return facts_of(host, data).each("ranks", lambda one: read_as(StrayRank, one))
+    return read_answer(StrayRanks, host, data).ranks
 
 
 STRAY_RANKS: Need[tuple[StrayRank, ...]] = Need(

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clusterddp.checks.evidence import Evidence
-    from clusterddp.facts.health import FolderDisk, Health
     from clusterddp.inventory import HostEntry
+    from clusterddp.remote.shared.probes.health_records import FolderDisk, Health
 
 CATEGORY = "Storage"
 _MIB = 1 << 20

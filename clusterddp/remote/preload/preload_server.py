@@ -107,7 +107,7 @@ class PreloadServer:
 
     def load(self) -> None:
         """Import; record what the imports have read, and which objects keep the folder's path. Raises RefusedError."""
-        for left in (procfs.available_bytes(), cgroups.limits()["memory_left"]):
+        for left in (procfs.available_bytes(), cgroups.limits().memory_left):
             if left is not None and left >> 10 < TO_SPARE:
                 raise RefusedError("only %d MB of memory are left here" % (left >> 20))
         self.imports.load(AGENT_MODULES)

@@ -11,12 +11,12 @@ import selectors
 import socket
 import threading
 import time
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional
 
 from ..helper.request import Request
-from ..shared.schema.fields import Fields
-from ..shared.wire.frames import parse_json
-from .dial import OK, WRONG_NONCE, DialTarget
+from ..shared.probes.network_records import ByteCount, DialTarget, Listening, ListenRequest, PourRequest, Throughput
+from ..shared.schema.record import parsed, read_record, written
+from .dial import OK, WRONG_NONCE
 from .reachability import bind_range, dial_all
 
 WARM_UP = 0.1  # seconds not counted
@@ -29,14 +29,13 @@ MOST_ANSWER = 200  # bytes
 def drain(request: Request) -> Dict[str, Any]:
     """Operation: receive from callers and answer each with the bytes counted, until cancelled or for ``seconds``.
 
-    Arguments: ``ports`` (first and last of the range), ``nonce``, ``seconds``. It sends one data frame with ``port`` as
-    soon as it listens. Raises Refused if every port of the range is taken.
+    Takes a ``ListenRequest`` (shared/probes/network_records.py). It sends one data frame, with the header of
+    ``Listening``, as soon as it listens. Raises Refused if every port of the range is taken.
     """
-    nonce = str(request.args["nonce"]).encode()
-    first, last = request.args["ports"]
-    deadline = time.monotonic() + float(request.args["seconds"])
-    with bind_range(int(first), int(last)) as listener, selectors.DefaultSelector() as selector:
-        request.send(b"", port=listener.getsockname()[1])
+    asked = request.read_args(ListenRequest)
+    nonce, deadline = asked.nonce.encode(), time.monotonic() + asked.seconds
+    with bind_range(*asked.ports) as listener, selectors.DefaultSelector() as selector:
+        request.send(b"", **written(Listening((listener.getsockname()[1],))))
         selector.register(listener, selectors.EVENT_READ)
         while selector.select(max(0.0, deadline - time.monotonic())):
             try:
@@ -50,19 +49,15 @@ def drain(request: Request) -> Dict[str, Any]:
 def pour(request: Request) -> Dict[str, Any]:
     """Operation: send to another host's ``drain`` until it has counted enough.
 
-    Arguments: ``address``, ``port``, ``nonce``. Returns ``{bytes, ns, error}``: how many bytes arrived in which time;
-    or null, null, and an error as of ``dial``.
+    Takes a ``PourRequest``, returns a ``Throughput`` (shared/probes/network_records.py).
     """
-    address, port = str(request.args["address"]), int(request.args["port"])
-    nonce = str(request.args["nonce"]).encode()
-    result = str(dial_all([DialTarget(address, port, nonce)], PATIENCE)[0]["word"])
+    target = request.read_args(PourRequest)
+    result = dial_all([DialTarget(*target)], PATIENCE)[0].word
     try:
-        counted = _pour(address, port, nonce) if result == OK else None
+        counted = _pour(target) if result == OK else None
     except (OSError, ValueError) as error:
         counted, result = None, str(error) or type(error).__name__
-    if counted is None:
-        return {"bytes": None, "ns": None, "error": WRONG_NONCE if result == OK else result}
-    return {"bytes": counted[0], "ns": counted[1], "error": None}
+    return written(Throughput(counted, None if counted else WRONG_NONCE if result == OK else result))
 
 
 def _serve(connection: socket.socket, nonce: bytes) -> None:
@@ -72,13 +67,13 @@ def _serve(connection: socket.socket, nonce: bytes) -> None:
             connection.sendall(nonce)
             counted = _count(connection)
             connection.settimeout(PATIENCE)
-            connection.sendall(json.dumps(counted).encode() + b"\n")
+            connection.sendall(json.dumps(written(counted)).encode() + b"\n")
             _until_it_leaves(connection)
     except (OSError, EOFError):
         pass  # the caller sees it; a mere dial closes after the nonce
 
 
-def _count(connection: socket.socket) -> Dict[str, int]:
+def _count(connection: socket.socket) -> ByteCount:
     """The bytes received after the warm-up, and the time they took in ns."""
     # The kernel discards the data (MSG_TRUNC): nothing is copied, and a busy host distorts the result less.
     space = bytearray(PIECE)
@@ -101,7 +96,7 @@ def _count(connection: socket.socket) -> Dict[str, int]:
             total += max(0, size)
         elif now >= counted_from:
             start = now
-    return {"bytes": total, "ns": max(1, now - (start or counted_from))}
+    return ByteCount(total, max(1, now - (start or counted_from)))
 
 
 def _until_it_leaves(connection: socket.socket) -> None:
@@ -112,12 +107,13 @@ def _until_it_leaves(connection: socket.socket) -> None:
         pass
 
 
-def _pour(address: str, port: int, nonce: bytes) -> Optional[Tuple[int, int]]:
-    """The receiver's count of bytes and its ns; None where another program answers at that port.
+def _pour(target: PourRequest) -> Optional[ByteCount]:
+    """The receiver's count; None where another program answers at that port.
 
     Raises OSError if the connection broke, or no answer came; ValueError if the answer is damaged.
     """
-    with socket.create_connection((address, port), PATIENCE) as connection, selectors.DefaultSelector() as selector:
+    nonce, there = target.nonce.encode(), (target.address, target.port)
+    with socket.create_connection(there, PATIENCE) as connection, selectors.DefaultSelector() as selector:
         # Data left in buffers at the end must not distort the next measurement.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         if _read(connection, len(nonce)) != nonce:
@@ -138,8 +134,8 @@ def _pour(address: str, port: int, nonce: bytes) -> Optional[Tuple[int, int]]:
                     heard += _some(connection)
                 elif events & selectors.EVENT_WRITE:
                     connection.send(piece)
-    answer = Fields(parse_json(heard))
-    return answer.number("bytes"), max(1, answer.number("ns"))
+    counted = parsed(heard, lambda data: read_record(ByteCount, data, "its count"))
+    return counted._replace(ns=max(1, counted.ns))
 
 
 def _some(connection: socket.socket) -> bytes:

@@ -11,10 +11,13 @@ import selectors
 import socket
 import struct
 import time
-from typing import Any, Dict, NamedTuple, Optional
+from typing import NamedTuple, Optional
+
+from ..shared.probes.network_records import DialResult, DialTarget
 
 NONCE_LIMIT = 64  # bytes
 ECHO = 16  # bytes of a small message
+MOST_ECHOES = 1000  # small messages of one dial
 LARGEST = 1 << 20  # bytes of a message that a listener accepts
 HEAD = struct.Struct("!I")
 
@@ -23,16 +26,6 @@ BLACK_HOLE, NO_DATA = "black hole", "no data"
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EACCES, errno.EPERM)
 _REFUSED = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE)
 _NO_RTT = 0xFFFFFFFF
-
-
-class DialTarget(NamedTuple):
-    """An address to dial and the nonce expected there, how many small messages to send, and the size of a large one."""
-
-    address: str
-    port: int
-    nonce: bytes
-    echoes: int = 0
-    bulk: int = 0
 
 
 class TcpInfo(NamedTuple):
@@ -53,7 +46,7 @@ class Dial:
         self.until = until
         self.proven = False  # the nonce of the listener has come
         self.socket = socket.socket()
-        self._target = target
+        self._target, self._nonce = target, target.nonce.encode()
         self._timeout = timeout
         self._heard: Optional[bytearray] = None  # None until connected
         self._left = [ECHO] * target.echoes + ([target.bulk] if target.bulk else [])  # messages to be sent
@@ -98,10 +91,10 @@ class Dial:
         self._bulk = False
         return BLACK_HOLE
 
-    def answer(self, result: str) -> Dict[str, Any]:
-        """The operation's answer, with the kernel's figures: ``{word, rtt_us, bulk, sent, resent}``."""
+    def answer(self, result: str) -> DialResult:
+        """The operation's answer, with the kernel's figures."""
         info = tcp_info(self.socket) if self._heard is not None else TcpInfo()
-        return {"word": result, "rtt_us": info.rtt_us, "bulk": self._bulk, "sent": info.sent, "resent": info.resent}
+        return DialResult(word=result, rtt_us=info.rtt_us, bulk=self._bulk, sent=info.sent, resent=info.resent)
 
     def _step(self, selector: selectors.BaseSelector) -> Optional[str]:
         if self._heard is None:
@@ -120,11 +113,11 @@ class Dial:
     def _prove(self, selector: selectors.BaseSelector, heard: bytearray) -> Optional[str]:
         data = self.socket.recv(NONCE_LIMIT)
         heard += data
-        if bytes(heard) == self._target.nonce:
+        if bytes(heard) == self._nonce:
             self.proven = True
             heard.clear()
             return self._say(selector)
-        return None if data and self._target.nonce.startswith(bytes(heard)) else WRONG_NONCE
+        return None if data and self._nonce.startswith(bytes(heard)) else WRONG_NONCE
 
     def _say(self, selector: selectors.BaseSelector) -> Optional[str]:
         """Send the next message; returns ``ok`` when none is left."""

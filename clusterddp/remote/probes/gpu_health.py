@@ -1,9 +1,11 @@
 """The operation ``gpu_health``: the doctor's view of each NVIDIA GPU, from the driver, the kernel log and torch."""
 
 import os
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..helper.request import Request
+from ..shared.probes.gpu_records import Card, GpuHealth, GpuHealthRequest
+from ..shared.schema.record import written
 from ..system import nvidia_smi
 from ..system.bounded_child import Child
 from ..system.small_files import sorted_names, text_of
@@ -25,46 +27,59 @@ _PEER_MEMORY = (
 def gpu_health(request: Request) -> Dict[str, Any]:
     """Operation: the health of this host's NVIDIA GPUs.
 
-    Arguments: ``setup``, ``python``, ``workdir``, ``env`` as for ``facts``; ``devices``: how many GPUs torch is to try
-    (0: none). Returns ``{cards (parse_cards), links (parse_links), links_error, error (of nvidia-smi), xids,
-    xids_error, switches, fabric_manager, peer_memory, open_driver, mellanox, iommu, trial (try_gpus)}``.
+    Takes a ``GpuHealthRequest``, returns a ``GpuHealth`` (shared/probes/gpu_records.py).
     """
+    asked = request.read_args(GpuHealthRequest)
     session = dict(os.environ)
     program = nvidia_smi.find_program(session)
     cards = Child([program, "-q", "-x"], env=session, timeout=nvidia_smi.TIMEOUT) if program else None
     links = Child([program, "nvlink", "-s"], env=session, timeout=nvidia_smi.TIMEOUT) if program else None
     log = KernelLog(session)
     manager = _fabric_manager(session)
-    found: Dict[str, Any] = {"trial": try_gpus(request.args, session)}
-    found.update(_cards(cards))
-    found.update(_links(links))
-    found.update(log.xids())
-    found["switches"] = switches()
-    found["fabric_manager"] = _state(manager)
-    found.update(direct_access())
-    found["iommu"] = iommu([str(card["bus"]) for card in found["cards"]])
-    return found
+    trial = try_gpus(asked, session)
+    listed, error = _cards(cards)
+    states, links_error = _links(links)
+    seen = log.xids()
+    direct = direct_access()
+    return written(
+        GpuHealth(
+            cards=tuple(listed),
+            error=error,
+            links=states,
+            links_error=links_error,
+            xids=seen.xids,
+            xids_error=seen.error,
+            switches=switches(),
+            fabric_manager=_state(manager),
+            peer_memory=direct.peer_memory,
+            open_driver=direct.open_driver,
+            mellanox=direct.mellanox,
+            iommu=iommu([card.bus for card in listed]),
+            trial=trial,
+        )
+    )
 
 
-def _cards(asked: Optional[Child]) -> Dict[str, Any]:
+def _cards(asked: Optional[Child]) -> Tuple[List[Card], Optional[str]]:
+    """The GPUs, and why nvidia-smi reports none."""
     if asked is None:
-        return {"cards": [], "error": "no nvidia-smi on this host"}
+        return [], "no nvidia-smi on this host"
     answer = asked.answer()
     if answer.status != 0:
-        return {"cards": [], "error": nvidia_smi.failure_reason(answer)}
+        return [], nvidia_smi.failure_reason(answer)
     try:
-        return {"cards": nvidia_smi_xml.parse_cards(answer.payload.decode("utf-8", "replace")), "error": None}
+        return nvidia_smi_xml.parse_cards(answer.payload.decode("utf-8", "replace")), None
     except ValueError as error:
-        return {"cards": [], "error": str(error)[:300]}
+        return [], str(error)[:300]
 
 
-def _links(asked: Optional[Child]) -> Dict[str, Any]:
-    """NVLink states; none where nvidia-smi fails, as it does for cards without NVLink."""
+def _links(asked: Optional[Child]) -> Tuple[Dict[str, Tuple[int, int]], Optional[str]]:
+    """NVLink states, and why they are unknown; none where nvidia-smi fails, as it does for cards without NVLink."""
     if asked is None:
-        return {"links": {}, "links_error": None}
+        return {}, None
     answer = asked.answer()
     links = nvidia_smi_xml.parse_links(answer.payload.decode("utf-8", "replace"))
-    return {"links": links, "links_error": nvidia_smi.failure_reason(answer) if answer.status is None else None}
+    return links, nvidia_smi.failure_reason(answer) if answer.status is None else None
 
 
 def _fabric_manager(env: Dict[str, str]) -> Optional[Child]:
@@ -86,20 +101,28 @@ def switches(root: str = PCI) -> int:
     return sum(nvidia_smi.read_hex(root, device, "class") >> 8 == _BRIDGE for device in own)
 
 
-def direct_access(root: str = "/") -> Dict[str, Any]:
-    """``{peer_memory, open_driver, mellanox}``: what lets InfiniBand reach a GPU's memory, and its adapters' names.
+class DirectAccess(NamedTuple):
+    """What lets InfiniBand reach a GPU's memory; with the open kernel modules, dma-buf replaces the peer memory module.
 
-    With the open kernel modules, dma-buf replaces the peer memory module.
+    ``mellanox`` are the names of adapters that can.
     """
+
+    peer_memory: bool
+    open_driver: bool
+    mellanox: Tuple[str, ...]
+
+
+def direct_access(root: str = "/") -> DirectAccess:
+    """Look for what lets InfiniBand reach a GPU's memory."""
     adapters = os.path.join(root, "sys/class/infiniband")
     named = [
         name for name in sorted_names(adapters) if nvidia_smi.read_hex(adapters, name, "device/vendor") == _MELLANOX
     ]
-    return {
-        "peer_memory": any(os.path.exists(os.path.join(root, path.lstrip("/"))) for path in _PEER_MEMORY),
-        "open_driver": "Open Kernel Module" in text_of(os.path.join(root, "proc/driver/nvidia/version"), 4096),
-        "mellanox": named[:64],
-    }
+    return DirectAccess(
+        any(os.path.exists(os.path.join(root, path.lstrip("/"))) for path in _PEER_MEMORY),
+        "Open Kernel Module" in text_of(os.path.join(root, "proc/driver/nvidia/version"), 4096),
+        tuple(named[:64]),
+    )
 
 
 def iommu(buses: List[str], root: str = PCI) -> Optional[str]:

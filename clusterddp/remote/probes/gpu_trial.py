@@ -7,45 +7,53 @@ crashes its process does not affect the others, and nothing of an attempt stays 
 import json
 import os
 import pkgutil
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from ..shared.probes.gpu_records import GpuCopies, GpuHealthRequest, GpuStart, Trial
+from ..shared.schema.fields import Fields
+from ..shared.schema.record import field, maybe, read_record, record
 from ..system.bootstrap import Refused
 from ..system.bounded_child import Child, ChildResult
 from ..system.interpreter import Interpreter, find_interpreter
-from ..system.setup_env import setup_environment
+from .job_environment import job_environment
 
 START = 60.0  # seconds for `import torch` and the first use of a GPU
 PEERS = 60.0  # seconds for the copies between all pairs
 AT_ONCE = 8  # each takes a core and some hundred MiB of memory while it imports torch
 
 
-def try_gpus(args: Dict[str, Any], session: Dict[str, str]) -> Optional[Dict[str, Any]]:
+@record
+class CopyLine(NamedTuple):
+    """A line of the script: a copy between two GPUs begins, or has ended (``same`` is set), or why there is none."""
+
+    pair: Optional[Tuple[int, int]] = field(maybe(Fields.pair), default=None)
+    same: Optional[bool] = field(maybe(Fields.flag), default=None)  # whether what arrived is what was sent
+    error: Optional[str] = field(Fields.maybe_text, default=None)
+
+
+def try_gpus(asked: GpuHealthRequest, session: Dict[str, str]) -> Optional[Trial]:
     """Try the first ``devices`` GPUs of torch; None where that is 0.
 
-    ``args`` are ``setup``, ``python``, ``workdir``, ``env`` as for ``facts``, and ``devices``; ``session`` is the
-    environment that the setup lines start from. Returns ``{error, starts: [{index, error, capability, arches}], peers:
-    {error, hangs, wrong, tried}}``, with pairs of torch's device numbers. With an ``error`` the rest has no meaning;
-    ``peers`` is null unless two GPUs or more, and all of them, start.
+    ``session`` is the environment that the setup lines start from. Copies are tried only if two GPUs or more, and all
+    of them, start.
     """
-    count = int(args["devices"])
+    count = asked.devices
     if not count:
         return None
-    env = dict(session)
     try:
-        env = setup_environment(args.get("setup") or [], session)
-        env.update({str(name): str(value) for name, value in (args.get("env") or {}).items()})
-        interpreter = find_interpreter(args.get("python"), env, args.get("workdir"))
+        env = job_environment(asked.job, session)
+        interpreter = find_interpreter(asked.job.python, env, asked.job.workdir)
     except Refused as error:
-        return {"error": error.message, "starts": [], "peers": None}
-    starts: List[Dict[str, Any]] = []
+        return Trial(error=error.message)
+    starts: List[GpuStart] = []
     width = max(2, min(AT_ONCE, os.cpu_count() or 1))
     for first in range(0, count, width):
         indices = range(first, min(first + width, count))
-        asked = [(index, _ask(interpreter, env, "start", index, START)) for index in indices]
-        starts += [_start(index, child.answer()) for index, child in asked]
-    well = sum(not one["error"] for one in starts)
+        trials = [(index, _ask(interpreter, env, "start", index, START)) for index in indices]
+        starts += [_start(index, child.answer()) for index, child in trials]
+    well = sum(not one.error for one in starts)
     peers = _peers(_ask(interpreter, env, "peers", count, PEERS).answer()) if well == count > 1 else None
-    return {"error": None, "starts": starts, "peers": peers}
+    return Trial(starts=tuple(starts), peers=peers)
 
 
 def _ask(interpreter: Interpreter, env: Dict[str, str], what: str, number: int, timeout: float) -> Child:
@@ -54,27 +62,26 @@ def _ask(interpreter: Interpreter, env: Dict[str, str], what: str, number: int, 
     return Child([interpreter.python, "-c", source, what, str(number)], env=env, timeout=timeout, cwd="/", given=b"")
 
 
-def _start(index: int, answer: ChildResult) -> Dict[str, Any]:
-    report: Dict[str, Any] = {"index": index, "capability": None, "arches": [], "error": None}
+def _start(number: int, answer: ChildResult) -> GpuStart:
+    report: Dict[str, Any] = {}
     for line in _lines(answer):
-        report.update({key: line[key] for key in report if key in line})
-    if answer.status != 0 and not report["error"]:
-        report["error"] = _why(answer, START)
-    elif not report["capability"] and not report["error"]:
-        report["error"] = "torch says nothing of it"
-    return report
+        report.update(line)
+    start = read_record(GpuStart, dict(report, number=number), "its start")
+    if answer.status != 0 and not start.error:
+        return start._replace(error=_why(answer, START))
+    return start if start.capability or start.error else start._replace(error="torch says nothing of it")
 
 
-def _peers(answer: ChildResult) -> Dict[str, Any]:
-    lines = _lines(answer)
-    error = next((str(line["error"]) for line in lines if "error" in line), None)
-    ended = [line["pair"] for line in lines if "same" in line]
-    begun = [line["pair"] for line in lines if "pair" in line]
+def _peers(answer: ChildResult) -> GpuCopies:
+    lines = [read_record(CopyLine, line, "its copies") for line in _lines(answer)]
+    error = next((line.error for line in lines if line.error), None)
+    ended = [line.pair for line in lines if line.pair and line.same is not None]
+    begun = [line.pair for line in lines if line.pair]
     hangs = begun[-1] if answer.status is None and begun and begun[-1] not in ended else None
     if answer.status != 0 and not error and not hangs:
         error = _why(answer, PEERS)
-    wrong = [line["pair"] for line in lines if line.get("same") is False]
-    return {"error": error, "hangs": hangs, "wrong": wrong, "tried": len(ended)}
+    wrong = tuple(line.pair for line in lines if line.pair and line.same is False)
+    return GpuCopies(error=error, hangs=hangs, wrong=wrong, tried=len(ended))
 
 
 def _lines(answer: ChildResult) -> List[Dict[str, Any]]:

@@ -10,15 +10,17 @@ import resource
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from ..helper.request import Request
+from ..shared.probes.health_records import Cgroup, Health, HealthRequest, Lookup, PortOwner, Write
+from ..shared.schema.record import written
 from ..system import cgroups
 from ..system.procfs import LISTENING, available_bytes, tcp_ports
 from ..system.small_files import sorted_names
 from ..workdir.sync_record import changed_files
 from . import infiniband
-from .filesystems import extension_locks, folder, no_folder, written
+from .filesystems import extension_locks, folder, no_folder, try_write
 from .login_shell import LoginShell
 
 PATIENCE = 4.0  # seconds for names, folders and paths together
@@ -31,53 +33,51 @@ LIMITS = ("nofile", "memlock", "nproc")
 def health(request: Request) -> Dict[str, Any]:
     """Operation: this host's limits, folders, names, taken ports, login, control groups, and owners of some processes.
 
-    Arguments: ``state``, ``workdir``, ``tmp`` and ``extensions`` (the job's, or null), ``code`` (the project's workdir,
-    or null), ``paths`` (to check for existence), ``names`` (to be looked up), ``ports`` (first, last), ``pids``,
-    ``login`` (whether one is tried), ``python`` (the job's, or null).
-
-    Returns ``{limits: {nofile: [soft, hard], …} (null: unlimited), available_bytes, infiniband, hcas, taken (ports),
-    folders: {state|workdir|tmp|shm: …}, writes: {state|workdir: {ms, error}}, paths: {path: exists}, locks: [{path,
-    age_s}], code: [files changed since a sync] (null: no answer), names: {name: {addresses, error}}, login: {python,
-    same, error}, cgroup: {memory_bytes, memory_left, cpu_thousandths}, owners: {pid: {user, command}}}``. A folder is
-    ``{path, filesystem, network, total_bytes, free_bytes, inodes, free_inodes, writable, error}``. Paths whose check
-    did not end in time are missing from ``paths``.
+    Takes a ``HealthRequest``, returns a ``Health`` (shared/probes/health_records.py).
     """
-    args = request.args
-    login = LoginShell() if args.get("login") else None  # started before there are threads
+    asked = request.read_args(HealthRequest)
+    login = LoginShell() if asked.login else None  # started before there are threads
     wanted = {
-        "state": str(args["state"]),
-        "workdir": os.path.expanduser(str(args["workdir"])),
-        "tmp": os.path.expanduser(str(args.get("tmp") or os.environ.get("TMPDIR") or "/tmp")),  # noqa: S108
+        "state": request.state,
+        "workdir": os.path.expanduser(asked.workdir),
+        "tmp": os.path.expanduser(asked.tmp or os.environ.get("TMPDIR") or "/tmp"),  # noqa: S108
         "shm": SHARED_MEMORY,
     }
-    names, paths = [str(name) for name in args["names"]], [str(path) for path in args.get("paths") or ()]
-    first, last = (int(port) for port in args["ports"])
-    questions: Dict[str, Callable[[], Any]] = {"folder " + key: _asking(folder, wanted[key]) for key in wanted}
-    questions.update({"write " + key: _asking(written, wanted[key]) for key in WRITTEN})
-    questions.update({"name " + name: _asking(addresses, name) for name in names})
-    questions.update({"path " + path: _asking(os.path.exists, os.path.expanduser(path)) for path in paths})
-    code = os.path.expanduser(str(args.get("code") or ""))
-    questions["code"] = lambda: changed_files(wanted["state"], code)[:CHANGED] if code else []
-    if args.get("extensions"):
-        questions["locks"] = _asking(extension_locks, os.path.expanduser(str(args["extensions"])))
-    answers = ask_all(questions, PATIENCE)
+    answers = ask_all(_questions(asked, wanted), PATIENCE)
     silent = "no answer within %d s" % PATIENCE
-    return {
-        "limits": limits(),
-        "available_bytes": available_bytes(),
-        "infiniband": bool(sorted_names("/sys/class/infiniband")),
-        "hcas": infiniband.ports(),
-        "taken": sorted({port for port in tcp_ports(LISTENING) if first <= port <= last}),
-        "folders": {key: answers.get("folder " + key) or no_folder(wanted[key], silent) for key in wanted},
-        "writes": {key: answers.get("write " + key) or {"ms": None, "error": silent} for key in WRITTEN},
-        "paths": {path: answers["path " + path] for path in paths if "path " + path in answers},
-        "locks": answers.get("locks") or [],
-        "code": answers.get("code"),
-        "names": {name: answers.get("name " + name) or {"addresses": [], "error": silent} for name in names},
-        "login": login.answer(args.get("python")) if login else None,
-        "cgroup": cgroups.limits(),
-        "owners": {str(pid): found for pid in args["pids"] for found in [owner(int(pid))] if found},
-    }
+    first, last = asked.ports
+    names = {name: answers.get("name " + name) or Lookup(error=silent) for name in asked.names}
+    return written(
+        Health(
+            limits=limits(),
+            available_bytes=available_bytes(),
+            infiniband=bool(sorted_names("/sys/class/infiniband")),
+            hcas=tuple(infiniband.ports()),
+            taken=tuple(sorted({port for port in tcp_ports(LISTENING) if first <= port <= last})),
+            folders={key: answers.get("folder " + key) or no_folder(wanted[key], silent) for key in wanted},
+            names=names,
+            owners={pid: found for pid in asked.pids for found in [owner(pid)] if found},
+            writes={key: answers.get("write " + key) or Write(error=silent) for key in WRITTEN},
+            paths={path: answers["path " + path] for path in asked.paths if "path " + path in answers},
+            locks=answers.get("locks") or {},
+            code=answers.get("code"),
+            login=login.answer(asked.python) if login else None,
+            cgroup=Cgroup(**cgroups.limits()._asdict()),
+        )
+    )
+
+
+def _questions(asked: HealthRequest, wanted: Dict[str, str]) -> Dict[str, Callable[[], Any]]:
+    """What may hang, by name; ``wanted`` are the folders."""
+    questions: Dict[str, Callable[[], Any]] = {"folder " + key: _asking(folder, wanted[key]) for key in wanted}
+    questions.update({"write " + key: _asking(try_write, wanted[key]) for key in WRITTEN})
+    questions.update({"name " + name: _asking(addresses, name) for name in asked.names})
+    questions.update({"path " + path: _asking(os.path.exists, os.path.expanduser(path)) for path in asked.paths})
+    state, code = wanted["state"], os.path.expanduser(asked.code)
+    questions.update(code=lambda: changed_files(state, code)[:CHANGED] if code else [])
+    if asked.extensions:
+        questions.update(locks=_asking(extension_locks, os.path.expanduser(asked.extensions)))
+    return questions
 
 
 def ask_all(questions: Dict[str, Callable[[], Any]], patience: float) -> Dict[str, Any]:
@@ -99,25 +99,26 @@ def ask_all(questions: Dict[str, Callable[[], Any]], patience: float) -> Dict[st
     return dict(answers)
 
 
-def addresses(name: str) -> Dict[str, Any]:
-    """``{addresses, error}``: result of ``getaddrinfo(name)``."""
+def addresses(name: str) -> Lookup:
+    """Look up a name."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        return {"addresses": [], "error": str(error)[:200]}
-    return {"addresses": sorted({str(entry[4][0]).partition("%")[0] for entry in found}), "error": None}
+        return Lookup(error=str(error)[:200])
+    return Lookup(addresses=tuple(sorted({str(entry[4][0]).partition("%")[0] for entry in found})))
 
 
-def limits() -> Dict[str, List[Optional[int]]]:
+def limits() -> Dict[str, Tuple[Optional[int], Optional[int]]]:
     """Soft and hard resource limit by name, None for unlimited: a run gets the same."""
-    found: Dict[str, List[Optional[int]]] = {}
+    found: Dict[str, Tuple[Optional[int], Optional[int]]] = {}
     for name in LIMITS:
         pair = resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))
-        found[name] = [None if value == resource.RLIM_INFINITY else value for value in pair]
+        soft, hard = (None if value == resource.RLIM_INFINITY else value for value in pair)
+        found[name] = soft, hard
     return found
 
 
-def owner(pid: int) -> Optional[Dict[str, str]]:
+def owner(pid: int) -> Optional[PortOwner]:
     """The user and command of a process; None where it is not visible."""
     try:
         uid = os.stat("/proc/%d" % pid).st_uid
@@ -129,7 +130,7 @@ def owner(pid: int) -> Optional[Dict[str, str]]:
         user = pwd.getpwuid(uid).pw_name
     except KeyError:
         user = str(uid)
-    return {"user": user, "command": command}
+    return PortOwner(user=user, command=command)
 
 
 def _asking(question: Callable[[str], Any], about: str) -> Callable[[], Any]:

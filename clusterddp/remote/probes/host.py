@@ -53,7 +53,7 @@ def usable_cores(membership: str = cgroups.MEMBERSHIP, root: str = "/sys") -> in
     """
     siblings = root + "/devices/system/cpu/cpu%d/topology/thread_siblings_list"
     cores = {text_of(siblings % cpu).strip() or str(cpu) for cpu in os.sched_getaffinity(0)}
-    quota = cgroups.limits(membership, root + "/fs/cgroup")["cpu_thousandths"]
+    quota = cgroups.limits(membership, root + "/fs/cgroup").cpu_thousandths
     return max(1, len(cores) if quota is None else min(len(cores), quota // 1000))
 
 

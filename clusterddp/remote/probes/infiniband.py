@@ -1,8 +1,9 @@
 """This host's InfiniBand and RoCE ports, as the kernel shows them in sysfs, without any vendor's tool."""
 
 import os
-from typing import Any, Dict, List, Optional
+from typing import List, Optional
 
+from ..shared.probes.health_records import Hca
 from ..system.small_files import sorted_names, text_of
 
 ROOT = "/sys/class/infiniband"
@@ -11,12 +12,8 @@ _NONE = set("0:")
 _MAPPED = "0000:0000:0000:0000:0000:ffff:"  # an IPv4 address as a GID
 
 
-def ports(root: str = ROOT) -> List[Dict[str, Any]]:
-    """Every port of every adapter: ``{device, port, state, rate_gbit, link_layer, gids, roce_index}``.
-
-    ``state`` is the kernel's (``ACTIVE``, ``INIT``, ``DOWN`` …), ``gids`` the number of entries in use, ``roce_index``
-    the first one for RoCE v2 over IPv4 (what NCCL_IB_GID_INDEX names), null where there is none.
-    """
+def ports(root: str = ROOT) -> List[Hca]:
+    """Every port of every adapter."""
     found = []
     for device in sorted_names(root):
         folder = os.path.join(root, device, "ports")
@@ -24,17 +21,17 @@ def ports(root: str = ROOT) -> List[Dict[str, Any]]:
     return found
 
 
-def _port(device: str, number: str, folder: str) -> Dict[str, Any]:
+def _port(device: str, number: str, folder: str) -> Hca:
     gids = {index: gid for index in range(MOST_GIDS) for gid in [_text(folder, "gids", str(index))] if set(gid) - _NONE}
-    return {
-        "device": device,
-        "port": int(number),
-        "state": _text(folder, "state").partition(": ")[2],
-        "rate_gbit": _rate(_text(folder, "rate")),
-        "link_layer": _text(folder, "link_layer"),
-        "gids": len(gids),
-        "roce_index": next((index for index, gid in gids.items() if _is_roce(folder, index, gid)), None),
-    }
+    return Hca(
+        device=device,
+        port=int(number),
+        state=_text(folder, "state").partition(": ")[2],
+        rate_gbit=_rate(_text(folder, "rate")),
+        link_layer=_text(folder, "link_layer"),
+        gids=len(gids),
+        roce_index=next((index for index, gid in gids.items() if _is_roce(folder, index, gid)), None),
+    )
 
 
 def _is_roce(folder: str, index: int, gid: str) -> bool:

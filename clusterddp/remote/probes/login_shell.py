@@ -4,8 +4,9 @@ Only what the login's own files set counts: the shell gets none of the variables
 """
 
 import os
-from typing import Any, Dict, Optional
+from typing import Optional
 
+from ..shared.probes.health_records import LoginPython
 from ..system.bootstrap import home_folder
 from ..system.bounded_child import Child
 from .host import login_shell, user_name
@@ -32,17 +33,17 @@ class LoginShell:
         except OSError as error:
             self._error = "%s does not start: %s" % (shell, error.strerror)
 
-    def answer(self, python: Optional[str]) -> Dict[str, Any]:
-        """``{python, same, error}``: the Python that a login finds, or null, and whether it is the one given."""
+    def answer(self, python: Optional[str]) -> LoginPython:
+        """The Python that a login finds, and whether it is the one given."""
         if self._child is None:
-            return {"python": None, "same": False, "error": self._error}
+            return LoginPython(error=self._error)
         answer = self._child.answer()
         _, mark, said = answer.payload.decode("utf-8", "replace").partition(_MARK + "\n")
         if not mark:
-            return {"python": None, "same": False, "error": "a login shell did not come to its prompt"}
+            return LoginPython(error="a login shell did not come to its prompt")
         found = next((line for line in said.splitlines() if line.startswith("/")), None)
         same = bool(found and python and identity(found) == identity(python))
-        return {"python": found, "same": same, "error": None}
+        return LoginPython(python=found, same=same)
 
 
 def identity(python: str) -> str:

@@ -6,7 +6,9 @@ The XML form is used because there an element that a driver does not know is onl
 
 import re
 import xml.etree.ElementTree as ET
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from ..shared.probes.gpu_records import Card
 
 _SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 _NOTHING = ("", "N/A", "None", "[N/A]", "Unknown Error")
@@ -26,58 +28,55 @@ _HEADER = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)\s]+)\)")
 _LINK = re.compile(r"\s+Link \d+: (.+)")
 
 
-def parse_cards(text: str) -> List[Dict[str, Any]]:
-    """Every GPU of ``nvidia-smi -q -x``, in its order; what a driver does not report is null, or false.
+def parse_cards(text: str) -> List[Card]:
+    """Every GPU of ``nvidia-smi -q -x``, in its order; what a driver does not report is None, or False.
 
-    Each is ``{index, uuid, bus, mig, instances, uncorrectable (memory errors since the driver was loaded),
-    repair_pending, repair_failed, recovery, slowdowns, celsius, power_watts, default_watts, width, most_width,
-    fabric_state, fabric_status}``. Raises ValueError if the text is not such output.
+    Raises ValueError if the text is not such output.
     """
     try:
         root = ET.fromstring(text)  # noqa: S314 - the driver's own program wrote it; nothing external is loaded
     except ET.ParseError as error:
         raise ValueError("nvidia-smi -q -x prints no XML: %s" % error) from error
-    return [_card(index, gpu) for index, gpu in enumerate(root.iter("gpu"))]
+    return [_card(number, gpu) for number, gpu in enumerate(root.iter("gpu"))]
 
 
-def parse_links(text: str) -> Dict[str, List[int]]:
-    """``{uuid: [links that are up, all links]}`` from ``nvidia-smi nvlink -s``, for GPUs that have links."""
-    links: Dict[str, List[int]] = {}
+def parse_links(text: str) -> Dict[str, Tuple[int, int]]:
+    """Links that are up, and all links, by UUID from ``nvidia-smi nvlink -s``, for GPUs that have links."""
+    links: Dict[str, Tuple[int, int]] = {}
     uuid = ""
     for line in text.splitlines():
         header, link = _HEADER.match(line), _LINK.match(line)
         if header:
             uuid = header.group(1)
         elif link and uuid:
-            counts = links.setdefault(uuid, [0, 0])
-            counts[0] += "inactive" not in link.group(1).lower()
-            counts[1] += 1
+            up, count = links.get(uuid, (0, 0))
+            links[uuid] = up + ("inactive" not in link.group(1).lower()), count + 1
     return links
 
 
-def _card(index: int, gpu: ET.Element) -> Dict[str, Any]:
+def _card(number: int, gpu: ET.Element) -> Card:
     recovery = _text(gpu, "gpu_recovery_action")
     if not recovery and _yes(gpu, "gpu_reset_status/reset_required"):
         recovery = "Reset"
-    return {
-        "index": index,
-        "uuid": _text(gpu, "uuid") or "",
-        "bus": _text(gpu, "pci/pci_bus_id") or gpu.get("id") or "",
-        "mig": _text(gpu, "mig_mode/current_mig") == "Enabled",
-        "instances": len(gpu.findall("mig_devices/mig_device")),
-        "uncorrectable": _uncorrectable(gpu),
-        "repair_pending": any(_yes(gpu, path) for path in _PENDING),
-        "repair_failed": any(_yes(gpu, path) for path in _FAILED),
-        "recovery": recovery,
-        "slowdowns": [name for name in _SLOWDOWNS if _slowed(gpu, name)],
-        "celsius": _number(gpu, "temperature/gpu_temp"),
-        "power_watts": _number(gpu, "gpu_power_readings/current_power_limit", "power_readings/power_limit"),
-        "default_watts": _number(gpu, "gpu_power_readings/default_power_limit", "power_readings/default_power_limit"),
-        "width": _number(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width"),
-        "most_width": _number(gpu, "pci/pci_gpu_link_info/link_widths/max_link_width"),
-        "fabric_state": _text(gpu, "fabric/state"),
-        "fabric_status": _text(gpu, "fabric/status"),
-    }
+    return Card(
+        number=number,
+        uuid=_text(gpu, "uuid") or "",
+        bus=_text(gpu, "pci/pci_bus_id") or gpu.get("id") or "",
+        mig=_text(gpu, "mig_mode/current_mig") == "Enabled",
+        instances=len(gpu.findall("mig_devices/mig_device")),
+        uncorrectable=_uncorrectable(gpu),
+        repair_pending=any(_yes(gpu, path) for path in _PENDING),
+        repair_failed=any(_yes(gpu, path) for path in _FAILED),
+        recovery=recovery,
+        slowdowns=tuple(name for name in _SLOWDOWNS if _slowed(gpu, name)),
+        celsius=_number(gpu, "temperature/gpu_temp"),
+        power_watts=_number(gpu, "gpu_power_readings/current_power_limit", "power_readings/power_limit"),
+        default_watts=_number(gpu, "gpu_power_readings/default_power_limit", "power_readings/default_power_limit"),
+        width=_number(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width"),
+        most_width=_number(gpu, "pci/pci_gpu_link_info/link_widths/max_link_width"),
+        fabric_state=_text(gpu, "fabric/state"),
+        fabric_status=_text(gpu, "fabric/status"),
+    )
 
 
 def _uncorrectable(gpu: ET.Element) -> Optional[int]:

@@ -7,45 +7,48 @@ function answers (probes/scripts/rdzv_host.py). The answer depends on name resol
 import json
 import os
 import pkgutil
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 from ..helper.request import Request
+from ..shared.probes.torchrun_records import Election, ElectionRequest
+from ..shared.schema.record import read_record, written
 from ..system.bounded_child import Child
-from ..system.setup_env import setup_environment
 from .health import ask_all
+from .job_environment import job_environment
 from .scripts.rdzv_host import asked, from_file
 
 PATIENCE = 6.0  # seconds; a dead name server takes ten for each name, and another check reports it
-_SILENT: Dict[str, Any] = {"matches": {}, "error": "no answer within %d s" % PATIENCE}
+_SILENT = Election({}, "no answer within %d s" % PATIENCE)
 
 
 def election(request: Request) -> Dict[str, Any]:
     """Operation: torch's answer for some endpoints.
 
-    Arguments: ``python`` (the training interpreter), ``torch`` (its torch's folder, or null), ``setup``, ``env``,
-    ``endpoints`` (names, addresses). Returns ``{matches: {endpoint: true or false}, error}``; with an error the rest
-    has no meaning. Raises Refused if the setup lines fail.
+    Takes an ``ElectionRequest``, returns an ``Election`` (shared/probes/torchrun_records.py).
+    Raises Refused if the setup lines fail.
     """
-    args = request.args
-    endpoints = [str(name) for name in args["endpoints"]]
+    wanted = request.read_args(ElectionRequest)
     try:
-        function = from_file(str(args.get("torch")))
+        function = from_file(str(wanted.torch))
     except Exception:  # noqa: BLE001 - there is none, it needs torch, or a newer Python than the helper's
-        return _in_training_interpreter(args, endpoints)
-    answer: Dict[str, Any] = ask_all({"": lambda: asked(lambda: function, endpoints)}, PATIENCE).get("", _SILENT)
-    return answer
+        return written(_in_training_interpreter(wanted))
+    answer = ask_all({"": lambda: asked(lambda: function, [*wanted.endpoints])}, PATIENCE).get("")
+    return written(_election(answer) if answer else _SILENT)
 
 
-def _in_training_interpreter(args: Dict[str, Any], endpoints: List[str]) -> Dict[str, Any]:
-    env = setup_environment(args.get("setup") or [], dict(os.environ))
-    env.update({str(name): str(value) for name, value in (args.get("env") or {}).items()})
+def _election(answer: Any) -> Election:
+    """The answer of probes/scripts/rdzv_host.py."""
+    return read_record(Election, answer, "election")
+
+
+def _in_training_interpreter(wanted: ElectionRequest) -> Election:
+    env = job_environment(wanted.job, dict(os.environ))
     source = pkgutil.get_data(__package__ or "", "scripts/rdzv_host.py") or b""
-    argv = [str(args["python"]), "-c", source.decode()]
+    argv = [wanted.python, "-c", source.decode()]
     # From the root folder: a torch folder in a user's home must not be taken for torch.
-    answer = Child(argv, env=env, timeout=PATIENCE, cwd="/", given=json.dumps(endpoints).encode()).answer()
+    answer = Child(argv, env=env, timeout=PATIENCE, cwd="/", given=json.dumps(wanted.endpoints).encode()).answer()
     if answer.payload:
-        reply: Dict[str, Any] = json.loads(answer.payload)
-        return reply
+        return _election(json.loads(answer.payload))
     if answer.status is None:
         return _SILENT
-    return {"matches": {}, "error": answer.last_line() or "its python ended with status %s" % answer.status}
+    return Election({}, answer.last_line() or "its python ended with status %s" % answer.status)

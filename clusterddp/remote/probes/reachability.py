@@ -14,8 +14,10 @@ import time
 from typing import Any, Dict, List
 
 from ..helper.request import Request
+from ..shared.probes.network_records import DialRequest, DialResult, DialTarget, Listening, ListenRequest
+from ..shared.schema.record import written
 from ..system.bootstrap import Refused
-from .dial import HEAD, LARGEST, NO_DATA, NONCE_LIMIT, Dial, DialTarget
+from .dial import HEAD, LARGEST, MOST_ECHOES, NO_DATA, NONCE_LIMIT, Dial
 
 BACKLOG = 1024
 ATTEMPTS = 3  # connections for one dial, each begun while no earlier one is answered
@@ -26,37 +28,28 @@ TICK = 0.1  # seconds between two checks for calls that have timed out
 def listen(request: Request) -> Dict[str, Any]:
     """Operation: send every caller the nonce and answer its messages, until cancelled or for ``seconds``.
 
-    Arguments: ``ports`` (first and last of the range), ``nonce``, ``seconds``. It sends one data frame with
-    ``ports: [of the range, chosen by the kernel]`` as soon as both listen. Raises Refused if every port of the range is
-    taken.
+    Takes a ``ListenRequest`` (shared/probes/network_records.py). It sends one data frame, with the header of
+    ``Listening``, as soon as it listens on both ports: one of the range, and one that the kernel chose. Raises
+    Refused if every port of the range is taken.
     """
-    nonce = str(request.args["nonce"]).encode()[:NONCE_LIMIT]
-    first, last = request.args["ports"]
-    with bind_range(int(first), int(last)) as ranged, _bind(0) as chosen:
-        request.send(b"", ports=[ranged.getsockname()[1], chosen.getsockname()[1]])
-        _serve([ranged, chosen], nonce, float(request.args.get("seconds", 60)))
+    asked = request.read_args(ListenRequest)
+    with bind_range(*asked.ports) as ranged, _bind(0) as chosen:
+        request.send(b"", **written(Listening((ranged.getsockname()[1], chosen.getsockname()[1]))))
+        _serve([ranged, chosen], asked.nonce.encode()[:NONCE_LIMIT], asked.seconds)
     return {}
 
 
 def dial(request: Request) -> List[Dict[str, Any]]:
     """Operation: dial every target at once; the results in order.
 
-    Arguments: ``targets`` (list of ``[address, port, nonce, small messages, bytes of a large one]``), ``timeout``
-    (seconds for all together to connect, and again for the measurement). Each answer is
-    ``{word, rtt_us, bulk, sent, resent}``. The word is ``ok``, ``refused``, ``timeout``, ``no route``, ``wrong nonce``
-    (another machine answered), ``no data`` (it connects, nothing comes after), ``black hole`` (it connects, large
-    packets are lost), or the system's name for a rarer failure; ``bulk`` is null where no large message was sent, or
-    its fate is unknown.
+    Takes a ``DialRequest``, returns a list of ``DialResult`` (shared/probes/network_records.py).
     """
-    targets = [
-        DialTarget(str(address), int(port), str(nonce).encode(), min(int(echoes), 1000), min(int(bulk), LARGEST))
-        for address, port, nonce, echoes, bulk in request.args["targets"]
-    ]
-    timeout = float(request.args.get("timeout", 3.0))
-    answers: List[Dict[str, Any]] = []
+    asked = request.read_args(DialRequest)
+    targets = [one._replace(echoes=min(one.echoes, MOST_ECHOES), bulk=min(one.bulk, LARGEST)) for one in asked.targets]
+    answers: List[DialResult] = []
     for start in range(0, len(targets), AT_ONCE):
-        answers += dial_all(targets[start : start + AT_ONCE], timeout)
-    return answers
+        answers += dial_all(targets[start : start + AT_ONCE], asked.timeout)
+    return [written(one) for one in answers]
 
 
 def bind_range(first: int, last: int) -> socket.socket:
@@ -69,7 +62,7 @@ def bind_range(first: int, last: int) -> socket.socket:
     raise Refused("no free port in %d-%d" % (first, last), "free one, or set clusterddp_ports to another range")
 
 
-def dial_all(targets: List[DialTarget], timeout: float) -> List[Dict[str, Any]]:
+def dial_all(targets: List[DialTarget], timeout: float) -> List[DialResult]:
     """Dial every target; the results in order. Each has ``timeout`` seconds to connect and as many to measure."""
     with selectors.DefaultSelector() as selector:
         calls = [_Call(index, target, timeout, selector) for index, target in enumerate(targets)]
@@ -93,7 +86,7 @@ class _Call:
         self._began = time.monotonic()
         self._attempts = 0
         self._dials: List[Dial] = []  # those that may still come to a result
-        self.answer: Dict[str, Any] = {}  # the result, as ``dial`` returns it
+        self.answer = DialResult("")  # until there is a result
         self._dial()
 
     def step(self, dial: Dial) -> None:

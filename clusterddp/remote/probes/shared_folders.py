@@ -6,9 +6,11 @@ that a lost host left behind is removed by the next mark.
 
 import os
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from ..helper.request import Request
+from ..shared.probes.mark_records import Marked, MarkedRequest, MarkRequest
+from ..shared.schema.record import written
 from ..system.bootstrap import private
 from .filesystems import standing
 from .health import PATIENCE, ask_all
@@ -18,35 +20,35 @@ _STALE = 600  # seconds
 
 
 def mark(request: Request) -> List[str]:
-    """Operation: put our mark for ``nonce`` into ``folders`` (name → path).
-
-    Returns the names of those where it is now.
-    """
-    return sorted(name for name, done in _everywhere(request, _leave, str(request.args["nonce"])).items() if done)
+    """Operation: put our mark into the folders of a ``MarkRequest``; the names of those where it is now."""
+    asked = request.read_args(MarkRequest)
+    return sorted(name for name, done in _everywhere(asked.folders, _leave, asked.nonce).items() if done)
 
 
 def marked(request: Request) -> Dict[str, Any]:
-    """Operation: ``{folders: {name: hosts}}``: whose marks are in ``folders``, by ``nonces`` (host → nonce)."""
-    nonces = {str(host): str(nonce) for host, nonce in request.args["nonces"].items()}
+    """Operation: whose marks are in the folders of a ``MarkedRequest``, as ``Marked``."""
+    asked = request.read_args(MarkedRequest)
 
-    def look(folder: str) -> List[str]:
-        return [host for host, nonce in nonces.items() if os.path.exists(os.path.join(folder, _NAME + nonce))]
+    def look(folder: str) -> Tuple[str, ...]:
+        seen = (host for host, nonce in asked.nonces.items() if os.path.exists(os.path.join(folder, _NAME + nonce)))
+        return tuple(seen)
 
-    return {"folders": _everywhere(request, look)}
+    return written(Marked(_everywhere(asked.folders, look)))
 
 
 def unmark(request: Request) -> None:
-    """Operation: remove our mark for ``nonce`` from ``folders``."""
-    _everywhere(request, _remove, str(request.args["nonce"]))
+    """Operation: remove our mark from the folders of a ``MarkRequest``."""
+    asked = request.read_args(MarkRequest)
+    _everywhere(asked.folders, _remove, asked.nonce)
 
 
-def _everywhere(request: Request, act: Callable[..., Any], *arguments: str) -> Dict[str, Any]:
+def _everywhere(folders: Mapping[str, str], act: Callable[..., Any], *arguments: str) -> Dict[str, Any]:
     """The results of ``act`` by folder (or its nearest parent that exists); folders that hang are left out."""
 
     def acting(path: str) -> Callable[[], Any]:
         return lambda: act(standing(os.path.expanduser(path)), *arguments)
 
-    return ask_all({name: acting(str(path)) for name, path in request.args["folders"].items()}, PATIENCE)
+    return ask_all({name: acting(path) for name, path in folders.items()}, PATIENCE)
 
 
 def _leave(folder: str, nonce: str) -> bool:

@@ -6,18 +6,20 @@ Only this user's processes are found: the kernel shows no other user's environme
 from typing import Any, Dict, List
 
 from ..helper.request import Request
+from ..shared.probes.torchrun_records import StrayRank, StrayRanks
+from ..shared.schema.record import written
 from ..system.procfs import ProcStat, snapshot
 
 MOST = 64  # workers that are reported
 
 
 def stray_ranks(_request: Request) -> Dict[str, Any]:
-    """Operation: ``{ranks: [{pid, rank, world_size}]}``: workers by their environment, without their descendants."""
+    """Operation: workers by their environment, as ``StrayRanks`` (shared/probes/torchrun_records.py)."""
     table = snapshot()
     variables = {pid: _variables(process) for pid, process in table.items()}
     workers = {pid for pid, own in variables.items() if _is_stray(own)}
     tops = sorted(pid for pid in workers if table[pid].parent not in workers)
-    return {"ranks": [dict(_rank_of(variables[pid]), pid=pid) for pid in tops[:MOST]]}
+    return written(StrayRanks(tuple(_rank_of(pid, variables[pid]) for pid in tops[:MOST])))
 
 
 def _is_stray(own: Dict[str, str]) -> bool:
@@ -25,8 +27,8 @@ def _is_stray(own: Dict[str, str]) -> bool:
     return all(number.isdecimal() and len(number) < 10 for number in numbers) and "CLUSTERDDP_RUN_ID" not in own
 
 
-def _rank_of(own: Dict[str, str]) -> Dict[str, int]:
-    return {"rank": int(own["RANK"]), "world_size": int(own["WORLD_SIZE"])}
+def _rank_of(pid: int, own: Dict[str, str]) -> StrayRank:
+    return StrayRank(pid, int(own["RANK"]), int(own["WORLD_SIZE"]))
 
 
 def _variables(process: ProcStat) -> Dict[str, str]:

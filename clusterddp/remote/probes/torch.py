@@ -36,7 +36,7 @@ def torch_facts(
     if known is not None:
         return known
     facts = _ask(interpreter, env)
-    if not facts["import_error"] and not facts["device_error"]:
+    if not facts.get("import_error") and not facts.get("device_error"):
         _keep(folder, path, facts)
     return facts
 
@@ -74,12 +74,10 @@ def _ask(interpreter: Interpreter, env: Dict[str, str]) -> Dict[str, Any]:
     answer = child.answer()
     facts: Dict[str, Any] = {"import_error": None, "device_error": None}
     if answer.payload:
-        facts.update(json.loads(answer.payload))
-    elif answer.status is None:
-        facts["import_error"] = "%s within %d s" % (TORCH_NOT_IMPORTED_IN_TIME, TIMEOUT)
-    else:
-        facts["import_error"] = "import torch ended with status %s: %s" % (answer.status, answer.last_line())
-    return facts
+        return {**facts, **json.loads(answer.payload)}
+    if answer.status is None:
+        return dict(facts, import_error="%s within %d s" % (TORCH_NOT_IMPORTED_IN_TIME, TIMEOUT))
+    return dict(facts, import_error="import torch ended with status %s: %s" % (answer.status, answer.last_line()))
 
 
 def _cached(path: str) -> Optional[Dict[str, Any]]:

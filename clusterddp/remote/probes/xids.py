@@ -7,8 +7,9 @@ The journal reaches back to the boot; where it may not be read, the kernel's own
 import os
 import re
 import time
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+from ..shared.probes.gpu_records import Xid
 from ..system.bounded_child import Child
 
 TIMEOUT = 20.0  # seconds; a journal of months on a slow disk
@@ -18,6 +19,13 @@ _MESSAGE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))
 _JOURNAL = ("journalctl", "-k", "-b", "-q", "--no-pager")
 
 
+class KernelXids(NamedTuple):
+    """The messages of this boot, and why the log could not be read (else None)."""
+
+    xids: Tuple[Xid, ...]
+    error: Optional[str] = None
+
+
 class KernelLog:
     """Two running ``journalctl``: one tests whether the journal may be read, one searches it for Xid messages."""
 
@@ -25,15 +33,15 @@ class KernelLog:
         self._readable = _ask([*_JOURNAL, "-n", "1", "-o", "cat"], env)
         self._found = _ask([*_JOURNAL, "-o", "short-unix", "--grep", "NVRM: Xid"], env)
 
-    def xids(self) -> Dict[str, Any]:
-        """``{xids, xids_error}``: the messages as of ``collect``, and why the log could not be read (else null)."""
+    def xids(self) -> KernelXids:
+        """The messages as of ``collect``."""
         lines = self._journal()
         if lines is None:
             lines = ring()
         if lines is None:
             error = "the kernel log may not be read by this user; those of group systemd-journal or adm may"
-            return {"xids": [], "xids_error": error}
-        return {"xids": collect(lines, time.time()), "xids_error": None}
+            return KernelXids((), error)
+        return KernelXids(tuple(collect(lines, time.time())))
 
     def _journal(self) -> Optional[List[Tuple[float, str]]]:
         """Times (seconds since 1970) and texts; None where the journal may not be read, or cannot search."""
@@ -60,17 +68,16 @@ def ring(path: str = _RING) -> Optional[List[Tuple[float, str]]]:
         os.close(handle)
 
 
-def collect(lines: List[Tuple[float, str]], now: float) -> List[Dict[str, Any]]:
-    """Count messages by GPU and number: ``{xid, bus, count, seconds_ago (of the latest), text}`` each, in order."""
-    found: Dict[Tuple[str, int], Dict[str, Any]] = {}
+def collect(lines: List[Tuple[float, str]], now: float) -> List[Xid]:
+    """Count messages by GPU and number, in order."""
+    found: Dict[Tuple[str, int], Xid] = {}
     for when, line in lines:
         match = _MESSAGE.search(line)
         if match and (len(found) < MOST or (match.group(1), int(match.group(2))) in found):
             key = match.group(1), int(match.group(2))
-            entry = found.setdefault(key, {"xid": key[1], "bus": key[0], "count": 0})
-            entry["count"] += 1
-            entry["seconds_ago"] = max(0, int(now - when))
-            entry["text"] = (match.group(3) or "")[:200]
+            earlier = found[key].times if key in found else 0
+            ago, text = max(0, int(now - when)), (match.group(3) or "")[:200]
+            found[key] = Xid(xid=key[1], bus=key[0], times=earlier + 1, seconds_ago=ago, text=text)
     return list(found.values())
 
 

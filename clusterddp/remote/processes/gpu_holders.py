@@ -35,9 +35,9 @@ def find_gpu_holders(known: Iterable[Tuple[int, int]], devices: str = "/dev") ->
     deadline = time.monotonic() + PATIENCE
     while True:
         answer = nvidia_smi.read_query(nvidia_smi.start_query(dict(os.environ)))
-        if answer["nvidia_error"]:
-            return HeldGpus(count, [], "its GPUs: " + answer["nvidia_error"])
-        listed = {pid for gpu in answer["gpus"] for pid in gpu["processes"]}
+        if answer.error:
+            return HeldGpus(count, [], "its GPUs: " + answer.error)
+        listed = {pid for gpu in answer.gpus for pid in gpu.processes}
         # The start time must match too: a pid may be reused, and in a container nvidia-smi shows the host's pids.
         held = [name for name in known if name[0] in listed and procfs.start_ticks(name[0]) == name[1]]
         if not held or time.monotonic() > deadline:

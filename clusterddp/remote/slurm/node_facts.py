@@ -3,15 +3,14 @@
 import ipaddress
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..helper.request import Request
-from ..probes.facts import facts
+from ..probes.facts import gather_facts
+from ..shared.probes.facts_records import FactsRequest
+from ..shared.probes.python_query import PythonQuery
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, many, maybe, read_record, record
 from ..shared.slurm.job_record import SlurmJob
 from ..shared.text.counted import counted
 from ..system.bootstrap import Refused
-
-NO_OPERATION = -1
 
 
 @record
@@ -55,15 +54,9 @@ def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str,
     with what Slurm gives this node. Raises Refused if it cannot train.
     """
     plan = job.plan
-    asked = {
-        "setup": list(plan.host_settings.setup),
-        "python": job.python,
-        "workdir": workdir,
-        "env": dict(plan.settings.env),
-        "state": job.state,
-        "alike": True,  # a job gets other GPUs each time, and all nodes keep what torch says in one place
-    }
-    found = facts(Request(0, asked, NO_OPERATION, NO_OPERATION))
+    python = PythonQuery(plan.host_settings.setup, dict(plan.settings.env), job.python, workdir)
+    # Alike: a job gets other GPUs each time, and all nodes keep what torch says in one place.
+    found = gather_facts(FactsRequest(python, alike=True), job.state)
     torch: Dict[str, Any] = found["torch"] or {}
     wrong = found["python_error"] or torch.get("import_error")
     if wrong:

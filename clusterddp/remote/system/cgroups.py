@@ -1,7 +1,7 @@
 """Memory and CPU limits of this process's control groups and their ancestors, version 1 and 2."""
 
 import os
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
 from .small_files import text_of
 
@@ -9,14 +9,22 @@ MEMBERSHIP, ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
 _NONE = 1 << 60  # bytes; version 1 writes "no limit" as a number near this machine's largest
 
 
-def limits(membership: str = MEMBERSHIP, root: str = ROOT) -> Dict[str, Optional[int]]:
-    """``{memory_bytes, memory_left, cpu_thousandths}``: the tightest limits, each None where there is none."""
+class CgroupLimits(NamedTuple):
+    """The tightest limits of this process, each None where there is none."""
+
+    memory_bytes: Optional[int]
+    memory_left: Optional[int]
+    cpu_thousandths: Optional[int]
+
+
+def limits(membership: str = MEMBERSHIP, root: str = ROOT) -> CgroupLimits:
+    """Read the tightest limits."""
     memory = list(_memory(membership, root))
-    return {
-        "memory_bytes": min((limit for limit, _ in memory), default=None),
-        "memory_left": min((left for _, left in memory), default=None),
-        "cpu_thousandths": min(_cpus(membership, root), default=None),
-    }
+    return CgroupLimits(
+        min((limit for limit, _ in memory), default=None),
+        min((left for _, left in memory), default=None),
+        min(_cpus(membership, root), default=None),
+    )
 
 
 def memory_limits(membership: str = MEMBERSHIP, root: str = ROOT) -> List[int]:

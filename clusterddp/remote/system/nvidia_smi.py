@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from .bounded_child import Child, ChildResult
 from .small_files import sorted_names
@@ -23,6 +23,27 @@ class Query(NamedTuple):
     apps: Optional[Child]
 
 
+class ListedGpu(NamedTuple):
+    """One GPU as ``nvidia-smi`` lists it."""
+
+    index: int  # type: ignore[assignment] # of a tuple
+    uuid: str
+    name: str
+    memory_mib: Optional[int]
+    used_mib: Optional[int]
+    driver: str
+    mig: bool
+    bus: str
+    processes: Tuple[int, ...] = ()  # pids of those that compute on it, of any user
+
+
+class GpuListing(NamedTuple):
+    """Every GPU that nvidia-smi lists, and one line where it fails (else None)."""
+
+    gpus: List[ListedGpu]
+    error: Optional[str] = None
+
+
 def start_query(env: Dict[str, str]) -> Query:
     """Start ``nvidia-smi`` without waiting; ``read_query`` waits for the answer."""
     program = find_program(env)
@@ -34,30 +55,27 @@ def start_query(env: Dict[str, str]) -> Query:
     return Query(gpus, apps)
 
 
-def read_query(query: Query) -> Dict[str, Any]:
-    """``{gpus, nvidia_error}``: every GPU that nvidia-smi lists, and one line where it fails (else null).
-
-    A GPU is ``{index, uuid, name, memory_mib, used_mib, driver, mig, bus, processes}``; ``processes`` are the pids that
-    compute on it, of any user.
-    """
+def read_query(query: Query) -> GpuListing:
+    """Wait for the answer; without nvidia-smi there is no GPU."""
     if query.gpus is None or query.apps is None:
-        return {"gpus": [], "nvidia_error": None}
+        return GpuListing([])
     answers = query.gpus.answer(), query.apps.answer()
     for answer in answers:
         if answer.status != 0:
-            return {"gpus": [], "nvidia_error": failure_reason(answer)}
+            return GpuListing([], failure_reason(answer))
     try:
         gpus = parse_gpus(_text(answers[0]))
     except ValueError as error:
-        return {"gpus": [], "nvidia_error": str(error)}
+        return GpuListing([], str(error))
     running = parse_apps(_text(answers[1]))
-    for gpu in gpus:
-        gpu["processes"] = running.get(gpu["uuid"], [])
-    return {"gpus": gpus, "nvidia_error": None}
+    return GpuListing([gpu._replace(processes=tuple(running.get(gpu.uuid, ()))) for gpu in gpus])
 
 
-def parse_gpus(text: str) -> List[Dict[str, Any]]:
-    """The rows of ``--query-gpu`` as objects with our field names; raises ValueError."""
+def parse_gpus(text: str) -> List[ListedGpu]:
+    """The rows of ``--query-gpu``.
+
+    Raises ValueError if a row is not one of a working GPU; the message quotes it.
+    """
     gpus = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
@@ -66,19 +84,7 @@ def parse_gpus(text: str) -> List[Dict[str, Any]]:
         if len(cells) != len(_FIELDS) or not cells[0].isdigit() or not cells[1].startswith("GPU-"):
             raise ValueError("nvidia-smi says: " + line.strip()[:200])
         index, uuid, name, total, used, driver, mig, bus = cells
-        gpus.append(
-            {
-                "index": int(index),
-                "uuid": uuid,
-                "name": name,
-                "memory_mib": _number(total),
-                "used_mib": _number(used),
-                "driver": driver,
-                "mig": mig == "Enabled",
-                "bus": bus,
-                "processes": [],
-            }
-        )
+        gpus.append(ListedGpu(int(index), uuid, name, _number(total), _number(used), driver, mig == "Enabled", bus))
     return gpus
 
 
@@ -97,14 +103,14 @@ def pci_gpus(root: str = "/sys/bus/pci/devices") -> Dict[str, int]:
 
     An AMD VGA controller is not counted: nearly always it is integrated graphics or a console.
     """
-    counts = {"nvidia": 0, "amd": 0}
+    nvidia = amd = 0
     for device in sorted_names(root):
         vendor, kind = read_hex(root, device, "vendor"), read_hex(root, device, "class") >> 8
         if vendor == NVIDIA and kind >> 8 == _DISPLAY:
-            counts["nvidia"] += 1
+            nvidia += 1
         elif vendor == _AMD and kind >> 8 in (_DISPLAY, _ACCELERATOR) and kind != _VGA:
-            counts["amd"] += 1
-    return counts
+            amd += 1
+    return {"nvidia": nvidia, "amd": amd}
 
 
 def find_program(env: Dict[str, str]) -> Optional[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from clusterddp.doctor.explain import explain
 from clusterddp.errors import HelperError, UnreachableError, UsageError
 from clusterddp.remote.helper.operations import TABLE as OPERATIONS
 from clusterddp.runs.known_messages import TABLE as MESSAGES
-from tests.unit.anything import HOSTS, Anything
+from tests.unit.anything import HOSTS, Anything, fields_of
 from tests.unit.evidence_made import cluster, health, raised, seen, with_answers
 
 if TYPE_CHECKING:
@@ -188,8 +187,8 @@ def test_anything_holds_every_field_of_the_evidence_filled() -> None:
     seen = [host for evidence in made for host in evidence.hosts]
     facts, healths = [one.facts for one in seen if one.facts], [told for one in made for _, told in HEALTH.each(one)]
     for values in (made, seen, facts, healths):
-        for field in dataclasses.fields(values[0]):
-            assert any(getattr(value, field.name) for value in values), field.name
+        for name in fields_of(type(values[0])):
+            assert any(getattr(value, name) for value in values), name
 
 
 def test_no_host_at_all_is_no_finding() -> None:

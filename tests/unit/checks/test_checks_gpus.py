@@ -16,8 +16,9 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer
 from clusterddp.checks.needs import GPU_HEALTH
 from clusterddp.errors import HelperError
-from clusterddp.facts.gpu_health import Card, GpuCopies, GpuHealth, GpuStart, Trial, Xid
-from clusterddp.facts.health import PortOwner
+from clusterddp.facts.read_facts import read_answer
+from clusterddp.remote.shared.probes.gpu_records import Card, GpuCopies, GpuHealth, GpuStart, Trial, Xid
+from clusterddp.remote.shared.probes.health_records import PortOwner
 from tests.unit.evidence_made import card, cluster, gpu_health, raised, said, seen, with_answers, wrong
 from tests.unit.facts_made import gpu_health_json, gpus
 
@@ -45,7 +46,7 @@ def tried(**fields: Any) -> Evidence:
     """Its second host's GPUs were tried with another outcome."""
     healthy = gpu_health(*UUIDS).trial
     assert healthy
-    return with_gpus(gpu_health={"trial": replace(healthy, **fields)})
+    return with_gpus(gpu_health={"trial": healthy._replace(**fields)})
 
 
 CARDS: list[tuple[dict[str, Any], str, str, str]] = [
@@ -141,7 +142,7 @@ XIDS = [
 
 @pytest.mark.parametrize(("number", "ago", "verdict"), XIDS)
 def test_an_xid_is_told_with_its_gpu_and_what_to_do(number: int, ago: int, verdict: str) -> None:
-    told = (Xid(xid=number, bus="0000:01:00", count=2, seconds_ago=ago, text="some words"),)
+    told = (Xid(xid=number, bus="0000:01:00", times=2, seconds_ago=ago, text="some words"),)
     results = wrong(with_gpus(gpu_health={"xids": told}))
     assert [(one.name, one.verdict, one.hosts) for one in results] == (
         [("xids", verdict, ("gpu02",))] if verdict else []
@@ -152,7 +153,7 @@ def test_an_xid_is_told_with_its_gpu_and_what_to_do(number: int, ago: int, verdi
 
 
 def test_an_xid_says_how_often_and_when() -> None:
-    told = (Xid(xid=79, bus="0000:99:00", count=1, seconds_ago=3 * HOUR),)
+    told = (Xid(xid=79, bus="0000:99:00", times=1, seconds_ago=3 * HOUR),)
     (result,) = wrong(with_gpus(gpu_health={"xids": told}))
     assert result.message == "PCI 0000:99:00: Xid 79, the GPU has fallen off the bus, 3 h ago"
 
@@ -214,7 +215,7 @@ def test_switches_without_their_manager_are_told() -> None:
 
 
 def test_a_dead_fabric_manager_explains_gpus_that_do_not_start() -> None:
-    starts = tuple(GpuStart(index=index, error="Error 802: system not yet initialized") for index in range(2))
+    starts = tuple(GpuStart(number=index, error="Error 802: system not yet initialized") for index in range(2))
     dead = {"switches": 6, "fabric_manager": "failed", "trial": Trial(starts=starts)}
     assert said(with_gpus(gpu_health=dead)) == [("fabric-manager", "fail", ("gpu02",))]
     outside = tuple(card(index, f"GPU-gpu02-{index}", fabric_state="Not Started") for index in range(2))
@@ -231,7 +232,10 @@ def test_infiniband_that_cannot_reach_gpus_is_told() -> None:
 
 
 def test_a_gpu_that_does_not_start_is_named() -> None:
-    starts = (GpuStart(index=0, capability=(9, 0), arches=("sm_90",)), GpuStart(index=1, error="no answer within 60 s"))
+    starts = (
+        GpuStart(number=0, capability=(9, 0), arches=("sm_90",)),
+        GpuStart(number=1, error="no answer within 60 s"),
+    )
     (result,) = wrong(tried(starts=starts, peers=None))
     assert (result.name, result.verdict, result.hosts) == ("gpu-start", "fail", ("gpu02",))
     assert result.message == "cuda:1: no answer within 60 s"
@@ -239,7 +243,7 @@ def test_a_gpu_that_does_not_start_is_named() -> None:
 
 def test_a_torch_not_built_for_the_gpus_is_told_once() -> None:
     starts = tuple(
-        GpuStart(index=index, capability=(12, 0), arches=("sm_80", "sm_90"), error="no kernel image is available")
+        GpuStart(number=index, capability=(12, 0), arches=("sm_80", "sm_90"), error="no kernel image is available")
         for index in range(2)
     )
     (result,) = wrong(tried(starts=starts, peers=None))
@@ -319,7 +323,7 @@ def test_gpus_with_other_memory_are_named() -> None:
 numbers = st.none() | st.integers(0, 1 << 40)
 made_cards = st.builds(
     Card,
-    index=st.integers(0, 3),
+    number=st.integers(0, 3),
     uuid=st.sampled_from(UUIDS),
     bus=st.text(max_size=5),
     mig=st.booleans(),
@@ -333,7 +337,7 @@ made_cards = st.builds(
 made_trials = st.builds(
     Trial,
     error=st.none() | st.text(max_size=5),
-    starts=st.lists(st.builds(GpuStart, index=st.integers(0, 3), arches=st.just(("sm_80", "gfx9"))), max_size=2).map(
+    starts=st.lists(st.builds(GpuStart, number=st.integers(0, 3), arches=st.just(("sm_80", "gfx9"))), max_size=2).map(
         tuple
     ),
     peers=st.none() | st.builds(GpuCopies, error=st.none() | st.text(max_size=5), hangs=st.none() | st.just((0, 1))),
@@ -367,4 +371,4 @@ JSON = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.list
 @given(field=st.sampled_from(sorted(gpu_health_json())), value=JSON)
 def test_damaged_words_of_gpus_are_the_hosts_error_or_health(field: str, value: Any) -> None:
     with contextlib.suppress(HelperError):  # whatever else is raised fails the test
-        assert GpuHealth.from_json("gpu01", gpu_health_json(**{field: value}))
+        assert read_answer(GpuHealth, "gpu01", gpu_health_json(**{field: value}))

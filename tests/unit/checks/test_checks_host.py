@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from clusterddp.checks.catalog.machine import STRAY_RANKS, StrayRank
+from clusterddp.checks.catalog.machine import STRAY_RANKS
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, RunSeen
 from clusterddp.checks.needs import RUNS, SHARED
 from clusterddp.errors import HelperError
-from clusterddp.facts.health import Cgroup, LoginPython, Write
 from clusterddp.facts.host import TorchFacts
+from clusterddp.remote.shared.probes.health_records import Cgroup, LoginPython, Write
+from clusterddp.remote.shared.probes.torchrun_records import StrayRank
 from tests.unit.evidence_made import cluster, folder, said, seen, with_answers, wrong
 from tests.unit.facts_made import interface
 

@@ -12,8 +12,8 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RunSeen, Seen
 from clusterddp.checks.needs import DIALLED, HEALTH, NETWORK
 from clusterddp.errors import AuthenticationError, ClusterddpError, HelperError, HostKeyError, UnreachableError
-from clusterddp.facts.health import Lookup, PortOwner
 from clusterddp.facts.host import TorchFacts
+from clusterddp.remote.shared.probes.health_records import Lookup, PortOwner
 from tests.unit.evidence_made import cluster, failure, folder, said, seen, with_answers, wrong
 from tests.unit.facts_made import gpus, interface
 

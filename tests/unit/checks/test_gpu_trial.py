@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.facts.gpu_health import GpuHealth
+from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.probes import gpu_trial
+from clusterddp.remote.shared.probes.gpu_records import GpuCopies, GpuHealth, GpuHealthRequest, Trial
+from clusterddp.remote.shared.probes.python_query import PythonQuery
+from clusterddp.remote.shared.schema.record import written
 from tests.unit.facts_made import gpu_health_json
 from tests.unit.torch_made import TORCH
 from tests.with_torch import need_torch
@@ -30,12 +33,12 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(gpu_trial, "START", 20.0)
     monkeypatch.setattr(gpu_trial, "PEERS", 20.0)
 
-    def trial(count: int, **told: Any) -> dict[str, Any]:
+    def trial(count: int, **told: Any) -> Trial:
         (tmp_path / "told.json").write_text(json.dumps({name.lstrip("_"): word for name, word in told.items()}))
-        args = {"devices": count, "python": sys.executable, "env": {"PYTHONPATH": str(tmp_path)}}
-        found = gpu_trial.try_gpus(args, dict(os.environ))
+        job = PythonQuery(python=sys.executable, env={"PYTHONPATH": str(tmp_path)})
+        found = gpu_trial.try_gpus(GpuHealthRequest(job, count), dict(os.environ))
         assert found is not None
-        GpuHealth.from_json("here", gpu_health_json(trial=found))
+        assert read_answer(GpuHealth, "here", gpu_health_json(trial=written(found))).trial == found
         return found
 
     return trial
@@ -43,20 +46,20 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_gpus_that_are_well_start_and_copy(attempt: Any) -> None:
     found = attempt(3)
-    assert found["error"] is None
-    assert [(one["index"], one["error"], one["capability"]) for one in found["starts"]] == [
-        (index, None, [9, 0]) for index in range(3)
+    assert found.error is None
+    assert [(one.number, one.error, one.capability) for one in found.starts] == [
+        (index, None, (9, 0)) for index in range(3)
     ]
-    assert found["starts"][0]["arches"] == ["sm_90", "compute_90"]
-    assert found["peers"] == {"error": None, "hangs": None, "wrong": [], "tried": 6}
+    assert found.starts[0].arches == ("sm_90", "compute_90")
+    assert found.peers == GpuCopies(tried=6)
 
 
 def test_one_gpu_has_nobody_to_copy_to(attempt: Any) -> None:
-    assert attempt(1)["peers"] is None
+    assert attempt(1).peers is None
 
 
 def test_gpus_that_do_not_reach_each_other_are_not_copied_between(attempt: Any) -> None:
-    assert attempt(2, peers=False)["peers"]["tried"] == 0
+    assert attempt(2, peers=False).peers.tried == 0
 
 
 @pytest.mark.parametrize(
@@ -69,44 +72,44 @@ def test_gpus_that_do_not_reach_each_other_are_not_copied_between(attempt: Any) 
 )
 def test_a_gpu_that_does_not_start_takes_nothing_from_the_others(attempt: Any, word: str, error: str) -> None:
     found = attempt(3, _1=word)
-    assert [one["error"] for one in found["starts"]] == [None, error, None]
-    assert found["peers"] is None
+    assert [one.error for one in found.starts] == [None, error, None]
+    assert found.peers is None
 
 
 def test_a_gpu_that_hangs_is_given_up(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_trial, "START", 3.0)
     found = attempt(1, _0="hang")
-    assert [one["error"] for one in found["starts"]] == ["no answer within 3 s"]
+    assert [one.error for one in found.starts] == ["no answer within 3 s"]
 
 
 def test_a_copy_that_hangs_is_named_with_its_pair(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_trial, "PEERS", 6.0)
     found = attempt(2, **{"1-0": "hang"})
-    assert found["peers"] == {"error": None, "hangs": [1, 0], "wrong": [], "tried": 1}
+    assert found.peers == GpuCopies(hangs=(1, 0), tried=1)
 
 
 def test_what_arrives_changed_is_named_with_its_pair(attempt: Any) -> None:
     found = attempt(2, **{"0-1": "garbage"})
-    assert found["peers"] == {"error": None, "hangs": None, "wrong": [[0, 1]], "tried": 2}
+    assert found.peers == GpuCopies(wrong=((0, 1),), tried=2)
 
 
 def test_more_gpus_than_are_tried_at_once_are_all_tried(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_trial, "AT_ONCE", 2)
-    assert [one["index"] for one in attempt(5)["starts"]] == [0, 1, 2, 3, 4]
+    assert [one.number for one in attempt(5).starts] == [0, 1, 2, 3, 4]
 
 
 def test_without_gpus_nothing_is_started() -> None:
-    assert gpu_trial.try_gpus({"devices": 0, "python": "/nope"}, {}) is None
+    assert gpu_trial.try_gpus(GpuHealthRequest(PythonQuery(python="/nope"), 0), {}) is None
 
 
 def test_an_interpreter_that_is_not_there_is_told() -> None:
-    found = gpu_trial.try_gpus({"devices": 1, "python": "/nope/python"}, dict(os.environ))
+    found = gpu_trial.try_gpus(GpuHealthRequest(PythonQuery(python="/nope/python"), 1), dict(os.environ))
     assert found is not None
-    assert "no /nope/python" in found["error"]
+    assert "no /nope/python" in (found.error or "")
 
 
 def test_a_torch_without_cuda_says_so() -> None:
     need_torch()
-    found = gpu_trial.try_gpus({"devices": 1, "python": sys.executable}, dict(os.environ))
+    found = gpu_trial.try_gpus(GpuHealthRequest(PythonQuery(python=sys.executable), 1), dict(os.environ))
     assert found is not None
-    assert "CUDA" in found["starts"][0]["error"] or found["starts"][0]["capability"]
+    assert "CUDA" in (found.starts[0].error or "") or found.starts[0].capability

@@ -9,8 +9,8 @@ import pytest
 from clusterddp.checks.evidence import Answer
 from clusterddp.checks.needs import ELECTION, HEALTH
 from clusterddp.errors import HelperError
-from clusterddp.facts.health import Lookup
 from clusterddp.facts.library_defaults import elected, gloo_cards, nccl_cards
+from clusterddp.remote.shared.probes.health_records import Lookup
 from tests.unit.evidence_made import cluster, seen, with_answers, wrong
 from tests.unit.facts_made import gpus, interface, node
 

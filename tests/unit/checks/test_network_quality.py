@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.needs import HEALTH
-from clusterddp.facts.health import Lookup
+from clusterddp.remote.shared.probes.health_records import Lookup
 from tests.unit.evidence_made import cluster, failure, pairs, said, seen, wrong
 from tests.unit.facts_made import interface
 

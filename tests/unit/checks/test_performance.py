@@ -11,8 +11,8 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Evidence, RunSeen
 from clusterddp.facts.bench import Bench, Together
 from clusterddp.facts.bench_results import AllReduce, Gemm, Lateness, Measured
-from clusterddp.facts.health import PortOwner
 from clusterddp.facts.speeds import Speed
+from clusterddp.remote.shared.probes.health_records import PortOwner
 from tests.unit.evidence_made import cluster, failure, seen
 from tests.unit.facts_made import gpus
 

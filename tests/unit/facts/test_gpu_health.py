@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.facts.gpu_health import GpuHealth
+from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.probes import gpu_health, xids
+from clusterddp.remote.shared.probes.gpu_records import GpuHealth
 from clusterddp.remote.system import nvidia_smi
 from tests.unit.operation import run_operation
 
@@ -47,18 +48,19 @@ def test_how_the_iommu_treats_a_gpu_is_told_by_its_bus(bus: Path) -> None:
 
 
 def test_adapters_that_could_reach_gpus_are_named(tmp_path: Path) -> None:
-    assert gpu_health.direct_access(str(tmp_path)) == {"peer_memory": False, "open_driver": False, "mellanox": []}
+    assert gpu_health.direct_access(str(tmp_path)) == (False, False, ())
     for name, vendor in (("mlx5_0", "0x15b3"), ("efa_0", "0x1d0f")):
         write(tmp_path / "sys/class/infiniband" / name / "device/vendor", vendor)
     write(tmp_path / "sys/module/nvidia_peermem/version", "550.54.15")
     write(tmp_path / "proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15")
     told = gpu_health.direct_access(str(tmp_path))
-    assert told == {"peer_memory": True, "open_driver": True, "mellanox": ["mlx5_0"]}
+    assert told == (True, True, ("mlx5_0",))
 
 
 def test_a_host_without_nvidia_smi_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvidia_smi, "find_program", lambda _env: None)
-    told = GpuHealth.from_json("here", run_operation(gpu_health.gpu_health, {"devices": 0, "python": sys.executable}))
+    asked = {"devices": 0, "job": {"python": sys.executable}}
+    told = read_answer(GpuHealth, "here", run_operation(gpu_health.gpu_health, asked))
     assert (told.cards, told.error, told.trial) == ((), "no nvidia-smi on this host", None)
 
 
@@ -67,7 +69,7 @@ def test_an_nvidia_smi_that_fails_is_told_in_its_words(tmp_path: Path, monkeypat
     program.write_text("#!/bin/sh\necho 'Unable to determine the device handle for GPU0: Unknown Error'; exit 15\n")
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    told = GpuHealth.from_json("here", run_operation(gpu_health.gpu_health, {"devices": 0}))
+    told = read_answer(GpuHealth, "here", run_operation(gpu_health.gpu_health, {"devices": 0, "job": {}}))
     assert (
         told.error == "nvidia-smi failed with status 15: Unable to determine the device handle for GPU0: Unknown Error"
     )
@@ -80,7 +82,7 @@ def test_links_that_take_too_long_are_not_known(tmp_path: Path, monkeypatch: pyt
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(nvidia_smi, "TIMEOUT", 5.0)
-    told = GpuHealth.from_json("here", run_operation(gpu_health.gpu_health, {"devices": 0}))
+    told = read_answer(GpuHealth, "here", run_operation(gpu_health.gpu_health, {"devices": 0, "job": {}}))
     assert (told.error, told.links_error) == (None, "nvidia-smi did not answer within 5 s")
 
 

@@ -92,9 +92,9 @@ def test_what_was_not_measured_is_not_slow() -> None:
 
 
 def test_a_hosts_answer_is_read_and_a_damaged_one_refused() -> None:
-    answer = {"bytes": 10**9, "ns": 10**9, "error": None}
+    answer = {"counted": {"bytes": 10**9, "ns": 10**9}, "error": None}
     assert Speed.from_json("gpu00", "gpu01", answer).mbit == 8000
-    silent = Speed.from_json("gpu00", "gpu01", {"bytes": None, "ns": None, "error": "timeout"})
+    silent = Speed.from_json("gpu00", "gpu01", {"counted": None, "error": "timeout"})
     assert (silent.mbit, silent.to_json()["mbit"], silent.to_json()["error"]) == (0, None, "timeout")
     with pytest.raises(HelperError, match="damaged"):
-        Speed.from_json("gpu00", "gpu01", {"bytes": -1, "ns": 5, "error": None})
+        Speed.from_json("gpu00", "gpu01", {"counted": {"bytes": -1, "ns": 5}, "error": None})

@@ -98,7 +98,7 @@ def fields_of(one: Any) -> dict[str, Any]:
 
 
 def test_somebody_elses_process_on_a_gpu_that_the_run_takes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from clusterddp.facts.health import PortOwner  # noqa: PLC0415
+    from clusterddp.remote.shared.probes.health_records import PortOwner  # noqa: PLC0415
 
     told = health(owners={77: PortOwner(user="bob", command="python")})
     asked: list[str] = []

@@ -36,11 +36,11 @@ def start(torch: Any, index: int) -> Dict[str, Any]:
     """Start one GPU and compute on it: ``{arches, capability, error}``."""
     report: Dict[str, Any] = {"arches": [str(arch) for arch in torch.cuda.get_arch_list()], "error": None}
     try:
-        report["capability"] = [int(part) for part in torch.cuda.get_device_capability(index)]
+        report.update(capability=[int(part) for part in torch.cuda.get_device_capability(index)])
         if float((torch.zeros(1, device=index) + 1).item()) != 1.0:
-            report["error"] = "it adds 0 and 1 and gets another number"
+            report.update(error="it adds 0 and 1 and gets another number")
     except Exception as error:  # noqa: BLE001 - as above
-        report["error"] = (str(error).strip().split("\n")[0] or type(error).__name__)[:300]
+        report.update(error=(str(error).strip().split("\n")[0] or type(error).__name__)[:300])
     return report
 
 

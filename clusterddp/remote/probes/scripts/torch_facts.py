@@ -17,30 +17,38 @@ def main(answer: int) -> None:
     try:
         import torch
     except BaseException as error:  # noqa: BLE001 - a broken build may raise anything, SystemExit too
-        facts["import_error"] = "%s: %s" % (type(error).__name__, str(error).strip().split("\n")[0][:300])
+        facts.update(import_error="%s: %s" % (type(error).__name__, str(error).strip().split("\n")[0][:300]))
     else:
-        collect(torch, facts)
+        facts.update(collect(torch))
     data = json.dumps(facts).encode()
     while data:
         data = data[os.write(answer, data) :]
 
 
-def collect(torch: Any, facts: Dict[str, Any]) -> None:
-    """Fill ``facts`` from the imported module."""
-    facts["version"] = str(torch.__version__)
-    facts["cuda"] = _try(lambda: torch.version.cuda)
-    facts["hip"] = _try(lambda: torch.version.hip)
-    facts["nccl"] = _try(lambda: _version(torch.cuda.nccl.version()))
-    facts["nccl_library"] = _try(_nccl_library)
-    facts["nccl_loaded"] = _try(lambda: _asked(facts["nccl_library"]))
-    facts["gloo"] = _try(lambda: bool(torch.distributed.is_gloo_available())) or False
-    facts["nccl_available"] = _try(lambda: bool(torch.distributed.is_nccl_available())) or False
-    facts["device_count"] = _try(lambda: int(torch.cuda.device_count())) or 0
+def collect(torch: Any) -> Dict[str, Any]:
+    """The facts of the imported module."""
+    version = _try(lambda: _version(torch.cuda.nccl.version()))
+    library = _try(_nccl_library)
+    loaded = _try(lambda: _asked(library))
+    count = _try(lambda: int(torch.cuda.device_count())) or 0
+    names, failure = [], None
     try:
-        facts["device_names"] = [torch.cuda.get_device_name(i) for i in range(facts["device_count"])]
+        names = [torch.cuda.get_device_name(i) for i in range(count)]
     except Exception as error:  # noqa: BLE001 - CUDA's initialisation fails in many ways; the words are the fact
-        facts["device_names"] = []
-        facts["device_error"] = str(error).strip().split("\n")[0][:300]
+        failure = str(error).strip().split("\n")[0][:300]
+    return {
+        "version": str(torch.__version__),
+        "cuda": _try(lambda: torch.version.cuda),
+        "hip": _try(lambda: torch.version.hip),
+        "nccl": version,
+        "nccl_library": library,
+        "nccl_loaded": loaded,
+        "gloo": _try(lambda: bool(torch.distributed.is_gloo_available())) or False,
+        "nccl_available": _try(lambda: bool(torch.distributed.is_nccl_available())) or False,
+        "device_count": count,
+        "device_names": names,
+        "device_error": failure,
+    }
 
 
 def _try(ask: Callable[[], Any]) -> Any:

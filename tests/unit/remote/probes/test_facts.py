@@ -39,7 +39,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 def test_torch_is_asked_for_each_gpu_and_where_any_alike_will_do_for_each_model(
     site: Site, monkeypatch: pytest.MonkeyPatch, *, alike: bool
 ) -> None:
-    args = {"python": sys.executable, "state": str(site.state), "alike": alike}
+    args = {"job": {"python": sys.executable}, "state": str(site.state), "alike": alike}
 
     def imports(uuid: str, model: str, devices: str) -> int:
         for name, value in {"UUID": uuid, "MODEL": model, "BUS": uuid[0], "CUDA_VISIBLE_DEVICES": devices}.items():

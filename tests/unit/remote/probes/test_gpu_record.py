@@ -43,8 +43,8 @@ def base(tmp_path: Path) -> str:
 def test_what_is_recorded_is_understood(base: str) -> None:
     cards = nvidia_smi_xml.parse_cards(Path(base + ".xml").read_text())
     listed = nvidia_smi.parse_gpus(Path(base + ".csv").read_text())
-    assert [gpu["uuid"] for gpu in listed] == [card["uuid"] for card in cards]
-    assert set(nvidia_smi_xml.parse_links(Path(base + ".nvlink.txt").read_text())) == {card["uuid"] for card in cards}
+    assert [gpu.uuid for gpu in listed] == [card.uuid for card in cards]
+    assert set(nvidia_smi_xml.parse_links(Path(base + ".nvlink.txt").read_text())) == {card.uuid for card in cards}
 
 
 def test_what_fails_is_recorded_with_its_status(base: str) -> None:

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.errors import HelperError
-from clusterddp.facts.health import Health
+from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.probes import health
+from clusterddp.remote.shared.probes.health_records import Health
 from clusterddp.remote.system import procfs
 from tests.unit.operation import run_operation
 
@@ -33,7 +34,7 @@ def test_this_machine_tells_its_health(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         told = asked(tmp_path, names=["localhost"], ports=[port, port], pids=[os.getpid()])
-    found = Health.from_json("here", told)
+    found = read_answer(Health, "here", told)
     assert found.taken == (port,)
     assert "127.0.0.1" in found.names["localhost"].addresses
     assert found.owners[os.getpid()].user == pwd.getpwuid(os.getuid()).pw_name
@@ -48,13 +49,13 @@ def test_this_machine_tells_its_health(tmp_path: Path) -> None:
 
 
 def test_a_login_is_tried_only_where_that_is_asked_for(tmp_path: Path) -> None:
-    assert Health.from_json("here", asked(tmp_path, login=True)).login
+    assert read_answer(Health, "here", asked(tmp_path, login=True)).login
 
 
 def test_a_name_that_is_nobodys_has_an_error() -> None:
-    assert health.addresses("no-such-host.invalid")["error"]
-    assert health.addresses("x" * 300 + ".invalid")["error"]
-    assert health.addresses("x..y")["addresses"] == []
+    assert health.addresses("no-such-host.invalid").error
+    assert health.addresses("x" * 300 + ".invalid").error
+    assert health.addresses("x..y").addresses == ()
 
 
 def test_who_hangs_is_left_behind_and_the_others_answer() -> None:
@@ -99,9 +100,9 @@ def test_damaged_health_is_the_hosts_error_or_health(field: str, value: Any) -> 
         "names": {},
         "writes": {},
         "paths": {},
-        "locks": [],
+        "locks": {},
         "login": {"python": None, "same": False, "error": None},
         "cgroup": {},
     }
     with contextlib.suppress(HelperError):  # whatever else is raised fails the test
-        assert Health.from_json("gpu01", {**told, "owners": {}, field: value})
+        assert read_answer(Health, "gpu01", {**told, "owners": {}, field: value})

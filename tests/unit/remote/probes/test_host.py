@@ -156,38 +156,38 @@ esac
 
 def test_gpus_are_listed_with_who_computes_on_them(tmp_path: Path) -> None:
     found = nvidia_smi.read_query(nvidia_smi.start_query(stand_in(tmp_path, "four-a100.csv")))
-    assert found["nvidia_error"] is None
-    assert [(gpu["index"], gpu["used_mib"], gpu["processes"]) for gpu in found["gpus"]] == [
-        (0, 4, []),
-        (1, 71432, [4711]),
-        (2, 4, []),
-        (3, 4, [4712]),
+    assert found.error is None
+    assert [(gpu.index, gpu.used_mib, gpu.processes) for gpu in found.gpus] == [
+        (0, 4, ()),
+        (1, 71432, (4711,)),
+        (2, 4, ()),
+        (3, 4, (4712,)),
     ]
-    assert found["gpus"][0]["name"] == "NVIDIA A100-SXM4-80GB"
-    assert found["gpus"][0]["uuid"] == "GPU-11111111-aaaa-bbbb-cccc-000000000000"
+    assert found.gpus[0].name == "NVIDIA A100-SXM4-80GB"
+    assert found.gpus[0].uuid == "GPU-11111111-aaaa-bbbb-cccc-000000000000"
 
 
 def test_a_field_the_card_lacks_is_unknown(tmp_path: Path) -> None:
-    hopper, old = nvidia_smi.read_query(nvidia_smi.start_query(stand_in(tmp_path, "mig.csv")))["gpus"]
-    assert (hopper["mig"], hopper["used_mib"], old["mig"]) == (True, None, False)
+    hopper, old = nvidia_smi.read_query(nvidia_smi.start_query(stand_in(tmp_path, "mig.csv"))).gpus
+    assert (hopper.mig, hopper.used_mib, old.mig) == (True, None, False)
 
 
 def test_a_driver_that_does_not_answer_is_told_in_its_words(tmp_path: Path) -> None:
     found = nvidia_smi.read_query(nvidia_smi.start_query(stand_in(tmp_path, "no-driver.txt", status=9)))
-    assert found["gpus"] == []
-    assert found["nvidia_error"].startswith("nvidia-smi failed with status 9: NVIDIA-SMI has failed because")
+    assert found.gpus == []
+    assert (found.error or "").startswith("nvidia-smi failed with status 9: NVIDIA-SMI has failed because")
 
 
 def test_a_lost_gpu_is_an_error_not_a_gpu(tmp_path: Path) -> None:
     found = nvidia_smi.read_query(nvidia_smi.start_query(stand_in(tmp_path, "lost.csv")))
-    assert "GPU is lost" in found["nvidia_error"]
+    assert "GPU is lost" in (found.error or "")
 
 
 def test_a_hanging_nvidia_smi_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvidia_smi, "TIMEOUT", 0.2)
     write(tmp_path / "nvidia-smi", "#!/bin/sh\nexec sleep 600\n").chmod(0o755)
     found = nvidia_smi.read_query(nvidia_smi.start_query({"PATH": f"{tmp_path}:/usr/bin:/bin"}))
-    assert "did not answer" in found["nvidia_error"]
+    assert "did not answer" in (found.error or "")
 
 
 def test_gpus_on_the_bus_are_counted_and_what_is_none_is_not(tmp_path: Path) -> None:
@@ -209,15 +209,15 @@ def test_gpus_on_the_bus_are_counted_and_what_is_none_is_not(tmp_path: Path) -> 
 
 
 def test_an_interpreter_that_is_missing_leaves_all_other_facts(tmp_path: Path) -> None:
-    found = run_operation(facts, {"python": "/nonexistent/python", "state": str(tmp_path)})
+    found = run_operation(facts, {"job": {"python": "/nonexistent/python"}, "state": str(tmp_path)})
     assert found["torch"] is None
     assert "no /nonexistent/python" in found["python_error"]
     assert found["addresses"]
 
 
 def test_the_inventorys_variables_stand_above_the_setups(tmp_path: Path) -> None:
-    args = {"setup": ["export CUDA_VISIBLE_DEVICES=0"], "env": {"CUDA_VISIBLE_DEVICES": "1,2"}}
-    found = run_operation(facts, {**args, "python": "/nonexistent/python", "state": str(tmp_path)})
+    job = {"setup": ["export CUDA_VISIBLE_DEVICES=0"], "env": {"CUDA_VISIBLE_DEVICES": "1,2"}}
+    found = run_operation(facts, {"job": {**job, "python": "/nonexistent/python"}, "state": str(tmp_path)})
     assert found["visible_devices"] == "1,2"
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.facts.gpu_health import GpuHealth
+from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.probes import nvidia_smi_xml, xids
+from clusterddp.remote.shared.probes.gpu_records import Card, GpuHealth
+from clusterddp.remote.shared.schema.record import written
 from tests.unit.facts_made import gpu_health_json
 
 DATA = Path(__file__).parents[3] / "data" / "nvidia-smi"
@@ -18,44 +20,47 @@ TWO = "GPU-33333333-aaaa-bbbb-cccc-00000000000{}"
 
 def test_healthy_gpus_are_read_whole() -> None:
     first, second = nvidia_smi_xml.parse_cards(H100)
-    assert first == {
-        "index": 0,
-        "uuid": TWO.format(0),
-        "bus": "00000000:18:00.0",
-        "mig": False,
-        "instances": 0,
-        "uncorrectable": 0,
-        "repair_pending": False,
-        "repair_failed": False,
-        "recovery": None,
-        "slowdowns": [],
-        "celsius": 31,
-        "power_watts": 700,
-        "default_watts": 700,
-        "width": 16,
-        "most_width": 16,
-        "fabric_state": "Completed",
-        "fabric_status": "Success",
-    }
-    assert (second["index"], second["uuid"]) == (1, TWO.format(1))
-    assert GpuHealth.from_json("gpu01", gpu_health_json(cards=[first, second])).cards[1].bus == "00000000:2A:00.0"
+    assert first == Card(
+        number=0,
+        uuid=TWO.format(0),
+        bus="00000000:18:00.0",
+        mig=False,
+        instances=0,
+        uncorrectable=0,
+        repair_pending=False,
+        repair_failed=False,
+        recovery=None,
+        slowdowns=(),
+        celsius=31,
+        power_watts=700,
+        default_watts=700,
+        width=16,
+        most_width=16,
+        fabric_state="Completed",
+        fabric_status="Success",
+    )
+    assert (second.number, second.uuid) == (1, TWO.format(1))
+    assert (
+        read_answer(GpuHealth, "gpu01", gpu_health_json(cards=[written(first), written(second)])).cards[1].bus
+        == "00000000:2A:00.0"
+    )
 
 
 def test_an_old_driver_calls_things_otherwise() -> None:
     (card,) = nvidia_smi_xml.parse_cards((DATA / "v100-470.82.01.xml").read_text())
-    assert (card["uncorrectable"], card["repair_pending"], card["repair_failed"]) == (2, True, False)
-    assert card["slowdowns"] == ["hw_slowdown", "hw_thermal_slowdown"]
-    assert (card["power_watts"], card["default_watts"], card["celsius"]) == (250, 300, 88)
-    assert (card["width"], card["most_width"]) == (8, 16)
-    assert (card["fabric_state"], card["recovery"]) == (None, None)
+    assert (card.uncorrectable, card.repair_pending, card.repair_failed) == (2, True, False)
+    assert card.slowdowns == ("hw_slowdown", "hw_thermal_slowdown")
+    assert (card.power_watts, card.default_watts, card.celsius) == (250, 300, 88)
+    assert (card.width, card.most_width) == (8, 16)
+    assert (card.fabric_state, card.recovery) == (None, None)
 
 
 def test_a_new_driver_tells_more() -> None:
     (card,) = nvidia_smi_xml.parse_cards((DATA / "rtx6000-590.44.01.xml").read_text())
-    assert (card["uncorrectable"], card["repair_pending"], card["repair_failed"]) == (None, True, True)
-    assert card["recovery"] == "Reset"
-    assert (card["mig"], card["instances"]) == (True, 2)
-    assert (card["width"], card["most_width"], card["power_watts"]) == (None, None, None)
+    assert (card.uncorrectable, card.repair_pending, card.repair_failed) == (None, True, True)
+    assert card.recovery == "Reset"
+    assert (card.mig, card.instances) == (True, 2)
+    assert (card.width, card.most_width, card.power_watts) == (None, None, None)
 
 
 @pytest.mark.parametrize("element", sorted(set(re.findall(r"<([a-z_]+)>", H100)) - {"nvidia_smi_log"}))
@@ -65,9 +70,9 @@ def test_a_driver_that_does_not_know_an_element_tells_all_the_others(element: st
     healthy = nvidia_smi_xml.parse_cards(H100)[0]
     assert len(cards) == 2
     # What an element holds may be a whole group, of which no single one is the others'.
-    changed = {name for name in healthy if cards[0][name] != healthy[name]}
+    changed = {name for name in Card._fields if getattr(cards[0], name) != getattr(healthy, name)}
     assert len(changed) <= 2, changed
-    GpuHealth.from_json("gpu01", gpu_health_json(cards=cards))
+    read_answer(GpuHealth, "gpu01", gpu_health_json(cards=[written(card) for card in cards]))
 
 
 @pytest.mark.parametrize("text", ["", "NVIDIA-SMI has failed because it couldn't communicate", H100[: len(H100) // 2]])
@@ -78,27 +83,27 @@ def test_text_that_is_no_answer_is_refused(text: str) -> None:
 
 def test_links_that_are_up_are_counted() -> None:
     links = nvidia_smi_xml.parse_links((DATA / "two-h100-550.54.15.nvlink.txt").read_text())
-    assert links == {TWO.format(0): [18, 18], TWO.format(1): [18, 18]}
+    assert links == {TWO.format(0): (18, 18), TWO.format(1): (18, 18)}
     others = nvidia_smi_xml.parse_links((DATA / "no-nvlink-535.54.03.txt").read_text())
-    assert others == {"GPU-66666666-aaaa-bbbb-cccc-000000000002": [2, 3]}
+    assert others == {"GPU-66666666-aaaa-bbbb-cccc-000000000002": (2, 3)}
     assert nvidia_smi_xml.parse_links("NVIDIA-SMI has failed\n") == {}
 
 
 def test_xids_are_counted_by_gpu_and_number() -> None:
     lines = [line.split(" ", 1) for line in (DATA / "xids-550.54.15.journal").read_text().splitlines()]
     found = xids.collect([(float(when), text) for when, text in lines], 1700000500.0)
-    assert [(one["bus"], one["xid"], one["count"], one["seconds_ago"]) for one in found] == [
+    assert [(one.bus, one.xid, one.times, one.seconds_ago) for one in found] == [
         ("0000:18:00", 31, 1, 499),
         ("0000:2a:00", 48, 2, 299),
         ("0000:2a:00", 154, 1, 100),
     ]
-    assert found[2]["text"].endswith("(GPU Reset Required)")
-    assert GpuHealth.from_json("gpu01", gpu_health_json(xids=found)).xids[1].count == 2
+    assert found[2].text.endswith("(GPU Reset Required)")
+    assert read_answer(GpuHealth, "gpu01", gpu_health_json(xids=[written(one) for one in found])).xids[1].times == 2
 
 
 def test_xids_of_old_drivers_are_read_too() -> None:
     (found,) = xids.collect([(5.0, "NVRM: Xid (0000:03:00): 14, Channel 00000001")], 4.0)
-    assert (found["bus"], found["xid"], found["seconds_ago"]) == ("0000:03:00", 14, 0)
+    assert (found.bus, found.xid, found.seconds_ago) == ("0000:03:00", 14, 0)
 
 
 def test_a_log_full_of_kinds_of_xids_stays_small() -> None:
@@ -137,13 +142,13 @@ def test_a_journal_that_may_not_be_read_is_said_to_be_so(
     program(tmp_path, script)
     monkeypatch.setattr(xids, "ring", lambda: None)
     told = xids.KernelLog({"PATH": f"{tmp_path}:/usr/bin:/bin"}).xids()
-    assert len(told["xids"]) == count
-    assert bool(told["xids_error"]) == error
+    assert len(told.xids) == count
+    assert bool(told.error) == error
 
 
 def test_without_a_journal_the_ring_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = "NVRM: Xid (PCI:0000:07:00): 79, pid=7, GPU has fallen off the bus."
     monkeypatch.setattr(xids, "ring", lambda: [(0.0, line)])
     told = xids.KernelLog({"PATH": str(tmp_path)}).xids()
-    assert [one["xid"] for one in told["xids"]] == [79]
-    assert told["xids_error"] is None
+    assert [one.xid for one in told.xids] == [79]
+    assert told.error is None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def ask(*endpoints: str, **more: Any) -> Any:
-    args = {"python": sys.executable, "setup": [], "env": {}, "endpoints": list(endpoints), **more}
+    args = {"python": sys.executable, "job": {}, "endpoints": list(endpoints), **more}
     return run_operation(election, args)
 
 
@@ -34,7 +34,7 @@ def fake_torch(folder: Path, source: str) -> dict[str, Any]:
     for package in (folder / "torch", *(folder / "torch").rglob("*")):
         (package / "__init__.py").touch()
     (place / "utils.py").write_text(source)
-    return {"env": {"PYTHONPATH": str(folder)}}
+    return {"job": {"env": {"PYTHONPATH": str(folder)}}}
 
 
 def found_torch(folder: Path, source: str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""What `doctor` and a run's preparation ask of a host, and what it answers."""

@@ -1,0 +1,82 @@
+"""The records of the operations that try the network between hosts: ``listen``, ``dial``, ``drain`` and ``pour``."""
+
+from typing import NamedTuple, Optional, Tuple
+
+from ..schema.fields import Fields
+from ..schema.record import field, many, maybe, nested, record
+
+
+@record
+class ListenRequest(NamedTuple):
+    """What a listener is told."""
+
+    ports: Tuple[int, int] = field(Fields.pair)  # the first and last of clusterddp_ports
+    nonce: str = field(Fields.text)  # its proof that it is the host that was asked
+    seconds: float = field(Fields.real, default=60.0)  # after which it ends by itself
+
+
+@record
+class Listening(NamedTuple):
+    """The header of a listener's first frame: the ports on which it listens."""
+
+    ports: Tuple[int, ...] = field(Fields.numbers)
+
+
+@record
+class DialTarget(NamedTuple):
+    """An address to dial and the nonce expected there, how many small messages to send, and the size of a large one."""
+
+    address: str = field(Fields.text)
+    port: int = field(Fields.integer)
+    nonce: str = field(Fields.text)
+    echoes: int = field(Fields.number, default=0)
+    bulk: int = field(Fields.number, default=0)  # bytes
+
+
+@record
+class DialRequest(NamedTuple):
+    """What is to be dialled, all at once."""
+
+    targets: Tuple[DialTarget, ...] = field(many(DialTarget))
+    timeout: float = field(Fields.real, default=3.0)  # seconds to connect, and again for the measurement
+
+
+@record
+class DialResult(NamedTuple):
+    """How one dial ended.
+
+    The word is ``ok``, ``refused``, ``timeout``, ``no route``, ``wrong nonce`` (another machine answered), ``no data``
+    (it connects, nothing comes after), ``black hole`` (it connects, large packets are lost), or the system's name for a
+    rarer failure.
+    """
+
+    word: str = field(Fields.text)
+    rtt_us: Optional[int] = field(Fields.maybe_number, default=None)  # the shortest round trip, by the kernel
+    bulk: Optional[bool] = field(maybe(Fields.flag), default=None)  # None: no large message was sent, or it is unknown
+    sent: int = field(Fields.number, default=0)  # TCP segments
+    resent: int = field(Fields.number, default=0)
+
+
+@record
+class PourRequest(NamedTuple):
+    """The listener to which data is sent."""
+
+    address: str = field(Fields.text)
+    port: int = field(Fields.number)
+    nonce: str = field(Fields.text)
+
+
+@record
+class ByteCount(NamedTuple):
+    """How many bytes a listener has received, and in which time."""
+
+    bytes: int = field(Fields.number)
+    ns: int = field(Fields.number)
+
+
+@record
+class Throughput(NamedTuple):
+    """What the listener has counted of the data sent to it; None with an error, which may be a word of ``dial``."""
+
+    counted: Optional[ByteCount] = field(maybe(nested(ByteCount)))
+    error: Optional[str] = field(Fields.maybe_text, default=None)
