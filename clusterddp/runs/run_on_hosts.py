@@ -185,8 +185,10 @@ class RunOnHosts:
             return brief
         view = self.view(hosts)
         for copy in view.other_copies:
-            heard = ", ".join(copy.heard)
-            _log.debug("%s: a verdict of attempt %d, having heard %s: %s", copy.writer, copy.attempt, heard, copy.line)
+            reported = ", ".join(copy.reported)
+            _log.debug(
+                "%s: a verdict of attempt %d, having heard %s: %s", copy.writer, copy.attempt, reported, copy.line
+            )
         return replace(view, silent=tuple(dict.fromkeys((*view.silent, *brief.silent))))
 
     def status(self, patience: float | None = None) -> dict[str, Any]:

@@ -67,14 +67,14 @@ class RunView:
         """
         found, shown = best(self.copies), self.shown
         if found and shown and shown.member != NO_MEMBER:
-            same = (shown.attempt, len(shown.heard)) == (found.attempt, len(found.heard))
+            same = (shown.attempt, len(shown.reported)) == (found.attempt, len(found.reported))
             found = shown if same else found
         return found if found and found.attempt >= self._seen_attempt else None
 
     @property
     def other_copies(self) -> list[VerdictRecord]:
         """The copies that differ from the one that counts, without duplicates."""
-        known = {(copy.attempt, copy.writer, copy.heard): copy for copy in self.copies}
+        known = {(copy.attempt, copy.writer, copy.reported): copy for copy in self.copies}
         counts = self.kept or best(self.copies)
         return [copy for copy in known.values() if counts and copy[:7] != counts[:7]]
 
@@ -126,7 +126,7 @@ class RunView:
         if kept is None or kept.stands:
             return kept is not None
         missing, least = len(kept.missing), self.record.min_nodes
-        relaunched = self.record.relaunch and missing > len(kept.heard)
+        relaunched = self.record.relaunch and missing > len(kept.reported)
         return not relaunched and (least is None or missing < least)
 
     @property
@@ -174,7 +174,7 @@ class RunView:
         Only for a watched run. It changes the verdict's line, never its state or exit code.
         """
         kept = self.kept
-        if not self.watched or kept is None or len(self.nodes) <= len(kept.heard):
+        if not self.watched or kept is None or len(self.nodes) <= len(kept.reported):
             return self
         states = {node.state for node in self.nodes}
         if RunState.LOST not in states or not states <= {*ENDED_STATES}:

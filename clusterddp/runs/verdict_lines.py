@@ -73,7 +73,7 @@ def judge(nodes: Sequence[NodeReport], unreachable: Iterable[str] = (), *, watch
         line=found.line,
         failures=found.failures,
         notices=(found.notice,) if found.notice else (),
-        remedy=remedy(*found.said),
+        remedy=remedy(*found.texts),
     )
 
 
@@ -87,17 +87,17 @@ def of_record(record: VerdictRecord, nodes: Sequence[NodeReport] = ()) -> Verdic
 
     ``nodes`` are what hosts report now: their evidence of the first failure has more detail than the record.
     """
-    said = list(record.said)
+    texts = list(record.texts)
     for first in record.failures[:1]:
         ends = [_end(node) for node in nodes if node.host == first.host and node.attempt == first.attempt]
-        said += [one.said for end in ends for one in end.failures if one.rank == first.worker.rank]
+        texts += [one.output for end in ends for one in end.failures if one.rank == first.worker.rank]
     return Verdict(
         state=record.state,
         exit_code=record.exit_code,
         line=record.line,
         failures=record.failures,
         notices=(record.notice,) if record.notice else (),
-        remedy=remedy(*said),
+        remedy=remedy(*texts),
     )
 
 
@@ -106,8 +106,10 @@ def to_record(verdict: Verdict, nodes: Sequence[NodeReport], silent: Iterable[st
     ends = [_end(node) for node in nodes]
     judged = shared.Judgement(verdict.state, verdict.exit_code, verdict.line, verdict.failures, len(verdict.failures))
     notice = verdict.notices[0] if verdict.notices else ""
-    said = [text for first in verdict.failures[:1] for text in (first.worker.text, first.worker.said)]
-    return made(judged._replace(notice=notice, said=tuple(said)), ends, tuple(silent), writer=WATCHER, member=NO_MEMBER)
+    texts = [text for first in verdict.failures[:1] for text in (first.worker.text, first.worker.output)]
+    return made(
+        judged._replace(notice=notice, texts=tuple(texts)), ends, tuple(silent), writer=WATCHER, member=NO_MEMBER
+    )
 
 
 def _end(node: NodeReport) -> NodeEnd:

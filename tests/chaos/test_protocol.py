@@ -70,8 +70,8 @@ STEPS = {
     "when it has started its agent": (
         (
             "supervisor/node",
-            "        self.tell(NodeState.RUNNING)\n",
-            f"        {DIE % ('member', 'self.plan.attempt - 1')}\n        self.tell(NodeState.RUNNING)\n",
+            "        self.publish(NodeState.RUNNING)\n",
+            f"        {DIE % ('member', 'self.plan.attempt - 1')}\n        self.publish(NodeState.RUNNING)\n",
         ),
     ),
 }

@@ -209,7 +209,7 @@ class TestLoss:
         try:
             assert job.nodes[2].ended()["reason"].startswith("three lost contact with one")
             own = verdict_of(job.nodes[2].spool)
-            assert (own.writer, own.heard, own.missing) == ("three", ("three",), ("one", "two"))
+            assert (own.writer, own.reported, own.missing) == ("three", ("three",), ("one", "two"))
         finally:
             for one in job.nodes[:2]:
                 os.kill(one.supervisor, signal.SIGKILL)
@@ -222,7 +222,7 @@ class TestVerdict:
         assert [one.ended()["state"] for one in job.nodes] == ["succeeded"] * 3
         first, *others = (verdict_of(one.spool) for one in job.nodes)
         assert others == [first, first]
-        assert (first.state, first.exit_code, first.heard, first.missing) == ("succeeded", 0, NAMES, ())
+        assert (first.state, first.exit_code, first.reported, first.missing) == ("succeeded", 0, NAMES, ())
         assert [(one.host, one.state, one.workdir) for one in first.hosts] == [
             (name, "succeeded", str(job.folder / "work")) for name in NAMES
         ]
@@ -256,7 +256,7 @@ class TestVerdict:
         two.ended()
         found = best([verdict_of(one.spool) for one in (two, three)])
         assert found
-        assert (found.writer, found.state, found.heard) == ("two", "succeeded", NAMES)
+        assert (found.writer, found.state, found.reported) == ("two", "succeeded", NAMES)
 
     def test_a_later_attempts_verdict_counts(self, begin: Callable[..., Job]) -> None:
         job = begin(relaunch=1, spares=1)
@@ -272,7 +272,7 @@ class TestVerdict:
         copies = {one.host.name: one.spool.verdict() for one in (*again, cut)}
         found = best([copy for copy in copies.values() if copy])
         assert found
-        assert (found.attempt, found.state, found.heard) == (2, "succeeded", ("one", "three"))
+        assert (found.attempt, found.state, found.reported) == (2, "succeeded", ("one", "three"))
         assert job.view().state() == "succeeded"
 
     def test_a_damaged_copy_is_none(self, begin: Callable[..., Job]) -> None:

@@ -108,7 +108,7 @@ def job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 
 class TestLostMessages:
     def test_a_decision_that_reached_nobody_is_told_again(self, job: Callable[..., Job]) -> None:
-        dropped = ("control/membership", "        self.control.say(decision)\n", "")
+        dropped = ("control/membership", "        self.control.send(decision)\n", "")
         run = job(dropped, relaunch=1)
         os.kill(run.nodes[1].pids("agent")[0], signal.SIGKILL)
         again = [run.started(2, name) for name in NAMES]

@@ -75,7 +75,7 @@ class PeerConnection:
         self.refused = False  # whether the connection was refused: nothing listens there any more
         self.unread = bytearray()
         self.unsent = bytearray()
-        self.began = self.heard = boot_clock()
+        self.began = self.received_at = boot_clock()
         self.sent_at = self.sent_tcp_at = NEVER  # when we last sent a heartbeat: by any means, and over this connection
         self.echoes = Echoes()
         self.datagrams = False  # whether a datagram ever came from the other side
@@ -128,7 +128,7 @@ class PeerConnection:
             if not hmac.compare_digest(tag, _tag(self._keys[1], self._received, frame)):
                 raise Broken("a frame that was changed, repeated or left out")
             self._received += 1
-        self.heard = boot_clock()
+        self.received_at = boot_clock()
         return messages.decode(frame[4:])
 
     def send(self, message: Message) -> bool:

@@ -84,10 +84,10 @@ class Contact:
         """Record that a follower last heard from another leader ``age`` seconds ago."""
         self.elsewhere = max(self.elsewhere, now - age)
 
-    def leave(self, heard: float) -> None:
+    def leave(self, received_at: float) -> None:
         """Record when the leader we leave was last heard or, if we led, when we last had a majority."""
-        self.left = max(self.left, heard)
-        self.elsewhere = max(self.elsewhere, heard)
+        self.left = max(self.left, received_at)
+        self.elsewhere = max(self.elsewhere, received_at)
 
 
 def age(now: float, time: float) -> float:

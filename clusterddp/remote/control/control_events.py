@@ -12,10 +12,10 @@ class MemberJoined(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The connection to a node ended; ``heard``: when its last message came, by the boot clock."""
+    """The connection to a node ended; ``received_at``: when its last message came, by the boot clock."""
 
     member: int
-    heard: float
+    received_at: float
 
 
 class MessageReceived(NamedTuple):

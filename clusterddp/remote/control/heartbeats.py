@@ -51,7 +51,7 @@ class Heartbeats:
             self._count(now)
         self.majority = settled
 
-    def hear(self, link: PeerConnection, beat: Heartbeat) -> None:
+    def process(self, link: PeerConnection, beat: Heartbeat) -> None:
         """Process a heartbeat that came over TCP."""
         answer = self._take(link, beat)
         if answer:
@@ -105,7 +105,7 @@ class Heartbeats:
             link.datagrams = True
             if beat.number <= link.echoes.theirs:  # repeated, or overtaken
                 continue
-            link.heard = boot_clock()
+            link.received_at = boot_clock()
             answer = self._take(link, beat)
             if answer:
                 self._send_datagram(link, answer)

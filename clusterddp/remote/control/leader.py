@@ -124,7 +124,7 @@ class Control:
         """Whether heartbeats go over TCP alone, where lost packets delay them by seconds."""
         return any(not link.datagrams for link in self.links if link.member is not None)
 
-    def say(self, message: Message, to: Optional[int] = None) -> None:
+    def send(self, message: Message, to: Optional[int] = None) -> None:
         """Send a message to all connected nodes (for a follower: its leader), or only to member index ``to``."""
         for link in [link for link in self.links if link.member is not None]:
             if to is None or link.member == to:
@@ -135,7 +135,7 @@ class Control:
         now = boot_clock()
         for link in list(self.links):
             silence = SILENCE if link.datagrams else SILENCE_TCP
-            if (now - link.began > DIAL_LIMIT) if link.member is None else (now - link.heard > silence):
+            if (now - link.began > DIAL_LIMIT) if link.member is None else (now - link.received_at > silence):
                 if link is self._upstream():  # it has been silent for long: half of PATIENCE is used up
                     self.since = now - PATIENCE / 2
                 self._drop(link)
@@ -344,7 +344,7 @@ class Control:
         if link.member is None:
             (self._answered if led else self._is_called)(link, message)
         elif isinstance(message, Heartbeat):
-            self.heartbeats.hear(link, message)
+            self.heartbeats.process(link, message)
             if led:
                 self.leader_has_majority = message.majority
         elif isinstance(message, (EndOrder, AttemptDecision, *(FROM_LEADER if led else TO_LEADER))):
@@ -369,7 +369,7 @@ class Control:
         if link not in self.links:
             return
         if link.target is not None and link.member is not None:
-            self.contact.leave(link.heard)
+            self.contact.leave(link.received_at)
         self.links.remove(link)
         self.selector.unregister(link.socket)
         link.socket.close()
@@ -377,4 +377,4 @@ class Control:
             self.called = 0.0  # at once
             self._follow((self.leader + 1) % len(self.addresses))
         if link.member is not None and not quiet:
-            self.handle(Lost(link.member, link.heard))
+            self.handle(Lost(link.member, link.received_at))

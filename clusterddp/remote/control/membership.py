@@ -50,7 +50,7 @@ class Membership:
     ) -> None:
         self.control, self.names, self.member, self.welcome, self.keep = control, names, control.member, welcome, keep
         self.statuses: Dict[int, NodeStatus] = {}  # member index → its last status
-        self.heard: Dict[int, float] = {}  # member index → when that status was sent, by the boot clock
+        self.reported_at: Dict[int, float] = {}  # member index → when that status was sent, by the boot clock
         self.missing: Dict[int, float] = {}  # member index → since when it is out of reach
         self.met: Set[int] = set()  # nodes that have been connected to this one
         self.left: Set[int] = set()  # nodes that have finished and left the run
@@ -61,7 +61,7 @@ class Membership:
         self.part: Optional[TakingPart] = None  # the nodes that take part in the attempt, by its leader
         self.epoch = 0  # the newest known epoch, of any attempt
         self.replication_port = 0  # the port where new nodes get the replicated paths from this one, or 0
-        self.unheard = False  # whether our last status has reached no leader yet
+        self.undelivered = False  # whether our last status has reached no leader yet
         self._new: Set[int] = set()  # nodes whose newest status the others have not received yet
         self._sent_at = 0.0
         self._begun = boot_clock()
@@ -128,38 +128,38 @@ class Membership:
 
     # What this node sends
 
-    def tell(self, status: NodeStatus) -> None:
+    def publish(self, status: NodeStatus) -> None:
         """Record this node's new status and send it to the leader, now or once it is connected."""
         self._note(self.member, status._replace(carry=self.replication_port))
-        self.unheard = True
+        self.undelivered = True
         self._send_status()
 
     def pass_on(self, order: EndOrder) -> None:
         """Send an order towards all nodes: the leader sends it to everyone, the others to the leader."""
         if self.order is None or self.order.attempt is not None:  # an order that ends the run is never replaced
             self.order = order
-        self.control.say(order)
+        self.control.send(order)
 
     def decide(self, decision: AttemptDecision) -> None:
         """Record and send, as the leader, the decision on what follows the attempt."""
         self.decision = decision
-        self.control.say(decision)
+        self.control.send(decision)
 
     def turn(self, now: float) -> None:
         """Update which nodes are missing, and send the leader's table or our own status when due."""
         if self.control.leading:
-            self.unheard = False
+            self.undelivered = False
             self._look(now)
         elif self.control.settled:
             self.missing.clear()  # the leader keeps account
         if self.control.leading:
             changed = self._decide_part(now)
             if changed or now - self._sent_at > (GATHER if self._new else TELL):
-                self._tell_all(now)
+                self._send_all(now)
             return
         self._new.clear()
         if now - self._sent_at > TELL:
-            self._tell_leader(now)
+            self._send_leader(now)
 
     def leave(self) -> None:
         """Send the last status, that this node leaves the run, and close all connections."""
@@ -167,9 +167,9 @@ class Membership:
         if self.control.leading:
             self._note(self.member, status)
             for part in self._table({self.member}):
-                self.control.say(part)
+                self.control.send(part)
         else:
-            self.control.say(StatusMessage(status, self.operator_age, self.epoch))
+            self.control.send(StatusMessage(status, self.operator_age, self.epoch))
         self.control.close()
 
     # What it receives
@@ -179,10 +179,10 @@ class Membership:
         if isinstance(event, MemberJoined):
             self.met.add(event.member)
             self.missing.pop(event.member, None)
-            self._tell_one(event.member)
+            self._send_one(event.member)
         elif isinstance(event, Lost):
             self.met.add(event.member)
-            self.missing[event.member] = event.heard
+            self.missing[event.member] = event.received_at
         elif isinstance(event, NodeDone):
             self.ended.add(event.member)
         elif isinstance(event.message, StatusMessage):
@@ -202,7 +202,9 @@ class Membership:
     def save(self) -> None:
         """Save what is known of all nodes, so that this host alone can answer a status request."""
         now = boot_clock()
-        nodes = {self.names[p]: dict(w.to_json(), age=round(now - self.heard[p], 3)) for p, w in self.statuses.items()}
+        nodes = {
+            self.names[p]: dict(w.to_json(), age=round(now - self.reported_at[p], 3)) for p, w in self.statuses.items()
+        }
         known: Dict[str, Any] = {"time": time.time_ns(), "nodes": nodes}
         known["missing"] = [self.names[member] for member in self.missing]
         known["excluded"] = [self.names[member] for member in self.excluded if member < len(self.names)]
@@ -220,10 +222,10 @@ class Membership:
 
     def _note(self, member: int, status: NodeStatus, age: float = 0.0) -> None:
         at = boot_clock() - age
-        if at >= self.heard.get(member, 0.0):
+        if at >= self.reported_at.get(member, 0.0):
             if status != self.statuses.get(member):
                 self._new.add(member)
-            self.statuses[member], self.heard[member] = status, at
+            self.statuses[member], self.reported_at[member] = status, at
             if status.left:
                 self.left.add(member)
 
@@ -233,48 +235,50 @@ class Membership:
         if decision.attempt > known or (decision.attempt == known and not self.control.leading):
             self.decision = decision
         if self.control.leading and self.decision and decision.attempt > known:
-            self.control.say(self.decision)
+            self.control.send(self.decision)
 
     # Sending
 
     def _send_status(self) -> None:
         status = self.statuses.get(self.member)
         if status and not self.control.leading:
-            self.control.say(StatusMessage(status, self.operator_age, self.epoch))
+            self.control.send(StatusMessage(status, self.operator_age, self.epoch))
         if self.control.leading or self.control.connected:
-            self.unheard = False
+            self.undelivered = False
 
-    def _tell_one(self, member: int) -> None:
+    def _send_one(self, member: int) -> None:
         """Send the whole present state to a node that has just connected."""
         if self.control.leading:
             for part in self._table(set(self.statuses)):
-                self.control.say(part, to=member)
+                self.control.send(part, to=member)
         self._send_status()
         for message in (self.order, self.decision):
             if message:
-                self.control.say(message, to=member)
+                self.control.send(message, to=member)
 
-    def _tell_leader(self, now: float) -> None:
+    def _send_leader(self, now: float) -> None:
         """Repeat this node's status, order and decision to the leader, in case it missed one."""
         self._send_status()
         for message in (self.order, self.decision):
             if message:
-                self.control.say(message)
+                self.control.send(message)
         self._sent_at = now
 
-    def _tell_all(self, now: float) -> None:
+    def _send_all(self, now: float) -> None:
         """Send all followers the new statuses or, without any, repeat the participants, order and decision."""
         parts = self._table(self._new)
         for message in parts if self._new else (*parts, self.order, self.decision):
             if message:
-                self.control.say(message)
+                self.control.send(message)
         self._sent_at = now
         self._new.clear()
         self.save()
 
     def _table(self, members: Set[int]) -> List[StatusTable]:
         now = boot_clock()
-        rows = [NodeStatusRow(member, now - self.heard[member], self.statuses[member]) for member in sorted(members)]
+        rows = [
+            NodeStatusRow(member, now - self.reported_at[member], self.statuses[member]) for member in sorted(members)
+        ]
         return in_parts(rows, self.operator_age, self.part)
 
     # Who takes part

@@ -26,7 +26,7 @@ NEVER = float("inf")
 HELD_UP = 127
 RENEW = 0.5  # seconds between two messages to the agent that only extend its lease
 STORE_LOG = "store.log"
-MOST_SAID = 1 << 20  # bytes of it that are read
+MOST_OUTPUT = 1 << 20  # bytes of it that are read
 
 
 class Children:
@@ -290,8 +290,8 @@ class Children:
 
     def store_said(self) -> str:
         """The store's last line of output."""
-        said = os.pread(self.logs[STORE_LOG], MOST_SAID, 0).decode(errors="replace")
-        return (said.strip().splitlines() or ["it said nothing"])[-1]
+        output = os.pread(self.logs[STORE_LOG], MOST_OUTPUT, 0).decode(errors="replace")
+        return (output.strip().splitlines() or ["it said nothing"])[-1]
 
     def leftovers(self) -> List[terminate.Process]:
         """All processes of this node except the store, which other nodes still need, and the fork server.
@@ -354,5 +354,5 @@ def _opened(path: str) -> int:
 
 def reserve(listener: int) -> None:
     """Keep the port of a listening socket without listening, so that hardly anything but the agent can bind it."""
-    with socket.socket(fileno=os.dup(listener)) as held:
-        held.shutdown(socket.SHUT_RDWR)
+    with socket.socket(fileno=os.dup(listener)) as copy:
+        copy.shutdown(socket.SHUT_RDWR)

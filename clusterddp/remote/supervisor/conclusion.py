@@ -49,13 +49,13 @@ class Conclusion:
         """Handle an event of run control."""
         if isinstance(event, MemberJoined):
             for part in self._parts:
-                self.control.say(part, to=event.member)
+                self.control.send(part, to=event.member)
             if self.end and not self.control.leading:
-                self.control.say(EndMessage(self.end))
+                self.control.send(EndMessage(self.end))
         elif isinstance(event, MessageReceived) and isinstance(event.message, EndMessage):
             self.ends[event.member] = event.message.end
             for part in self._parts:  # the end was sent again, so the verdict has not arrived there
-                self.control.say(part, to=event.member)
+                self.control.send(part, to=event.member)
         elif isinstance(event, MessageReceived) and isinstance(event.message, VerdictPart):
             self._gather(event.message)
 
@@ -73,7 +73,7 @@ class Conclusion:
             self._since, self.end = now, seen.value
         if not self.over and not self.control.leading and now - self._said_at > TELL:
             self._said_at = now
-            self.control.say(EndMessage(self.end))
+            self.control.send(EndMessage(self.end))
         if not self._settled and self._received_parts and None not in self._received_parts:
             self._take_verdict(node)
         known = None if self._settled else self._known(node, now, RECONNECT if hurry else lost)
@@ -153,7 +153,7 @@ class Conclusion:
         if self.control.leading:
             self._parts = verdict_parts(written(verdict))
             for part in self._parts:
-                self.control.say(part)
+                self.control.send(part)
 
     def _keep(self, node: "NodeParts", verdict: VerdictRecord) -> None:
         """Record the verdict; once that is done, or cannot be done, all is over."""

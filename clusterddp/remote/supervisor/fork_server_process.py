@@ -41,7 +41,7 @@ class Fork:
         self.sock, self.until, self.event = sock, until, event
         self.pid: Optional[int] = None
         self.settled = False  # whether it is known if the process was forked
-        self._said = b""
+        self._reply = b""
         self._selector = selector
         sock.setblocking(False)
         if selector:
@@ -98,13 +98,13 @@ class Fork:
             return
         except OSError:
             data = b""
-        self._said = (self._said + data)[-LONGEST:]
+        self._reply = (self._reply + data)[-LONGEST:]
         if not data:
             self._settle()
-        elif b"\n" in self._said:
-            said = self._said.decode("utf-8", "replace").strip()
-            self.pid = int(said) if said.isdigit() else None
-            self._settle("" if self.pid else said)
+        elif b"\n" in self._reply:
+            reply = self._reply.decode("utf-8", "replace").strip()
+            self.pid = int(reply) if reply.isdigit() else None
+            self._settle("" if self.pid else reply)
 
     def _settle(self, reason: str = "") -> None:
         if reason:
@@ -126,7 +126,7 @@ class ForkServer:
     def __init__(self, pid: int, sock: socket.socket, event: Callable[..., None]) -> None:
         self.pid, self.sock, self.event = pid, sock, event
         self.born = boot_clock()
-        self._said = b""
+        self._reply = b""
         self._selector: Optional[selectors.BaseSelector] = None
         sock.setblocking(False)
 
@@ -183,8 +183,8 @@ class ForkServer:
         if not data and self._selector:
             self._selector.unregister(self.sock)
             self._selector = None
-        self._said = (self._said + data)[-LONGEST:]
-        *lines, self._said = self._said.split(b"\n")
+        self._reply = (self._reply + data)[-LONGEST:]
+        *lines, self._reply = self._reply.split(b"\n")
         for line in lines:
             kind, _, rest = line.decode("utf-8", "replace").partition(" ")
             if kind == "ready":

@@ -57,7 +57,7 @@ class Phase(enum.Enum):
     CLEARING = "the agent has ended; the rest is being ended"  # → BETWEEN
     BETWEEN = "no part in an attempt: it has ended, or the node is a spare"  # → STARTING, CONCLUDING, LEAVING
     CONCLUDING = "the run is over; the verdict is made and kept on all nodes"  # → LEAVING
-    LEAVING = "the others are told the last word"  # → GONE
+    LEAVING = "the others are sent the last status"  # → GONE
     GONE = "nothing is left to do"
 
 
@@ -170,7 +170,7 @@ class Supervisor(NodeParts):
             self.conditions.ready = True
             self.control.begin(list(self.inbox.ready.peers))
         if self.plan.standby:
-            self.tell(NodeState.STANDBY)
+            self.publish(NodeState.STANDBY)
             return Phase.BETWEEN
         return Phase.WAITING if self.conditions.too_early() else self._start()
 
@@ -192,12 +192,12 @@ class Supervisor(NodeParts):
             why = getattr(error, "strerror", None) or error
             self.children.start_error = "cannot start %s in %s: %s" % (self.plan.python, self.plan.cwd, why)
             return self._not_started()
-        self.tell(NodeState.RUNNING)
+        self.publish(NodeState.RUNNING)
         return Phase.RUNNING
 
     def _not_started(self) -> Phase:
         self.children.agent_exit = CANNOT_START
-        self.tell(NodeState.ENDING)
+        self.publish(NodeState.ENDING)
         self.children.kill_store()
         return Phase.CLEARING
 
@@ -207,7 +207,7 @@ class Supervisor(NodeParts):
             ended_by_fence = self.conditions.fenced()
             if ended_by_fence:
                 self.shutdown.take(ended_by_fence, time.monotonic())
-            self.tell(NodeState.ENDING)
+            self.publish(NodeState.ENDING)
             return Phase.CLEARING
         now = time.monotonic()
         from_control: Conditions = {"run control": lambda: self.shutdown.attempt_order}
@@ -242,7 +242,7 @@ class Supervisor(NodeParts):
         if not ended:
             return Phase.CLEARING
         curable, reason = ended.value
-        self.tell(NodeState.ENDED, curable=curable, reason=reason)
+        self.publish(NodeState.ENDED, curable=curable, reason=reason)
         return Phase.BETWEEN
 
     def _finish_output(self) -> None:
@@ -274,7 +274,7 @@ class Supervisor(NodeParts):
         """Leave as soon as a leader has received our last status, or none can."""
         now = time.monotonic()
         self.leave_by = self.leave_by or now + FAREWELL
-        if self.membership.unheard and self.control.addresses and now < self.leave_by:
+        if self.membership.undelivered and self.control.addresses and now < self.leave_by:
             return Phase.LEAVING
         self.membership.leave()
         return Phase.GONE

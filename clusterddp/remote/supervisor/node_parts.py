@@ -44,7 +44,7 @@ class NodeParts:
         """Become a spare, since an attempt begins without this node."""
         self.shutdown = Shutdown()
         self.change_plan(self.plan._replace(attempt=decision.attempt, members=decision.members))
-        self.tell(NodeState.STANDBY)
+        self.publish(NodeState.STANDBY)
 
     def change_plan(self, plan: "NodePlan") -> None:
         """Change the plan of the attempt, and who takes part in it."""
@@ -52,11 +52,11 @@ class NodeParts:
         self.membership.attempt, self.membership.members = plan.attempt, plan.members
         self.conditions.begin(plan, self.children)
 
-    def tell(self, state: NodeState, *, curable: bool = True, reason: str = "") -> None:
+    def publish(self, state: NodeState, *, curable: bool = True, reason: str = "") -> None:
         """Publish this node's status to all members through the leader."""
         peer, joined = self.plan.peers[self.member], None
         if self.plan.joined:
             joined = Joined(peer.host, peer.address, peer.nproc, self.plan.bound[1])
         code = None if state is NodeState.STANDBY else self.children.agent_exit
         status = NodeStatus(state, self.plan.attempt, code, curable, reason, joined=joined, slow=self.conditions.slow)
-        self.loop.guard("word", lambda: self.membership.tell(status), pauses=False)
+        self.loop.guard("status", lambda: self.membership.publish(status), pauses=False)

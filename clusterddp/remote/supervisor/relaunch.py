@@ -219,7 +219,7 @@ class Relaunching:
         """Fetch, once all nodes that have the paths have published their port, or the time for that is over."""
         if self.wanted_since is None:
             self.wanted_since = time.monotonic()
-            node.tell(NodeState.RUNNING)
+            node.publish(NodeState.RUNNING)
         statuses = {member: self.membership.statuses.get(member) for member in self.wanted}
         known = {
             member: status for member, status in statuses.items() if status and status.attempt >= node.plan.attempt

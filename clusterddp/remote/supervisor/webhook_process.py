@@ -64,10 +64,10 @@ def way_out(answer: socket.socket) -> str:
     answer.settimeout(WAY_OUT + 2.0)
     try:
         with answer:
-            said = answer.recv(1000).decode(errors="replace").strip()
+            reply = answer.recv(1000).decode(errors="replace").strip()
     except OSError:
-        said = ""
-    return "" if said == "ok" else said or "no answer in %d s" % WAY_OUT
+        reply = ""
+    return "" if reply == "ok" else reply or "no answer in %d s" % WAY_OUT
 
 
 def main(argv: List[str]) -> int:

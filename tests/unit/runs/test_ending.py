@@ -91,7 +91,7 @@ def view_of(told: list[Told], heard: tuple[str, ...] = (), **record: Any) -> Run
     if heard:
         missing = tuple(name for name in HOSTS if name not in heard)
         fields: dict[str, Any] = {"attempt": 1, "state": "failed", "exit_code": 125, "line": "lost", **record}
-        copy = VerdictRecord(writer=heard[0], member=0, heard=heard, missing=missing, **fields)
+        copy = VerdictRecord(writer=heard[0], member=0, reported=heard, missing=missing, **fields)
         told[0].fields["verdict"] = written(copy)
     silent = [name for name in HOSTS if name not in {one.host for one in told}]
     (view,) = run_views([one.node for one in told], silent)

@@ -97,7 +97,7 @@ class FailedWorker(NamedTuple):
     text: str = field(Fields.text)
     location: str = field(Fields.text)  # "train.py:81", or empty
     # text to search for known messages: the exception, or else the last lines on stderr
-    said: str = field(Fields.text)
+    output: str = field(Fields.text)
     # the number of the collective that timed out, by NCCL's watchdog
     collective: Optional[int] = field(Fields.maybe_number, default=None)
 
@@ -153,17 +153,17 @@ def node_cause(node: Evidence) -> Optional[Cause]:
         return Cause(chosen.kind, chosen.curable, "rank %d: %s" % (chosen.rank, chosen.text))
     if any(event.kind == STOPPING for event in node.events):
         return None
-    said = agent_said(node)
+    output = agent_output(node)
     if code > 128:
         return Cause(OWN, True, "torchrun was killed by %s" % signal_name(code - 128))
-    if found and (not said or WORKER_FAILED in said):
+    if found and (not output or WORKER_FAILED in output):
         return Cause(OWN, True, "rank %d: %s" % (found[0].rank, found[0].text))
-    text = last_error_line(said) or "torchrun ended with %d" % code
+    text = last_error_line(output) or "torchrun ended with %d" % code
     peer = is_lost_peer(text)
     return Cause(LOST_PEER if peer else OWN, peer, text)
 
 
-def agent_said(node: Evidence) -> str:
+def agent_output(node: Evidence) -> str:
     """Return the end of the agent's own output."""
     return node.stderr.get("agent", "")
 
@@ -199,8 +199,8 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
     evidence = text + "\n" + (error.exc_message or "")
     # For an abort (NCCL's watchdog, gloo's terminate) all of the worker's output counts.
     peer = is_lost_peer(evidence + (stderr if event.signal == signal.SIGABRT and not recorded else ""))
-    said = evidence if error.exc_type else evidence + "\n" + stderr
-    timed_out = re.search(_WATCHDOG, said)
+    output = evidence if error.exc_type else evidence + "\n" + stderr
+    timed_out = re.search(_WATCHDOG, output)
     return FailedWorker(
         kind=LOST_PEER if peer else OWN,
         cause=cause,
@@ -214,7 +214,7 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
         signal=event.signal,
         text=shortened(text, LONGEST, location),
         location=location,
-        said=said,
+        output=output,
         collective=int(timed_out[1]) if timed_out else None,
     )
 
@@ -254,14 +254,14 @@ def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, 
         return SIGNAL, "its parent process (clusterddp's) was killed by SIGKILL", ""
     if number:
         unknown = number == signal.SIGKILL and event.oom_kills is None
-        said = _last_words(stderr) if number in CRASHES else ""
+        line = _last_words(stderr) if number in CRASHES else ""
         location = _crash_location(stderr) if number in CRASHES else ""
         text = "killed by %s%s" % (signal_name(number), ", often the out-of-memory killer" * unknown)
-        return SIGNAL, text + (": %s" % said if said else "") + _in(location), location
-    said = _last_error_line(stderr)
-    location = _location(stderr) if _ends_trace(said) else ""
-    text = "exit code %d%s%s" % (event.exit_code, ": " if said else "", said)
-    return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, said) else EXIT, text + _in(location), location
+        return SIGNAL, text + (": %s" % line if line else "") + _in(location), location
+    line = _last_error_line(stderr)
+    location = _location(stderr) if _ends_trace(line) else ""
+    text = "exit code %d%s%s" % (event.exit_code, ": " if line else "", line)
+    return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, line) else EXIT, text + _in(location), location
 
 
 def _last_words(stderr: str) -> str:

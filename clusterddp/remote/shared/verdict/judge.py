@@ -73,7 +73,7 @@ class Failure(NamedTuple):
 class Judgement(NamedTuple):
     """How a run ended: state, exit code (docs/run.md), one line.
 
-    ``notice`` is shown before the line. ``said`` holds the texts to search for known messages, the best first.
+    ``notice`` is shown before the line. ``texts`` holds the texts to search for known messages, the best first.
     """
 
     state: str
@@ -82,7 +82,7 @@ class Judgement(NamedTuple):
     failures: Tuple[Failure, ...] = ()
     failed: int = 0  # workers, of which ``failures`` may hold only some
     notice: str = ""
-    said: Tuple[str, ...] = ()
+    texts: Tuple[str, ...] = ()
     by_loss: bool = False  # lost hosts are the only known cause
 
 
@@ -190,14 +190,14 @@ def _without_worker(ends: Sequence[NodeEnd], failures: Sequence[Failure], stoppe
     else:
         when = "" if failures else " before any worker did"
         line = "torchrun failed on %s%s: %s" % (end.host, when, end.agent or end.reason)
-    return Judgement(RunState.FAILED, NOT_THE_SCRIPT, line, tuple(failures), _count(ends), said=(line, end.said))
+    return Judgement(RunState.FAILED, NOT_THE_SCRIPT, line, tuple(failures), _count(ends), texts=(line, end.output))
 
 
 def _blamed(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd]) -> Judgement:
     first, count = own[0], _count(ends)
     line = _line(own, failures, ends, count)
-    said = (first.worker.text, first.worker.said)
-    return Judgement(RunState.FAILED, first.worker.exit_code, line, tuple(failures), count, said=said)
+    texts = (first.worker.text, first.worker.output)
+    return Judgement(RunState.FAILED, first.worker.exit_code, line, tuple(failures), count, texts=texts)
 
 
 def _count(ends: Iterable[NodeEnd]) -> int:

@@ -21,7 +21,7 @@ from .failures import (
     WORKER_FAILED,
     Evidence,
     FailedWorker,
-    agent_said,
+    agent_output,
     last_error_line,
     shortened,
     worker_failures,
@@ -63,7 +63,7 @@ class NodeEnd(NamedTuple):
     start: int = field(Fields.number, default=0)  # of its workers, the last one
     agent: str = field(Fields.text, default="")  # the line of the agent's output that says what went wrong
     blames_worker: bool = field(Fields.flag, default=True)  # the agent says that a worker failed, or nothing
-    said: str = field(Fields.text, default="")  # the end of the agent's output, where a known message may stand
+    output: str = field(Fields.text, default="")  # the end of the agent's output, where a known message may stand
     workdir: str = field(Fields.text, default="")
     exits: Mapping[str, str] = field(by_key(Fields.text), default={})  # exit code → ranks of the last start, as "0-3,7"
     finished: Tuple[Finished, ...] = field(many(Finished), default=())
@@ -92,7 +92,7 @@ def end_of(part: EndedPart, *, member: int = 0, workdir: str = "") -> NodeEnd:
     last = max((event.start for event in events if event.kind == WORKER_STARTED), default=0)
     exits = [event for event in events if event.kind == WORKER_EXITED and event.start == last]
     failures = [one._replace(time_ns=one.time_ns - offset) for one in worker_failures(part.evidence)]
-    said = agent_said(part.evidence)
+    output = agent_output(part.evidence)
     well = [event for event in exits if not event.exit_code and not event.told]  # not because it was told to
     done = [Finished(event.rank, event.local_rank, event.time - offset) for event in well]
     return NodeEnd(
@@ -108,9 +108,9 @@ def end_of(part: EndedPart, *, member: int = 0, workdir: str = "") -> NodeEnd:
         stopping=min(told) - offset if told else None,
         error_ns=part.clock_error_ns,
         start=last,
-        agent=last_error_line(said),
-        blames_worker=not said or WORKER_FAILED in said,
-        said=said if ended and ended.state == RunState.FAILED else "",
+        agent=last_error_line(output),
+        blames_worker=not output or WORKER_FAILED in output,
+        output=output if ended and ended.state == RunState.FAILED else "",
         workdir=workdir,
         exits=_by_code(exits),
         finished=tuple(done),
@@ -138,14 +138,14 @@ def _cut(end: NodeEnd, number: int, length: int) -> NodeEnd:
         one._replace(
             text=shortened(_clean(one.text), min(length, 100) if position else longest, _clean(one.location)),
             location=cut_in_the_middle(_clean(one.location), longest),
-            said="" if position else _clean(one.said)[-length:],
+            output="" if position else _clean(one.output)[-length:],
         )
         for position, one in enumerate(end.failures[:number])
     ]
     return end._replace(
         reason=cut_in_the_middle(_clean(end.reason), longest),
         agent=cut_in_the_middle(_clean(end.agent), longest),
-        said="" if failures else _clean(end.said)[-length:],
+        output="" if failures else _clean(end.output)[-length:],
         finished=end.finished[:number],
         failures=tuple(failures),
     )

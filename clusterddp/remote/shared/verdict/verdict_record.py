@@ -41,14 +41,14 @@ class VerdictRecord(NamedTuple):
     line: str = field(Fields.text)
     writer: str = field(Fields.text)  # a host's name, or who watched
     member: int = field(Fields.number)  # of the writer
-    heard: Tuple[str, ...] = field(Fields.texts)
+    reported: Tuple[str, ...] = field(Fields.texts)
     missing: Tuple[str, ...] = field(Fields.texts, default=())
     written: int = field(Fields.integer, default=0)  # ns, by the operator's clock
     ended: Optional[int] = field(Fields.maybe_integer, default=None)
     notice: str = field(Fields.text, default="")
     failures: Tuple[Failure, ...] = field(many(Failure), default=())  # the first of them, by class, then by time
     failed: int = field(Fields.number, default=0)  # how many there were
-    said: Tuple[str, ...] = field(Fields.texts, default=())  # where a known message may stand
+    texts: Tuple[str, ...] = field(Fields.texts, default=())  # where a known message may stand
     hosts: Tuple[HostEnd, ...] = field(many(HostEnd), default=())
     code: str = field(Fields.text, default="")  # the digest of what ran
     more: Mapping[str, Any] = {}
@@ -56,16 +56,16 @@ class VerdictRecord(NamedTuple):
     @property
     def by_majority(self) -> bool:
         """Whether its writer had heard more nodes than not: no other writer can have heard as many."""
-        return len(self.heard) > len(self.missing)
+        return len(self.reported) > len(self.missing)
 
     @property
     def stands(self) -> bool:
         """Whether no other copy of its attempt can count before it, whatever hosts tell that were not heard."""
-        return self.by_majority or (len(self.heard) == len(self.missing) and self.member == 0)
+        return self.by_majority or (len(self.reported) == len(self.missing) and self.member == 0)
 
     def brief(self) -> "VerdictRecord":
         """What a list of runs needs of it."""
-        return self._replace(failures=(), hosts=(), said=self.said[:1])
+        return self._replace(failures=(), hosts=(), texts=self.texts[:1])
 
 
 def made(
@@ -90,16 +90,17 @@ def made(
         line=cut_in_the_middle(judgement.line, MOST_LINE),
         writer=writer,
         member=member,
-        heard=tuple(end.host for end in ends),
+        reported=tuple(end.host for end in ends),
         missing=tuple(missing),
         written=written,
         ended=max((end.ended for end in ends if end.ended is not None), default=None),
         notice=cut_in_the_middle(judgement.notice, MOST_LINE),
         failures=tuple(
-            failure._replace(worker=failure.worker._replace(said="")) for failure in judgement.failures[:MOST_FAILURES]
+            failure._replace(worker=failure.worker._replace(output=""))
+            for failure in judgement.failures[:MOST_FAILURES]
         ),
         failed=judgement.failed,
-        said=tuple(text[-MOST_LINE:] for text in judgement.said if text),
+        texts=tuple(text[-MOST_LINE:] for text in judgement.texts if text),
         hosts=tuple(HostEnd(end.host, end.state, end.ended, end.reason, end.workdir, end.exits) for end in ends),
         code=code,
     )
@@ -107,7 +108,7 @@ def made(
 
 def best(copies: Iterable[VerdictRecord]) -> Optional[VerdictRecord]:
     """The copy that counts; None if there is none."""
-    return max(copies, key=lambda copy: (copy.attempt, len(copy.heard), -copy.member), default=None)
+    return max(copies, key=lambda copy: (copy.attempt, len(copy.reported), -copy.member), default=None)
 
 
 def read_verdict(data: Any) -> VerdictRecord:

@@ -117,11 +117,11 @@ def test_a_beat_that_is_repeated_says_nothing_of_a_node(wire: Wire) -> None:
         beats.datagrams, beats.addresses = wire.called, [("127.0.0.1", 9)] * 3
         recorded = wire.recorded()
         for heard in (True, False):
-            wire.pair.called.heard = 0.0
+            wire.pair.called.received_at = 0.0
             assert wire.called.socket
             wire.attacker.sendto(recorded, wire.called.socket.getsockname())
             with selectors.DefaultSelector() as arrival:
                 arrival.register(wire.called.socket, selectors.EVENT_READ)
                 assert arrival.select(WAIT)
             beats._receive()
-            assert (wire.pair.called.heard > 0.0) == heard
+            assert (wire.pair.called.received_at > 0.0) == heard

@@ -134,7 +134,7 @@ WORD = NodeStatus(NodeState.RUNNING, 1)
 def test_what_only_a_lead_says_is_not_heard_of_another(star: Star, message: Message) -> None:
     star.node(1)
     star.until(lambda: star.lead.connected == {1} and star.nodes[1].connected == {0})
-    star.nodes[1].say(message)
+    star.nodes[1].send(message)
     star.until(lambda: [event for event in star.heard[0] if isinstance(event, Lost)])
     assert star.said(0) == []
 
@@ -143,6 +143,6 @@ def test_what_only_a_lead_says_is_not_heard_of_another(star: Star, message: Mess
 def test_what_only_others_say_is_not_heard_of_a_lead(star: Star, message: Message) -> None:
     star.node(1)
     star.until(lambda: star.lead.connected == {1} and star.nodes[1].connected == {0})
-    star.lead.say(message)
+    star.lead.send(message)
     star.until(lambda: [event for event in star.heard[1] if isinstance(event, Lost)])
     assert not [event for event in star.heard[1] if isinstance(event, MessageReceived)]

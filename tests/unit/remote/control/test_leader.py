@@ -112,9 +112,9 @@ def test_a_stop_said_by_one_node_reaches_the_lead_and_by_it_the_others(star: Sta
     first, _ = star.node(1), star.node(2)
     star.until(lambda: star.lead.connected == {1, 2})
     star.until(lambda: first.connected)
-    first.say(STOP)
+    first.send(STOP)
     star.until(lambda: MessageReceived(1, STOP) in star.heard[0])
-    star.lead.say(STOP)
+    star.lead.send(STOP)
     star.until(lambda: star.said(1) and star.said(2))
 
 
@@ -122,8 +122,8 @@ def test_what_is_told_to_one_member_reaches_no_other(star: Star) -> None:
     star.node(1)
     star.node(2)
     star.until(lambda: star.lead.connected == {1, 2})
-    star.lead.say(STOP, to=1)
-    star.lead.say(STOP._replace(reason="to all"))
+    star.lead.send(STOP, to=1)
+    star.lead.send(STOP._replace(reason="to all"))
     star.until(lambda: star.said(1) and star.said(2))
     assert [message for message in star.said(2) if isinstance(message, EndOrder)] == [STOP._replace(reason="to all")]
 
@@ -137,7 +137,7 @@ def test_the_next_in_order_leads_when_the_lead_is_lost_and_a_majority_is_left(st
     star.until(lambda: star.nodes[1].connected == {2, 3})
     star.until(lambda: all(node.settled for node in star.nodes.values()))
     assert [node.leading for node in star.nodes.values()] == [True, False, False]
-    star.nodes[3].say(STOP)
+    star.nodes[3].send(STOP)
     star.until(lambda: star.said(1))
 
 
@@ -150,7 +150,7 @@ def test_without_a_majority_nobody_is_settled_but_orders_still_reach_whom_they_c
     star.until(lambda: star.nodes[3].connected == {4})
     star.until(lambda: not star.nodes[4].leader_has_majority)
     assert [(node.leading, node.settled) for node in star.nodes.values()] == [(True, False), (False, False)]
-    star.nodes[4].say(STOP)
+    star.nodes[4].send(STOP)
     star.until(lambda: star.said(3))
 
 
@@ -247,7 +247,7 @@ def test_a_mistake_of_ours_over_a_message_costs_its_connection_and_is_raised(
     monkeypatch.setattr(star.lead, "_take", mistaken)
     with pytest.raises(KeyError, match="ours"):
         star.until(lambda: False)
-    assert star.heard[0][-1] == Lost(1, star.heard[0][-1].heard)  # type: ignore[union-attr]
+    assert star.heard[0][-1] == Lost(1, star.heard[0][-1].received_at)  # type: ignore[union-attr]
     monkeypatch.undo()
     star.until(lambda: star.heard[0][-1] == MemberJoined(1))
 

@@ -84,9 +84,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 def test_who_is_lost_or_has_failed_is_named_to_all_agents(run: Run) -> None:
     members = [run.member(index) for index in range(3)]
     for member in members:
-        member.tell(RUNNING)
+        member.publish(RUNNING)
     run.until(lambda: all(len(member.statuses) == 3 for member in members))
-    members[1].tell(ENDED)
+    members[1].publish(ENDED)
     run.until(lambda: read_json(str(run.folder / "2" / "peers.json"))["excluded"] == ["gpu01"])
     members[0].limit = 0.1
     run.loses(2)
@@ -96,14 +96,14 @@ def test_who_is_lost_or_has_failed_is_named_to_all_agents(run: Run) -> None:
 def test_who_takes_part_is_said_by_the_leader_with_an_epoch_that_grows(run: Run) -> None:
     members = [run.member(index) for index in range(3)]
     for member in members:
-        member.tell(RUNNING)
+        member.publish(RUNNING)
     run.until(lambda: all(member.part and member.part.members == (0, 1, 2) for member in members))
     epoch = members[2].epoch
-    members[1].tell(ENDED)
+    members[1].publish(ENDED)
     run.until(lambda: all(member.part and member.part.members == (0, 2) for member in members))
     assert {member.epoch for member in members} == {members[0].epoch}
     assert members[2].epoch > epoch
-    members[2].tell(NodeStatus(NodeState.ENDED, 1, 0))
+    members[2].publish(NodeStatus(NodeState.ENDED, 1, 0))
     run.until(
         lambda: all(member.part and (member.part.members, member.part.ended) == ((0,), (2,)) for member in members)
     )
@@ -113,7 +113,7 @@ def test_who_takes_part_is_said_by_the_leader_with_an_epoch_that_grows(run: Run)
 def test_who_leads_next_says_it_with_a_greater_epoch(run: Run) -> None:
     members = [run.member(index) for index in range(3)]
     for member in members:
-        member.tell(RUNNING)
+        member.publish(RUNNING)
         member.limit = 0.1
     run.until(lambda: all(len(member.statuses) == 3 and member.part for member in members))
     members[2].epoch += 5  # heard of a leader that the next one has never heard
@@ -127,7 +127,7 @@ def test_a_leader_without_a_majority_excludes_nobody_where_others_may_begin_anew
     members = [run.member(index) for index in range(3)]
     for member in members:
         member.begin(1, range(3), limit=0.1, by_majority=True)
-        member.tell(RUNNING)
+        member.publish(RUNNING)
     run.until(lambda: all(member.part for member in members))
     run.loses(1)
     run.loses(2)
@@ -144,7 +144,7 @@ def test_a_node_that_is_cut_off_from_the_store_excludes_nobody(run: Run) -> None
     members = [run.member(index) for index in range(3)]
     for member in members:
         member.begin(1, range(3), limit=0.1, store=1)
-        member.tell(RUNNING)
+        member.publish(RUNNING)
     run.until(lambda: all(member.part for member in members))
     run.loses(1)
     run.loses(2)
@@ -157,7 +157,7 @@ def test_a_node_that_is_cut_off_from_the_store_excludes_nobody(run: Run) -> None
 def test_a_leader_that_leaves_is_known_to_have_left(run: Run) -> None:
     members = [run.member(index) for index in range(3)]
     for member in members:
-        member.tell(RUNNING)
+        member.publish(RUNNING)
     run.until(lambda: all(len(member.statuses) == 3 for member in members))
     members[0].leave()
     run.nodes.pop(0)
@@ -167,16 +167,16 @@ def test_a_leader_that_leaves_is_known_to_have_left(run: Run) -> None:
 def test_a_word_said_by_one_node_is_known_to_all(run: Run) -> None:
     members = [run.member(index) for index in range(3)]
     for member in members:
-        member.tell(RUNNING)
+        member.publish(RUNNING)
     run.until(lambda: all(len(member.statuses) == 3 for member in members))
-    members[2].tell(ENDED)
+    members[2].publish(ENDED)
     run.until(lambda: all(member.statuses[2] == ENDED for member in members))
     run.until(lambda: set(read_json(str(run.folder / "1" / "peers.json"))["nodes"]) == set(run.names))
 
 
 def test_who_connects_later_hears_all_that_holds(run: Run) -> None:
     lead, other = run.member(0), run.member(1)
-    other.tell(ENDED)
+    other.publish(ENDED)
     run.until(lambda: 1 in lead.statuses)
     lead.decide(AGAIN)
     lead.pass_on(STOP)
@@ -206,7 +206,7 @@ def test_an_older_decision_replaces_no_newer_one(run: Run) -> None:
     run.until(lambda: lead.control.connected == {1})
     other.decision = AGAIN
     lead.decide(AttemptDecision(1, (0,), 0, 1))
-    lead.tell(RUNNING)
+    lead.publish(RUNNING)
     run.until(lambda: 0 in other.statuses)
     assert other.decision == AGAIN
 
@@ -220,23 +220,23 @@ def test_an_order_that_ends_the_run_is_not_replaced_by_one_that_ends_an_attempt(
 
 def test_who_is_connected_and_speaks_of_an_older_attempt_is_behind(run: Run) -> None:
     lead, other = run.member(0), run.member(1)
-    other.tell(RUNNING)
+    other.publish(RUNNING)
     run.until(lambda: 1 in lead.statuses)
     now = time.monotonic()
     assert lead.behind(now + 60, 30) == []
     lead.begin(2, lead.members, limit=1e9)
     assert (lead.behind(now, 30), lead.behind(now + 60, 30)) == ([], [1])
-    other.tell(RUNNING._replace(attempt=2))
+    other.publish(RUNNING._replace(attempt=2))
     run.until(lambda: lead.statuses[1].attempt == 2)
     assert lead.behind(now + 60, 30) == []
 
 
 def test_a_last_word_is_unheard_until_a_lead_is_reached(run: Run) -> None:
     other = run.member(1)
-    other.tell(ENDED)
-    assert other.unheard
+    other.publish(ENDED)
+    assert other.undelivered
     run.member(0)
-    run.until(lambda: not other.unheard)
+    run.until(lambda: not other.undelivered)
 
 
 def test_a_host_that_joined_has_the_next_place_and_no_other(run: Run) -> None:

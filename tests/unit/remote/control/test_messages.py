@@ -173,4 +173,4 @@ def test_the_verdict_on_2000_nodes_is_told_in_parts_that_fit_a_frame() -> None:
     assert [part.number for part in parts] == list(range(parts[0].parts))
     assert all(len(encode(part)) <= 64 * 1024 for part in parts)
     assert all(decode(encode(part)) == part for part in parts[:3])
-    assert json.loads("".join(part.text for part in parts))["heard"] == list(names)
+    assert json.loads("".join(part.text for part in parts))["reported"] == list(names)

@@ -162,6 +162,6 @@ def test_who_is_called_by_the_next_in_order_turns_to_it_though_its_call_of_the_l
     hosts = started(3, 0, (0.0, 0.0))
     hosts.run(0.01 + leader.SILENCE, off=(0, 1))  # the last has noticed, and calls the lead; the next in order has not
     assert [link.target for link in hosts.nodes[2].links] == [0]
-    hosts.nodes[1].links[0].heard = 0.0  # now it does, and is out of patience
+    hosts.nodes[1].links[0].received_at = 0.0  # now it does, and is out of patience
     hosts.run(leader.PATIENCE, off=(0,))
     assert [(node.leader, node.settled) for node in hosts.nodes[1:]] == [(1, True), (1, True)]

@@ -31,7 +31,7 @@ def failed() -> VerdictRecord:
 
 def test_it_says_how_it_ended_by_whom_and_each_ranks_end() -> None:
     record = failed()
-    assert (record.state, record.exit_code, record.heard, record.missing) == (
+    assert (record.state, record.exit_code, record.reported, record.missing) == (
         "failed",
         1,
         ("gpu00", "gpu01"),
