@@ -31,10 +31,7 @@ def is_url(target: str) -> bool:
 
 
 def environment(given: tuple[str, ...], file: Path | None) -> dict[str, str]:
-    """Read ``--env-file`` and then ``--env``; K alone takes the value from this process's environment.
-
-    Raises UsageError if a word or a line is not K=V, or sets what torchrun sets for each worker.
-    """
+    """Read ``--env-file`` and then ``--env``; K alone takes the value from this process's environment."""
     values = _file(file) if file else {}
     for word in given:
         name, equals, value = word.partition("=")

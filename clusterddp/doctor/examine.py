@@ -29,10 +29,7 @@ def examine(
     bench: bool = False,
     share_gpus: bool = False,
 ) -> Diagnosis:
-    """Judge the hosts of runs; see ``Cluster.doctor``. ``launcher`` None leaves the choice to the inventory.
-
-    Raises ``UsageError`` if a check is unknown, or the launcher cannot do what is asked for.
-    """
+    """Judge the hosts of runs; see ``Cluster.doctor``. ``launcher`` None leaves the choice to the inventory."""
     lender = launchers.launcher(launcher) if launcher else launchers.of_hosts(site.inventory)
     chosen = engine.select(only, skip, bench=bench, launchers=[lender.name])
     of_hosts = any(check.needs and not engine.asks_manager(check) for check in chosen)

@@ -56,10 +56,7 @@ class Installed:
 
 
 def planned(hosts: Sequence[Host], project: Project, progress: Callable[[str], None]) -> list[_Plan]:
-    """What each host with ``clusterddp_environment`` should have, in order; nothing is changed on hosts.
-
-    Raises ``LockError`` if a lock file cannot be resolved to wheels.
-    """
+    """What each host with ``clusterddp_environment`` should have, in order; nothing is changed on hosts."""
     asked = [host for host in hosts if host.entry.environment]
     locks = {host.name: lock_of(host.entry.environment or "", project.root) for host in asked}
     if not asked:

@@ -63,10 +63,7 @@ def gloo_cards(facts: Facts, own_name: Lookup | None) -> tuple[str, ...]:
 
 
 def elected(host: str, data: Any) -> Mapping[str, bool]:
-    """Which endpoints torchrun on a host would take for its own, from its ``election`` operation.
-
-    Raises ``HelperError`` if the host could not be asked, or its answer is damaged.
-    """
+    """Which endpoints torchrun on a host would take for its own, from its ``election`` operation."""
     election = read_answer(Election, host, data)
     if election.error is not None:
         raise HelperError(host, election.error)

@@ -96,11 +96,7 @@ def loopback(nodes: Nodes, *, growing: bool = False) -> dict[str, Interface] | N
 
 
 def candidates(nodes: Nodes) -> list[Candidate]:
-    """The candidate networks to try, unordered.
-
-    Raises ``PlanError`` if ``clusterddp_address`` or ``clusterddp_interface`` is not on its host, or there is no
-    candidate.
-    """
+    """The candidate networks to try, unordered; raises PlanError."""
     allowed = {entry.name: _allowed(entry, facts) for entry, facts in nodes}
     found: dict[tuple[str, ...], Candidate] = {}
     for label, where in _tagged(nodes, allowed).items():

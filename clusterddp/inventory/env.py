@@ -21,10 +21,7 @@ _ENV, _SECRETS = "clusterddp_env", "clusterddp_secrets"
 
 
 def read_env(layers: Sequence[Layer]) -> dict[str, Any]:
-    """A host's ``env`` and ``secrets``, from its variables' layers, weakest first.
-
-    Raises ``InventoryError`` for a name that no shell would accept, or a value that is not text.
-    """
+    """A host's ``env`` and ``secrets``, from its variables' layers, weakest first; raises InventoryError."""
     env: dict[str, str] = {}
     secrets: dict[str, None] = {}
     for layer in layers:

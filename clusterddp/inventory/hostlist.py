@@ -76,10 +76,7 @@ def _digest(body: str) -> str:
 
 
 def variables_of(arguments: Iterable[str]) -> dict[str, Any]:
-    """Variables from ``NAME=VALUE`` arguments; a value is parsed as YAML: ``2`` is a number, ``{A: 1}`` a mapping.
-
-    Raises ``UsageError`` for another form, or a name that we do not use.
-    """
+    """Variables from ``NAME=VALUE`` arguments; a value is parsed as YAML: ``2`` is a number, ``{A: 1}`` a mapping."""
     found = {}
     for argument in arguments:
         name, equals, text = argument.partition("=")

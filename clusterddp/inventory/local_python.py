@@ -117,10 +117,7 @@ def _executable(text: str, where: str, folder: Path, environ: Mapping[str, str])
 def _agreed(
     project: Path, text: str, where: str, candidates: list[LocalPython], environ: Mapping[str, str]
 ) -> LocalPython:
-    """The interpreter in pyproject.toml, if the user has chosen the same by activating its environment.
-
-    Raises ``UsageError`` if not, or if there is no such program.
-    """
+    """The interpreter in pyproject.toml, if the user has chosen the same by activating its environment."""
     path = _executable(text, where, project, environ)
     folder, file = Path(path).parent.resolve(), Path(path).resolve()
     for candidate in candidates:

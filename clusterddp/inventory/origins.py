@@ -75,10 +75,7 @@ def _ranges(text: str) -> list[str]:
 
 
 def inventory_text(hosts: dict[str, dict[str, Any]], *, origin: str, name: str) -> str:
-    """The commented inventory of these hosts; ``origin`` says where they come from, ``name`` is the file it will be.
-
-    Raises ``InventoryError`` if there are too many hosts, or a name is invalid.
-    """
+    """The commented inventory of these hosts; ``origin`` says where they come from, ``name`` is the file it will be."""
     if len(hosts) > _MOST:
         raise InventoryError(f"{len(hosts)} hosts are more than {_MOST}", remedy="give a part of them")
     for host in hosts:

@@ -35,11 +35,7 @@ def refuse_value(setting: Setting, expected: str, remedy: str) -> NoReturn:
 
 
 def usable(setting: Setting) -> Setting:
-    """The setting itself, if we can interpret its value.
-
-    Raises ``ForeignInventory`` if it is encrypted, ``InventoryError`` if it contains Jinja or a tag that only Ansible
-    can evaluate.
-    """
+    """The setting itself, if we can interpret its value; raises InventoryError."""
     foreign = _foreign(setting.value)
     if foreign == "!vault":
         remedy = "`clusterddp up` with this inventory has ansible-vault decrypt it, and remembers it"

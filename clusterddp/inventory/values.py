@@ -61,10 +61,7 @@ class Inventory:
         return bool(self.hosts) and all(chooses_hosts(host.launcher) for host in self.hosts if host.role != "none")
 
     def limit(self, pattern: str) -> Inventory:
-        """The part of it that a host pattern selects (``gpu:!gpu03``, ``gpu[0:3]``), still in inventory order.
-
-        Raises ``InventoryError`` if the pattern is wrong or selects no host.
-        """
+        """The part of it that a host pattern selects (``gpu:!gpu03``, ``gpu[0:3]``), still in inventory order."""
         selection = select(pattern, [host.name for host in self.hosts], self.groups)
         chosen = set(selection.hosts)
         if not chosen:

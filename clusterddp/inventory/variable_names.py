@@ -35,10 +35,7 @@ ANSIBLE_OWNS = frozenset((
 
 
 def settings(mapping: Marked) -> dict[str, Setting]:
-    """The variables of a ``vars`` section, a host or a vars file, each with its place.
-
-    Raises ``InventoryError`` for an unknown or reserved ``clusterddp_`` name, or a variable of ours given twice.
-    """
+    """The variables of a ``vars`` section, a host or a vars file, each with its place; raises InventoryError."""
     refuse_duplicates(mapping, "variable", only=USED)
     found: dict[str, Setting] = {}
     for key in mapping:

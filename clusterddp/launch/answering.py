@@ -33,11 +33,7 @@ def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
 def take(
     outcomes: Sequence[Outcome[Host]], options: RunOptions, inventory: Inventory, notify: Callable[[str], None]
 ) -> list[Host]:
-    """Return the hosts to consider for a run: all, or with ``nnodes`` those that answer.
-
-    Raises PlanError if fewer hosts answer than are required; HostError or HostsError if a host does not answer; the
-    remedy says how to go on without it.
-    """
+    """Return the hosts to consider for a run: all, or with ``nnodes`` those that answer."""
     if options.nnodes is None:
         return answering(outcomes, inventory)
     failed = [outcome for outcome in outcomes if outcome.error]

@@ -156,10 +156,7 @@ def make_plan(
     secrets: Collection[str] | None = None,  # names, if they are not those of the options
     record: RunRecord,  # without the numbers of workers and nodes
 ) -> LaunchPlan:
-    """Make the plan of a run's first attempt; the supervisors derive those of later attempts from it.
-
-    Raises PlanError if there are no nodes, or a node's address cannot be used.
-    """
+    """Make the plan of a run's first attempt; the supervisors derive those of later attempts from it."""
     if not nodes:
         raise PlanError("no host takes part: every host of the inventory has a clusterddp_role other than node")
     count = len(nodes)

@@ -73,10 +73,7 @@ def admit_hosts(
     taking: Sequence[Host] | None = None,  # the hosts that would begin; None: all
     busy: bool = True,  # also refuse hosts whose GPUs others are using
 ) -> tuple[dict[str, Facts], dict[str, tuple[str, ...] | None]]:
-    """Check each host alone (first half of the gate of `run`, `up`, `run --join`); return facts, and GPUs to use.
-
-    Raises HostsError or PlanError if hosts cannot be asked, or cannot train.
-    """
+    """Check each host alone (first half of the gate of `run`, `up`, `run --join`); return facts, and GPUs to use."""
     facts = {
         host.name: facts for host, facts in zip(hosts, values([outcomes[host.name] for host in hosts]), strict=True)
     }

@@ -42,10 +42,7 @@ class Repeat:
     tree: Tree
 
     def check(self, now: RunRecord) -> list[str]:
-        """Compare with the record of the new run; return messages for the user.
-
-        Raises RunError if the new run would differ.
-        """
+        """Compare with the record of the new run; return messages for the user. Raises RunError."""
         differing = differences(self.record, now)
         hosts = [one for one in differing if (one.subject, one.name) in _OF_THE_HOSTS]
         notable = [one for one in differing if one.subject in _OF_THE_JOB and one not in hosts]
@@ -118,10 +115,7 @@ def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> Ru
 
 
 def inventory_of(record: RunRecord, inventory: Inventory) -> Inventory:
-    """Return the inventory reduced to the hosts that took part, in their order then, and the spares.
-
-    Raises RunError if a host is no longer in the inventory.
-    """
+    """Return the inventory reduced to the hosts that took part, in their order then, and the spares."""
     known = {host.name: host for host in inventory.hosts}
     missing = [name for name in record.hosts if name not in known or known[name].role not in {"node", "spare"}]
     if missing:
@@ -136,10 +130,7 @@ def inventory_of(record: RunRecord, inventory: Inventory) -> Inventory:
 def asked(
     inventory: Inventory, project: Project, options: RunOptions
 ) -> Iterator[tuple[Inventory, Project, Repeat | None]]:
-    """Yield the hosts, the project folder and the code to run: of the repeated run, if the options name one.
-
-    Raises RunError if it is a run to be repeated, and something of it is missing.
-    """
+    """Yield the hosts, the project folder and the code to run: of the repeated run, if the options name one."""
     if options.again is None:
         yield inventory, project, None
         return

@@ -101,10 +101,7 @@ def _program(args: Sequence[str], *, may_have_options: bool) -> Sequence[str]:
 
 
 def script_of(options: RunOptions, project: Project) -> str:
-    """Return the script as a path relative to the workers' cwd, never as an absolute path of this machine.
-
-    Raises UsageError if the script is missing, not readable, or outside the project.
-    """
+    """Return the script as a path relative to the workers' cwd, never as an absolute path of this machine."""
     if options.module and (not options.script or "/" in options.script or options.script.endswith(".py")):
         raise UsageError(f"-m {options.script!r} is no module's name", remedy="write it as pkg.train, or leave -m out")
     if options.module or options.no_sync or options.again:

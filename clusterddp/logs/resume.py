@@ -28,10 +28,7 @@ def places_after(lines: Iterable[LogLine]) -> Offsets:
 
 
 def read_lines(path: Path, run: str) -> Iterator[LogLine]:
-    """Yield the lines that an earlier ``logs --json`` of this run wrote to a file, without a truncated one.
-
-    Raises UsageError if a line is invalid, or belongs to another run.
-    """
+    """Yield the lines that an earlier ``logs --json`` of this run wrote to a file, without a truncated one."""
     with path.open("rb") as file:
         for number, text in enumerate(file, 1):
             if text[-1:] != b"\n":

@@ -30,10 +30,7 @@ class Words(TypedDict, total=False):
 
 
 def moment(value: Any, now_ns: int) -> int:
-    """Return ns since the epoch for a duration before ``now_ns`` (``10m``), an ISO date, or a number of ns.
-
-    Raises UsageError if the value is not a time.
-    """
+    """Return ns since the epoch for a duration before ``now_ns`` (``10m``), an ISO date, or a number of ns."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     text = str(value).strip()

@@ -70,10 +70,7 @@ class Project:
 
     @property
     def id(self) -> str:
-        """Return the project's id: the fixed one, else a random one made at the first use and kept.
-
-        Raises UsageError if it cannot be kept, as the project folder cannot be written.
-        """
+        """Return the project's id: the fixed one, else a random one made at the first use and kept."""
         if self.fixed_id:
             return self.fixed_id
         try:
@@ -101,10 +98,7 @@ class Project:
 
     @property
     def remembered(self) -> Remembered:
-        """Return the inventory and limit of the last ``up``, if project.json proves that this user gave them.
-
-        Raises UsageError if the user's key cannot be read.
-        """
+        """Return the inventory and limit of the last ``up``, if project.json proves that this user gave them."""
         data = self._read()
         agreed = read_consent(data.get("consent")) if data.get("inventory") else None
         if agreed is None or not proves(agreed.proof, known_key(), _CONSENT, *agreed.values(data)):

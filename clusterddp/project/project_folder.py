@@ -31,10 +31,7 @@ class UnwritableError(UsageError):
 
 
 def own(folder: Path, *names: str) -> Path:
-    """Return ``.clusterddp/`` or a folder in it, after checking that no link leads there; it may not exist.
-
-    Raises UsageError if one is a link or a file, or everybody may write it.
-    """
+    """Return ``.clusterddp/`` or a folder in it, after checking that no link leads there; it may not exist."""
     path = folder
     for name in ("", *names):
         path = path / name

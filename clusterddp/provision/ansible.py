@@ -31,10 +31,7 @@ FROM = "# By ansible-inventory, for `clusterddp up`; what is changed here is los
 
 
 def program(name: str) -> str:
-    """The path of one of Ansible's programs, such as ``ansible-playbook``: beside our interpreter, else on PATH.
-
-    Raises ``ClusterddpError``, whose remedy installs it.
-    """
+    """The path of one of Ansible's programs, such as ``ansible-playbook``: beside our interpreter, else on PATH."""
     own = Path(sys.executable).with_name(name)
     found = str(own) if own.is_file() else shutil.which(name)
     if found is None:

@@ -149,10 +149,7 @@ class Ending:
 
 
 def view_of(run: RunOnHosts, hosts: set[str] | None, silent: set[str], *, brief: bool = False) -> RunView:
-    """Return the run as all its hosts, or the given ones, report it now; hosts known to be silent are not asked.
-
-    Raises ClusterddpError if no host answers.
-    """
+    """Return the run as all its hosts, or the given ones, report it now; hosts known to be silent are not asked."""
     asked = (run.hosts if hosts is None else hosts) - silent
     view = run.view(asked, brief=brief, quiet=True, patience=SILENT)
     wanted = silent if hosts is None else silent & hosts

@@ -76,10 +76,7 @@ def destination(sources: Sequence[tuple[str, bool]], dest: str) -> Destination:
 
 
 def named(project: Project, sources: Sequence[str], dest: str | None) -> str:
-    """Return the destination of a push; by default a single source's own path in the project, or its name.
-
-    Raises UsageError if a source does not exist, or several have no destination.
-    """
+    """Return the destination of a push; by default a single source's own path in the project, or its name."""
     for source in sources:
         if not os.path.exists(source):
             raise UsageError(f"{source}: no such file or folder")

@@ -39,10 +39,7 @@ class Bases:
         self._lock = threading.Lock()
 
     def of(self, digest: str) -> EarlierManifest:
-        """The manifest of ``digest``, which a host named as one of ``known``; built by the first thread that asks.
-
-        Raises ``ValueError`` if it is not kept here.
-        """
+        """The manifest of ``digest``, which a host named as one of ``known``; built by the first thread that asks."""
         with self._lock:
             if digest not in self._found:
                 self._found[digest] = self._made(digest)

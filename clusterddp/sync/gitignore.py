@@ -23,10 +23,7 @@ _RULES = b".gitignore"
 
 
 def walk(root: bytes, never: Collection[bytes]) -> Iterator[bytes]:
-    """Yield the paths of all files not ignored; skip virtual environments and folders named in ``never``.
-
-    Raises SyncError if a folder or a .gitignore cannot be read.
-    """
+    """Yield the paths of all files not ignored; skip virtual environments and folders named in ``never``."""
     waiting: list[tuple[bytes, Rules]] = [(b"", ())]
     while waiting:
         inside, rules = waiting.pop()

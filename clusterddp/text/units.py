@@ -72,10 +72,7 @@ def human_duration(seconds: float) -> str:
 
 
 def ranks(value: object) -> tuple[int, ...] | None:
-    """Parse ranks: ``0,2-5`` → (0, 2, 3, 4, 5); a number or several are taken as they are; ``all`` → None.
-
-    Raises UsageError if the value is not a list of ranks.
-    """
+    """Parse ranks: ``0,2-5`` → (0, 2, 3, 4, 5); a number or several are taken as they are; ``all`` → None."""
     if value is None or value == "all":
         return None
     parts = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]

@@ -82,11 +82,7 @@ class Connector:
             return [f"{few(folded_words(hosts), _NAMED_IN_NOTICE)}: {text}" for text, hosts in self._notices.items()]
 
     def open(self, entry: HostEntry, command: str) -> BytePipe:
-        """Run ``command``, one string for the login shell, on a host.
-
-        Raises ``UsageError`` if a setting of the host cannot be honoured; ``HostError`` if it cannot be reached, its
-        key is not trusted, or it refuses ours.
-        """
+        """Run ``command``, one string for the login shell, on a host; raises UsageError or HostError."""
         return self._kept(self._open(entry, command), entry.name)
 
     def over(self, connection: fabric.Connection, command: str) -> BytePipe:

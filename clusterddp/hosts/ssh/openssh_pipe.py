@@ -60,11 +60,7 @@ _UNREACHABLE = re.compile(
 
 
 def open_pipe(target: Target, command: str, program: str) -> ChildPipe:
-    """Start ``command`` on ``target`` by a child ``ssh``; returns once it is logged in.
-
-    Raises HostError if it cannot be reached, its key is not trusted, or it refuses ours; UsageError if ssh refuses an
-    argument.
-    """
+    """Start ``command`` on ``target`` by a child ``ssh``; returns once it is logged in."""
     argv = [program, *_options(target), *_user_options(target), "--", target.called, command]
     pipe = ChildPipe(argv, env=ssh_environment(), marker=f"{_CONNECTED}\n".encode())
     # ssh's own ConnectTimeout is shorter; this one applies if a ProxyCommand never answers.

@@ -20,10 +20,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPALIVE": 15, "TCP_KEEPINTVL": 15, "TCP
 
 
 def open_socket(target: Target, timeouts: Timeouts, jump: paramiko.Transport | None) -> tuple[Any, Proxy | None]:
-    """Open the socket or channel for a connection to ``target``; return it and the ProxyCommand's process.
-
-    Raises UnreachableError if it cannot be opened.
-    """
+    """Open the socket or channel for a connection to ``target``; return it and the ProxyCommand's process."""
     if jump is not None:
         return _through(jump, target, timeouts), None
     if target.proxy:
@@ -33,10 +30,7 @@ def open_socket(target: Target, timeouts: Timeouts, jump: paramiko.Transport | N
 
 
 def tcp(target: Target) -> socket.socket:
-    """Open a TCP connection to any of the target's addresses; its timeout covers all of them together.
-
-    Raises UnreachableError if none answers.
-    """
+    """Open a TCP connection to any of the target's addresses; its timeout covers all of them together."""
     deadline = time.monotonic() + target.connect_timeout
     try:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)

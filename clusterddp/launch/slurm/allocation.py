@@ -20,10 +20,7 @@ ALLOCATION = "SLURM_JOB_ID"
 
 
 def allocated(log_in: Callable[[], LoginHost], site: Site, options: RunOptions) -> tuple[str, RunOptions]:
-    """Return the job that this shell is in, and the options with its number of nodes; without a job, them unchanged.
-
-    Raises UsageError if Slurm does not know the job, or it has fewer nodes than requested.
-    """
+    """Return the job that this shell is in, and the options with its number of nodes; without a job, them unchanged."""
     number = os.environ.get(ALLOCATION, "")
     if not number:
         return "", options

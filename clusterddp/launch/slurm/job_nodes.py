@@ -158,10 +158,7 @@ _NODE = HostEntry(name="", address="")
 
 
 def nodes_of_run(cluster: Site, login: LoginHost, run: str) -> JobNodes | None:
-    """Return the nodes of a run's job if they share no folder with the login host and can be asked; else None.
-
-    Raises RunError if the run has no known job.
-    """
+    """Return the nodes of a run's job if they share no folder with the login host and can be asked; else None."""
     one = next((one for one in login.runs(run) if one.run == run), None)
     if one is None or one.job is None:
         raise RunError(f"run {run} has no job of Slurm's that is known")

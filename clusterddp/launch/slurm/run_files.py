@@ -55,10 +55,7 @@ def _is_apart(site: Site) -> bool:
 
 @contextlib.contextmanager
 def origins(site: Site, query: FileQuery) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
-    """Where the files are, usable while the block runs, and the errors of nodes that cannot be reached.
-
-    Raises ``UsageError`` if no node is selected, ``RunError`` if the run's nodes are no longer known.
-    """
+    """Where the files are, usable while the block runs, and the errors of nodes that cannot be reached."""
     if query.view is None and (query.pattern or _is_apart(site)):
         query = replace(query, view=query.last_run())  # its nodes are asked
     login = LoginHost(site.connections.open(login_entry(site.inventory)))

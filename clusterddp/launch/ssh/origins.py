@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 def origins(site: Site, query: FileQuery) -> tuple[list[Origin], list[ClusterddpError]]:
-    """Return where the files are, and the errors of hosts that do not answer.
-
-    Raises RunError if the run has none of these hosts; HostError or HostsError if none of them answers.
-    """
+    """Return where the files are, and the errors of hosts that do not answer."""
     workdirs = query.run.record.workdirs if query.run else {}
     outcomes = site.connect(_meant(site, query))
     found = [

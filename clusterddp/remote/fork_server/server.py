@@ -134,10 +134,7 @@ class Server:
             os._exit(1)
 
     def preload(self, imports: Imports, listener: socket.socket, began: float) -> None:
-        """Import the plan's packages; agent and store do not wait for it, nor workers for a disk that is slow.
-
-        Raises RefusedError if a package is not as it was when it was tried.
-        """
+        """Import the plan's packages; agent and store do not wait for it, nor workers for a disk that is slow."""
         run = Spool(self.spool)
         plan = run.readable_plan()
         preload = Preload(run.state, plan.host_settings.preload if plan else ())

@@ -84,10 +84,7 @@ class WorkerParent:
 
 
 def receive(connection: socket.socket, most: int) -> Tuple[Dict[str, Any], List[int]]:
-    """A request of this user's (fork_client.send) and the descriptors that came with it, ``most`` of them.
-
-    Raises OSError or ValueError if there is none.
-    """
+    """A request of this user's (fork_client.send) and the descriptors that came with it, ``most`` of them."""
     _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if user != os.getuid():
         raise PermissionError(user)

@@ -77,10 +77,7 @@ def serve(folder: str, argument: str, loaded: Iterable[str]) -> Tuple[str, str]:
 
 
 class PreloadServer:
-    """The warm server's process; it ends after ``stays`` seconds without a request.
-
-    Raises RefusedError if its command line cannot be changed, or the search path has a relative entry.
-    """
+    """The warm server's process; it ends after ``stays`` seconds without a request. Raises RefusedError."""
 
     def __init__(self, folder: str, stays: float, imports: Imports) -> None:
         self.folder, self.stays, self.imports = folder, stays, imports

@@ -108,10 +108,7 @@ def _until_it_leaves(connection: socket.socket) -> None:
 
 
 def _pour(target: PourRequest) -> Optional[ByteCount]:
-    """The receiver's count; None where another program answers at that port.
-
-    Raises OSError if the connection broke, or no answer came; ValueError if the answer is damaged.
-    """
+    """The receiver's count; None where another program answers at that port. Raises OSError or ValueError."""
     nonce, there = target.nonce.encode(), (target.address, target.port)
     with socket.create_connection(there, PATIENCE) as connection, selectors.DefaultSelector() as selector:
         # Data left in buffers at the end must not distort the next measurement.

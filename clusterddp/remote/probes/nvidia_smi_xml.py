@@ -29,10 +29,7 @@ _LINK = re.compile(r"\s+Link \d+: (.+)")
 
 
 def parse_cards(text: str) -> List[Card]:
-    """Every GPU of ``nvidia-smi -q -x``, in its order; what a driver does not report is None, or False.
-
-    Raises ValueError if the text is not such output.
-    """
+    """Every GPU of ``nvidia-smi -q -x``, in its order; what a driver does not report is None, or False."""
     try:
         root = ET.fromstring(text)  # noqa: S314 - the driver's own program wrote it; nothing external is loaded
     except ET.ParseError as error:

@@ -83,10 +83,7 @@ class _FromFile(Request):
 
 
 def place_code(job: SlurmJob, sent: SentCode, path: str) -> str:
-    """The folder on this node that holds the code of a job whose nodes share none; ``path`` is that of the stream.
-
-    Raises Refused if it cannot be placed, or none has come.
-    """
+    """The folder on this node that holds the code of a job whose nodes share none; ``path`` is that of the stream."""
     order = read_record(SyncRequest, written(sent), "code")
     if not order.digest:
         return state_of(job.state, order).workdir

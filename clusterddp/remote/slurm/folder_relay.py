@@ -125,10 +125,7 @@ def relay_step(folder: JobFolder, start: str, argv: List[str]) -> int:
 
 
 def relay_task(folder: JobFolder, start: str, argv: List[str]) -> int:
-    """Run ``argv``, a node's task, while replicating the folder with srun's side; return its exit status.
-
-    Raises Refused if the job's description does not arrive.
-    """
+    """Run ``argv``, a node's task, while replicating the folder with srun's side; return its exit status."""
     if os.path.exists(folder.file(start, HUB)):
         return _shell_code(subprocess.call(argv, stdin=subprocess.DEVNULL))
     private_folder(folder.file(start))

@@ -153,10 +153,7 @@ class Task:
         return place_code(job, sent, path)
 
     def _await(self, there: Callable[[], bool], path: str, what: str) -> None:
-        """Wait until ``there()``: for PATIENCE seconds, and again each time the file ``path`` has grown.
-
-        Raises Refused if the run is stopped, or it has not arrived in time.
-        """
+        """Wait until ``there()``: for PATIENCE seconds, and again each time the file ``path`` has grown."""
         size, deadline = 0, time.monotonic() + PATIENCE
         while not there():
             if self.folder.stop_order() or self.folder.stop_order(self.start):

@@ -11,9 +11,6 @@ def boot_clock() -> float:
 
 
 def folder_time(folder: Union[bytes, int]) -> float:
-    """The current time by the clock of a folder's file server; ``folder`` is a path or a descriptor.
-
-    Raises OSError where the folder cannot be written.
-    """
+    """The current time by the clock of a folder's file server; ``folder`` is a path or a descriptor. Raises OSError."""
     os.utime(folder)  # needs no test file, which a killed process would leave behind
     return os.stat(folder).st_mtime

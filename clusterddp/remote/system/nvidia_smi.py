@@ -72,10 +72,7 @@ def read_query(query: Query) -> GpuListing:
 
 
 def parse_gpus(text: str) -> List[ListedGpu]:
-    """The rows of ``--query-gpu``.
-
-    Raises ValueError if a row is not one of a working GPU; the message quotes it.
-    """
+    """The rows of ``--query-gpu``; raises ValueError."""
     gpus = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]

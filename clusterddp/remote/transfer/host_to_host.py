@@ -155,10 +155,7 @@ class HostToHostChunks:
             pass
 
     def _meant(self, ranges: Any) -> List[Chunk]:
-        """The chunks of ranges (``[first, after the last]`` each), checked, as operator or host sent them.
-
-        Raises ValueError if they are not ranges of chunks.
-        """
+        """The chunks of ranges (``[first, after the last]`` each), checked, as operator or host sent them."""
         found: List[Chunk] = []
         try:
             for first, end in ranges:

@@ -110,10 +110,7 @@ class DataRecord:
         return os.path.join(self.root, LIVE_FOLDER, name)
 
     def _take(self, data: Any) -> None:
-        """Load the stored record; each path in it is checked like one that was sent.
-
-        Raises ValueError, TypeError, LookupError or OSError if the record is missing or damaged.
-        """
+        """Load the stored record; each path in it is checked like one that was sent."""
         fields = Fields(data, most=_MOST)
         if fields.number("format") != _FORMAT:
             return

@@ -31,10 +31,7 @@ def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
 
 
 def environment_of_run(folder: str) -> Tuple[Dict[str, str], str]:
-    """Return the environment and folder of a run's workers, without secrets and without per-rank variables.
-
-    Raises Refused if the run's files are gone, or a setup line fails.
-    """
+    """Return the environment and folder of a run's workers, without secrets and without per-rank variables."""
     spool = Spool(folder)
     try:
         plan = spool.plan()

@@ -122,10 +122,7 @@ class Landing:
             os.close(handle)
 
     def want(self, contents: Mapping[str, Sequence[Chunk]]) -> dict[str, int]:
-        """Prepare to assemble contents; the digests and sizes of the chunks still lacking.
-
-        Raises ``SyncError`` if there is no room for them.
-        """
+        """Prepare to assemble contents; the digests and sizes of the chunks still lacking. Raises SyncError."""
         with self._as_sync_error(str(self.folder / _PARTS)):
             self._parts = Parts(self._parts_folder)
             self._parts.want({content: list(chunks) for content, chunks in contents.items()})

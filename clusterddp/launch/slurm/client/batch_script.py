@@ -59,10 +59,7 @@ def slurm_time(seconds: float) -> str:
 
 
 def extra_line(line: str) -> str:
-    """A line of ``clusterddp_slurm_lines`` as an option of sbatch.
-
-    Raises ``UsageError`` if it is no option, or one that a run sets itself.
-    """
+    """A line of ``clusterddp_slurm_lines`` as an option of sbatch; raises UsageError."""
     option = line.strip().removeprefix("#SBATCH").strip()
     found = _OPTION.fullmatch(option)
     if not found or not option.isprintable():

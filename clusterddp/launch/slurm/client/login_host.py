@@ -78,10 +78,7 @@ class LoginHost:
         self.state = host.hello.state
 
     def command(self, *argv: str) -> tuple[int, str, str]:
-        """Run one of Slurm's commands: its exit status, stdout, and the end of its stderr.
-
-        Raises ``HelperError`` if it did not end in time, or does not exist.
-        """
+        """Run one of Slurm's commands: its exit status, stdout, and the end of its stderr; raises HelperError."""
         answer = self.host.call("slurm_command", written(CommandRequest(argv=argv)), timeout=TIMEOUT)
         return self._ended(answer, argv[0])
 

@@ -33,10 +33,7 @@ def notice_of(run: str, record: RunRecord, event: str, text: str, now: int) -> D
 
 
 def request_of(url: str, notice: Mapping[str, Any]) -> urllib.request.Request:
-    """A POST of ``notice`` as JSON. User and password of the URL go as Basic authorization, which no redirect has.
-
-    Raises ValueError if it is no URL.
-    """
+    """A POST of ``notice`` as JSON. User and password of the URL go as Basic authorization, which no redirect has."""
     plain, authorization = _parted(url)
     head = {"Content-Type": "application/json"}
     request = urllib.request.Request(plain, json.dumps(notice).encode(), head)  # noqa: S310 - http or https alone
