@@ -81,7 +81,7 @@ class FileWork:
     def ask(self, name: str, work: Callable[[], T]) -> Optional[FileResult[T]]:
         """The result of work, once, and None until it is done; the first call of this name begins it.
 
-        Raises TimeoutError if it is delayed; it may be requested again; Exception if its own error; the next call
+        Raises TimeoutError while it is delayed: it may be requested again. Raises the work's own error: the next call
         begins it again.
         """
         job = self._asked.get(name)
