@@ -26,10 +26,10 @@ def entry_of(cluster: Cluster, name: str) -> HostEntry:
 def host_of_rank(cluster: Cluster, rank: int, run: str | None) -> str:
     """Return the host that holds a rank of a run: the named one, else the live one, else the last."""
     found = cluster.find(run)
-    status = found.status()
-    host = next((host["name"] for host in status["hosts"] if rank in host["ranks"]), None)
+    hosts = found.view().hosts()
+    host = next((host.name for host in hosts if rank in host.ranks), None)
     if host is None:
-        ranks = sorted(one for host in status["hosts"] for one in host["ranks"])
+        ranks = sorted(one for host in hosts for one in host.ranks)
         remedy = f"its ranks are 0 to {ranks[-1]}" if ranks else "no worker of it has started yet"
         raise RunError(f"run {found.id} has no rank {rank}", remedy=remedy)
-    return str(host)
+    return host

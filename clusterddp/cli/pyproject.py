@@ -59,11 +59,11 @@ def with_defaults(inventory: Inventory, project: Project) -> Inventory:
     """Return the inventory with the project's defaults for hosts that set nothing themselves; raises UsageError."""
     own = checked(project)
     hosts = inventory.hosts
-    if "nproc_per_node" in own:
-        nproc = _nproc(own["nproc_per_node"], project)
+    if named := own.get("nproc_per_node"):
+        nproc = _nproc(named, project)
         hosts = tuple(host if "clusterddp_nproc" in host.vars else replace(host, nproc=nproc) for host in hosts)
-    if "gpus" in own:
-        gpus = _gpus(own["gpus"], project)
+    if named := own.get("gpus"):
+        gpus = _gpus(named, project)
         hosts = tuple(host if "clusterddp_gpus" in host.vars else replace(host, gpus=gpus) for host in hosts)
     return replace(inventory, hosts=hosts)
 

@@ -8,7 +8,7 @@ thirty repeats, of which one has to arrive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from clusterddp.discover.message import HEARD_AT_ONCE, MISSING_AT_ONCE, Message
@@ -190,4 +190,4 @@ class Announcer:
 
     def _message(self, kind: str, **fields: Any) -> Message:
         own = {"world_size": self.world_size, "address": self.address, "port": self.port, "turn": self._turn}
-        return replace(Message(kind=kind, sender=self.nonce), **{**own, **fields})
+        return Message(kind=kind, sender=self.nonce, **{**own, **fields})

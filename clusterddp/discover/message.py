@@ -20,10 +20,23 @@ import hashlib
 import hmac
 import json
 import re
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from clusterddp.remote.shared.names.ip_address import is_address
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.schema.record import (
+    Reader,
+    checked,
+    field,
+    one_of,
+    readers_of,
+    record,
+    record_in,
+)
+from clusterddp.remote.shared.wire.frames import parse_json
+
+Read = TypeVar("Read")
 
 KINDS = ("announce", "answer", "done", "bye", "refuse", "rival")
 MOST_WORLD = 4096  # machines
@@ -39,23 +52,48 @@ _NONCE = re.compile(r"[0-9a-f]{16}")
 _MOST_TURN = 2**40
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Message:
+def _number(most: int) -> Reader[int]:
+    return lambda fields, name: fields.number(name, most)
+
+
+def _at_once(read: Reader[Read], most: int) -> Reader[tuple[Read, ...]]:
+    """The reader of a list of at most so many items."""
+
+    def read_list(fields: Fields, name: str) -> tuple[Read, ...]:
+        found = fields.items(name, lambda one: read(one, "item"))
+        if len(found) > most:
+            raise fields.wrong(name, len(found), f"a list of at most {most}")
+        return found
+
+    return read_list
+
+
+def _heard(fields: Fields, name: str) -> tuple[int, str]:
+    """Read a pair of a rank and a nonce."""
+    pair = Fields(dict(zip(("rank", "nonce"), fields.array(name), strict=True)))
+    return _rank(pair, "rank"), _nonce(pair, "nonce")
+
+
+_rank, _nonce = _number(MOST_WORLD - 1), checked(_NONCE.fullmatch, "a nonce")
+
+
+@record
+class Message(NamedTuple):
     """One message."""
 
-    kind: str  # one of ``KINDS``
-    sender: str  # the nonce of the sending process
-    to: str = ""  # the nonce of the addressee; empty in announcements and questions
-    rank: int = 0  # the sender's
-    world_size: int = 1
-    address: str = ""  # the sender's on its interface; in ``refuse`` that of the machine that has the rank
-    port: int = 0  # rank 0's MASTER_PORT
-    turn: int = 0  # rank 0's count of announcements, or its echo
-    complete: bool = False  # rank 0 has heard from all
-    # (rank, nonce) of ranks heard; only in complete ones, at most ``HEARD_AT_ONCE``
-    heard: tuple[tuple[int, str], ...] = ()
-    missing: tuple[int, ...] = ()  # the first ``MISSING_AT_ONCE`` ranks not heard yet
-    missing_count: int = 0  # the number of all that are missing
+    kind: str = field(one_of(*KINDS))
+    sender: str = field(_nonce)  # the nonce of the sending process
+    to: str = field(_nonce, default="")  # the nonce of the addressee; empty in announcements and questions
+    rank: int = field(_rank, default=0)  # the sender's
+    world_size: int = field(_number(MOST_WORLD), default=1)
+    # the sender's on its interface; in ``refuse`` that of the machine that has the rank
+    address: str = field(checked(is_address, "an address"), default="")
+    port: int = field(_number(65535), default=0)  # rank 0's MASTER_PORT
+    turn: int = field(_number(_MOST_TURN), default=0)  # rank 0's count of announcements, or its echo
+    complete: bool = field(Fields.flag, default=False)  # rank 0 has heard from all
+    heard: tuple[tuple[int, str], ...] = field(_at_once(_heard, HEARD_AT_ONCE), default=())  # only in complete ones
+    missing: tuple[int, ...] = field(_at_once(_rank, MISSING_AT_ONCE), default=())  # the first ranks not heard yet
+    missing_count: int = field(_number(MOST_WORLD), default=0)  # the number of all that are missing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +112,7 @@ class Codec:
 
     def encode(self, message: Message) -> bytes:
         """The datagram of a message."""
-        plain = {name: value for name, value in asdict(message).items() if value or name in {"kind", "sender"}}
+        plain = {name: value for name, value in message._asdict().items() if value or name in {"kind", "sender"}}
         body = json.dumps(plain, separators=(",", ":")).encode()
         head = _MAGIC + (b"\1" if self.key else b"\0") + self._digest()
         return head + (self._tag(head, body) if self.key else b"") + body
@@ -103,55 +141,14 @@ class Codec:
 def _message(body: bytes) -> Message | None:
     """The message in a body, every field checked; None if any is wrong."""
     try:
-        found = json.loads(body)
-        return _checked(found)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # anybody may send anything
+        return _checked(Fields(parse_json(body), most=MOST_DATAGRAM))
+    except ValueError:  # anybody may send anything
         return None
 
 
-def _checked(found: dict[str, Any]) -> Message:
-    if found["kind"] not in KINDS or found.keys() - Message.__slots__:
-        raise ValueError
-    rank, world_size = _number(found.get("rank", 0), MOST_WORLD - 1), _number(found.get("world_size", 1), MOST_WORLD)
-    if rank >= world_size:
-        raise ValueError(rank)
-    heard = _list(found.get("heard", []), HEARD_AT_ONCE)
-    missing = _list(found.get("missing", []), MISSING_AT_ONCE)
-    return Message(
-        kind=found["kind"],
-        sender=_nonce(found["sender"]),
-        to=_nonce(found["to"]) if "to" in found else "",
-        rank=rank,
-        world_size=world_size,
-        address=_address(found["address"]) if "address" in found else "",
-        port=_number(found.get("port", 0), 65535),
-        turn=_number(found.get("turn", 0), _MOST_TURN),
-        complete=found.get("complete", False) is True,
-        heard=tuple((_number(rank, MOST_WORLD - 1), _nonce(nonce)) for rank, nonce in heard),
-        missing=tuple(_number(rank, MOST_WORLD - 1) for rank in missing),
-        missing_count=_number(found.get("missing_count", 0), MOST_WORLD),
-    )
-
-
-def _nonce(value: str) -> str:
-    if not _NONCE.fullmatch(value):
-        raise ValueError(value)
-    return value
-
-
-def _address(value: str) -> str:
-    if not is_address(value):
-        raise ValueError(value)
-    return value
-
-
-def _number(value: int, most: int) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(value)
-    return value
-
-
-def _list(value: list[Any], most: int) -> list[Any]:
-    if type(value) is not list or len(value) > most:
-        raise ValueError(value)
-    return value
+def _checked(fields: Fields) -> Message:
+    """Read a message; raises ValueError."""
+    message = record_in(fields, Message)
+    if fields.rest(readers_of(Message)) or message.rank >= message.world_size:
+        raise ValueError(message)
+    return message

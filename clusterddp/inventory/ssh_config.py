@@ -91,28 +91,35 @@ def _matches(name: str, pattern: str) -> bool:
 
 def _variables(name: str, blocks: list[tuple[list[str], Settings]]) -> dict[str, Any]:
     where, found = f"Host {name}", _effective(name, blocks)
-    variables: dict[str, Any] = {}
     address = _expanded(found.get("hostname", name), {"h": name, "n": name})
-    if address != name:
-        variables["ansible_host"] = validate.address(address, where)
-    if "user" in found:
-        variables["ansible_user"] = validate.user_name(found["user"], where)
-    if "port" in found:
-        variables["ansible_port"] = _port(found["port"], where)
-    key = found.get("identityfile", "none")
-    if key.lower() != "none":
-        user = {"r": found["user"]} if "user" in found else {}
-        key = _expanded(key, {"d": "~", "h": address, "n": name, **user})
-        if re.search(r"[%$]", key):
-            raise InventoryError(f"IdentityFile {key} cannot be kept", where=where, remedy="write its path in full")
-        variables["ansible_ssh_private_key_file"] = key
-    jumps = found.get("proxyjump", "none")
-    if jumps.lower() != "none":
-        hops = ",".join(_jump(hop.strip(), where, blocks) for hop in jumps.split(","))
-        if not re.fullmatch(r"[\w.@:,\[\]-]+", hops):
-            raise InventoryError(f"ProxyJump {hops} cannot be kept", where=where, remedy="write it as user@host:port")
-        variables["ansible_ssh_common_args"] = f"-o ProxyJump={hops}"
-    return variables
+    user, port = found.get("user"), found.get("port")
+    tokens = {"d": "~", "h": address, "n": name} | ({} if user is None else {"r": user})
+    variables = {
+        "ansible_host": None if address == name else validate.address(address, where),
+        "ansible_user": None if user is None else validate.user_name(user, where),
+        "ansible_port": None if port is None else _port(port, where),
+        "ansible_ssh_private_key_file": _key_file(found.get("identityfile", "none"), tokens, where),
+        "ansible_ssh_common_args": _jumps(found.get("proxyjump", "none"), where, blocks),
+    }
+    return {variable: value for variable, value in variables.items() if value is not None}
+
+
+def _key_file(path: str, tokens: dict[str, str], where: str) -> str | None:
+    if path.lower() == "none":
+        return None
+    key = _expanded(path, tokens)
+    if re.search(r"[%$]", key):
+        raise InventoryError(f"IdentityFile {key} cannot be kept", where=where, remedy="write its path in full")
+    return key
+
+
+def _jumps(text: str, where: str, blocks: list[tuple[list[str], Settings]]) -> str | None:
+    if text.lower() == "none":
+        return None
+    hops = ",".join(_jump(hop.strip(), where, blocks) for hop in text.split(","))
+    if not re.fullmatch(r"[\w.@:,\[\]-]+", hops):
+        raise InventoryError(f"ProxyJump {hops} cannot be kept", where=where, remedy="write it as user@host:port")
+    return f"-o ProxyJump={hops}"
 
 
 def _expanded(text: str, tokens: dict[str, str]) -> str:
@@ -130,10 +137,10 @@ def _jump(hop: str, where: str, blocks: list[tuple[list[str], Settings]]) -> str
     match = _JUMP.fullmatch(hop)
     if match is None:
         raise InventoryError(f"ProxyJump {hop} cannot be kept", where=where, remedy="write it as user@host:port")
-    named = match["host"]
+    given_user, named, given_port = match.groups()
     own = _effective(named, blocks) if any(named in patterns for patterns, _ in blocks) else {}
     address = validate.address(_expanded(own.get("hostname", named.strip("[]")), {"h": named}), where)
-    user, port = match["user"] or own.get("user"), match["port"] or own.get("port")
+    user, port = given_user or own.get("user"), given_port or own.get("port")
     shown = f"[{address}]" if ":" in address and port else address
     who = f"{validate.user_name(user, where)}@" if user else ""
     return f"{who}{shown}" + (f":{_port(port, where)}" if port else "")

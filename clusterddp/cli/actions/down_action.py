@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +20,7 @@ from clusterddp.text.folding import folded_names
 from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from clusterddp.api.cluster import Cluster
@@ -32,39 +32,49 @@ if TYPE_CHECKING:
 _STAYS = "--environments removes those that are not used"
 
 
-def act(inventory: Path | None, limit: str | None, **given: bool) -> int:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """The options of ``down`` besides those that choose the hosts."""
+
+    purge: bool
+    workdirs: bool
+    environments: bool
+    everything: bool
+    yes: bool
+
+    @property
+    def flags(self) -> list[str]:
+        """Those that were given, as they are typed."""
+        return [f"--{name}" for name, on in asdict(self).items() if on]
+
+
+def act(inventory: Path | None, limit: str | None, **options: bool) -> int:
     """Stop and remove, after a question; return the exit code."""
-    if not given["yes"] and not (sys.stdin.isatty() and sys.stderr.isatty()):
+    given = Options(**options)
+    if not given.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("down asks before it stops runs and removes files, but nobody is here", remedy="give --yes")
-    others = [name for name in ("purge", "workdirs", "environments") if given[name]]
-    if given["everything"] and others:
-        raise UsageError(f"--everything with --{others[0]}: it removes that too", remedy=f"leave out --{others[0]}")
-    again = _typed(limit, given)
+    others = [flag for flag in given.flags if flag not in {"--everything", "--yes"}]
+    if given.everything and others:
+        raise UsageError(f"--everything with {others[0]}: it removes that too", remedy=f"leave out {others[0]}")
+    # as typed: without an option it would remove less, without --limit more
+    again = shlex.join(["clusterddp", "down", *(["--limit", limit] if limit else []), *given.flags])
     with open_cluster(inventory, limit) as cluster:
-        if given["everything"]:
-            return _remove_everything(cluster, again, yes=given["yes"], whole=limit is None)
-        return _remove_old(cluster, again, **given)
+        if given.everything:
+            return _remove_everything(cluster, again, yes=given.yes, whole=limit is None)
+        return _remove_old(cluster, again, given)
 
 
-def _typed(limit: str | None, given: Mapping[str, bool]) -> str:
-    """Return the command line as it was typed: without an option it would remove less, without ``--limit`` more."""
-    flags = [f"--{name}" for name, on in given.items() if on]
-    return shlex.join(["clusterddp", "down", *(["--limit", limit] if limit else []), *flags])
-
-
-def _remove_old(
-    cluster: Cluster, again: str, *, purge: bool, workdirs: bool, environments: bool, yes: bool, **_: bool
-) -> int:
-    live = _announce(cluster, purge=purge)
-    folders = _announce_workdirs(cluster, live) if workdirs else []
-    found = cluster.environments(last_too=purge and environments)
-    going = announce_environments(found) if environments else []
+def _remove_old(cluster: Cluster, again: str, given: Options) -> int:
+    live = _announce(cluster, purge=given.purge)
+    folders = _announce_workdirs(cluster, live) if given.workdirs else []
+    found = cluster.environments(last_too=given.purge and given.environments)
+    going = announce_environments(found) if given.environments else []
     held = cluster.holdings()
-    if not live and not purge and not folders and not going:
+    if not live and not given.purge and not folders and not going:
         say("no run of this project is live on these hosts; only what is old is removed")
-    elif not yes:
+    elif not given.yes:
         click.confirm("clusterddp: go on?", err=True, abort=True)
-    proofs, cleaned = cluster.down(live, purge=purge, workdirs=folders, environments=going)
+    proofs, cleaned = cluster.down(live, purge=given.purge, workdirs=folders, environments=going)
     codes = [report(view.run, proofs[view.run]) for view in live]
     workdir = cluster.project.workdir.removeprefix("~") if cluster.project.known_id else ""
     left = [replace(one, stays=one.stays or _STAYS) for one in found if one not in going]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -115,5 +114,5 @@ def test_who_has_not_the_key_is_not_believed_and_why_is_known() -> None:
 def test_a_signature_is_of_one_id() -> None:
     """A datagram of another job with the same key, made to look like this one's."""
     here, there = Codec(id="job7", key=KEY), Codec(id="job8", key=KEY)
-    mine, theirs = here.encode(HELLO), there.encode(replace(HELLO, rank=0))
+    mine, theirs = here.encode(HELLO), there.encode(HELLO._replace(rank=0))
     assert here.decode(mine[:21] + theirs[21:]) == Unbelieved(reason="it uses another key")
