@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from clusterddp.environments.removal import EnvironmentFound
+    from clusterddp.remote.shared.cleanup.everything_records import WorkdirHeld
     from clusterddp.runs.cleanup import Cleaned
-    from clusterddp.runs.holdings import EverythingRemoved, Holdings, WorkdirHeld
+    from clusterddp.runs.holdings import EverythingRemoved, Holdings
 
 REMOVED, STAYS, FAILED, GOES = "removed", "stays", "failed", "will go"
 _ORDER = (FAILED, GOES, REMOVED, STAYS)

@@ -18,7 +18,7 @@ from clusterddp.checks.engine import judge
 from clusterddp.checks.evidence import RehearsalSeen
 from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts.gpu_assignment import one_free_gpu_each
-from clusterddp.hosts.fanout import each
+from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.launch.make_plan import make_plan, run_settings
 from clusterddp.launch.make_record import operator
 from clusterddp.launch.options import RunOptions
@@ -27,8 +27,10 @@ from clusterddp.launch.ssh import over_ssh
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.render import LineReader
 from clusterddp.logs.selection import Selection
+from clusterddp.remote.shared.cleanup.clean_records import ForgetAnswer, ForgetRequest
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_state import RunState
+from clusterddp.remote.shared.schema.record import read_record, written
 from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.run import Run
@@ -214,12 +216,16 @@ def _plan(parts: Sequence[RehearsalPart], program: str, options: Mapping[str, An
 
 def _forget(hosts: Sequence[Host], run: str) -> dict[str, str]:
     """Remove the run's spools; the result is what remains, by host."""
-    outcomes = each(hosts, lambda host: host.call("forget", {"run": run, "hosts": [host.name]}, timeout=60))
+
+    def forget(host: Host) -> ForgetAnswer:
+        answer = host.call("forget", written(ForgetRequest(run=run, hosts=(host.name,))), timeout=60)
+        with reading_answer(host.name):
+            return read_record(ForgetAnswer, answer, "answer")
+
+    outcomes = each(hosts, forget)
     left = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
     return left | {
-        outcome.name: f"processes of run {run} are left"
-        for outcome in outcomes
-        if outcome.value and outcome.value["kept"]
+        outcome.name: f"processes of run {run} are left" for outcome in outcomes if outcome.value and outcome.value.kept
     }
 
 

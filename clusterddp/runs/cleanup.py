@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.remote.shared.cleanup.clean_records import CleanAnswer, CleanRequest
+from clusterddp.remote.shared.schema.record import read_record, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,12 +56,10 @@ def clean(
     """Remove old spools and helpers on every host, or with ``purge`` all ended runs of the project."""
 
     def one(entry: HostEntry) -> Cleaned:
-        args = {"hosts": [entry.name], "project": project, "purge": purge}
-        answer = host(entry).call(operation, args, timeout=LIMIT)
+        request = CleanRequest(hosts=(entry.name,), project=project, purge=purge)
+        answer = host(entry).call(operation, written(request), timeout=LIMIT)
         with reading_answer(entry.name):
-            answer["kept"] = tuple(map(str, answer["kept"]))
-            answer["workdirs"] = tuple((str(path), int(days)) for path, days in answer["workdirs"])
-            return Cleaned(host=entry.name, **answer)
+            return Cleaned(host=entry.name, **read_record(CleanAnswer, answer, "answer")._asdict())
 
     outcomes = each(entries, one)
     return [outcome.value or Cleaned(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]

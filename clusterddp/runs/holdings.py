@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import RunError
 from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, reading_answer
-from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.runs.beside import paths_with_reasons, what_was_removed
+from clusterddp.remote.shared.cleanup.everything_records import (
+    EverythingAnswer,
+    EverythingRequest,
+    HoldingsAnswer,
+    HoldingsRequest,
+    ShownWorkdir,
+    WorkdirHeld,
+)
+from clusterddp.remote.shared.schema.record import read_record, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,20 +26,6 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
 
 LIMIT = 600.0  # seconds; workdirs may hold millions of files
-_MOST = 1 << 16
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorkdirHeld:
-    """A workdir on a host."""
-
-    path: str
-    ident: str  # its random identifier, the same on all hosts that share the folder
-    bytes: int  # the disk space it takes
-    own: int  # how many of its files are not as a sync left them
-    own_bytes: int  # the total size of those files
-    largest: tuple[str, ...] = ()  # the largest of those files
-    live: tuple[str, ...] = ()  # the live runs that use it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,17 +58,10 @@ def held(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], projec
     """Return what each host holds."""
 
     def one(entry: HostEntry) -> Holdings:
-        answer = host(entry).call("holdings", {"workdir": _workdir(entry, project)}, timeout=LIMIT, limit=PATHS)
+        request = HoldingsRequest(workdir=_workdir(entry, project))
+        answer = host(entry).call("holdings", written(request), timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
-            fields = Fields(answer, most=_MOST)
-            return Holdings(
-                host=entry.name,
-                states=_sizes(fields, "states"),
-                runs=fields.number("runs"),
-                live=fields.each("live", lambda run: (run.text("run"), run.text("label"), run.text("operator"))),
-                workdirs=fields.each("workdirs", _read),
-                pushed=_sizes(fields, "pushed"),
-            )
+            return Holdings(host=entry.name, **read_record(HoldingsAnswer, answer, "answer")._asdict())
 
     outcomes = each(entries, one)
     return [outcome.value or Holdings(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
@@ -94,35 +80,18 @@ def remove(
     entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project, shown: Sequence[Holdings]
 ) -> list[EverythingRemoved]:
     """Remove the listed items of each host, and all state folders of this account."""
-    workdirs = {one.host: [[folder.path, folder.ident] for folder in one.workdirs] for one in shown if not one.error}
+    seen = {one.host: one.workdirs for one in shown if not one.error}
 
     def one(entry: HostEntry) -> EverythingRemoved:
-        args = {"workdir": _workdir(entry, project), "shown": workdirs[entry.name]}
-        answer = host(entry).call("remove_everything", args, timeout=LIMIT, limit=PATHS)
+        workdirs = tuple(ShownWorkdir(path=folder.path, ident=folder.ident) for folder in seen[entry.name])
+        request = EverythingRequest(workdir=_workdir(entry, project), shown=workdirs)
+        answer = host(entry).call("remove_everything", written(request), timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
-            fields = Fields(answer, most=_MOST)
-            left = paths_with_reasons(fields, "left")
-            return EverythingRemoved(host=entry.name, left=left, **what_was_removed(fields))
+            return EverythingRemoved(host=entry.name, **read_record(EverythingAnswer, answer, "answer")._asdict())
 
-    outcomes = each([entry for entry in entries if entry.name in workdirs], one)
+    outcomes = each([entry for entry in entries if entry.name in seen], one)
     return [one.value or EverythingRemoved(host=one.name, error=str(one.error)) for one in outcomes]
 
 
 def _workdir(entry: HostEntry, project: Project) -> str:
     return entry.workdir or (project.workdir if project.known_id else "")
-
-
-def _read(fields: Fields) -> WorkdirHeld:
-    return WorkdirHeld(
-        path=fields.text("path"),
-        ident=fields.text("id"),
-        bytes=fields.number("bytes"),
-        own=fields.number("own"),
-        own_bytes=fields.number("own_bytes"),
-        largest=fields.texts("largest"),
-        live=fields.texts("live"),
-    )
-
-
-def _sizes(fields: Fields, name: str) -> tuple[tuple[str, int], ...]:
-    return fields.each(name, lambda one: (one.text("path"), one.number("size")))

@@ -111,9 +111,11 @@ class TestOldSpools:
         nodes = [ended(host, tmp_path, days=days) for days in (3, 1, 2)]
         sizes = [disk_usage(node.spool.folder) for node in nodes]
         monkeypatch.setattr(retention, "KEPT_BYTES", sum(sizes) - 1)
-        assert retention.prune(str(tmp_path / "state"), ["here"]) == (1, sizes[0])
+        removed = retention.prune(str(tmp_path / "state"), ["here"])
+        assert (removed.spools, removed.bytes) == (1, sizes[0])
         monkeypatch.setattr(retention, "KEPT_BYTES", sizes[1])
-        assert retention.prune(str(tmp_path / "state"), ["here"]) == (1, sizes[2])
+        removed = retention.prune(str(tmp_path / "state"), ["here"])
+        assert (removed.spools, removed.bytes) == (1, sizes[2])
         assert runs_in(tmp_path / "state") == {nodes[1].run}
 
     def test_another_hosts_spools_are_its_own_affair(self, host: Host, tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ class TestPurge:
         sync(host, work)
         assert clean(host)["workdirs"] == []  # the run speaks of it
         told = clean(host, purge=True)
-        assert told["workdirs"] == [[str(work), 0]]
+        assert told["workdirs"] == [{"path": str(work), "days": 0}]
         assert (told["helpers"], told["gone"]) == (1, False)
         assert (work / f"{node.run}.py").exists()
         left = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]

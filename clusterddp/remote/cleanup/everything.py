@@ -13,6 +13,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from ..helper.request import Request
 from ..preload import server_folder
+from ..shared.cleanup.everything_records import EverythingAnswer, EverythingRequest, PathLeft, ShownWorkdir
+from ..shared.schema.record import written
 from ..shared.workdir.manifest import as_text
 from ..system.bootstrap import Refused, home_folder
 from ..system.code_finder import open_folder
@@ -32,26 +34,24 @@ _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def remove_everything(request: Request) -> Dict[str, Any]:
     """Operation: remove the workdirs that were shown, and the state folders.
 
-    Arguments: ``workdir``, the project's, empty for none; ``shown``, ``[path, id]`` of each workdir. Returns
-    ``{removed, bytes, left}``: the folders removed, their bytes, and ``[path, why]`` of what stays. Raises Refused if a
-    run is live here.
+    Takes an ``EverythingRequest``, returns an ``EverythingAnswer``. Raises Refused if a run is live here.
     """
-    state = request.args["state"]
+    asked, state = request.read_args(EverythingRequest), request.state
     states = state_folders(state)
-    roots = workdirs(states, state, request.args["workdir"])
+    roots = workdirs(states, state, asked.workdir)
     _refuse_live(states, roots)
     for one in states:
         server_folder.end(one)
     removal = Removal()
     for root in roots:
-        removal.workdir(state, root, request.args["shown"])
+        removal.workdir(state, root, asked.shown)
     kept = {"workdirs"} if removal.left else set()  # its files let the next `down` find the workdirs again
     for one in states:
         removal.state(one, [name for name in NAMES if name not in kept])
     usual = os.path.join(home_folder(), "clusterddp")  # where workdirs are made unless clusterddp_workdir is set
     if not os.path.islink(usual):
         remove_empty(usual)
-    return {"removed": removal.removed, "bytes": removal.bytes, "left": removal.left}
+    return written(EverythingAnswer(removed=tuple(removal.removed), bytes=removal.bytes, left=tuple(removal.left)))
 
 
 def _refuse_live(states: List[str], roots: List[bytes]) -> None:
@@ -70,15 +70,15 @@ class Removal:
     def __init__(self) -> None:
         self.removed: List[str] = []  # folders of which nothing is left
         self.bytes = 0  # disk space of all that was removed
-        self.left: List[List[str]] = []  # [path, why] of what stays
+        self.left: List[PathLeft] = []  # what stays
 
-    def workdir(self, state: str, root: bytes, shown: List[List[str]]) -> None:
+    def workdir(self, state: str, root: bytes, shown: Sequence[ShownWorkdir]) -> None:
         """Remove a workdir, if it is one of ``shown``. Its ``.clusterddp-live``, which identifies it, goes last."""
         path = as_text(root)
 
         def remove(folder: int) -> None:
-            if [path, _random_id(folder)] not in shown:
-                self.left.append([path, "it was not there when it was asked about"])
+            if (path, _random_id(folder)) not in shown:
+                self.left.append(PathLeft(path, "it was not there when it was asked about"))
                 return
             with FolderLock(state, root):
                 self._empty_root(folder, path, [os.fsdecode(LIVE_FOLDER)])
@@ -111,9 +111,9 @@ class Removal:
         except FileNotFoundError:  # another host that shares the folder was faster
             return
         except OSError as error:
-            self.left.append([path, error.strerror or str(error)])
+            self.left.append(PathLeft(path, error.strerror or str(error)))
         except Refused as error:
-            self.left.append([path, error.message])
+            self.left.append(PathLeft(path, error.message))
 
     def _empty_root(self, folder: int, path: str, last: List[str]) -> None:
         if os.fstat(folder).st_uid != os.getuid():
@@ -138,7 +138,7 @@ class Removal:
         try:
             info = os.stat(name, dir_fd=above, follow_symlinks=False)
             if info.st_uid != os.getuid():
-                self.left.append([path, "it belongs to another user"])
+                self.left.append(PathLeft(path, "it belongs to another user"))
             elif not stat.S_ISDIR(info.st_mode):
                 os.unlink(name, dir_fd=above)
                 self.bytes += info.st_blocks * 512 if info.st_nlink == 1 else 0
@@ -147,14 +147,14 @@ class Removal:
         except FileNotFoundError:  # another host that shares the folder was faster
             return
         except (OSError, RecursionError) as error:
-            self.left.append([path, getattr(error, "strerror", None) or "it lies too deep"])
+            self.left.append(PathLeft(path, getattr(error, "strerror", None) or "it lies too deep"))
 
     def _emptied(self, above: int, name: str, path: str, mount: str, info: os.stat_result) -> bool:
         """Empty a folder in an open one; False where it stays because something is mounted there."""
         opened = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
         try:
             if not os.path.samestat(os.fstat(opened), info) or _mount(opened) != mount:
-                self.left.append([path, "something is mounted there"])
+                self.left.append(PathLeft(path, "something is mounted there"))
                 return False
             if info.st_mode & 0o700 != 0o700:
                 os.chmod("/proc/self/fd/%d" % opened, 0o700)
@@ -181,7 +181,7 @@ class Removal:
             return
         except OSError:
             names = sorted(os.listdir("/proc/self/fd/%d" % folder))
-            self.left.append([path, "it holds what is not ours: %s" % ", ".join(names[:3])])
+            self.left.append(PathLeft(path, "it holds what is not ours: %s" % ", ".join(names[:3])))
         finally:
             os.close(above)
 

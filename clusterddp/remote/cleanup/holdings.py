@@ -2,9 +2,11 @@
 
 import os
 import stat
-from typing import Any, Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
 from ..helper.request import Request
+from ..shared.cleanup.everything_records import ActiveRun, HoldingsAnswer, HoldingsRequest, SizedFolder, WorkdirHeld
+from ..shared.schema.record import written
 from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused, home_folder, read_json
@@ -20,32 +22,23 @@ from .helpers import unended_jobs
 _NAMED = 3  # how many of a workdir's largest files are listed
 
 
-class Live(NamedTuple):
-    """A run that is live on this host."""
-
-    run: str
-    label: str
-    operator: str
-
-
 def holdings(request: Request) -> Dict[str, Any]:
     """Operation: the state folders, runs, workdirs and pushed files of this account.
 
-    The argument ``workdir`` is the project's, empty for none. Returns ``{states, runs, live, workdirs, pushed}``:
-    ``{path, size}`` of each state folder; how many runs are on record; ``{run, label, operator}`` of live runs;
-    ``{path, id, bytes, own, own_bytes, largest, live}`` of each workdir, where ``own`` counts the files that are not as
-    a sync wrote them; ``{path, size}`` of each folder outside them with pushed files, where ``size`` is their number.
+    Takes a ``HoldingsRequest``, returns a ``HoldingsAnswer``.
     """
-    state, project = request.args["state"], request.args["workdir"]
+    state = request.state
     states = state_folders(state)
-    roots = workdirs(states, state, project)
-    return {
-        "states": [{"path": one, "size": disk_usage(one)} for one in states],
-        "runs": len({spool.run for one in states for spool in all_spools(one)}),
-        "live": [run._asdict() for run in live(states, roots)],
-        "workdirs": [_measured(state, root) for root in roots],
-        "pushed": _pushed(states, roots),
-    }
+    roots = workdirs(states, state, request.read_args(HoldingsRequest).workdir)
+    return written(
+        HoldingsAnswer(
+            states=tuple(SizedFolder(path=one, size=disk_usage(one)) for one in states),
+            runs=len({spool.run for one in states for spool in all_spools(one)}),
+            live=tuple(live(states, roots)),
+            workdirs=tuple(_measured(state, root) for root in roots),
+            pushed=tuple(_pushed(states, roots)),
+        )
+    )
 
 
 def state_folders(state: str) -> List[str]:
@@ -67,20 +60,20 @@ def workdirs(states: List[str], state: str, project: str = "") -> List[bytes]:
     return sorted(root for root in found if _is_ours(root) and _is_ours(os.path.join(root, LIVE_FOLDER)))
 
 
-def live(states: List[str], roots: List[bytes]) -> List[Live]:
+def live(states: List[str], roots: List[bytes]) -> List[ActiveRun]:
     """The runs of anyone on this account that are live on this host, or on another host in a workdir that is here."""
-    found: Dict[str, Live] = {}
+    found: Dict[str, ActiveRun] = {}
     for state in states:
         for spool in all_spools(state):
             plan = spool.readable_plan() if spool.alive() and spool.run not in found else None
             record = plan.record if plan else None
             if spool.alive():
-                found.setdefault(spool.run, Live(spool.run, *_named(record)))
+                found.setdefault(spool.run, ActiveRun(spool.run, *_named(record)))
         for run in unended_jobs(state):
-            found.setdefault(run, Live(run, "", ""))
+            found.setdefault(run, ActiveRun(run, "", ""))
         for root in roots:
             for one in live_runs(state, root):
-                found.setdefault(one.run, Live(one.run, "", ""))
+                found.setdefault(one.run, ActiveRun(one.run, "", ""))
     return sorted(found.values())
 
 
@@ -107,7 +100,7 @@ def _recorded(states: List[str], project: str) -> Iterator[str]:
                 yield path
 
 
-def _measured(state: str, root: bytes) -> Dict[str, Any]:
+def _measured(state: str, root: bytes) -> WorkdirHeld:
     code, data = SyncRecord(state, root), DataRecord(state, root)
     put = {entry.path: (code.disk(), entry) for entry in code.entries}
     put.update((path, (data.disk(), entry)) for path, entry in data.entries().items())
@@ -120,15 +113,15 @@ def _measured(state: str, root: bytes) -> Dict[str, Any]:
         if now is None or entry is None or now.content != entry.content:
             own, own_bytes = own + 1, own_bytes + info.st_size
             largest = sorted([*largest, (info.st_size, path)], reverse=True)[:_NAMED]
-    return {
-        "path": as_text(root),
-        "id": folder_id(root) or "",
-        "bytes": taken,
-        "own": own,
-        "own_bytes": own_bytes,
-        "largest": [path for _, path in largest],
-        "live": sorted({one.run for one in live_runs(state, root)}),
-    }
+    return WorkdirHeld(
+        path=as_text(root),
+        ident=folder_id(root) or "",
+        bytes=taken,
+        own=own,
+        own_bytes=own_bytes,
+        largest=tuple(path for _, path in largest),
+        live=tuple(sorted({one.run for one in live_runs(state, root)})),
+    )
 
 
 def _files(root: bytes) -> Iterator[Tuple[str, os.stat_result]]:
@@ -144,8 +137,8 @@ def _files(root: bytes) -> Iterator[Tuple[str, os.stat_result]]:
                 continue
 
 
-def _pushed(states: List[str], roots: List[bytes]) -> List[Dict[str, Any]]:
-    """The folders outside workdirs that hold pushed files: ``{path, size}``, where ``size`` is how many."""
+def _pushed(states: List[str], roots: List[bytes]) -> List[SizedFolder]:
+    """The folders outside workdirs that hold pushed files, with how many."""
     found: Dict[str, int] = {}
     known = [*roots, *map(os.fsencode, states)]  # wheels of environments are pushed into state folders
     for state in states:
@@ -161,4 +154,4 @@ def _pushed(states: List[str], roots: List[bytes]) -> List[Dict[str, Any]]:
                 there = sum(map(os.path.lexists, paths))
                 if there:
                     found[as_text(root)] = there
-    return [{"path": path, "size": count} for path, count in sorted(found.items())]
+    return [SizedFolder(path=path, size=count) for path, count in sorted(found.items())]

@@ -7,7 +7,7 @@ the hosts that this connection represents are removed; other hosts may share the
 import os
 import shutil
 import time
-from typing import Container, NamedTuple, Set
+from typing import Container, Set
 
 from ..processes.ownership import NodeProcesses
 from ..shared.run.run_state import RunState
@@ -24,11 +24,22 @@ PATIENCE = 2.0  # seconds that a run's start spends on it
 TRASH = "trash"  # in the state folder: spools are moved there before removal, so none is ever seen half removed
 
 
-class Removed(NamedTuple):
-    """How many spools were removed, and their bytes."""
+class Removed:
+    """How much was removed: spools, run dirs, and the bytes of both."""
 
-    spools: int
-    bytes: int
+    def __init__(self) -> None:
+        self.spools = self.run_dirs = self.bytes = 0
+
+    def remove(self, state: str, spool: Spool, *, run_dir: bool) -> None:
+        """Remove a spool, and with ``run_dir`` also what its workers wrote there."""
+        self.bytes += disk_usage(spool.folder)
+        self.spools += 1
+        remove_spool(state, spool)
+        path = os.path.join(state, "rundirs", "%s-%s" % (spool.run, spool.host))
+        if run_dir and os.path.isdir(path):
+            self.bytes += disk_usage(path)
+            self.run_dirs += 1
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def prune_at_start(state: str, hosts: Container[str]) -> None:
@@ -59,16 +70,14 @@ def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> 
     spools = [spool for spool in all_spools(state) if spool.host in hosts]
     live = live_runs(state)
     sizes = {spool.folder: disk_usage(spool.folder) for spool in spools}
-    taken = sum(sizes.values())
-    count, freed = 0, 0
+    taken, removed = sum(sizes.values()), Removed()
     for ended, spool in sorted(((ended_at(spool), spool) for spool in spools), key=lambda pair: pair[0]):
         old = time.time() - ended > KEPT_DAYS * 86400
-        if not (old or taken - freed > KEPT_BYTES) or time.monotonic() > deadline:
+        if not (old or taken - removed.bytes > KEPT_BYTES) or time.monotonic() > deadline:
             break
         if spool.run not in live and nothing_left(spool):
-            remove_spool(state, spool)
-            count, freed = count + 1, freed + sizes[spool.folder]
-    return Removed(count, freed)
+            removed.remove(state, spool, run_dir=False)
+    return removed
 
 
 def live_runs(state: str) -> Set[str]:

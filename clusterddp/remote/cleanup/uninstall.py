@@ -10,9 +10,10 @@ from typing import Any, Dict, List
 
 from ..helper.request import Request
 from ..preload import server_folder
+from ..shared.cleanup.clean_records import CleanAnswer, CleanRequest, ForgetAnswer, ForgetRequest, UnusedWorkdir
+from ..shared.schema.record import written
 from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import Spool, all_spools
-from ..system.disk_space import disk_usage
 from ..workdir.other_workdirs import SUPERVISOR_EXIT_LIMIT
 from ..workdir.stat_cache import folder_of
 from . import retention
@@ -22,78 +23,70 @@ CACHES = ("facts",)
 
 
 def clean(request: Request) -> Dict[str, Any]:
-    """Operation: remove old spools and helpers, with ``purge`` all ended runs.
-
-    Arguments ``hosts``, ``project``, ``purge``. Returns
-    ``{spools, bytes, run_dirs, helpers, warm, kept, workdirs, gone}``: how many spools, bytes, run dirs and helpers
-    were removed; ``warm``, whether a warm server was ended; ``kept``, the ended runs of the project that still have
-    processes here; ``workdirs``, ``[path, days since the last sync]`` of those that no run on record uses; ``gone``,
-    whether nothing else of ours is left on the host.
-    """
-    args = request.args
-    state, hosts, project = args["state"], set(args["hosts"]), args["project"]
-    removed = retention.prune(state, hosts)
-    report: Dict[str, Any] = {"spools": removed.spools, "bytes": removed.bytes, "run_dirs": 0, "kept": []}
-    if args["purge"]:
-        remove_ended_runs(
-            state, [spool for spool in all_spools(state) if spool.host in hosts and _of(spool, project)], report
+    """Operation: remove old runs and helpers; takes a ``CleanRequest``, returns a ``CleanAnswer``."""
+    asked, state = request.read_args(CleanRequest), request.state
+    removed, kept = retention.prune(state, asked.hosts), []
+    if asked.purge and asked.project:
+        spools = [spool for spool in all_spools(state) if spool.host in asked.hosts and _of(spool, asked.project)]
+        kept = remove_ended_runs(state, spools, removed)
+    last = asked.purge and not any(all_spools(state))
+    warm = server_folder.end(state)
+    return written(
+        CleanAnswer(
+            spools=removed.spools,
+            bytes=removed.bytes,
+            run_dirs=removed.run_dirs,
+            helpers=remove_unused_helpers(state, own=last),
+            kept=tuple(kept),
+            workdirs=tuple(unclaimed_workdirs(state)),
+            gone=last and remove_leftovers(state),
+            warm=warm,
         )
-    last = args["purge"] and not any(all_spools(state))
-    report["warm"] = server_folder.end(state)
-    report["helpers"] = remove_unused_helpers(state, own=last)
-    report["workdirs"] = unclaimed_workdirs(state)
-    report["gone"] = last and remove_leftovers(state)
-    return report
+    )
 
 
 def forget(request: Request) -> Dict[str, Any]:
-    """Operation: remove the spools of ``run`` on ``hosts`` once its supervisors have exited.
+    """Operation: remove a run's spools once its supervisors have exited; takes a ``ForgetRequest``.
 
-    Returns ``{kept}``: whether processes are left, and therefore the spool too.
+    Returns a ``ForgetAnswer``.
     """
-    args = request.args
-    state, deadline = args["state"], time.monotonic() + SUPERVISOR_EXIT_LIMIT
-    spools = [spool for spool in all_spools(state, args["run"]) if spool.host in args["hosts"]]
+    asked, state = request.read_args(ForgetRequest), request.state
+    deadline = time.monotonic() + SUPERVISOR_EXIT_LIMIT
+    spools = [spool for spool in all_spools(state, asked.run) if spool.host in asked.hosts]
     while any(spool.alive() for spool in spools) and time.monotonic() < deadline:
         time.sleep(0.02)
     kept = [spool for spool in spools if spool.alive() or not retention.nothing_left(spool)]
     for spool in spools:
         if spool not in kept:
             retention.remove_spool(state, spool)
-    return {"kept": bool(kept)}
+    return written(ForgetAnswer(kept=bool(kept)))
 
 
-def remove_ended_runs(state: str, spools: List[Spool], report: Dict[str, Any]) -> None:
-    """Remove ended runs with their run dirs, and count them in ``report``."""
-    live = retention.live_runs(state)
+def remove_ended_runs(state: str, spools: List[Spool], removed: retention.Removed) -> List[str]:
+    """Remove ended runs with their run dirs, counted in ``removed``; returns those that still have processes."""
+    live, kept = retention.live_runs(state), []
     for spool in spools:
         if spool.run in live:
             continue
-        if not retention.nothing_left(spool):
-            report["kept"].append(spool.run)
-            continue
-        report["bytes"] += disk_usage(spool.folder)
-        report["spools"] += 1
-        retention.remove_spool(state, spool)
-        run_dir = os.path.join(state, "rundirs", "%s-%s" % (spool.run, spool.host))
-        if os.path.isdir(run_dir):
-            report["bytes"] += disk_usage(run_dir)
-            report["run_dirs"] += 1
-            shutil.rmtree(run_dir, ignore_errors=True)
+        if retention.nothing_left(spool):
+            removed.remove(state, spool, run_dir=True)
+        else:
+            kept.append(spool.run)
+    return kept
 
 
-def unclaimed_workdirs(state: str) -> List[List[Any]]:
-    """The synced workdirs that no run on record uses: path, and days since the last sync."""
+def unclaimed_workdirs(state: str) -> List[UnusedWorkdir]:
+    """The synced workdirs that no run on record uses, the oldest first."""
     plans = [spool.readable_plan() for spool in all_spools(state)]
     claimed = {os.path.realpath(on_disk(plan.workdir)) for plan in plans if plan}
-    found: List[List[Any]] = []
+    found: List[UnusedWorkdir] = []
     folder = os.path.join(state, "workdirs")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         root = on_disk(folder_of(os.path.join(folder, name)) or "")
         if root and os.path.isdir(root) and root not in claimed:
             age = time.time() - os.stat(os.path.join(folder, name)).st_mtime
-            found.append([as_text(root), max(0, int(age // 86400))])
-    return sorted(found, key=lambda pair: -pair[1])
+            found.append(UnusedWorkdir(path=as_text(root), days=max(0, int(age // 86400))))
+    return sorted(found, key=lambda one: -one.days)
 
 
 def remove_leftovers(state: str) -> bool:
@@ -116,5 +109,5 @@ def remove_leftovers(state: str) -> bool:
 
 
 def _of(spool: Spool, project: str) -> bool:
-    plan = spool.readable_plan() if project else None
+    plan = spool.readable_plan()
     return plan is not None and plan.record.project == project

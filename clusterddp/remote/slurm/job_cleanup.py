@@ -8,10 +8,11 @@ from typing import Any, Dict, Iterator, List, Optional, Set
 from ..cleanup import retention, uninstall
 from ..cleanup.helpers import remove_unused_helpers
 from ..helper.request import Request
+from ..shared.cleanup.clean_records import CleanAnswer, CleanRequest
+from ..shared.schema.record import written
 from ..shared.slurm.job_record import JOB_ID
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
-from ..system.disk_space import disk_usage
 from .job_folder import NAME, JobFolder
 from .login_operations import run_command, submit
 
@@ -29,24 +30,32 @@ def slurm_submit(request: Request) -> Dict[str, Any]:
 
 def slurm_clean(request: Request) -> Dict[str, Any]:
     """Operation: like ``clean`` on a host, for the files that all nodes of runs under Slurm share."""
-    args = request.args
-    state, project = args["state"], args["project"]
-    report: Dict[str, Any] = {"spools": 0, "bytes": 0, "run_dirs": 0, "kept": []}
-    if args["purge"] and project:
-        _await_stopped(state, project)
+    asked, state, removed = request.read_args(CleanRequest), request.state, retention.Removed()
+    purged = asked.project if asked.purge else None
+    if purged:
+        _await_stopped(state, purged)
     ended = EndedRuns(state)
     for folder in ended.folders():
-        purged = args["purge"] and project and _project(folder) == project
-        if purged or ended.is_old(folder):
-            remove_run(folder, report, run_dirs=purged)
-    last = args["purge"] and not any(all_spools(state)) and not any(_folders(state))
-    report["helpers"] = remove_unused_helpers(state, own=last)
-    report["workdirs"] = uninstall.unclaimed_workdirs(state)
+        ours = bool(purged) and _project(folder) == purged
+        if ours or ended.is_old(folder):
+            remove_run(folder, removed, run_dirs=ours)
+    last = asked.purge and not any(all_spools(state)) and not any(_folders(state))
+    helpers = remove_unused_helpers(state, own=last)
+    workdirs = uninstall.unclaimed_workdirs(state)
     if last:
         _unlink(os.path.join(state, STAMP))
         retention.remove_empty(os.path.join(state, NAME))
-    report["gone"] = last and uninstall.remove_leftovers(state)
-    return report
+    return written(
+        CleanAnswer(
+            spools=removed.spools,
+            bytes=removed.bytes,
+            run_dirs=removed.run_dirs,
+            helpers=helpers,
+            kept=(),
+            workdirs=tuple(workdirs),
+            gone=last and uninstall.remove_leftovers(state),
+        )
+    )
 
 
 def _await_stopped(state: str, project: str) -> None:
@@ -65,7 +74,7 @@ def prune_at_submit(state: str) -> None:
             for folder in ended.folders():
                 folder.remove_secrets()
                 if ended.is_old(folder):
-                    remove_run(folder, {"spools": 0, "bytes": 0, "run_dirs": 0}, run_dirs=False)
+                    remove_run(folder, retention.Removed(), run_dirs=False)
     except (OSError, ValueError, Refused):  # the next submission, or `down`, tries again
         pass
 
@@ -106,17 +115,10 @@ class EndedRuns:
         return time.time() - ended > retention.KEPT_DAYS * 86400
 
 
-def remove_run(folder: JobFolder, report: Dict[str, Any], *, run_dirs: bool) -> None:
+def remove_run(folder: JobFolder, removed: retention.Removed, *, run_dirs: bool) -> None:
     """Remove a run's folder, spools and job output, and with ``run_dirs`` also its workers' run directories."""
     for spool in list(all_spools(folder.state, folder.run)):
-        report["bytes"] += disk_usage(spool.folder)
-        report["spools"] += 1
-        retention.remove_spool(folder.state, spool)
-        run_dir = os.path.join(folder.state, "rundirs", "%s-%s" % (folder.run, spool.host))
-        if run_dirs and os.path.isdir(run_dir):
-            report["bytes"] += disk_usage(run_dir)
-            report["run_dirs"] += 1
-            shutil.rmtree(run_dir, ignore_errors=True)
+        removed.remove(folder.state, spool, run_dir=run_dirs)
     job = folder.submitted()
     if job:
         _unlink(os.path.join(folder.state, NAME, "%s.out" % job))

@@ -59,6 +59,6 @@ def test_a_run_that_ended_a_month_ago_goes_with_its_spools_but_what_its_workers_
 def test_a_purge_takes_the_ended_runs_of_a_project_and_leaves_all_others(tmp_path: Path) -> None:
     a_run(tmp_path, "mine", days_ago=1)
     a_run(tmp_path, "other", days_ago=1, project="p2")
-    said = slurm_clean(Request(0, {"state": str(tmp_path), "project": "p1", "purge": True}, -1, -1))
+    said = slurm_clean(Request(0, {"state": str(tmp_path), "hosts": [], "project": "p1", "purge": True}, -1, -1))
     assert left(tmp_path) == of("other")
     assert (said["spools"], said["run_dirs"], said["kept"], said["gone"]) == (1, 1, [], False)

@@ -1,0 +1,1 @@
+"""What both sides say when old or all files of clusterddp are listed and removed on hosts."""
