@@ -1,24 +1,16 @@
 """Receive chunks from the operator and, on its orders, from other hosts; and send this host's chunks to other hosts.
 
-The operator numbers units of the transfer: ranges in the list of all its chunks, which every host has from the
-manifest. It sends a unit itself, or orders to fetch it from a host that has it, and it is notified of each unit when it
-is written. So it knows which host has what, and this side stays simple: no host asks another on its own.
+The operator sends a unit of chunks itself, or orders to fetch it from a host that has it, and it is notified of each
+unit when it is written. So it knows which host has what, and this side stays simple: no host asks another on its own.
 
-Data frames of the operation, after its head; their bodies carry the bundles that ``unit`` announces:
-
-    here {boot, addresses, ssh_address, live}     to the operator: all is ready for chunks
-    unit, bytes                                   a unit follows, a bundle of so many bytes
-    join {name, address, ports, rate, …}          exchange chunks with other hosts; answered by port {port, why}
-    get, ranges, name, address, port              fetch a unit from another host
-    have; failed, source, reached, why            to the operator: a unit is written; a host did not give it
-    end                                           no host needs anything more
+The frames, which follow the operation's head: shared/wire/transfer_frames.py. They end when no host needs any more.
 """
 
 import os
 import queue
 import selectors
 import threading
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..helper.request import Request
 from ..shared.names import interfaces
@@ -26,11 +18,22 @@ from ..shared.wire.chunk_stream import MOST_CHUNKS, BadStream, Incoming
 from ..shared.wire.chunks import CHUNK, Chunk
 from ..shared.wire.frames import Frame
 from ..shared.wire.partial_files import Parts
+from ..shared.wire.transfer_frames import (
+    FetchOrder,
+    HostReady,
+    JoinOrder,
+    Listening,
+    TransferReport,
+    UnitFailed,
+    header_of,
+    read_order,
+)
 from ..spool.layout import all_spools
 from ..system import procfs
 from ..system.bootstrap import Refused
 
 TICK = 0.5  # seconds after which the caller gets to renew its lock, even without news
+_LINE = 200  # characters of a reason
 _WAITING = 2  # most units that are fetched and not written yet
 
 Bundle = List[Tuple[str, bytes]]
@@ -70,7 +73,7 @@ class HostToHostChunks:
         Until the end, other hosts can fetch from here.
         """
         self._parts, self._chunks = parts, list(dict.fromkeys(chunks))
-        self._request.send(b"", here=_about(self._request.state))
+        self._report(TransferReport(here=_about(self._request.state)))
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._request.handle, selectors.EVENT_READ)
@@ -90,6 +93,9 @@ class HostToHostChunks:
             if self._peers:
                 self._peers.close()
 
+    def _report(self, report: TransferReport) -> None:
+        self._request.send(b"", **header_of(report))
+
     def _taken(self) -> Iterator[Bundle]:
         """The bundles that were fetched from other hosts; failures are reported to the operator."""
         while True:
@@ -98,21 +104,21 @@ class HostToHostChunks:
             except queue.Empty:
                 return
             if fetched.why:
-                failure = {"failed": fetched.unit, "source": fetched.source, "reached": fetched.reached}
-                self._request.send(b"", why=fetched.why[:200], **failure)
+                failed = UnitFailed(fetched.unit, fetched.source, fetched.why[:_LINE], fetched.reached)
+                self._report(TransferReport(failed=failed))
             else:
                 yield fetched.came
-                self._request.send(b"", have=fetched.unit)
+                self._report(TransferReport(have=fetched.unit))
 
     def _obeyed(self, frame: Frame) -> Iterator[Bundle]:
         """Carry out the operator's frame; yields the unit that it completes."""
-        header = frame.header
-        if "join" in header:
-            self._request.send(b"", port=self._join(header["join"]))
-        elif "get" in header:
-            threading.Thread(target=self._fetch, args=(header,), daemon=True).start()
-        elif "unit" in header:
-            self._unit, self._left, self._pieces = int(header["unit"]), int(header["bytes"]), []
+        order = read_order(frame.header)
+        if order.join:
+            self._report(TransferReport(port=self._join(order.join)))
+        elif order.get:
+            threading.Thread(target=self._fetch, args=(order.get,), daemon=True).start()
+        elif order.head:
+            self._unit, self._left, self._pieces = order.head.unit, order.head.bytes, []
         if not frame.body:
             return
         self._request.grant(len(frame.body))
@@ -125,30 +131,28 @@ class HostToHostChunks:
             if came is None or self._left < 0:
                 raise BadStream("a unit is not as long as was said")
             yield came
-            self._request.send(b"", have=self._unit)
+            self._report(TransferReport(have=self._unit))
 
-    def _join(self, args: Dict[str, Any]) -> Dict[str, Any]:
+    def _join(self, own: JoinOrder) -> Listening:
         """Let other hosts fetch from here, and this host from them; returns the port, or why not."""
         try:
             from .peers import TransferPeers  # a Python without ssl gets all from the operator
 
-            self._peers = TransferPeers(args, self._stored)
+            self._peers = TransferPeers(own, self._stored)
         except (ImportError, OSError, ValueError) as error:
-            return {"port": None, "why": str(error)[:200]}
+            return Listening(None, str(error)[:_LINE])
         except Refused as error:
-            return {"port": None, "why": error.message[:200]}
-        return {"port": self._peers.port, "why": ""}
+            return Listening(None, error.message[:_LINE])
+        return Listening(self._peers.port, "")
 
-    def _fetch(self, order: Dict[str, Any]) -> None:
+    def _fetch(self, order: FetchOrder) -> None:
         """Fetch a unit from another host; runs in a thread of its own."""
-        unit, source = int(order["get"]), str(order["name"])
         came, why, reached = [], "", True  # type: Tuple[Bundle, str, bool]
         try:
-            address = (str(order["address"]), int(order["port"]))
-            came = self._peers.fetch(source, address, order["ranges"], self._meant(order["ranges"]))
+            came = self._peers.fetch(order.name, (order.address, order.port), order.ranges, self._meant(order.ranges))
         except Exception as error:  # noqa: BLE001 - the operator waits for an answer, and takes it from elsewhere
             why, reached = str(error) or type(error).__name__, not isinstance(error, ConnectionError)
-        self._fetched.put(_Fetched(unit, source, came, why, reached))
+        self._fetched.put(_Fetched(order.unit, order.name, came, why, reached))
         try:
             os.write(self._wake, b"\0")
         except BlockingIOError:  # it is full: they wake anyway
@@ -177,15 +181,15 @@ class HostToHostChunks:
         return found, parts.read
 
 
-def _about(state: str) -> Dict[str, Any]:
+def _about(state: str) -> HostReady:
     """What the operator has to know before this host can exchange chunks."""
     try:
         addresses = interfaces.addresses()
     except OSError:
         addresses = []
-    return {
+    where = {
         "boot": procfs.boot_identity(),
         "addresses": addresses,
         "ssh_address": interfaces.ssh_address(dict(os.environ)),
-        "live": any(spool.at_work() for spool in all_spools(state)),
     }
+    return HostReady(where, live=any(spool.at_work() for spool in all_spools(state)))

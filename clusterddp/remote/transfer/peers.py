@@ -19,6 +19,7 @@ from ..shared.wire.chunk_stream import PLAIN, BadStream, Incoming, head
 from ..shared.wire.chunks import Chunk
 from ..shared.wire.frames import parse_json
 from ..shared.wire.rate_limit import Pace
+from ..shared.wire.transfer_frames import Identity, JoinOrder
 from ..system.ports import bind_ports
 from ..system.unproven_connections import UnprovenConnections, end_connection
 
@@ -40,20 +41,18 @@ Stored = Callable[[Any], Tuple[List[Chunk], Callable[[str], bytes]]]
 class TransferPeers:
     """This host's exchange with the other hosts of a transfer; it listens as soon as it is made.
 
-    ``own`` is ``name``, ``certificate``, ``key``, ``authority`` (PEM), ``address`` and ``ports`` to listen on (no
-    ports: only fetch), ``rate`` (bytes a second of all uploads, or null). ``stored`` returns the chunks of some ranges
+    ``stored`` returns the chunks of some ranges
     and a function that reads one by its digest; ValueError where they are not here. Raises Refused if no port is free;
     OSError or ValueError if there is no such address, or no TLS.
     """
 
-    def __init__(self, own: Dict[str, Any], stored: Stored) -> None:
+    def __init__(self, own: JoinOrder, stored: Stored) -> None:
         self._server, self._client = (
-            _context(own, side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+            _context(own.identity, side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
         )
         self._stored = stored
-        rate = own.get("rate")
-        self._pace = Pace(float(rate) if rate else None)
-        self._piece = max(1 << 10, min(_PIECE, int(self._pace.rate / 4))) if rate else _PIECE  # sent at once
+        self._pace = Pace(own.rate)
+        self._piece = max(1 << 10, min(_PIECE, int(own.rate / 4))) if own.rate else _PIECE  # sent at once
         self._lock = threading.Lock()
         self._closed = False
         self._unproven = UnprovenConnections(MOST_UNPROVEN)
@@ -64,8 +63,8 @@ class TransferPeers:
         self._idle: Dict[str, List[ssl.SSLSocket]] = {}
         self.port: Optional[int] = None
         self._listeners: List[socket.socket] = []
-        if own["ports"]:
-            self._listeners = bind_ports([int(port) for port in own["ports"]], 1, str(own["address"]))
+        if own.ports:
+            self._listeners = bind_ports(own.ports, 1, own.address)
             self.port = int(self._listeners[0].getsockname()[1])
             threading.Thread(target=self._accept, args=(self._listeners[0],), daemon=True).start()
 
@@ -203,13 +202,13 @@ class TransferPeers:
         connection.close()
 
 
-def _context(own: Dict[str, Any], side: Any) -> ssl.SSLContext:
+def _context(own: Identity, side: Any) -> ssl.SSLContext:
     """A TLS context that shows our certificate and accepts only those that the operator signed."""
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=own["authority"])
-    with _as_file(own["certificate"]) as certificate, _as_file(own["key"]) as key:
+    context.load_verify_locations(cadata=own.authority)
+    with _as_file(own.certificate) as certificate, _as_file(own.key) as key:
         context.load_cert_chain(certificate, key)
     if side == ssl.PROTOCOL_TLS_SERVER and hasattr(context, "num_tickets"):
         context.num_tickets = 0  # sessions are never resumed

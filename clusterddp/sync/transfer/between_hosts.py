@@ -12,7 +12,7 @@ import logging
 import queue
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import ClusterddpError, HostError, PlanError
@@ -21,9 +21,20 @@ from clusterddp.facts.host import Addresses
 from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.hosts.outgoing import Outgoing
-from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.wire.frames import parse_json
+from clusterddp.remote.shared.wire.transfer_frames import (
+    FetchOrder,
+    JoinOrder,
+    Listening,
+    TransferOrder,
+    TransferReport,
+    UnitFailed,
+    UnitHead,
+    header_of,
+    read_report,
+)
 from clusterddp.sync.transfer.chunk_units import units_of
 from clusterddp.sync.transfer.schedule import OPERATOR, Schedule, UnitTransfer
 
@@ -41,7 +52,6 @@ if TYPE_CHECKING:
 
 _TICK = 0.25  # seconds between two checks for late units
 _ALL_READY = 10.0  # seconds after which hosts that are not ready are no longer waited for
-_MOST_PORT = 65535
 _STEP = 1 << 18
 _log = logging.getLogger("clusterddp")
 
@@ -92,8 +102,8 @@ class _TransferHost:
     job: TransferTask
     label: str  # the host's name in certificates
     outgoing: Outgoing = field(default_factory=Outgoing)
-    # what its writing thread has to send: units or frames; None: the end
-    todo: queue.SimpleQueue[UnitTransfer | dict[str, Any] | None] = field(default_factory=queue.SimpleQueue)
+    # what its writing thread has to send: units or the order to join; None: the end
+    todo: queue.SimpleQueue[UnitTransfer | JoinOrder | None] = field(default_factory=queue.SimpleQueue)
     where: Addresses | None = None  # its addresses, as it reported them
     live: bool = False  # a run is live there
     place: tuple[str, int] | None = None  # address and port at which it passes chunks on
@@ -155,7 +165,7 @@ class PassedOn:
                         job.take(answer)
                         return
                     with reading_answer(member.name):
-                        self._hear(member, Fields(frame.header))
+                        self._hear(member, read_report(frame.header))
         finally:
             with self._lock:
                 self._awaited.discard(member.name)
@@ -164,38 +174,41 @@ class PassedOn:
             member.outgoing.detach()  # unblocks the writer if the operation never started
             member.todo.put(None)
 
-    def _hear(self, member: _TransferHost, message: Fields) -> None:
+    def _hear(self, member: _TransferHost, report: TransferReport) -> None:
         now = time.monotonic()
         with self._lock:
-            if message.there("here"):
-                here = message.part("here")
-                member.where, member.live = Addresses.from_json(member.name, message.raw("here")), here.flag("live")
+            if report.here:
+                member.where, member.live = Addresses.from_json(member.name, report.here.where), report.here.live
                 self._awaited.discard(member.name)
                 self._schedule.come(member.name)
                 if self._authority:
                     self._join()
                 self._begin()
-            elif message.there("have"):
-                unit = message.number("have", len(self._units) - 1)
-                self._transfer.add(self._schedule.arrived(member.name, unit, now))
-            elif message.there("failed"):
-                self._failed(member, message)
-            elif message.there("port"):
-                self._listens(member, message.part("port"))
+            elif report.have is not None:
+                self._transfer.add(self._schedule.arrived(member.name, self._known(report.have), now))
+            elif report.failed:
+                self._failed(member, report.failed)
+            elif report.port:
+                self._listens(member, report.port)
             self._go_on()
 
-    def _failed(self, member: _TransferHost, message: Fields) -> None:
-        source, why = self._labels[message.text("source")], message.text("why")
-        _log.debug("%s: nothing from %s: %s", member.name, source, why)
-        unit = message.number("failed", len(self._units) - 1)
-        self._schedule.failed(member.name, unit, source, reached=message.flag("reached"))
+    def _known(self, unit: int) -> int:
+        """The number of a unit, as a host reported it; ``DamagedError`` if there is none of that number."""
+        if unit >= len(self._units):
+            raise DamagedError(f"there is no unit {unit}")
+        return unit
 
-    def _listens(self, member: _TransferHost, message: Fields) -> None:
-        if message.given("port"):
-            member.place = (member.asked, message.number("port", _MOST_PORT))
-        elif message.text("why"):
-            _log.debug("%s: takes part in no spreading: %s", member.name, message.text("why"))
-        self._schedule.joined(member.name, gives=member.place is not None, takes=not message.text("why"))
+    def _failed(self, member: _TransferHost, report: UnitFailed) -> None:
+        source = self._labels[report.source]
+        _log.debug("%s: nothing from %s: %s", member.name, source, report.why)
+        self._schedule.failed(member.name, self._known(report.unit), source, reached=report.reached)
+
+    def _listens(self, member: _TransferHost, report: Listening) -> None:
+        if report.port is not None:
+            member.place = (member.asked, report.port)
+        elif report.why:
+            _log.debug("%s: takes part in no spreading: %s", member.name, report.why)
+        self._schedule.joined(member.name, gives=member.place is not None, takes=not report.why)
 
     def _look(self) -> None:
         """Handle late units, and decide whether passing on would save time."""
@@ -242,11 +255,15 @@ class PassedOn:
             address = where[member.name].address
             if not member.asked and self._authority:
                 member.asked = address
-                own = asdict(self._authority.identity(member.label))
                 gives = not member.live or self._spread.mode == "on"
-                ports = list(member.job.host.entry.ports) if gives else []
-                more = {"name": member.label, "address": address, "ports": ports, "rate": self._spread.rate}
-                member.todo.put({"join": {**own, **more}})
+                own = JoinOrder(
+                    name=member.label,
+                    identity=self._authority.identity(member.label),
+                    address=address,
+                    ports=tuple(member.job.host.entry.ports) if gives else (),
+                    rate=self._spread.rate,
+                )
+                member.todo.put(own)
 
     def _go_on(self) -> None:
         """Issue the schedule's next orders, and end the operations of hosts that nobody needs any more."""
@@ -267,8 +284,8 @@ class PassedOn:
             for piece, _ in self._uploads.pieces((), compress=compress, part=member.job.manifest_part):
                 member.outgoing.send(piece)
             while (todo := member.todo.get()) is not None:
-                if isinstance(todo, dict):
-                    member.outgoing.order(**todo)
+                if isinstance(todo, JoinOrder):
+                    member.outgoing.order(**header_of(TransferOrder(join=todo)))
                 elif todo.source is OPERATOR:
                     self._send_unit(member, todo.unit, compress=compress)
                 else:
@@ -292,7 +309,7 @@ class PassedOn:
         except ClusterddpError as error:
             self._give_up(error)
             return
-        member.outgoing.order(unit=number, bytes=len(body))
+        member.outgoing.order(**header_of(TransferOrder(head=UnitHead(number, len(body)))))
         for start in range(0, len(body), _STEP):
             for piece in self._transfer.counted([(body[start : start + _STEP], 0)]):
                 member.outgoing.send(piece)
@@ -304,4 +321,5 @@ class PassedOn:
         if giver.place:
             ranges = [list(one) for one in self._units[unit].ranges]
             address, port = giver.place
-            member.outgoing.order(get=unit, ranges=ranges, name=giver.label, address=address, port=port)
+            get = FetchOrder(unit=unit, ranges=ranges, name=giver.label, address=address, port=port)
+            member.outgoing.order(**header_of(TransferOrder(get=get)))

@@ -6,7 +6,6 @@ Their dates are wide, since hosts' clocks may be wrong: security rests on forget
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -14,19 +13,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from clusterddp.remote.shared.wire.transfer_frames import Identity
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _FROM, _TO = (dt.datetime(year, 1, 1, tzinfo=dt.timezone.utc) for year in (2000, 2100))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Identity:
-    """One host's certificate and key for the others, and the authority's certificate to check theirs, as PEM."""
-
-    certificate: str
-    key: str
-    authority: str
 
 
 class Authority:

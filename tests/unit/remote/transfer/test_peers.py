@@ -8,12 +8,12 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clusterddp.remote.shared.wire.chunks import CHUNK, Chunk, digest_of
+from clusterddp.remote.shared.wire.transfer_frames import JoinOrder
 from clusterddp.remote.transfer import peers
 from clusterddp.remote.transfer.host_to_host import HostToHostChunks
 from clusterddp.remote.transfer.peers import MOST_UNPROVEN, UPLOADS, UPLOADS_EACH, TransferPeers
@@ -42,8 +42,8 @@ class Transfer:
         self.authority = Authority()
         self.hosts: list[TransferPeers] = []
 
-    def own(self, name: str, **more: Any) -> dict[str, Any]:
-        return {**asdict(self.authority.identity(name)), "address": "127.0.0.1", "ports": PORTS, "rate": None, **more}
+    def own(self, name: str, **more: Any) -> JoinOrder:
+        return JoinOrder(name, self.authority.identity(name), "127.0.0.1", PORTS)._replace(**more)
 
     def host(self, name: str, stored: Any = stored, **more: Any) -> TransferPeers:
         self.hosts.append(TransferPeers(self.own(name, **more), stored))
@@ -114,7 +114,7 @@ def test_who_shows_no_certificate_of_this_transfer_gets_nothing(transfer: Transf
     if shown == "nothing":
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     else:
-        context = peers._context(Transfer().own("h1"), ssl.PROTOCOL_TLS_CLIENT)
+        context = peers._context(Transfer().own("h1").identity, ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     got = b""
     with contextlib.suppress(OSError):
@@ -217,7 +217,7 @@ def test_strangers_that_say_nothing_hold_nobody_up(transfer: Transfer) -> None:
 
 def test_a_member_that_reads_nothing_holds_two_uploads_at_most(transfer: Transfer) -> None:
     giver, taker = transfer.host("h0"), transfer.host("h1")
-    slow = peers._context(transfer.own("h2"), ssl.PROTOCOL_TLS_CLIENT)
+    slow = peers._context(transfer.own("h2").identity, ssl.PROTOCOL_TLS_CLIENT)
     held = []
     for _ in range(UPLOADS):
         connection = socket.create_connection(place(giver), 5)
@@ -231,7 +231,7 @@ def test_a_member_that_reads_nothing_holds_two_uploads_at_most(transfer: Transfe
 
 
 def test_a_member_holds_eight_connections_at_most(transfer: Transfer) -> None:
-    giver, greedy = transfer.host("h0"), peers._context(transfer.own("h2"), ssl.PROTOCOL_TLS_CLIENT)
+    giver, greedy = transfer.host("h0"), peers._context(transfer.own("h2").identity, ssl.PROTOCOL_TLS_CLIENT)
     with contextlib.ExitStack() as held:
         for number in range(8 + 1):
             plain = held.enter_context(socket.create_connection(place(giver), 5))
@@ -247,7 +247,7 @@ def test_a_member_holds_eight_connections_at_most(transfer: Transfer) -> None:
 
 @pytest.mark.parametrize("side", [ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT])
 def test_no_older_tls_is_spoken_whatever_the_system_allows(transfer: Transfer, side: Any) -> None:
-    assert peers._context(transfer.own("h0"), side).minimum_version >= ssl.TLSVersion.TLSv1_2
+    assert peers._context(transfer.own("h0").identity, side).minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
 NO_REQUESTS = (b"{", b"null", b'"x"', b"[[0]]", b"[[9,9]]", b"[[null,1]]", b"[[0,4],[0,4]]", b"x" * peers.MOST_LINE)
@@ -256,7 +256,7 @@ NO_REQUESTS = (b"{", b"null", b'"x"', b"[[0]]", b"[[9,9]]", b"[[null,1]]", b"[[0
 @pytest.mark.parametrize("line", NO_REQUESTS, ids=range(len(NO_REQUESTS)))
 def test_a_request_that_is_none_costs_its_own_connection(transfer: Transfer, line: bytes) -> None:
     giver = transfer.host("h0")
-    context = peers._context(transfer.own("h2"), ssl.PROTOCOL_TLS_CLIENT)
+    context = peers._context(transfer.own("h2").identity, ssl.PROTOCOL_TLS_CLIENT)
     with context.wrap_socket(socket.create_connection(place(giver), 5), server_hostname="h0") as connection:
         connection.settimeout(5)
         connection.sendall(line + b"\n")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterddp.hosts.outgoing import Outgoing
+    from clusterddp.remote.shared.wire.transfer_frames import HostReady, JoinOrder
 
 NAMES = ("gpu00", "gpu01", "gpu02")
 SIZE = 10 << 20
@@ -37,8 +38,8 @@ class Member(peers.TransferPeers):
 
     all: dict[str, Member]
 
-    def __init__(self, own: dict[str, Any], stored: Any) -> None:
-        self.name = own["name"]
+    def __init__(self, own: JoinOrder, stored: Any) -> None:
+        self.name = own.name
         self.gave: list[Any] = []
         super().__init__(own, lambda ranges: self.give(stored, ranges))
         self.all[self.name] = self
@@ -177,8 +178,8 @@ def test_a_host_that_reaches_no_other_gets_all_from_here_and_one_line_says_so(
 
 
 def test_a_host_without_tls_or_a_free_port_gets_all_from_here(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(own: dict[str, Any], stored: Any) -> Member:
-        if own["name"] == "h0":
+    def made(own: JoinOrder, stored: Any) -> Member:
+        if own.name == "h0":
             raise ValueError("no TLS")
         return Member(own, stored)
 
@@ -194,8 +195,8 @@ def test_a_host_with_a_live_run_passes_on_only_when_told(
 ) -> None:
     real = remote_spread._about
 
-    def about(state: str) -> dict[str, Any]:
-        return {**real(state), "live": "gpu01" in state}
+    def about(state: str) -> HostReady:
+        return real(state)._replace(live="gpu01" in state)
 
     monkeypatch.setattr(remote_spread, "_about", about)
     monkeypatch.setattr(schedule, "_MEASURED", 0.0)
