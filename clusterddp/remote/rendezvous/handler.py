@@ -78,7 +78,10 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         return PrefixStore("clusterddp/" + self.run, TCPStore(host, port, is_master=False, timeout=self.timeout))
 
     def asked(self, ask: Callable[[], T]) -> T:
-        """Call ``ask``, which uses the store, and turn its errors into torch's rendezvous errors; raises SystemExit."""
+        """Call ``ask``, which uses the store, and turn its errors into torch's rendezvous errors.
+
+        Raises SystemExit(0) where the job is over: torch has no way to end an agent that never had a round.
+        """
         try:
             return ask()
         except JobOver:
