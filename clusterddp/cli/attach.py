@@ -20,11 +20,10 @@ from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.renderers import renderer_for
 from clusterddp.remote.shared.run.run_state import RunState, end_event
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.runs.auto_join import joining_late_hosts
+from clusterddp.runs.background import joining_late_hosts, lease_renewal
 from clusterddp.runs.ending import SILENT
 from clusterddp.runs.folders import described
 from clusterddp.runs.follow import Follower
-from clusterddp.runs.lease import lease_renewal
 from clusterddp.runs.preload_hint import is_new
 from clusterddp.runs.run import interrupted_by
 from clusterddp.runs.watch import RunWatch

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import random
 import secrets
+import socket
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,19 +20,19 @@ from typing import TYPE_CHECKING
 from clusterddp.discover.announcer import Announcer
 from clusterddp.discover.message import MOST_ID, MOST_WORLD, SHORTEST_KEY, Codec, Message
 from clusterddp.discover.outcome import Failed
-from clusterddp.discover.port import free_port
 from clusterddp.discover.seeker import Seeker
 from clusterddp.discover.segment import Segment, choose_interface
 from clusterddp.errors import DiscoverError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from clusterddp.discover.segment import NetworkSegment
 
 __all__ = ["DiscoverOptions", "Found", "discover", "torchrun_env"]
 
 TIMEOUT = 600.0  # seconds; torchrun waits as long for its own rendezvous
+FIRST, LAST = 29400, 29499  # not ephemeral ports, and the range that our firewall playbook opens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,3 +167,34 @@ class _Conversation:
         more += [f"sending failed: {self._segment.trouble}"] if self._segment.trouble else []
         message = "; ".join([f"{where}: {failed.message}", *more])
         return DiscoverError(message, remedy=failed.remedy)
+
+
+@contextlib.contextmanager
+def free_port(wanted: int | None, family: int) -> Iterator[int]:
+    """A port free on all addresses of a family (4 or 6): the one wanted, else one of 29400-29499, else any.
+
+    A port that was not wanted is held until the context ends, so that two jobs on this machine choose two. Between then
+    and its use by torch anybody may take it. It never listens: whoever calls too early is refused and tries again, as
+    before any start of torch's store. Raises ``DiscoverError`` if the port wanted is taken.
+    """
+    with socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM) as sock:
+        if not wanted:
+            yield _hold_any(sock)
+            return
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch does, for ports in TIME_WAIT
+        try:
+            sock.bind(("", wanted))
+            sock.listen(1)  # with SO_REUSEADDR several may bind it, but only one can listen
+        except OSError as error:
+            remedy = "give another --port, or leave it out"
+            raise DiscoverError(f"--port {wanted}: {error.strerror or error}", remedy=remedy) from None
+        sock.close()
+        yield wanted
+
+
+def _hold_any(sock: socket.socket) -> int:
+    for port in [*random.sample(range(FIRST, LAST + 1), LAST - FIRST + 1), 0]:
+        with contextlib.suppress(OSError):  # taken: the next one
+            sock.bind(("", port))
+            break
+    return int(sock.getsockname()[1])

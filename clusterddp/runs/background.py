@@ -1,4 +1,4 @@
-"""Repeat a call in the background for each of several hosts, one thread per host, while a ``with`` block runs.
+"""Repeat a call for each of several hosts, one thread per host, while a ``with`` block runs: what a followed run needs.
 
 A paused terminal or another unreachable host does not delay a host's call.
 """
@@ -9,8 +9,16 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
+from clusterddp.errors import ClusterddpError, UnreachableError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from clusterddp.runs.run import Run
+
+RENEWAL = 10.0  # seconds between two renewals of the lease
+ANSWER = 20.0  # seconds for a host to take one
+INTERVAL = 20.0  # seconds between two attempts to reach late hosts
 
 
 @contextlib.contextmanager
@@ -33,3 +41,40 @@ def repeated_on_hosts(
         yield
     finally:
         over.set()
+
+
+def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
+    """Renew the lease of ``--on-disconnect stop`` while the block runs; nothing for a run that outlives its terminal.
+
+    It is enough that one host receives it: the supervisors pass it on, and stop the run after 60 s without one.
+    """
+
+    def renew(host: str, _: threading.Event) -> bool:
+        with contextlib.suppress(ClusterddpError):  # unreachable; the next renewal tries again
+            run.reader(host).call("renew", {"run": run.id, "host": host}, timeout=ANSWER)
+        return True
+
+    return repeated_on_hosts(run.spools if run.record.on_disconnect == "stop" else (), renew, every=RENEWAL)
+
+
+def joining_late_hosts(
+    run: Run, join: Callable[[Run, Sequence[str]], object], notify: Callable[[str], None]
+) -> contextlib.AbstractContextManager[None]:
+    """While the block runs, try every ``INTERVAL`` s to join each host that was left out at the run's start.
+
+    ``join`` lets hosts take part in a live run.
+    """
+
+    def try_to_join(host: str, over: threading.Event) -> bool:
+        try:
+            join(run, [host])
+        except UnreachableError:
+            return True
+        except ClusterddpError as error:  # the host answers but cannot take part, or the run takes no more hosts
+            if not over.is_set():
+                notify(f"{host} cannot join: {error}")
+            return False
+        notify(f"{host} joins; `clusterddp logs --follow {run.id}` shows its lines")
+        return False
+
+    return repeated_on_hosts(run.record.left_out, try_to_join, every=INTERVAL)

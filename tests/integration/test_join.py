@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.lab import Lab
 
 JOINS = remedy("cli/actions/run_action.py", "{} joins run {}; `clusterddp logs --follow {}` shows its lines")
-JOINED = remedy("runs/auto_join.py", "{} joins; `clusterddp logs --follow {}` shows its lines")
+JOINED = remedy("runs/background.py", "{} joins; `clusterddp logs --follow {}` shows its lines")
 
 need_torch()
 pytestmark = pytest.mark.torch

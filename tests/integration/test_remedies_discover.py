@@ -53,7 +53,7 @@ def assert_met(user: User, typed: str, **env: str) -> None:
 
 
 KEY = remedy("discover/__init__.py", "{} are the fewest; `openssl rand -hex 32` makes a good one")
-PORT = remedy("discover/port.py", "give another --port, or leave it out")
+PORT = remedy("discover/__init__.py", "give another --port, or leave it out")
 HELD = remedy("discover/segment.py", "end the program that has it: `ss -lunp` shows it")
 CARD = remedy("discover/segment.py", "choose one with --interface")
 SIZES = remedy("discover/seeker.py", "give the same --world-size everywhere")

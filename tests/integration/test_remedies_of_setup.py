@@ -164,8 +164,8 @@ def test_a_host_whose_torch_sees_no_gpu_passes_once_its_workers_are_stated(user:
 
 
 BUILDS = remedy("environments/install.py", "`clusterddp up` builds it")
-NOT_BUILT = remedy("checks/catalog/locked.py", "`clusterddp up` builds it")
-ANEW = remedy("checks/catalog/locked.py", "`rm -r {}` on the host, then `clusterddp up` builds it anew")
+NOT_BUILT = remedy("checks/catalog/software.py", "`clusterddp up` builds it")
+ANEW = remedy("checks/catalog/software.py", "`rm -r {}` on the host, then `clusterddp up` builds it anew")
 LAST = remedy("environments/removal.py", "this project used it last; --purge --environments removes it too")
 AGAIN = remedy("cli/down_tables.py", "`{}` again finishes the work")
 ROOM = remedy(

@@ -53,7 +53,7 @@ SAID_BY = {
     "remote/user_files/push_operations.py": {"push"},
     "cli/main.py": {"run"},
     "runs/notices.py": {"run"},
-    "runs/lease.py": {"run"},
+    "runs/background.py": {"run"},
     "runs/known_messages/": {"run"},
     "runs/verdict_lines.py": {"run"},
     "sync/": {"run"},

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from clusterddp.checks.catalog import locked
-from clusterddp.checks.model import Check, Finding, fail, for_facts, internal_error, odd_ones, unknown, warn
+from clusterddp.checks.model import Check, Finding, Need, fail, for_facts, internal_error, odd_ones, unknown, warn
 from clusterddp.checks.needs import ASKED, FACTS, HEALTH
+from clusterddp.facts.read_facts import facts_of, read_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from clusterddp.checks.evidence import Evidence
-    from clusterddp.checks.model import Verdict
+    from clusterddp.checks.evidence import Evidence, Seen
+    from clusterddp.checks.model import Culprits, Verdict
     from clusterddp.facts.host import Facts
     from clusterddp.inventory import HostEntry
 
-CATEGORY = locked.CATEGORY
+CATEGORY = "Python and torch"
 _SLOW = "try again when the host is less busy; see what it waits for (`top`), or whether its disk hangs"
 STEERING = ("NCCL_", "GLOO_", "TP_")
 
@@ -104,6 +106,73 @@ def _nccl(facts: Facts) -> str | None:
     return (facts.torch.nccl_loaded or facts.torch.nccl) if facts.torch else None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockedFacts:
+    """The environment of a lock file on a host; the digests are empty unless it is ``there``."""
+
+    path: str
+    there: bool  # built completely
+    built: str  # digest of what was installed when it was built
+    now: str  # digest of what is installed now
+
+    @classmethod
+    def from_json(cls, host: str, data: Any) -> LockedFacts:
+        """Read the result of a host's ``environment_proof`` operation; ``HelperError`` if it is damaged."""
+        return read_as(cls, facts_of(host, data))
+
+
+def _not_locked(_: Evidence, seen: Seen, __: Culprits) -> Finding | None:
+    there = not seen.entry.environment or LOCKED.of(seen) is not None
+    return None if there else LOCKED.unanswered(seen)
+
+
+LOCKED: Need[LockedFacts] = Need(
+    name="locked",
+    operation="environment_proof",
+    arguments=lambda asked: {"python": asked.entry.python or ""},
+    read=LockedFacts.from_json,
+    known=lambda asked: None if asked.entry.environment else LockedFacts(path="", there=False, built="", now=""),
+    without_facts=True,
+    lack=_not_locked,
+)
+
+
+def _locked(evidence: Evidence) -> Iterable[Finding]:
+    """Fail hosts whose environment is missing, was changed since its build, or differs from others of the same lock."""
+    answers = [(entry, one) for entry, one in LOCKED.each(evidence) if entry.environment]
+    by_place: dict[str, dict[str, str]] = {}
+    for entry, one in answers:
+        if not one.there:
+            yield fail(
+                entry.name, f"the environment of {entry.environment} is not built", fix="`clusterddp up` builds it"
+            )
+        elif one.now != one.built:
+            what = f"packages were changed in the environment of {entry.environment} since it was built"
+            yield fail(entry.name, what, fix=_anew(one.path))
+        else:
+            by_place.setdefault(one.path.rpartition("/")[2], {})[entry.name] = one.now
+    for digests in by_place.values():
+        _, odd = odd_ones(digests)
+        for host in odd:
+            path = next(one.path for entry, one in answers if entry.name == host)
+            yield fail(host, "its environment is not what the others have of the same lock", fix=_anew(path))
+
+
+def _anew(path: str) -> str:
+    return f"`rm -r {shlex.quote(path)}` on the host, then `clusterddp up` builds it anew"
+
+
+LOCKED_ENVIRONMENT = Check(
+    name="locked-environment",
+    category=CATEGORY,
+    title="the environment of clusterddp_environment is built, unchanged and the same everywhere",
+    judge=_locked,
+    needs=(LOCKED,),
+    after=("connection", "host-keys", "helper", "setup"),
+    symptom="ModuleNotFoundError, or models and data that differ between the ranks",
+)
+
+
 CHECKS = (
     Check(
         name="setup",
@@ -124,7 +193,7 @@ CHECKS = (
         symptom="a script started by hand takes another job's MASTER_ADDR, RANK or PET_* and waits for peers",
         fix="remove them from the login's rc files and clusterddp_setup; `run` itself drops them",
     ),
-    locked.CHECK,
+    LOCKED_ENVIRONMENT,
     Check(
         name="python",
         category=CATEGORY,

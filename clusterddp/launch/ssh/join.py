@@ -6,8 +6,8 @@ The supervisors of the run learn of it from the joining host itself (remote/cont
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from clusterddp.environments import install
 from clusterddp.errors import PlanError, RunError, SyncError
@@ -17,12 +17,13 @@ from clusterddp.launch import option_values, preflight
 from clusterddp.launch.make_plan import LOOPBACK
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.prepare import node_of
-from clusterddp.launch.ssh.invitation import invitation
 from clusterddp.launch.ssh.over_ssh import NAME, start_node
 from clusterddp.launch.threads import with_threads
 from clusterddp.probe.dial_hosts import probe
 from clusterddp.probe.gather import survey_network
-from clusterddp.remote.shared.run.plan import Peer, joined_plan, with_peer
+from clusterddp.remote.shared.run.plan import NodePlan, Peer, joined_plan, read_plan, with_peer
+from clusterddp.remote.shared.run.spool_records import Ready, read_ready
+from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.sync import send_code
 from clusterddp.sync.project_files import scan
@@ -33,13 +34,43 @@ if TYPE_CHECKING:
 
     from clusterddp.facts.host import Facts
     from clusterddp.hosts.client import Host
-    from clusterddp.launch.ssh.invitation import Invitation
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.run.spool_records import Ready
     from clusterddp.runs.run import Run
     from clusterddp.runs.run_on_hosts import Site
+
+
+_MOST_SECRETS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Invitation:
+    """A run as one of its hosts describes it to hosts that join."""
+
+    plan: NodePlan  # the plan of the host that answers
+    ready: Ready  # the store's port, and each node's run control address
+    key: str  # the key of run control
+    secrets: Mapping[str, str]  # values by name
+
+
+def invitation(guide: Host, spool: str) -> Invitation:
+    """Ask a host of the run, whose ``spool`` is there, for what a joining host needs."""
+    answer = guide.call("invite", {"spool": spool})
+    with reading_answer(guide.name):
+        return read_invitation(answer)
+
+
+def read_invitation(answer: Any) -> Invitation:
+    """Decode an invitation; ``ValueError`` if it is damaged."""
+    fields = Fields(answer, most=_MOST_SECRETS)
+    return Invitation(
+        plan=read_plan(fields.raw("plan")),
+        ready=read_ready(fields.raw("ready")),
+        key=fields.text("key"),
+        secrets=fields.mapping("secrets", lambda inner, name: inner.text(name)),
+    )
 
 
 TURN_LIMIT = 60.0  # seconds to wait while other hosts join

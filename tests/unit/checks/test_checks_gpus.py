@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterddp.checks.catalog.gpu_health import MEANINGS, OF_PROGRAMS
 from clusterddp.checks.catalog.gpu_trial import _built_for
-from clusterddp.checks.catalog.xid_table import MEANINGS, OF_PROGRAMS
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer
 from clusterddp.checks.needs import GPU_HEALTH

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clusterddp.checks.catalog.locked import CHECK, LOCKED
+from clusterddp.checks.catalog.software import LOCKED, LOCKED_ENVIRONMENT, LockedFacts
 from clusterddp.checks.engine import judge
 from clusterddp.checks.evidence import Answer, Evidence, Seen
-from clusterddp.facts.installed_versions import LockedFacts
 from clusterddp.inventory import HostEntry
 
 WHOLE = LockedFacts(path="/s/environments/abc", there=True, built="d", now="d")
@@ -21,7 +20,7 @@ def said(*told: LockedFacts | None, environment: str | None = "uv.lock[gpu]") ->
         )
         for number, one in enumerate(told)
     )
-    return [(one.verdict, one.hosts, one.message) for one in judge(Evidence(hosts=hosts), [CHECK])]
+    return [(one.verdict, one.hosts, one.message) for one in judge(Evidence(hosts=hosts), [LOCKED_ENVIRONMENT])]
 
 
 def test_hosts_with_the_same_whole_environment_pass() -> None:
@@ -45,5 +44,5 @@ def test_what_is_not_built_changed_or_different_is_named() -> None:
 def test_the_remedy_names_one_folder_whatever_a_host_says_where_it_lies() -> None:
     told = Answer(value=replace(WHOLE, path="/s/a; rm -r ~", now="e"))
     seen = Seen(entry=HostEntry(name="gpu0", address="x", environment="uv.lock"), answers={LOCKED.name: told})
-    (found,) = judge(Evidence(hosts=(seen,)), [CHECK])
+    (found,) = judge(Evidence(hosts=(seen,)), [LOCKED_ENVIRONMENT])
     assert found.fix.startswith("`rm -r '/s/a; rm -r ~'` on the host, then")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.launch.ssh.invitation import read_invitation
+from clusterddp.launch.ssh.join import read_invitation
 from clusterddp.remote.shared.schema.record import written
 from tests.unit.plan_made import PLAN
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterddp.launch.slurm.client.answers import QueuedJob
-from clusterddp.launch.slurm.client.exit_status import by_exit_status
+from clusterddp.launch.slurm.job_report import by_exit_status
 from clusterddp.remote.shared.slurm.job_record import SubmittedRun
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from tests.unit.plan_made import PLAN
