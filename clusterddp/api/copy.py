@@ -67,7 +67,7 @@ def push(
         folder, chosen, source = _of_host(away[0], wanted.dest, opened, project, progress)
     else:
         folder, chosen = chosen_files.choose(project, wanted.sources, dest, progress)
-        source = Files(chosen.entries, chosen.chunks, lambda entry: chosen.places[entry.path])
+        source = Files(chosen.entries, chosen.chunks, lambda entry: chosen.local_paths[entry.path])
     for notice in chosen.notices:
         notify(notice)
     return deliver(
@@ -94,8 +94,8 @@ def _of_host(
     found = listing(host, host.entry.workdir or project.workdir, path)
     if not found.there:
         raise RunError(f"{word}: nothing is there")
-    place = chosen_files.destination([(path, found.folder)], dest or path.rstrip("/"))
-    prefix = place.prefixes[0]
+    destination = chosen_files.destination([(path, found.folder)], dest or path.rstrip("/"))
+    prefix = destination.prefixes[0]
     entries = [
         entry._replace(path=posixpath.join(prefix, entry.path) if found.folder else prefix) for entry in found.entries
     ]
@@ -106,7 +106,7 @@ def _of_host(
         },
         skipped=tuple(Skipped(path=path, reason=why) for path, why in found.skipped),
     )
-    return place.folder, chosen, HostFiles(host, found)
+    return destination.folder, chosen, HostFiles(host, found)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,8 +132,8 @@ def pull(wanted: Pull, site: Site) -> Pulled:
             raise failed[0]
         transfer = Transfer("pulling", site.progress)
         site.progress("looking at the files there")
-        place = partial(_place, wanted, name)
-        done = collect(origins, lambda folder: place(folder=folder), transfer, overwrite=wanted.overwrite)
+        destination = partial(_destination, wanted, name)
+        done = collect(origins, lambda folder: destination(folder=folder), transfer, overwrite=wanted.overwrite)
     return replace(done, errors=(*failed, *done.errors))
 
 
@@ -210,7 +210,7 @@ def _folder_of(view: RunView) -> str:
     return view.name if plain else view.run
 
 
-def _place(wanted: Pull, name: str, *, folder: bool) -> tuple[Path, str]:
+def _destination(wanted: Pull, name: str, *, folder: bool) -> tuple[Path, str]:
     """Return the folder here, and the name of a single file: the destination itself, or below one with a slash."""
     dest = wanted.dest or ""
     below = not dest or dest in (".", "..") or dest.endswith(("/", "/.", "/.."))

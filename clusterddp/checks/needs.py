@@ -60,7 +60,7 @@ def _health_arguments(asked: Asked) -> Mapping[str, Any]:
     entry, own = asked.entry, asked.own
     request = HealthRequest(
         workdir=asked.workdir,
-        tmp=own.places.get("TMPDIR") if own else None,
+        tmp=own.folder_variables.get("TMPDIR") if own else None,
         code=asked.code,
         extensions=_extensions(own) if own else None,
         paths=tuple({**(job_paths(entry, own) if own else {}), **dict.fromkeys(entry.links.values())}),
@@ -75,8 +75,8 @@ def _health_arguments(asked: Asked) -> Mapping[str, Any]:
 
 def _extensions(facts: Facts) -> str:
     """The folder in which torch builds extensions during a job."""
-    cache = facts.places.get("XDG_CACHE_HOME") or "~/.cache"
-    return facts.places.get("TORCH_EXTENSIONS_DIR") or f"{cache}/torch_extensions"
+    cache = facts.folder_variables.get("XDG_CACHE_HOME") or "~/.cache"
+    return facts.folder_variables.get("TORCH_EXTENSIONS_DIR") or f"{cache}/torch_extensions"
 
 
 def _read_health(host: str, data: Any) -> Health:

@@ -78,7 +78,7 @@ def _signals(_context: click.Context) -> Iterable[str]:
 def _playbooks(_context: click.Context) -> Iterable[str]:
     from clusterddp.provision.playbooks import NAMES  # noqa: PLC0415 - --help completes nothing
 
-    return [*NAMES, *(str(path) for place in ("", "*/") for path in Path().glob(f"{place}*.y*ml"))]
+    return [*NAMES, *(str(path) for prefix in ("", "*/") for path in Path().glob(f"{prefix}*.y*ml"))]
 
 
 hosts = _completing(_hosts, several=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli.command_lines import name_inventory
-from clusterddp.cli.project_options import checked, place
+from clusterddp.cli.project_options import checked, option_location
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import built_in, load
 from clusterddp.project.project import of_others, typed
@@ -53,11 +53,11 @@ def choose(project: Project, path: Path | None, limit: str | None) -> Choice:
     if path is None and project.named.inventory:
         return _remembered(project, limit, limit_by)
     if path is None and "inventory" in own:
-        raise _not_agreed(place(project, "inventory"), project.root / own["inventory"], None)
+        raise _not_agreed(option_location(project, "inventory"), project.root / own["inventory"], None)
     if path is None and project.above:
         _refuse_above(project.above)
     if limit is None and "limit" in own:
-        limit, limit_by = own["limit"], place(project, "limit")
+        limit, limit_by = own["limit"], option_location(project, "limit")
     return Choice(path=path, limit=limit, path_by=path_by, limit_by=limit_by)
 
 
@@ -91,7 +91,7 @@ def _refuse_above(folder: Path) -> None:
     if named.inventory:
         raise _not_agreed(str(above.folder / "project.json"), named.inventory, named.limit)
     if isinstance(own, str):
-        raise _not_agreed(place(above, "inventory"), above.root / own, None)
+        raise _not_agreed(option_location(above, "inventory"), above.root / own, None)
 
 
 def _not_agreed(where: str, path: Path | None, limit: str | None) -> InventoryError:

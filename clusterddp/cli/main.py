@@ -276,8 +276,8 @@ def _is_job(words: list[str]) -> bool:
 
 def _command_in(words: list[str]) -> str:
     """Return the first word that is neither an option nor an option's value."""
-    folders = {place + 1 for place, word in enumerate(words) if word == "-C"}
-    return next((word for place, word in enumerate(words) if place not in folders and not word.startswith("-")), "")
+    folders = {index + 1 for index, word in enumerate(words) if word == "-C"}
+    return next((word for index, word in enumerate(words) if index not in folders and not word.startswith("-")), "")
 
 
 def _click_line(error: click.ClickException, words: list[str]) -> str:

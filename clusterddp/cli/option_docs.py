@@ -51,8 +51,8 @@ def _file(file: Path) -> dict[str, str]:
     except OSError as error:
         raise UsageError(f"--env-file {file}: {error.strerror}", remedy="give a file of K=V lines") from None
     except UnicodeDecodeError as error:
-        place = error.object.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"{file}:{place}: not UTF-8", remedy="save it as UTF-8") from None
+        number = error.object.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{file}:{number}: not UTF-8", remedy="save it as UTF-8") from None
     values = {}
     for number, line in enumerate(text.split("\n"), 1):
         word = line.rstrip("\r").removeprefix("export ")

@@ -40,16 +40,20 @@ def checked(project: Project) -> dict[str, str]:
         if key == _PROJECT:
             continue
         if name not in KEYS:
-            raise UsageError(f"{place(project, name)}: no such option", remedy=_suggestion(name))
+            raise UsageError(f"{option_location(project, name)}: no such option", remedy=_suggestion(name))
         if not isinstance(value, str | int | float):
-            raise UsageError(f"{place(project, name)}: {value!r} is not one value", remedy="write it as on the line")
+            raise UsageError(
+                f"{option_location(project, name)}: {value!r} is not one value", remedy="write it as on the line"
+            )
         if name == "limit" and "@" in str(value):  # no host's name has one
-            raise UsageError(f"{place(project, name)}: @ reads a file", remedy="give it on the line: --limit @FILE")
+            raise UsageError(
+                f"{option_location(project, name)}: @ reads a file", remedy="give it on the line: --limit @FILE"
+            )
         found[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return found
 
 
-def place(project: Project, name: str) -> str:
+def option_location(project: Project, name: str) -> str:
     """Return ``file:key`` of an option, spelled as in the file."""
     spelled = next((key for key in project.options if key.replace("-", "_") == name), name)
     return f"{project.root / 'pyproject.toml'}:tool.clusterddp.{spelled}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli.click_options import Number
-from clusterddp.cli.project_options import OF_COMMANDS, checked, current_project, place
+from clusterddp.cli.project_options import OF_COMMANDS, checked, current_project, option_location
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values
 
@@ -52,7 +52,7 @@ class Defaults(Mapping[str, str]):
 
 def where_set(name: str) -> str:
     """Return ``file:key`` of an option that the project in the current folder sets."""
-    return place(current_project(), name)
+    return option_location(current_project(), name)
 
 
 def with_defaults(inventory: Inventory, project: Project) -> Inventory:
@@ -72,13 +72,13 @@ def _nproc(text: str, project: Project) -> int | None:
     try:
         return Number(1, auto=True).convert(text, None, None)
     except click.BadParameter as error:
-        raise UsageError(f"{place(project, 'nproc_per_node')}: {error.message}") from None
+        raise UsageError(f"{option_location(project, 'nproc_per_node')}: {error.message}") from None
 
 
 def _gpus(text: str, project: Project) -> tuple[str, ...] | None:
     from clusterddp.facts.gpu_assignment import GpuPolicy  # noqa: PLC0415 - few projects name GPUs
 
-    where = place(project, "gpus")
+    where = option_location(project, "gpus")
     try:
         option_values.gpus(text)
     except UsageError as error:

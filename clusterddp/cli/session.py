@@ -11,7 +11,7 @@ from clusterddp.api.cluster import Cluster
 from clusterddp.cli.command_lines import name_cluster
 from clusterddp.cli.inventory_choice import choose, read_chosen
 from clusterddp.cli.output import say
-from clusterddp.cli.project_options import checked, place
+from clusterddp.cli.project_options import checked, option_location
 from clusterddp.cli.prompt import asking
 from clusterddp.cli.pyproject import with_defaults
 from clusterddp.inventory.local_python import find_python, unused_venv, with_python
@@ -63,7 +63,7 @@ def open_cluster(
 def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventory, str, str]:
     """Return the built-in nodes with the Python they train with, its description, and a notice (or an empty text)."""
     named = checked(project).get("python")
-    found = find_python(project.root, (named, place(project, "python")) if named else None, os.environ)
+    found = find_python(project.root, (named, option_location(project, "python")) if named else None, os.environ)
     said = f", {typed(Path(found.path))} ({found.by})"
     return with_python(inventory, found.path), said, unused_venv(project.root, found, os.environ)
 

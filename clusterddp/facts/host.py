@@ -132,7 +132,7 @@ class Facts:
     env_digest: str
     environment: Mapping[str, str]  # torchrun's, NCCL's and gloo's variables after setup lines and clusterddp_env
     settings: Mapping[str, str]  # settings in NCCL's configuration files, and proxy variables
-    places: Mapping[str, str]  # variables that name folders of temporary files and caches
+    folder_variables: Mapping[str, str]  # variables that name folders of temporary files and caches
     packages: Mapping[str, str] | None  # name → version; None: not asked, or no interpreter
     python: Annotated[str | None, Fields.maybe_path]
     python_version: str | None

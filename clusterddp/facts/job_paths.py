@@ -17,7 +17,7 @@ def job_paths(entry: HostEntry, facts: Facts) -> dict[str, str]:
     A value counts as paths if each of its colon-separated parts begins with ``/`` or ``~/``.
     """
     found: dict[str, str] = {}
-    for name, value in {**facts.places, **entry.env}.items():
+    for name, value in {**facts.folder_variables, **entry.env}.items():
         parts = [part for part in value.split(":") if part]
         if all(part.startswith(("/", "~/")) and len(part) < LONGEST and part.isprintable() for part in parts):
             for part in parts:

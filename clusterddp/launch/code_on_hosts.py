@@ -74,10 +74,10 @@ def synced(
     ``ClusterddpError`` if the code is too large, a run with other code is live there, or a host cannot take it.
     """
     tree = tree or scan(project)
-    inside, place = project.subfolder, project.workdir
+    inside, workdir = project.subfolder, project.workdir
     how = spread or TransferOptions(notify=notify)
     more: Any = {"name": name, "subfolder": inside, "progress": progress, "spread": how, "take": take or ""}
-    result = send_code.sync(hosts, tree, workdir=place, **more)
+    result = send_code.sync(hosts, tree, workdir=workdir, **more)
     for notice in (*tree.notices, *result.notices):
         notify(notice)
     return result

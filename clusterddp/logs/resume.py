@@ -18,7 +18,7 @@ Offsets = dict[int, dict[str, dict[str, int]]]  # attempt → host → file → 
 _NAMES = {field.name for field in fields(LogLine)}
 
 
-def places_after(lines: Iterable[LogLine]) -> Offsets:
+def offsets_after(lines: Iterable[LogLine]) -> Offsets:
     """Return the offsets after these lines; the part of one attempt can be used as ``Selection.start``."""
     offsets: Offsets = {}
     for line in lines:

@@ -164,11 +164,11 @@ class Saver:
 
 def _name(key: Key, part: FilePart) -> str:
     attempt, host, _ = key
-    place = quote(host, safe="")
+    escaped_host = quote(host, safe="")
     if part.local_rank is None:
-        return f"{attempt}/agent-{place}.out"
+        return f"{attempt}/agent-{escaped_host}.out"
     rank = "unknown" if part.rank is None else f"rank{part.rank}"
-    return f"{attempt}.{part.start}/{rank}-{place}-{part.local_rank}.{part.stream}"
+    return f"{attempt}.{part.start}/{rank}-{escaped_host}-{part.local_rank}.{part.stream}"
 
 
 def _run_of(data: bytes) -> str | None:

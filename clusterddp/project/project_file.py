@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAME = "project.json"
 MOST = 1 << 20  # bytes of it
 OF_RUNS = ("runs.jsonl", "verdicts")  # in the project's folder: what is kept of its runs
-_PLACE = "place"
+_LOCATION = "place"
 VALID_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VALID_LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,39}")
 _TEXTS = ("id", "inventory", "limit", "tried", "label", "root")
@@ -61,7 +61,7 @@ def label_of(root: Path) -> str:
 def new(root: Path) -> dict[str, Any]:
     """Return the project.json of a new project."""
     ident = secrets.token_hex(5)
-    return {"id": ident, "label": label_of(root), **place(root, ident)}
+    return {"id": ident, "label": label_of(root), **location(root, ident)}
 
 
 def settle(root: Path) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def settle(root: Path) -> dict[str, Any]:
             _set_runs_aside(folder, data["id"])
             data = {**kept_by_copy(data, original), **new(root)}
         data.setdefault("label", label_of(root))
-        data.update(place(root, data["id"]))
+        data.update(location(root, data["id"]))
         project_folder.write(folder, NAME, encoded(data))
         return data
 
@@ -86,10 +86,10 @@ def kept_by_copy(data: Mapping[str, Any], original: Path) -> dict[str, Any]:
     return kept
 
 
-def place(root: Path, ident: str) -> dict[str, str]:
+def location(root: Path, ident: str) -> dict[str, str]:
     """Return what project.json records of the project's location; nothing without a key."""
     with contextlib.suppress(UsageError):
-        return {"root": str(root), "root_proof": proof(made_key(), _PLACE, ident, str(root))}
+        return {"root": str(root), "root_proof": proof(made_key(), _LOCATION, ident, str(root))}
     return {}
 
 
@@ -104,7 +104,7 @@ def original_of(root: Path, data: Mapping[str, Any]) -> Path | None:
     if not kept or is_placed(root, data):
         return None
     try:
-        if not proves(data.get("root_proof"), known_key(), _PLACE, data["id"], kept):
+        if not proves(data.get("root_proof"), known_key(), _LOCATION, data["id"], kept):
             return None
         if os.path.samestat(os.stat(kept), os.stat(root)):  # noqa: PTH116 - Path's raises
             return None

@@ -135,26 +135,26 @@ def _new(folder: Path) -> tuple[int, Path]:
 def clear_unfinished(folder: Path) -> None:
     """Remove unfinished files in ``.clusterddp/`` of commands that were killed; files in use stay."""
     try:
-        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:  # there is none, or it is a link
         return
     try:
-        for name in os.listdir(place):  # noqa: PTH208 - a descriptor
+        for name in os.listdir(descriptor):  # noqa: PTH208 - a descriptor
             if name.endswith(_SUFFIX):
                 with contextlib.suppress(OSError):
-                    _remove_if_left(place, name)
+                    _remove_if_left(descriptor, name)
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
-def _remove_if_left(place: int, name: str) -> None:
+def _remove_if_left(descriptor: int, name: str) -> None:
     """Remove a file of ours in an open folder; raises OSError if it is not a file, or somebody works on it."""
-    handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
+    handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=descriptor)
     try:
         info = os.fstat(handle)
         if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(name, dir_fd=place)
+            os.unlink(name, dir_fd=descriptor)
     finally:
         os.close(handle)
 

@@ -47,7 +47,7 @@ class Chosen:
     entries: tuple[Entry, ...]  # their manifest, in order
     # the digests of the chunks of each content that has several
     chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    places: Mapping[str, bytes] = field(default_factory=dict)  # the file on this machine, for each path
+    local_paths: Mapping[str, bytes] = field(default_factory=dict)  # the file on this machine, for each path
     skipped: tuple[Skipped, ...] = ()  # what is left out
 
     @property
@@ -100,7 +100,7 @@ def choose(project: Project, sources: Sequence[str], dest: str, progress: Callab
     progress("reading the files")
     entries: list[Entry] = []
     chunks: dict[str, tuple[str, ...]] = {}
-    places: dict[str, bytes] = {}
+    local_paths: dict[str, bytes] = {}
     skipped: list[Skipped] = []
     for source, prefix in zip(sources, target.prefixes, strict=True):
         root = os.path.realpath(os.fsencode(source))
@@ -110,14 +110,16 @@ def choose(project: Project, sources: Sequence[str], dest: str, progress: Callab
                 skipped.append(Skipped(path=path, reason=_reason(info)))
                 continue
             entries.append(entry)
-            places[path] = full
+            local_paths[path] = full
             if len(digests) > 1:
                 chunks[entry.content] = tuple(digests)
     if known.changed:
         with contextlib.suppress(UsageError):  # in a project that cannot be written, hashes are computed each time
             project.write(f"pushed-{key}.json", known.encoded())
     _refuse_doubled(entries)
-    chosen = Chosen(entries=tuple(manifest.ordered(entries)), chunks=chunks, places=places, skipped=tuple(skipped))
+    chosen = Chosen(
+        entries=tuple(manifest.ordered(entries)), chunks=chunks, local_paths=local_paths, skipped=tuple(skipped)
+    )
     return target.folder, chosen
 
 

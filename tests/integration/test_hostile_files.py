@@ -16,7 +16,7 @@ from clusterddp.remote.shared.wire.chunk_stream import bundle
 from clusterddp.remote.shared.wire.chunks import CHUNK, Chunk, content_of, digest_of
 from clusterddp.remote.shared.wire.frames import encode
 from clusterddp.remote.shared.workdir.manifest import BadManifest, Entry
-from clusterddp.sync.transfer.fetch import ChunkPlace, _checked, fetched, listing
+from clusterddp.sync.transfer.fetch import ChunkLocation, _checked, fetched, listing
 from clusterddp.sync.transfer.local_files import ABSENT, OTHER, Landing
 from tests.integration.hostile_helper import hostile
 from tests.unit.sync_help import content
@@ -102,7 +102,7 @@ def chunk(data: bytes, digest: str = "") -> bytes:
     ids=lambda told: repr(told[20:80]),
 )
 def test_other_bytes_than_were_announced_are_an_error_of_their_host(told: bytes) -> None:
-    wanted = [ChunkPlace(chunk=Chunk(X, 1), path="a", offset=offset) for offset in (0, 1)]
+    wanted = [ChunkLocation(chunk=Chunk(X, 1), path="a", offset=offset) for offset in (0, 1)]
     with hostile(told) as host, pytest.raises(HelperError, match="bad: what it sends is damaged"):
         assert [data for _, data in fetched(host, "/w", wanted)] in ([], [b"x"], [b"x", b"x"])
 
@@ -110,8 +110,8 @@ def test_other_bytes_than_were_announced_are_an_error_of_their_host(told: bytes)
 def test_a_chunk_of_a_file_that_has_changed_is_passed_over() -> None:
     told = sent(bundle([(digest_of(b"new"), b"new"), (X, b"x")], compress=False))
     wanted = [
-        ChunkPlace(chunk=Chunk(digest_of(b"old"), 3), path="a", offset=0),
-        ChunkPlace(chunk=Chunk(X, 1), path="b", offset=0),
+        ChunkLocation(chunk=Chunk(digest_of(b"old"), 3), path="a", offset=0),
+        ChunkLocation(chunk=Chunk(X, 1), path="b", offset=0),
     ]
     with hostile(told) as host:
         assert list(fetched(host, "/w", wanted)) == [(X, b"x")]
@@ -148,7 +148,7 @@ def test_nothing_is_written_outside_whatever_links_lie_and_come(
             landing.put(X, b"x")
             try:
                 if overwrite or landing.state(entry) == ABSENT:
-                    landing.place(entry, last=True, overwrite=overwrite)
+                    landing.move_into_place(entry, last=True, overwrite=overwrite)
             except SyncError:  # a link is in the way
                 continue
     assert content(outside) == before

@@ -335,7 +335,7 @@ def test_an_elastic_start_does_not_wait_for_ever_for_a_node_of_the_plan(cluster:
 
 def test_a_first_node_without_a_free_port_says_so(cluster: Cluster) -> None:
     zero = cluster.node(0, planned=1, least=1, most=1)
-    zero.rounds.place = lambda: ("10.0.0.0", 0)
+    zero.rounds.store_address = lambda: ("10.0.0.0", 0)
     with pytest.raises(NoRound, match="gpu00 has no free port for MASTER_PORT"):
         zero.rounds.next()
 

@@ -177,7 +177,7 @@ def test_whatever_dies_at_whatever_moment_the_next_push_is_whole(
 
     def push() -> None:
         folder, chosen = choose(project, [str(data)], str(place / "there"), lambda _: None)
-        source = Files(chosen.entries, chosen.chunks, lambda entry: chosen.places[entry.path])
+        source = Files(chosen.entries, chosen.chunks, lambda entry: chosen.local_paths[entry.path])
         uploads = Uploads(chosen.entries, chosen.chunks, source)
         transfer = Transfer("pushing", lambda _: None)
         where: dict[str, Any] = {"folder": folder, "workdir": "/nowhere", "transfer": transfer}

@@ -45,7 +45,7 @@ def facts_json(**fields: Any) -> dict[str, Any]:
         "env_digest": "0" * 32,
         "environment": {},
         "settings": {},
-        "places": {},
+        "folder_variables": {},
         "packages": {"numpy": "2.1.0", "torch": "2.7.0"},
         "python": "/usr/bin/python3",
         "python_version": "3.11.2",

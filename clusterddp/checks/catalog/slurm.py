@@ -183,7 +183,7 @@ def _folders(evidence: Evidence) -> Iterable[Finding]:
 def _tmp(evidence: Evidence) -> Iterable[Finding]:
     meant = evidence.manager.config.get("TmpFS", "/tmp") if evidence.manager else "/tmp"  # noqa: S108 - Slurm's default
     for entry, facts in evidence.facts:
-        used = facts.places.get("TMPDIR", "/tmp")  # noqa: S108 - what programs take without it
+        used = facts.folder_variables.get("TMPDIR", "/tmp")  # noqa: S108 - what programs take without it
         if f"{used}/".startswith(f"{meant.rstrip('/')}/"):
             continue
         yield warn(entry.name, f"Slurm's TmpFS is {meant}, and a job's temporary files go to {used}")

@@ -14,7 +14,7 @@ from clusterddp.cli.session import open_cluster
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
 from clusterddp.logs.merge import StreamBroken
 from clusterddp.logs.renderers import renderer_for
-from clusterddp.logs.resume import places_after, read_lines
+from clusterddp.logs.resume import offsets_after, read_lines
 from clusterddp.logs.save import Saver
 from clusterddp.logs.selection import Selection
 from clusterddp.runs.follow import Follower
@@ -81,10 +81,10 @@ def _show(found: Run, selection: Selection, renderer: Renderer, given: Options) 
     reading = Reading(parts, selection, given.silence)
     if given.save:
         return reading.save(given.save)
-    places = places_after(read_lines(given.after, found.id)) if given.after else {}
+    offsets = offsets_after(read_lines(given.after, found.id)) if given.after else {}
     fold_if_wanted(renderer, found, rank, given.fold)
     with writer(renderer) as write:
-        reading.read(write, places, renderer.wait)
+        reading.read(write, offsets, renderer.wait)
     return reading.code()
 
 
@@ -132,9 +132,12 @@ class Reading:
                 say(f"lines are missing: {folded_names(sorted(self.given_up))}")
 
     def read(
-        self, on_events: Callable[[list[Event]], None], places: Offsets, wait: Callable[[], float | None] = lambda: None
+        self,
+        on_events: Callable[[list[Event]], None],
+        offsets: Offsets,
+        wait: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """Pass the events of all lines after ``places`` to ``on_events``, in batches; ``wait`` is a Follower's."""
+        """Pass the events of all lines after ``offsets`` to ``on_events``, in batches; ``wait`` is a Follower's."""
 
         def take(events: list[Event]) -> None:
             self.given_up |= {event.host for event in events if isinstance(event, StreamBroken) and event.retry is None}
@@ -142,8 +145,8 @@ class Reading:
 
         *before, last = self.parts
         for part in before:
-            Follower(part, self._selection_of(part, places, follow=False), take, say_event, wait).follow()
-        selection = self._selection_of(last, places, follow=self.selection.follow)
+            Follower(part, self._selection_of(part, offsets, follow=False), take, say_event, wait).follow()
+        selection = self._selection_of(last, offsets, follow=self.selection.follow)
         if not selection.follow:
             Follower(last, selection, take, say_event, wait).follow()
             return
@@ -155,8 +158,8 @@ class Reading:
 
             self.verdict = Follower(last, selection, take_and_watch, say_event, wait).follow()
 
-    def _selection_of(self, part: Run, places: Offsets, *, follow: bool) -> Selection:
-        return replace(self.selection, follow=follow, start=places.get(part.attempt, {}))
+    def _selection_of(self, part: Run, offsets: Offsets, *, follow: bool) -> Selection:
+        return replace(self.selection, follow=follow, start=offsets.get(part.attempt, {}))
 
     def save(self, folder: Path) -> int:
         """Write all lines to files, say how much, and return the exit code."""

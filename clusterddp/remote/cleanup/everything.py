@@ -198,17 +198,17 @@ def _readable(folder: int) -> Iterator[int]:
 
 def _random_id(folder: int) -> Optional[str]:
     """The random id of an open workdir, from the folder that a sync of this user made in it."""
-    place = os.open(LIVE_FOLDER, _READ, dir_fd=folder)
+    live_folder = os.open(LIVE_FOLDER, _READ, dir_fd=folder)
     try:
-        if os.fstat(place).st_uid != os.getuid():
+        if os.fstat(live_folder).st_uid != os.getuid():
             return None
-        handle = os.open("id", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
+        handle = os.open("id", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=live_folder)
         try:
             return os.read(handle, 64).decode("ascii", "replace")
         finally:
             os.close(handle)
     finally:
-        os.close(place)
+        os.close(live_folder)
 
 
 def _mount(folder: int) -> str:

@@ -229,8 +229,8 @@ class _OfThisProcess:
     def __init__(self) -> None:
         self.pid = os.getpid()
         with open("/proc/self/maps", "rb") as stream:
-            places = [line.split(b" ", 1)[0].split(b"-") for line in stream]
-        self.mapped = sorted((int(first, 16), int(end, 16)) for first, end in places)
+            ranges = [line.split(b" ", 1)[0].split(b"-") for line in stream]
+        self.mapped = sorted((int(first, 16), int(end, 16)) for first, end in ranges)
 
     def __contains__(self, number: object) -> bool:
         if not isinstance(number, int) or not LOWEST_ADDRESS < number < HIGHEST_ADDRESS:

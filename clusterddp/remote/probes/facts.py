@@ -16,7 +16,7 @@ from ..system.interpreter import find_interpreter
 from ..system.setup_env import environment_digest
 from .host import host_facts
 from .job_environment import job_environment
-from .nccl_settings import places, settings
+from .nccl_settings import folder_variables, settings
 from .packages import installed
 from .torch import torch_facts, torch_folder
 
@@ -53,7 +53,7 @@ def gather_facts(asked: FactsRequest, state: str) -> Dict[str, Any]:
         "env_digest": environment_digest(env),
         "environment": _telling(env),
         "settings": settings(env, home_folder()),
-        "places": places(env),
+        "folder_variables": folder_variables(env),
     }
     found.update(_python_facts(asked, state, env, _depends(asked, env, gpus, visible, str(pci))))
     return dict(found, time_ns=time.time_ns())

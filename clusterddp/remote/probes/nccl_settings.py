@@ -5,7 +5,7 @@ import re
 from typing import Dict, Mapping, Sequence
 
 SYSTEM = "/etc/nccl.conf"
-PLACES = ("TMPDIR", "TORCH_EXTENSIONS_DIR", "TORCH_HOME", "HF_HOME", "XDG_CACHE_HOME")
+FOLDER_VARIABLES = ("TMPDIR", "TORCH_EXTENSIONS_DIR", "TORCH_HOME", "HF_HOME", "XDG_CACHE_HOME")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _USER = re.compile(r"^(\w+://)?\S*@")  # name and password of a proxy
 _LARGEST = 1 << 16  # bytes of a file that is read
@@ -27,7 +27,7 @@ def settings(env: Mapping[str, str], home: str, system: str = SYSTEM) -> Dict[st
     return chosen
 
 
-def places(env: Mapping[str, str], names: Sequence[str] = PLACES) -> Dict[str, str]:
+def folder_variables(env: Mapping[str, str], names: Sequence[str] = FOLDER_VARIABLES) -> Dict[str, str]:
     """The variables in ``names`` that ``env`` sets: folders of temporary files and caches."""
     return {name: env[name][:1000] for name in names if env.get(name)}
 

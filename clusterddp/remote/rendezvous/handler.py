@@ -64,10 +64,10 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
             absence=0.0 if plan.settings.relaunch else ABSENCE,
         )
 
-        def place() -> Tuple[str, int]:
+        def store_address() -> Tuple[str, int]:
             return params.local_addr, self.workers_store.reserve()
 
-        self.rounds = Rounds(self.store, job, place, tell=tell, participants=participants)
+        self.rounds = Rounds(self.store, job, store_address, tell=tell, participants=participants)
         atexit.register(self.shutdown)  # torch does not call it when a signal ends the agent
 
     def connect(self) -> Any:

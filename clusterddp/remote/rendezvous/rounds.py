@@ -95,23 +95,23 @@ class World(NamedTuple):
 class Rounds:
     """One node's part in the rounds of a job.
 
-    ``place`` returns the address and a free port for the workers' store, in case this node holds rank 0. ``tell`` takes
-    a line that the user should read. ``participants`` returns the nodes that take part, as decided by run control.
-    ``now`` and ``sleep`` are the clock.
+    ``store_address`` returns the address and a free port for the workers' store, in case this node holds rank 0.
+    ``tell`` takes a line that the user should read. ``participants`` returns the nodes that take part, as decided by
+    run control. ``now`` and ``sleep`` are the clock.
     """
 
     def __init__(
         self,
         store: TCPStoreLike,
         job: RoundSpec,
-        place: Callable[[], Tuple[str, int]],
+        store_address: Callable[[], Tuple[str, int]],
         *,
         tell: Callable[[str], object],
         participants: Callable[[], Participants] = lambda: EVERYONE,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.store, self.job, self.place = store, job, place
+        self.store, self.job, self.store_address = store, job, store_address
         self.tell, self.now, self.sleep = tell, now, sleep
         self.said = participants
         self.number = -1  # the number of the round that this node takes part in
@@ -229,7 +229,7 @@ class Rounds:
         decision = "%d/world" % number
         index = 0
         if not self.store.check([decision]):
-            address, port = self.place()
+            address, port = self.store_address()
             index = self.store.add("%d/came" % number, 1)
             record = [self.job.node, address, port, self.participants.epoch]
             self.store.set("%d/came/%d" % (number, index), json.dumps(record))

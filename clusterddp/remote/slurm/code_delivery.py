@@ -82,7 +82,7 @@ class _FromFile(Request):
         return self._stream.read(_PIECE)
 
 
-def place_code(job: SlurmJob, sent: SentCode, path: str) -> str:
+def install_code(job: SlurmJob, sent: SentCode, path: str) -> str:
     """The folder on this node that holds the code of a job whose nodes share none; ``path`` is that of the stream."""
     order = read_record(SyncRequest, written(sent), "code")
     if not order.digest:

@@ -29,7 +29,7 @@ from ..spool.layout import Spool, all_spools
 from ..supervisor.start import commit_node, start_node
 from ..system import prctl
 from ..system.bootstrap import Refused
-from .code_delivery import place_code
+from .code_delivery import install_code
 from .job_folder import JobFolder
 from .node_facts import NodeFacts, choose_addresses, node_facts, read_facts
 from .shared_exchange import Meeting
@@ -116,7 +116,7 @@ class Task:
 
     def plans(self, job: SlurmJob, meeting: Meeting) -> List[NodePlan]:
         """Every node's plan, the same on all nodes; raises Refused if a node cannot take part."""
-        workdir = self.place_code(job, job.apart) if job.apart else job.plan.workdir
+        workdir = self.install_code(job, job.apart) if job.apart else job.plan.workdir
         own = node_facts(job, self.host, workdir, os.environ)
         earlier = [spool.attempt for spool in all_spools(job.state, job.plan.run)]
         if job.apart:  # other nodes than before have no spools of earlier attempts
@@ -143,14 +143,14 @@ class Task:
         if plan.secrets:
             self._await(lambda: os.path.exists(path), path, "the values of %s" % ", ".join(plan.secrets))
 
-    def place_code(self, job: SlurmJob, sent: SentCode) -> str:
+    def install_code(self, job: SlurmJob, sent: SentCode) -> str:
         """The folder on this node that holds the project's code; if the code is sent, wait until it has arrived."""
         path = self.folder.file(PROJECT_CODE)
         if sent.broadcast:
             if not self.member:
                 self.folder.write_awaiting(self.start)
             self._await(lambda: self.folder.arrived(self.start), path, "the run's code")
-        return place_code(job, sent, path)
+        return install_code(job, sent, path)
 
     def _await(self, there: Callable[[], bool], path: str, what: str) -> None:
         """Wait until ``there()``: for PATIENCE seconds, and again each time the file ``path`` has grown."""

@@ -33,7 +33,7 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
     for name in FOLDERS:
         os.mkdir(spool.path(name), 0o700)
     keep_file(code, spool.code)
-    place_hook(code, spool.path("hook"))
+    write_hook(code, spool.path("hook"))
     if plan.settings.program:
         os.mkdir(spool.path(PROGRAM), 0o700)
         text = zip_members(code, "clusterddp_remote/builtin/%s" % plan.settings.program)
@@ -44,7 +44,7 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
     return True
 
 
-def place_hook(code: int, folder: str) -> None:
+def write_hook(code: int, folder: str) -> None:
     """Put the start-up hook into a folder, with byte code for this Python, which is often the workers' too.
 
     Then no worker compiles it, not even with PYTHONDONTWRITEBYTECODE, where each would compile it again.

@@ -18,7 +18,7 @@ from ..fork_server.environ_reads import is_free, own_to_one
 from ..preload.server_folder import LOG as WARM_LOG
 from ..preload.server_folder import RECORD, SCRIPT, WISHES, LivePreloadServer, end, find, folder_of, why_refused
 from ..shared.run.plan import NodePlan
-from ..spool.creation import place_hook
+from ..spool.creation import write_hook
 from ..spool.layout import Spool
 from ..system import procfs
 from ..system.bootstrap import private, private_folder, write_json
@@ -166,7 +166,7 @@ class PreloadedStart(NamedTuple):
             os.mkdir(folder, 0o700)
         with OpenedCode() as code:
             keep_file(code, os.path.join(self.folder, "remote.pyz"))
-            place_hook(code, hooks)
+            write_hook(code, hooks)
         awaited = supervisor, procfs.start_ticks(supervisor) or 0
         settings = "warm %g %d %d" % (self.plan.host_settings.warm, *awaited)
         argv = [self.plan.python, *self.plan.worker_argv]

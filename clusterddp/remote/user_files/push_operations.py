@@ -104,7 +104,7 @@ def _apply(
         missing = update.stage(parts, incoming)
         if missing:
             return HostChanged(missing=tuple(missing[:20]))
-        update.place()
+        update.commit()
     finally:
         parts.close()
     record.complete(plan, lists)
@@ -156,9 +156,9 @@ def _is_file(update: WorkdirUpdate, path: str) -> bool:
     return info is not None and not stat.S_ISDIR(info.st_mode)
 
 
-def _managed(state: str, place: str, root: bytes) -> Set[str]:
-    """The paths below ``root`` that sync manages in the workdir at ``place``."""
-    workdir = workdir_path(place, state)
+def _managed(state: str, given: str, root: bytes) -> Set[str]:
+    """The paths below ``root`` that sync manages in the workdir at ``given``."""
+    workdir = workdir_path(given, state)
     if root != workdir and not root.startswith(workdir + b"/"):
         return set()
     inside = as_text(root[len(workdir) + 1 :])

@@ -213,7 +213,7 @@ def _apply(
         missing = placing.stage(parts, incoming, _entries(sent.manifest, data))
         if missing:
             return HostChanged(missing=tuple(missing[:_NAMED]))
-        placing.place()
+        placing.commit()
     finally:
         parts.close()
     # Files read, known or written since the beginning, and not changed since, are not read once more.

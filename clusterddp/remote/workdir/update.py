@@ -37,7 +37,7 @@ class Record(Protocol):
 
 
 class WorkdirUpdate:
-    """The update of one folder to a manifest: call ``check``, ``stage``, ``place``, in this order.
+    """The update of one folder to a manifest: call ``check``, ``stage``, ``commit``, in this order.
 
     Entries of ``record`` that are not in ``plan`` are removed. ``plan`` is the manifest, or with ``put`` only its new
     entries; then of the record's entries only those in ``put`` are inspected, and the others stay. ``hold`` is called
@@ -120,7 +120,7 @@ class WorkdirUpdate:
         self._staged = {entry.path for entry in needed} - set(missing)
         return missing
 
-    def place(self) -> None:
+    def commit(self) -> None:
         """Delete obsolete files and move new ones into place.
 
         The host's own files in the way are kept under another name.
@@ -130,10 +130,10 @@ class WorkdirUpdate:
             self._naming(path, self._remove, path)
         for entry in self._todo:
             self._hold()
-            self._naming(entry.path, self._place, entry)
+            self._naming(entry.path, self._commit_entry, entry)
         self._inside.forget()
 
-    def _place(self, entry: Entry) -> None:
+    def _commit_entry(self, entry: Entry) -> None:
         """Put one file or link in place, or only set its mode."""
         self._make_parents(entry.path)
         if entry.kind == LINK or entry.path in self._staged:

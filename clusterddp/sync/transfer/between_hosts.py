@@ -106,7 +106,7 @@ class _TransferHost:
     todo: queue.SimpleQueue[UnitTransfer | JoinOrder | None] = field(default_factory=queue.SimpleQueue)
     where: Addresses | None = None  # its addresses, as it reported them
     live: bool = False  # a run is live there
-    place: tuple[str, int] | None = None  # address and port at which it passes chunks on
+    serving_address: tuple[str, int] | None = None  # address and port at which it passes chunks on
     asked: str = ""  # the address on which it was asked to listen
     warned: bool = False
     ended: bool = False
@@ -205,10 +205,10 @@ class PassedOn:
 
     def _listens(self, member: _TransferHost, report: Listening) -> None:
         if report.port is not None:
-            member.place = (member.asked, report.port)
+            member.serving_address = (member.asked, report.port)
         elif report.why:
             _log.debug("%s: takes part in no spreading: %s", member.name, report.why)
-        self._schedule.joined(member.name, gives=member.place is not None, takes=not report.why)
+        self._schedule.joined(member.name, gives=member.serving_address is not None, takes=not report.why)
 
     def _look(self) -> None:
         """Handle late units, and decide whether passing on would save time."""
@@ -318,8 +318,8 @@ class PassedOn:
 
     def _send_order(self, member: _TransferHost, unit: int, source: str) -> None:
         giver = self._members[source]
-        if giver.place:
+        if giver.serving_address:
             ranges = [list(one) for one in self._units[unit].ranges]
-            address, port = giver.place
+            address, port = giver.serving_address
             get = FetchOrder(unit=unit, ranges=ranges, name=giver.label, address=address, port=port)
             member.outgoing.order(**header_of(TransferOrder(get=get)))

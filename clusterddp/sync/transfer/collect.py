@@ -10,7 +10,7 @@ from urllib.parse import quote
 from clusterddp.errors import ClusterddpError, RunError, SyncError
 from clusterddp.hosts import fanout
 from clusterddp.remote.shared.workdir.manifest import FILE, parents
-from clusterddp.sync.transfer.fetch import ChunkPlace, Listing, fetched, listing, places
+from clusterddp.sync.transfer.fetch import ChunkLocation, Listing, chunk_locations, fetched, listing
 from clusterddp.sync.transfer.local_files import OTHER, SAME, Landing
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _bring(
         uses[entry.content] -= 1
         if entry.kind == FILE and not landing.whole(entry.content):
             tally.changing.add(entry.path)
-        elif landing.place(entry, last=not uses[entry.content], overwrite=overwrite):
+        elif landing.move_into_place(entry, last=not uses[entry.content], overwrite=overwrite):
             tally.done.add(entry.path)
         else:
             tally.kept.add(entry.path)
@@ -235,9 +235,9 @@ def _fetch(
     transfer: Transfer,
 ) -> int:
     """Fetch each chunk from one host that has it, from all hosts at once; the bytes fetched."""
-    there = {host: places(one.entries, one.chunks) for host, one in found.items()}
+    there = {host: chunk_locations(one.entries, one.chunks) for host, one in found.items()}
     loads = dict.fromkeys(there, 0)
-    shares: dict[str, list[ChunkPlace]] = {host: [] for host in there}
+    shares: dict[str, list[ChunkLocation]] = {host: [] for host in there}
     for digest, size in lacking.items():
         having = [host for host in there if digest in there[host]]
         host = min(having, key=lambda one: loads[one])

@@ -87,7 +87,7 @@ def _chunks(entry: Entry, lists: Mapping[Any, Any]) -> list[Chunk]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChunkPlace:
+class ChunkLocation:
     """The file and offset at which a host has a chunk."""
 
     chunk: Chunk
@@ -95,18 +95,18 @@ class ChunkPlace:
     offset: int
 
 
-def places(entries: Sequence[Entry], chunks: Mapping[str, Sequence[Chunk]]) -> dict[str, ChunkPlace]:
-    """Digest → a place that has the chunk."""
-    found: dict[str, ChunkPlace] = {}
+def chunk_locations(entries: Sequence[Entry], chunks: Mapping[str, Sequence[Chunk]]) -> dict[str, ChunkLocation]:
+    """Digest → where the chunk is."""
+    found: dict[str, ChunkLocation] = {}
     for entry in entries:
         if entry.kind == FILE:
             for chunk, (offset, _) in zip(chunks[entry.content], spans(entry.size), strict=True):
-                found.setdefault(chunk.digest, ChunkPlace(chunk=chunk, path=entry.path, offset=offset))
+                found.setdefault(chunk.digest, ChunkLocation(chunk=chunk, path=entry.path, offset=offset))
     return found
 
 
 def fetched(
-    host: Host, root: str, wanted: Sequence[ChunkPlace], counted: Callable[[int], None] = lambda _: None
+    host: Host, root: str, wanted: Sequence[ChunkLocation], counted: Callable[[int], None] = lambda _: None
 ) -> Iterator[tuple[str, bytes]]:
     """Fetch chunks in order, as digest and bytes; chunks whose file has changed meanwhile are left out.
 
@@ -143,14 +143,14 @@ class HostFiles:
 
     def __init__(self, host: Host, found: Listing) -> None:
         self._host, self._root = host, found.root
-        self._places = places(found.entries, found.chunks)
+        self._locations = chunk_locations(found.entries, found.chunks)
 
     def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
         """Digest and bytes of each chunk; ``SyncError`` if one has changed meanwhile."""
-        wanted = [self._places[chunk.digest] for chunk in chunks]
+        wanted = [self._locations[chunk.digest] for chunk in chunks]
         found = list(fetched(self._host, self._root, wanted))
         if len(found) != len(wanted):
             there = {digest for digest, _ in found}
-            path = next(place.path for place in wanted if place.chunk.digest not in there)
+            path = next(location.path for location in wanted if location.chunk.digest not in there)
             raise SyncError(f"{self._host.name}: {shown(path)} changed while it was sent", remedy="run again")
         return found

@@ -144,7 +144,7 @@ class Landing:
         """Whether a wanted content is complete."""
         return self._parts.whole(content)
 
-    def place(self, entry: Entry, *, last: bool, overwrite: bool) -> bool:
+    def move_into_place(self, entry: Entry, *, last: bool, overwrite: bool) -> bool:
         """Give an entry, whose content is complete, its name; False if that is taken and may not be replaced.
 
         ``last``: no other entry needs the content. ``overwrite``: replace what is there.

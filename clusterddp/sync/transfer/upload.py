@@ -45,13 +45,13 @@ class Files:
     def __init__(
         self, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]], path_of: Callable[[Entry], bytes]
     ) -> None:
-        self._places: dict[str, tuple[Entry, int]] = {}  # digest → an entry that has it, and the offset
+        self._locations: dict[str, tuple[Entry, int]] = {}  # digest → an entry that has it, and the offset
         self._path_of = path_of
         for entry in entries:
             if entry.kind == FILE:
                 digests = lists.get(entry.content) or (entry.content,)
                 for digest, (offset, _) in zip(digests, spans(entry.size), strict=True):
-                    self._places.setdefault(digest, (entry, offset))
+                    self._locations.setdefault(digest, (entry, offset))
 
     @classmethod
     def below(cls, root: Path, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]]) -> Files:
@@ -63,7 +63,7 @@ class Files:
         return [(chunk.digest, self._chunk(chunk)) for chunk in chunks]
 
     def _chunk(self, chunk: Chunk) -> bytes:
-        entry, offset = self._places[chunk.digest]
+        entry, offset = self._locations[chunk.digest]
         path = entry.path
         try:
             handle = os.open(self._path_of(entry), os.O_RDONLY | os.O_CLOEXEC)

@@ -171,10 +171,10 @@ def test_folders_of_their_own_and_temporary_files_elsewhere_are_told() -> None:
         ("fail", "/c: cannot be written"),
     ]
     scratch = replace(WELL, config={"TmpFS": "/scratch"})
-    assert of_node("slurm-tmp", scratch, places={}) == [
+    assert of_node("slurm-tmp", scratch, folder_variables={}) == [
         ("warn", "Slurm's TmpFS is /scratch, and a job's temporary files go to /tmp")
     ]
-    assert of_node("slurm-tmp", scratch, places={"TMPDIR": "/scratch/u"})[0][0] == "pass"
+    assert of_node("slurm-tmp", scratch, folder_variables={"TMPDIR": "/scratch/u"})[0][0] == "pass"
 
 
 def test_without_slurm_its_checks_are_left_out_and_refused_by_name() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.facts.job_paths import job_paths
-from clusterddp.remote.probes.nccl_settings import places, settings
+from clusterddp.remote.probes.nccl_settings import folder_variables, settings
 from clusterddp.remote.probes.packages import installed
 from clusterddp.remote.probes.scripts import torch_facts
 from tests.unit.facts_made import node
@@ -65,12 +65,12 @@ def test_a_proxy_is_told_without_whose_it_is(tmp_path: Path, value: str, told: s
 
 
 def test_places_are_variables_of_folders() -> None:
-    assert places({"TMPDIR": "/scratch", "HOME": "/home/alice", "HF_HOME": ""}) == {"TMPDIR": "/scratch"}
+    assert folder_variables({"TMPDIR": "/scratch", "HOME": "/home/alice", "HF_HOME": ""}) == {"TMPDIR": "/scratch"}
 
 
 def test_paths_of_a_job_are_those_its_variables_name() -> None:
     env = {"DATA": "/data", "BOTH": "/a:~/b", "URL": "/a:b", "WORD": "fast", "NOTHING": "", "NASTY": "/a\nb"}
-    entry, facts = node(entry={"env": env}, places={"TMPDIR": "/scratch"})
+    entry, facts = node(entry={"env": env}, folder_variables={"TMPDIR": "/scratch"})
     assert job_paths(entry, facts) == {"/scratch": "TMPDIR", "/data": "DATA", "/a": "BOTH", "~/b": "BOTH"}
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from clusterddp.errors import UsageError
-from clusterddp.logs.resume import places_after, read_lines
+from clusterddp.logs.resume import offsets_after, read_lines
 from tests.unit.json_values import VALUES
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def written(folder: Path, *lines: object) -> Path:
 
 def test_reading_goes_on_after_the_last_line_of_each_file(tmp_path: Path) -> None:
     path = written(tmp_path, LINE, {**LINE, "offset": 14, "next": 20}, {**LINE, "stream": "err", "next": 4})
-    assert places_after(read_lines(path, "r1")) == {0: {"gpu01": {"0.1.out": 20, "0.1.err": 4}}}
+    assert offsets_after(read_lines(path, "r1")) == {0: {"gpu01": {"0.1.out": 20, "0.1.err": 4}}}
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,6 @@ def test_a_line_with_a_wrong_value_is_one_error(tmp_path: Path, changed: dict[st
 def test_whatever_the_file_holds_it_is_offsets_or_one_error(tmp_path: Path, value: object) -> None:
     for line in (value, *({**LINE, name: value} for name in LINE)):
         try:
-            places_after(read_lines(written(tmp_path, line), "r1"))
+            offsets_after(read_lines(written(tmp_path, line), "r1"))
         except UsageError:
             continue

@@ -13,7 +13,7 @@ from clusterddp.errors import RunError, UsageError
 from clusterddp.logs.checked_frames import FilePart, Hello, Lines
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.render import JsonRenderer
-from clusterddp.logs.resume import places_after, read_lines
+from clusterddp.logs.resume import offsets_after, read_lines
 from clusterddp.logs.save import Saver
 from clusterddp.logs.selection import Position, Selection
 from tests.unit.spool_writer import Writer, read
@@ -152,7 +152,7 @@ class TestGoingOn:
     def test_places_are_behind_the_last_line_of_each_file(self, tmp_path: Path) -> None:
         path = tmp_path / "lines.json"
         path.write_bytes(self.lines(b"one\n", b"two\r\n"))
-        places = places_after(read_lines(path, "r1"))
+        places = offsets_after(read_lines(path, "r1"))
         assert places == {1: {"h": {"0.1.out": 9, "agent.out": 9}}}
         selection = Selection(start=places[1])
         assert selection.args("/s", selection.resume_position("h", Position(offsets={"0.1.out": 20})))["from"] == {
@@ -165,9 +165,9 @@ class TestGoingOn:
         path = tmp_path / "lines.json"
         first, second, agent = self.lines(b"one\n", b"two\n").splitlines(keepends=True)
         path.write_bytes(first + second[:30])
-        assert places_after(read_lines(path, "r1")) == {1: {"h": {"0.1.out": 4}}}
+        assert offsets_after(read_lines(path, "r1")) == {1: {"h": {"0.1.out": 4}}}
         path.write_bytes(first + second[:30] + second + agent[:-1])
-        assert places_after(read_lines(path, "r1")) == {1: {"h": {"0.1.out": 8}}}
+        assert offsets_after(read_lines(path, "r1")) == {1: {"h": {"0.1.out": 8}}}
 
     @pytest.mark.parametrize("text", [b"no json\n", b"[]\n", b'{"time": 1}\n'])
     def test_another_file_is_named(self, tmp_path: Path, text: bytes) -> None:

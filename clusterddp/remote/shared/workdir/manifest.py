@@ -131,8 +131,8 @@ def stays_inside(path: str, target: str) -> bool:
     """Whether a link at ``path`` with this target points inside the folder, judged by text alone."""
     if not target or target.startswith("/") or "\0" in target:
         return False
-    place = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    return place != ".." and not place.startswith("../")
+    resolved = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    return resolved != ".." and not resolved.startswith("../")
 
 
 def leads_down(path: str, target: str) -> bool:

@@ -17,7 +17,7 @@ from clusterddp.inventory import HostEntry
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.slurm.embedded_code import MOST, carried_code, refuse_detached, refuse_together
 from clusterddp.remote.shared.slurm.job_record import SlurmJob
-from clusterddp.remote.slurm.code_delivery import keep_code, place_code
+from clusterddp.remote.slurm.code_delivery import install_code, keep_code
 from clusterddp.remote.slurm.job_folder import JobFolder
 from clusterddp.sync.project_files import scan
 from tests.unit.plan_made import PLAN
@@ -52,11 +52,11 @@ def test_what_a_script_carries_is_the_projects_code_as_it_was_and_our_own(tmp_pa
     sent = carried.sent._replace(workdir=str(tmp_path / "work"))
     state.mkdir(mode=0o700)
     job = SlurmJob(state=str(state), plan=PLAN, apart=sent)
-    placed = place_code(job, sent, str(node / "code"))
+    placed = install_code(job, sent, str(node / "code"))
     assert placed == str(tmp_path / "work")
     assert (tmp_path / "work" / "train.py").read_text() == "print(1)\n"
     assert (tmp_path / "work" / "pkg" / "large.bin").read_bytes() == (root / "pkg" / "large.bin").read_bytes()
-    assert place_code(job, sent._replace(digest=""), "") == placed  # as it is there
+    assert install_code(job, sent._replace(digest=""), "") == placed  # as it is there
 
 
 def test_a_dry_run_packs_nothing(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_code_that_is_more_than_a_script_holds_is_for_the_login_host_to_send(tmp
     folder = JobFolder.of(job.state, PLAN.run)
     keep_code(folder, carried.code)
     assert job.apart
-    place_code(job, job.apart, folder.file("code"))
+    install_code(job, job.apart, folder.file("code"))
     assert (tmp_path / "work" / "data.bin").read_bytes() == (tmp_path / "data.bin").read_bytes()
     with pytest.raises(
         UsageError, match=r"nobody could bring TOKEN, the code, more than a job's script holds, to nodes"

@@ -66,12 +66,12 @@ def test_what_is_edited_while_a_sync_runs_is_never_lost(
     (root / "conf/a.yaml").unlink()
     (root / "pkg/model.py").unlink()
 
-    def edited_then_placed(update: WorkdirUpdate) -> None:
+    def edited_then_committed(update: WorkdirUpdate) -> None:
         write(host.workdir, **{"train.py": "print('mine')", "conf/a.yaml": "lr: mine", "fresh.py": "mine"})
-        place(update)
+        commit(update)
 
-    place = WorkdirUpdate.place
-    monkeypatch.setattr(WorkdirUpdate, "place", edited_then_placed)
+    commit = WorkdirUpdate.commit
+    monkeypatch.setattr(WorkdirUpdate, "commit", edited_then_committed)
     push(root, host)
     assert content(host.workdir) == {
         "train.py": "print(2)",

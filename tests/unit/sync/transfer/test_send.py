@@ -64,7 +64,7 @@ class Team:
 
     def push(self, mode: str = "on", chosen: Chosen | None = None) -> tuple[Delivered, ...]:
         chosen = chosen or self.chosen()
-        files = Files(chosen.entries, chosen.chunks, lambda entry: chosen.places[entry.path])
+        files = Files(chosen.entries, chosen.chunks, lambda entry: chosen.local_paths[entry.path])
         transfer = Transfer("pushing", lambda _: None)
         done = deliver(
             self.hosts,  # type: ignore[arg-type]
