@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, reading_answer
-from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.workdir.beside_records import (
+    BesideRequest,
+    RemoveBesideRequest,
+    read_folders_beside,
+    read_remove_answer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,9 +21,9 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
     from clusterddp.project.project import Project
+    from clusterddp.remote.shared.workdir.beside_records import FolderBeside
 
 LIMIT = 600.0  # seconds; a folder may be many gigabytes on a slow disk
-_MOST = 1 << 16  # folders of a host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,11 +57,10 @@ def listed(
     workdir = project.workdir
 
     def one(entry: HostEntry) -> list[tuple[str, WorkdirBeside]]:
-        answer = host(entry).call("workdirs_beside", {"workdir": entry.workdir or workdir}, timeout=LIMIT, limit=PATHS)
+        order = BesideRequest(entry.workdir or workdir)
+        answer = host(entry).call("workdirs_beside", written(order), timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
-            return [
-                _read(entry.name, fields) for fields in Fields({"all": answer}, most=_MOST).each("all", lambda f: f)
-            ]
+            return [_shown(entry.name, folder) for folder in read_folders_beside(answer).folders]
 
     outcomes = each(entries, one)
     found: dict[str, WorkdirBeside] = {}
@@ -69,16 +74,16 @@ def listed(
     return list(found.values())
 
 
-def _read(host: str, fields: Fields) -> tuple[str, WorkdirBeside]:
-    path, written = fields.text("path"), fields.number("written")
-    folder = WorkdirBeside(
+def _shown(host: str, folder: FolderBeside) -> tuple[str, WorkdirBeside]:
+    """What is the same text for the same folder on several hosts, and the folder."""
+    found = WorkdirBeside(
         hosts=(host,),
-        path=path,
-        bytes=fields.number("bytes"),
-        written=written / 1e9 if written else None,
-        live=fields.texts("live"),
+        path=folder.path,
+        bytes=folder.bytes,
+        written=folder.written / 1e9 if folder.written else None,
+        live=folder.live,
     )
-    return f"{fields.text('id') or host} {path}", folder
+    return f"{folder.ident or host} {folder.path}", found
 
 
 def remove(
@@ -94,23 +99,14 @@ def remove(
     """
 
     def one(entry: HostEntry) -> WorkdirsRemoved:
-        paths = [folder.path for folder in folders if entry.name == folder.hosts[0]]
-        args: dict[str, Any] = {"workdir": entry.workdir or workdir, "paths": paths, "stopped": list(stopped)}
-        answer = host(entry).call("remove_workdirs", args, timeout=LIMIT, limit=PATHS)
+        paths = tuple(folder.path for folder in folders if entry.name == folder.hosts[0])
+        order = RemoveBesideRequest(workdir=entry.workdir or workdir, paths=paths, stopped=tuple(stopped))
+        answer = host(entry).call("remove_workdirs", written(order), timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
-            fields = Fields(answer, most=_MOST)
-            return WorkdirsRemoved(host=entry.name, kept=paths_with_reasons(fields, "kept"), **what_was_removed(fields))
+            done = read_remove_answer(answer)
+        kept = tuple((one.path, one.why) for one in done.kept)
+        return WorkdirsRemoved(host=entry.name, removed=done.removed, bytes=done.bytes, kept=kept)
 
     first = {folder.hosts[0] for folder in folders}
     outcomes = each([entry for entry in entries if entry.name in first], one)
     return {one.name: one.value or WorkdirsRemoved(host=one.name, error=str(one.error)) for one in outcomes}
-
-
-def what_was_removed(fields: Fields) -> dict[str, Any]:
-    """Return the folders that a host removed (``removed``) and the disk space they took (``bytes``)."""
-    return {"removed": fields.texts("removed"), "bytes": fields.number("bytes")}
-
-
-def paths_with_reasons(fields: Fields, name: str) -> tuple[tuple[str, str], ...]:
-    """Return the paths that a host did not remove, each with the reason."""
-    return tuple((path, why) for path, why in fields.items(name, lambda item: item.texts("item")))

@@ -8,9 +8,18 @@ next time.
 import os
 import shutil
 import time
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List, Set, Tuple
 
 from ..helper.request import Request
+from ..shared.cleanup.everything_records import PathLeft
+from ..shared.schema.record import written
+from ..shared.workdir.beside_records import (
+    BesideRequest,
+    FolderBeside,
+    FoldersBeside,
+    RemoveBesideAnswer,
+    RemoveBesideRequest,
+)
 from ..shared.workdir.manifest import as_text
 from ..system.bootstrap import Refused
 from .folder_lock import LIVE_FOLDER, FolderLock, folder_id
@@ -22,43 +31,36 @@ SUPERVISOR_EXIT_LIMIT = 10.0  # seconds that a supervisor may take to exit after
 _REMOVED = b".clusterddp-removed-"
 
 
-def workdirs_beside(request: Request) -> List[Dict[str, Any]]:
-    """List the folders beside ``workdir``: ``{path, id, bytes, written, live}`` each.
-
-    ``id`` is the same on all hosts that share the folder; ``written``: the newest file's mtime in ns, by the file
-    server's clock; ``live``: the runs that are live there.
-    """
-    primary, state = workdir_path(request.args["workdir"], request.args["state"]), request.args["state"]
-    return [dict(_measured(path), live=_live(state, path)) for path in _ours(primary)]
+def workdirs_beside(request: Request) -> Dict[str, Any]:
+    """Operation that takes a ``BesideRequest`` and returns a ``FoldersBeside`` (shared/workdir/beside_records.py)."""
+    state = request.state
+    primary = workdir_path(request.read_args(BesideRequest).workdir, state)
+    return written(FoldersBeside(tuple(_folder(state, path) for path in _ours(primary))))
 
 
 def remove_workdirs(request: Request) -> Dict[str, Any]:
-    """Remove those of ``paths`` that are beside ``workdir`` and in which no run is live.
-
-    ``stopped`` are runs whose supervisors are about to exit: they are waited for. Returns
-    ``{removed: [path], bytes, kept: [[path, why]]}``.
-    """
-    args = request.args
-    primary, state = workdir_path(args["workdir"], args["state"]), args["state"]
+    """Operation that takes a ``RemoveBesideRequest`` and returns a ``RemoveBesideAnswer``."""
+    state, order = request.state, request.read_args(RemoveBesideRequest)
+    primary = workdir_path(order.workdir, state)
     removed: List[str] = []
-    kept: List[List[str]] = []
+    kept: List[PathLeft] = []
     freed = 0
     for path in _ours(primary):
-        if as_text(path) not in args["paths"]:
+        if as_text(path) not in order.paths:
             continue
         try:
-            _await(state, path, set(args["stopped"]))
+            _await(state, path, set(order.stopped))
             freed += _remove(state, path)
             removed.append(as_text(path))
         except Refused as error:
-            kept.append([as_text(path), error.message])
+            kept.append(PathLeft(as_text(path), error.message))
         except OSError as error:
-            kept.append([as_text(path), error.strerror or str(error)])
+            kept.append(PathLeft(as_text(path), error.strerror or str(error)))
     parent = os.path.dirname(primary)
     for name in os.listdir(parent) if os.path.isdir(parent) else []:
         if name.startswith(_REMOVED):
             shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
-    return {"removed": removed, "bytes": freed, "kept": kept}
+    return written(RemoveBesideAnswer(tuple(removed), freed, tuple(kept)))
 
 
 def _ours(primary: bytes) -> List[bytes]:
@@ -81,7 +83,7 @@ def _remove(state: str, path: bytes) -> int:
         live = _live(state, path)
         if live:
             raise Refused("run %s is live there" % ", ".join(live))
-        taken = int(_measured(path)["bytes"])
+        taken, _ = _measured(path)
         aside = os.path.join(os.path.dirname(path), _REMOVED + os.urandom(8).hex().encode())
         os.rename(path, aside)
     shutil.rmtree(aside)
@@ -89,9 +91,15 @@ def _remove(state: str, path: bytes) -> int:
     return taken
 
 
-def _measured(path: bytes) -> Dict[str, Any]:
-    """Return a folder's id and disk usage, and the newest mtime of its files, without our ``.clusterddp-live``."""
-    taken, written = 0, 0
+def _folder(state: str, path: bytes) -> FolderBeside:
+    taken, newest = _measured(path)
+    live = tuple(_live(state, path))
+    return FolderBeside(as_text(path), folder_id(path) or "", bytes=taken, written=newest, live=live)
+
+
+def _measured(path: bytes) -> Tuple[int, int]:
+    """Return a folder's disk usage and the newest mtime of its files, both without our ``.clusterddp-live``."""
+    taken, newest = 0, 0
     for base, folders, names in os.walk(path):
         if base == path and LIVE_FOLDER in folders:
             folders.remove(LIVE_FOLDER)
@@ -100,5 +108,5 @@ def _measured(path: bytes) -> Dict[str, Any]:
                 info = os.lstat(os.path.join(base, name))
             except OSError:  # removed meanwhile
                 continue
-            taken, written = taken + info.st_blocks * 512, max(written, info.st_mtime_ns)
-    return {"path": as_text(path), "id": folder_id(path) or "", "bytes": taken, "written": written}
+            taken, newest = taken + info.st_blocks * 512, max(newest, info.st_mtime_ns)
+    return taken, newest

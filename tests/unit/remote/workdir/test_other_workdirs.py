@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import HelperError
+from clusterddp.remote.shared.workdir.beside_records import FolderBeside, read_folders_beside, read_remove_answer
 from clusterddp.remote.workdir import other_workdirs
 from clusterddp.sync.send_code import sync
-from tests.unit.sync_help import FakeHost, content, push, tree_of, write
+from tests.unit.sync_help import FakeHost, FakeRequest, content, push, tree_of, write
 
 
 @pytest.fixture
@@ -33,12 +34,15 @@ def named(root: Path, host: FakeHost, name: str) -> Path:
 
 
 def asked(host: FakeHost, operation: Any, **args: Any) -> Any:
-    request: Any = SimpleNamespace(args={"workdir": str(host.workdir), "state": str(host.state), **args})
-    return operation(request)
+    return operation(FakeRequest({"workdir": str(host.workdir), "state": str(host.state), **args}))
 
 
 def paths(host: FakeHost) -> list[str]:
-    return [one["path"] for one in asked(host, other_workdirs.workdirs_beside)]
+    return [folder.path for folder in listed(host)]
+
+
+def listed(host: FakeHost) -> tuple[FolderBeside, ...]:
+    return read_folders_beside(asked(host, other_workdirs.workdirs_beside)).folders
 
 
 def test_a_named_folder_has_the_code_alone_and_is_kept(root: Path, host: FakeHost) -> None:
@@ -65,20 +69,20 @@ def test_folders_are_told_and_strangers_are_not(root: Path, host: FakeHost) -> N
     host.workdir.with_name("work@mine").mkdir()  # no sync has been there
     host.workdir.with_name("work@link").symlink_to(folder)
     host.workdir.with_name("workshop").mkdir()
-    (told,) = asked(host, other_workdirs.workdirs_beside)
-    assert told["path"] == str(folder)
-    assert 100_000 <= told["bytes"] < 200_000
-    assert told["written"] == (folder / "big").stat().st_mtime_ns
-    assert told["live"] == []
+    (told,) = listed(host)
+    assert told.path == str(folder)
+    assert 100_000 <= told.bytes < 200_000
+    assert told.written == (folder / "big").stat().st_mtime_ns
+    assert told.live == ()
 
 
 def test_a_folder_is_removed_whole_but_not_under_a_live_run(root: Path, host: FakeHost) -> None:
     first, second = named(root, host, "a"), named(root, host, "b")
     both = {"paths": [str(first), str(second), str(host.workdir)], "stopped": []}
     with host.live_run("r1", second):
-        done = asked(host, other_workdirs.remove_workdirs, **both)
-    assert done["removed"] == [str(first)]
-    assert done["kept"] == [[str(second), "run r1 is live there"]]
+        done = read_remove_answer(asked(host, other_workdirs.remove_workdirs, **both))
+    assert done.removed == (str(first),)
+    assert done.kept == ((str(second), "run r1 is live there"),)
     assert paths(host) == [str(second)]
     assert content(host.workdir) == content(root)
     assert sorted(path.name for path in host.place.iterdir()) == ["state", "work", "work@b"]
