@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hello:
+class LogHeader:
     """The first frame: the run and attempt that the logs are of, and the largest error of their times."""
 
     run: str
@@ -95,4 +95,4 @@ class Lines:
             begin += size
 
 
-LogFrame = Hello | CaughtUp | WorkersStarted | WorkersExited | Lines | End
+LogFrame = LogHeader | CaughtUp | WorkersStarted | WorkersExited | Lines | End

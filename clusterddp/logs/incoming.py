@@ -14,9 +14,9 @@ from clusterddp.logs.checked_frames import (
     CaughtUp,
     End,
     FilePart,
-    Hello,
     Lines,
     LogFrame,
+    LogHeader,
     WorkersExited,
     WorkersStarted,
 )
@@ -45,13 +45,13 @@ def checked(frames: Generator[Frame], host: str, run: str, attempt: int) -> Iter
                 if frame.kind == "end":
                     yield _end(frame.body)
                 else:
-                    yield read_frame(frame) if begun else _hello(frame, run, attempt)
+                    yield read_frame(frame) if begun else _header(frame, run, attempt)
             except ValueError as error:
                 raise HelperError(host, f"its logs are damaged: {error}") from error
             begun = True
 
 
-def _hello(frame: Frame, run: str, attempt: int) -> Hello:
+def _header(frame: Frame, run: str, attempt: int) -> LogHeader:
     """Check the first frame of the logs of one attempt of a run."""
     fields = Fields(frame.header)
     if not fields.flag("hello"):
@@ -59,7 +59,7 @@ def _hello(frame: Frame, run: str, attempt: int) -> Hello:
     found = fields.check("run", RUN.fullmatch, "a run's id"), fields.number("attempt", MOST_ATTEMPT)
     if found != (run, attempt):
         raise ValueError(f"they are of run {found[0]}, attempt {found[1]}, not of {run}, {attempt}")
-    return Hello(run=run, attempt=attempt, clock_error_ns=fields.number("clock_error_ns"))
+    return LogHeader(run=run, attempt=attempt, clock_error_ns=fields.number("clock_error_ns"))
 
 
 def _end(body: bytes) -> End:

@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from clusterddp.logs.checked_frames import Hello, Lines
+from clusterddp.logs.checked_frames import Lines, LogHeader
 from clusterddp.logs.lines import LogLine, Span
 from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
 from clusterddp.logs.view import FileView
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clusterddp.logs.merge import Event
 
 T = TypeVar("T")
-NO_RUN = Hello(run="", attempt=0, clock_error_ns=0)  # of hosts that run a command, and say nothing first
+NO_RUN = LogHeader(run="", attempt=0, clock_error_ns=0)  # of hosts that run a command, and say nothing first
 MOST_HELD = 32 << 20  # bytes of unfinished lines and redraws of one host
 _NEWLINE = 10
 INDEX_STEP_MS = 100.0  # how often a supervisor records file sizes: a line may be this much older than its time
@@ -46,7 +46,7 @@ class FrameReader(ABC, Generic[T]):
     def __init__(self) -> None:
         self.notices: list[str] = []  # messages for the user; the caller that shows them removes them
         self.views: dict[tuple[str, str], FileView] = {}
-        self.hellos: dict[str, Hello] = {}  # by host
+        self.headers: dict[str, LogHeader] = {}  # by host
         self._came: dict[str, int] = {}  # host → bytes received since its held lines were last measured
 
     @abstractmethod
@@ -57,10 +57,10 @@ class FrameReader(ABC, Generic[T]):
         """Return the whole lines in a frame, as spans."""
         if isinstance(frame, Lines):
             return self.spans_of_both(host, frame) if frame.beside else self._spans_of_file(host, frame)
-        if isinstance(frame, Hello):
-            if self.hellos.get(host, frame).attempt != frame.attempt:
+        if isinstance(frame, LogHeader):
+            if self.headers.get(host, frame).attempt != frame.attempt:
                 self.views = {key: view for key, view in self.views.items() if key[0] != host}
-            self.hellos[host] = frame
+            self.headers[host] = frame
         return []
 
     def spans_of_both(self, host: str, lines: Lines) -> list[tuple[FileView, Span]]:
@@ -219,7 +219,7 @@ class TextRenderer(Renderer):
             return b""
         text = self.shown(view, text if text[-1:] == b"\n" else text + b"\n")
         if self._fold:
-            attempt = self.hellos.get(view.host, NO_RUN).attempt
+            attempt = self.headers.get(view.host, NO_RUN).attempt
             return self.folded(self._fold.take(view, attempt, span.time, text))
         return self.labelled(self.prefix(view, span.time), text)
 
@@ -268,14 +268,14 @@ class LineReader(FrameReader["list[LogLine]"]):
 
     def render(self, view: FileView, span: Span) -> list[LogLine]:
         """Convert one span to lines."""
-        part, hello = view.part, self.hellos.get(view.host, NO_RUN)
+        part, header = view.part, self.headers.get(view.host, NO_RUN)
         gap = [(span.offset, span.offset + span.dropped, b"")] if span.dropped else None
         return [
             LogLine(
                 time=None if span.time is None else round(span.time / 1e9, 6),
-                time_error_ms=round(hello.clock_error_ns / 1e6 + INDEX_STEP_MS, 3),
-                run=hello.run,
-                attempt=hello.attempt,
+                time_error_ms=round(header.clock_error_ns / 1e6 + INDEX_STEP_MS, 3),
+                run=header.run,
+                attempt=header.attempt,
                 round=part.start,
                 rank=part.rank,
                 host=view.host,
@@ -298,7 +298,7 @@ class JsonRenderer(Renderer):
     def __init__(self) -> None:
         super().__init__()
         self._lines = LineReader()
-        self._lines.hellos = self.hellos
+        self._lines.headers = self.headers
 
     def render(self, view: FileView, span: Span) -> bytes:
         """Render one span as JSON lines."""

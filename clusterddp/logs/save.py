@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 
 from clusterddp.errors import RunError
 from clusterddp.folders import StrangersLinkError, open_folder
-from clusterddp.logs.checked_frames import Hello, Lines
+from clusterddp.logs.checked_frames import Lines, LogHeader
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.text.counted import counted
@@ -106,7 +106,7 @@ class Saver:
                 self._take(event.host, event.frame)
 
     def _take(self, host: str, frame: LogFrame) -> None:
-        if isinstance(frame, Hello):
+        if isinstance(frame, LogHeader):
             self.attempts[host] = frame.attempt
         if isinstance(frame, Lines):
             for lines in frame.split():

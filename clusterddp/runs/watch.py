@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
-from clusterddp.logs.checked_frames import Hello, Lines, WorkersStarted
+from clusterddp.logs.checked_frames import Lines, LogHeader, WorkersStarted
 from clusterddp.logs.merge import FrameArrived, StreamBroken
 from clusterddp.remote.shared.run.event_schema import of_kind
 from clusterddp.remote.shared.run.run_state import RunState
@@ -77,7 +77,7 @@ class RunWatch:
                 continue
             self._broken.discard(event.host)
             frame = event.frame
-            if isinstance(frame, Hello) and frame.attempt != self._attempt:
+            if isinstance(frame, LogHeader) and frame.attempt != self._attempt:
                 self._attempt = frame.attempt
                 self._starts.clear()
             start = _start_of(frame)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterddp.logs.checked_frames import Hello
+from clusterddp.logs.checked_frames import LogHeader
 from clusterddp.logs.fold import APART, HOLD, MOST, MOST_LATEST, Fold
 from clusterddp.logs.merge import FrameArrived, StreamEnded
 from clusterddp.logs.render import JsonRenderer, TextRenderer
@@ -104,7 +104,7 @@ def test_streams_starts_and_attempts_are_never_folded_together() -> None:
         drawn(renderer, (other, b"%d\n" % number))
         assert renderer.hide().count(b"%d\n" % number) == 2
     for host, attempt in (("gpu00", 1), ("gpu01", 2)):
-        renderer.draw([FrameArrived(host=host, frame=Hello(run="r", attempt=attempt, clock_error_ns=0))])
+        renderer.draw([FrameArrived(host=host, frame=LogHeader(run="r", attempt=attempt, clock_error_ns=0))])
     drawn(renderer, (one, b"x\n"), (two, b"x\n"))
     assert renderer.hide() == b"[0 gpu00:0] x\n[1 gpu01:0] x\n"
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.errors import ClusterddpError, HelperError
-from clusterddp.logs.checked_frames import CaughtUp, End, FilePart, Hello, Lines, WorkersExited
+from clusterddp.logs.checked_frames import CaughtUp, End, FilePart, Lines, LogHeader, WorkersExited
 from clusterddp.logs.incoming import checked
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.render import JsonRenderer, TextRenderer
@@ -61,7 +61,7 @@ def test_what_a_host_rightly_sends_is_let_in() -> None:
     part = FilePart(file="0.1.out", start=0, local_rank=1, rank=3, stream="out", offset=10, next=13, time=10**18)
     none = FilePart(**{**asdict(part), **agent})
     assert let_in(*frames) == [
-        Hello(run="abcdefghjk", attempt=1, clock_error_ns=5),
+        LogHeader(run="abcdefghjk", attempt=1, clock_error_ns=5),
         Lines(part=part, body=b"ab\n"),
         Lines(part=replace(part, next=10, dropped=4), body=b""),
         Lines(part=part, body=b"ab\n"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.errors import UnreachableError, UsageError
-from clusterddp.logs.checked_frames import FilePart, Hello, Lines
+from clusterddp.logs.checked_frames import FilePart, Lines, LogHeader
 from clusterddp.logs.incoming import read_frame
 from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
 from clusterddp.logs.render import MOST_HELD, JsonRenderer, LineReader, Renderer, TextRenderer
@@ -102,7 +102,7 @@ def test_timestamps_stand_before_the_label() -> None:
 
 def test_json_has_the_contracts_fields_and_raw_offsets() -> None:
     renderer, source = JsonRenderer(), Source()
-    renderer.feed("gpu01", Hello(run="r1", attempt=2, clock_error_ns=1_500_000))
+    renderer.feed("gpu01", LogHeader(run="r1", attempt=2, clock_error_ns=1_500_000))
     out = renderer.feed("gpu01", source.frame(b"caf\xc3\xa9 \xff\r\nnext\n", 1_700_000_000_500_000_000))
     first, second = map(json.loads, out.splitlines())
     assert first == {

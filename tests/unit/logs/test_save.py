@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import RunError, UsageError
-from clusterddp.logs.checked_frames import FilePart, Hello, Lines
+from clusterddp.logs.checked_frames import FilePart, Lines, LogHeader
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.render import JsonRenderer
 from clusterddp.logs.resume import offsets_after, read_lines
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def hello(host: str, attempt: int = 1, run: str = "r1") -> FrameArrived:
-    return FrameArrived(host=host, frame=Hello(run=run, attempt=attempt, clock_error_ns=0))
+    return FrameArrived(host=host, frame=LogHeader(run=run, attempt=attempt, clock_error_ns=0))
 
 
 def said(
