@@ -81,7 +81,7 @@ class Announcer:
         if message.kind in {"announce", "rival"}:
             return self._receive_rival(message, now)
         if message.kind == "answer" and not message.to:
-            self._hurry(now)
+            self.due = min(self.due, max(now, self._last + HURRY))  # a newcomer asks, and should not wait
         if message.to != self.nonce or not message.rank:
             return []
         if message.kind == "answer":
@@ -146,10 +146,6 @@ class Announcer:
         if message.to == self.nonce and not self._rival:
             self._rival, self._interval, self.due, self._deadline = message, CLOSING, now, now + QUARREL
         return []
-
-    def _hurry(self, now: float) -> None:
-        """Announce sooner: a newcomer asks, and should not wait for the next turn."""
-        self.due = min(self.due, max(now, self._last + HURRY))
 
     def _finish(self, rank: int) -> None:
         self._finished.add(rank)

@@ -245,7 +245,7 @@ def workers(entry: HostEntry, facts: Facts, devices: Sequence[str] | None = None
 
 def check_gpus(nodes: Nodes) -> list[str]:
     """Describe, with the remedy, each node on which torch does not see the GPUs that should be there."""
-    judged = [(entry, facts) for entry, facts in nodes if not _stated(entry)]
+    judged = [(entry, facts) for entry, facts in nodes if entry.nproc is None and not isinstance(entry.gpus, int)]
     lines = [f"{entry.name}: {wrong}" for entry, facts in judged if (wrong := _wrong_gpus(facts))]
     named = {line.split(":")[0] for line in lines}
     with_gpus = [entry.name for entry, facts in nodes if facts.devices]
@@ -256,10 +256,6 @@ def check_gpus(nodes: Nodes) -> list[str]:
             for name in without
         ]
     return lines
-
-
-def _stated(entry: HostEntry) -> bool:
-    return entry.nproc is not None or isinstance(entry.gpus, int)
 
 
 def _wrong_gpus(facts: Facts) -> str | None:

@@ -35,7 +35,7 @@ class VariableMerger:
         found: dict[str, set[str]] = {host: set() for host in self._tree.hosts}
         for group in self._tree.groups.values():
             for host in group.hosts:
-                found[host] |= {group.name, *self._ancestors(group.name)}
+                found[host] |= {group.name, *self._above[group.name]}
         return {host: sorted(names - {"all"}, key=self._strength) for host, names in found.items()}
 
     def layers(self, host: str) -> Sequence[Layer]:
@@ -54,9 +54,6 @@ class VariableMerger:
     @cached_property
     def _above(self) -> dict[str, set[str]]:
         return {name: self._tree.ancestors(name) for name in self._tree.groups}
-
-    def _ancestors(self, group: str) -> set[str]:
-        return self._above[group]
 
     def _strength(self, group: str) -> tuple[int, int, str]:
         return self._depth(group), self._tree.groups[group].priority, group

@@ -172,7 +172,7 @@ def survey_network(
         chosen = candidates(nodes)
     except PlanError as error:
         return NetworkSeen(error=error.message, remedy=error.remedy)
-    echoes = _echoes(len(hosts)) if measured else 0
+    echoes = max(3, min(20, 120 // len(hosts))) if measured else 0  # many between few hosts
     dialled, deaf = try_all(hosts, chosen, echoes=echoes) if len(hosts) > 1 else ([], [])
     dialled = lost_not_dropped(dialled)
     failures = [failure for one in dialled if (failure := one.failure)]
@@ -206,11 +206,6 @@ def with_runs(
         for seen in evidence.hosts
     )
     return replace(evidence, hosts=hosts, runs=runs)
-
-
-def _echoes(hosts: int) -> int:
-    """The number of small messages on each connection: many between few hosts, few between many."""
-    return max(3, min(20, 120 // hosts))
 
 
 def runs_seen(views: Iterable[RunView], orphans: Iterable[Orphans]) -> tuple[RunSeen, ...]:

@@ -61,7 +61,7 @@ def _names(evidence: Evidence) -> Iterable[Finding]:
                 wrong.setdefault("was not looked up", []).append(other.facts.hostname)
             elif not lookup.addresses:
                 wrong.setdefault(f"cannot be looked up ({lookup.error})", []).append(other.facts.hostname)
-            elif _all_loop(lookup.addresses) or not set(lookup.addresses) & own[other.name]:
+            elif all(map(is_loopback, lookup.addresses)) or not set(lookup.addresses) & own[other.name]:
                 wrong.setdefault("has an address of another machine", []).append(other.facts.hostname)
         for what, names in wrong.items():
             verdict = unknown if what == "was not looked up" else warn
@@ -70,10 +70,6 @@ def _names(evidence: Evidence) -> Iterable[Finding]:
 
 def _looked_up(evidence: Evidence) -> list[tuple[Seen, str]]:
     return [(seen, seen.facts.hostname) for seen in evidence.hosts if seen.facts]
-
-
-def _all_loop(addresses: Sequence[str]) -> bool:
-    return all(is_loopback(address) for address in addresses)
 
 
 def is_loopback(address: str) -> bool:

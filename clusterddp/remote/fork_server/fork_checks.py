@@ -62,18 +62,14 @@ def read_paths() -> Set[str]:
     return paths
 
 
-def mapped_devices() -> List[str]:
-    """Return the devices among the mapped files: a driver may keep one mapped without a descriptor."""
-    return sorted(path for path in mapped_files() if path.startswith("/dev/"))
-
-
 def process_state() -> Dict[str, Any]:
     """Return the state that an import must not change, by name."""
     signals = __import__("_signal")  # signal itself, with its enums, a script may not have
     return {
         "the number of threads": threads(),
         "the open files": len(os.listdir("/proc/self/fd")),
-        "the mapped devices": mapped_devices(),
+        # a driver may keep one mapped without a descriptor
+        "the mapped devices": sorted(path for path in mapped_files() if path.startswith("/dev/")),
         "the child processes": children(),
         "the output": [os.fstat(handle).st_size for handle in (1, 2)],
         "variables": {name: value for name, value in os.environ.items() if name not in SET_AGAIN},

@@ -8,12 +8,12 @@ Entries older than an hour are thinned when an index grows large; a time then mo
 of its age, and only ever forward.
 """
 
-import errno
 import os
-import stat
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from ..system.small_files import without_waiting
 
 SUFFIX = ".idx"
 STEP = 99 * 10**6  # ns between two entries of a file: 10 a second, minus how early a timer may fire
@@ -126,7 +126,7 @@ def last_growth(path: str) -> Optional[int]:
     The file's own mtime changes also when the log limit frees old blocks of it, so it counts only without an index.
     """
     try:
-        with open(path + SUFFIX, "rb", opener=regular) as source:
+        with open(path + SUFFIX, "rb", opener=without_waiting) as source:
             source.seek(max(0, os.fstat(source.fileno()).st_size - 128))
             noted = source.read()
     except OSError:
@@ -139,15 +139,6 @@ def last_growth(path: str) -> Optional[int]:
     except OSError:
         return None
     return info.st_mtime_ns if info.st_size else None
-
-
-def regular(path: str, flags: int) -> int:
-    """An ``opener`` that opens regular files only: anything else that a job put there could block for ever."""
-    handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "no regular file", path)
-    return handle
 
 
 class IndexReader:
@@ -177,7 +168,7 @@ class IndexReader:
     def refresh(self) -> None:
         """Read the entries that were added, or all again after a thinning."""
         try:
-            with open(self._path, "rb", opener=regular) as source:
+            with open(self._path, "rb", opener=without_waiting) as source:
                 self._read(source)
         except OSError:  # there is none yet, or the job has put something else there: lines go without times
             return

@@ -88,7 +88,7 @@ class PreloadedStart(NamedTuple):
             "spool": self.spool.folder,
             "env": dict(os.environ, CLUSTERDDP_RUN_ID=self.spool.run, CLUSTERDDP_HOST=self.spool.host),
             "listening": list(listeners),
-            "score": _score(),
+            "score": int(_text("/proc/self/oom_score_adj") or 0),
             "cwd": self.plan.cwd,
             "argv": [self.plan.python, *self.plan.worker_argv],
             "worker_env": self.worker_env,
@@ -250,7 +250,3 @@ def _has_keys() -> bool:
     mine = str(os.getuid())
     entries = (line.split() for line in (_text("/proc/keys") or "").splitlines())
     return any(len(entry) > 7 and entry[5] == mine and entry[7] in KEY_TYPES for entry in entries)
-
-
-def _score() -> int:
-    return int(_text("/proc/self/oom_score_adj") or 0)

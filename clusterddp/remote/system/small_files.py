@@ -1,7 +1,9 @@
 """Read small files of the kernel or of settings, and folders, that may be missing or unreadable."""
 
+import errno
 import os
-from typing import List
+import stat
+from typing import List, Union
 
 
 def text_of(path: str, most: int = -1) -> str:
@@ -19,3 +21,15 @@ def sorted_names(folder: str) -> List[str]:
         return sorted(os.listdir(folder))
     except OSError:  # it is not there, or is a zip file in a search path
         return []
+
+
+def without_waiting(path: Union[str, bytes], flags: int) -> int:
+    """Open, as an ``opener``, a file that others may have put there: follow no link, and do not block on a pipe.
+
+    Raises OSError if it is not a regular file.
+    """
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "is no file", path)
+    return handle

@@ -9,7 +9,7 @@ import os
 import stat
 from typing import List, Optional, Tuple
 
-from ..shared.workdir.manifest import as_text, on_disk
+from ..shared.workdir.manifest import as_text, on_disk, stands
 from ..system.bootstrap import Refused
 from ..system.code_finder import open_folder
 
@@ -69,10 +69,9 @@ class Inside:
         """Whether anything has that name, including a dangling link."""
         try:
             folder, name = self.at(path)
-            os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             return False
-        return True
+        return stands(name, folder)
 
     def keep_as(self, path: str, kept: str) -> None:
         """Give a file a second name in its folder; what cannot have one, such as a folder, is renamed."""

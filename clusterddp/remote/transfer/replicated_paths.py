@@ -17,7 +17,7 @@ from ..shared.wire.chunk_stream import Incoming, bundle, grouped
 from ..shared.wire.chunks import CHUNK, Chunk, chunks_of, content_of, read_at, spans
 from ..shared.wire.frames import parse_json
 from ..shared.workdir import manifest
-from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, as_text, leads_down, link_entry, on_disk
+from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, as_text, leads_down, link_entry, on_disk, stands
 from ..system.bootstrap import Refused
 from ..system.code_finder import open_folder
 from .chunk_files import Assembly
@@ -225,19 +225,11 @@ def _replace(new: bytes, parent: int, path: str) -> None:
     try:
         target = on_disk(name)
         number = 1
-        while _stands(target, above):
+        while stands(target, above):
             kept = target + b".~%d~" % number
-            if not _stands(kept, above):
+            if not stands(kept, above):
                 os.rename(target, kept, src_dir_fd=above, dst_dir_fd=above)
             number += 1
         os.rename(new, target, dst_dir_fd=above)
     finally:
         os.close(above)
-
-
-def _stands(name: bytes, folder: int) -> bool:
-    try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True

@@ -17,11 +17,12 @@ import errno
 import os
 import stat
 import time
-from typing import Optional, Union
+from typing import Optional
 
 from ..shared.workdir.manifest import as_text
 from ..system.bootstrap import Refused
 from ..system.clock import folder_time
+from ..system.small_files import without_waiting
 from .lock_owner import LockOwner, last_heartbeat, owner_of
 
 LIVE_FOLDER = b".clusterddp-live"
@@ -159,15 +160,3 @@ def folder_id(root: bytes) -> Optional[str]:
             return stream.read(64)
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def without_waiting(path: Union[str, bytes], flags: int) -> int:
-    """Open, as an ``opener``, a file that others may have put there: follow no link, and do not block on a pipe.
-
-    Raises OSError if it is not a regular file.
-    """
-    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "is no file", path)
-    return handle

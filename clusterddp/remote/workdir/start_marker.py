@@ -10,7 +10,8 @@ import os
 from typing import Any, Iterable, List, NamedTuple, Optional
 
 from ..shared.workdir.manifest import as_text
-from .folder_lock import LIVE_FOLDER, without_waiting
+from ..system.small_files import without_waiting
+from .folder_lock import LIVE_FOLDER
 
 _START = b"start."
 _KEPT = 30 * 86400 * 10**9  # ns

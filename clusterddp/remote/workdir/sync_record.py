@@ -16,7 +16,8 @@ from ..shared.wire.chunks import digest_of, is_digest
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, checked_entry, on_disk
 from ..system.bootstrap import read_json, write_private
-from .folder_lock import LIVE_FOLDER, without_waiting
+from ..system.small_files import without_waiting
+from .folder_lock import LIVE_FOLDER
 from .stat_cache import KnownFiles, StatCache, read_stat_cache, write_stat_cache
 from .verify import VerifiedFiles, prove
 

@@ -20,7 +20,7 @@ from clusterddp.errors import SyncError
 from clusterddp.folders import StrangersLinkError, open_folder
 from clusterddp.remote.shared.wire.chunks import content_of, hash_handle
 from clusterddp.remote.shared.wire.partial_files import Parts, open_parts
-from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text, on_disk
+from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text, on_disk, stands
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
 
@@ -159,19 +159,12 @@ class Landing:
             except FileExistsError:
                 return False
             except OSError as error:
-                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK) or self._taken(name, folder):
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK) or stands(name, folder):
                     raise
                 os.rename(spare, name, src_dir_fd=self._parts_folder, dst_dir_fd=folder)
                 return True
             os.unlink(spare, dir_fd=self._parts_folder)
             return True
-
-    def _taken(self, name: bytes, folder: int) -> bool:
-        try:
-            os.stat(name, dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
 
     def _spare(self, entry: Entry, *, last: bool) -> str:
         """Prepare an entry's file or link in the parts folder, and return its name there."""

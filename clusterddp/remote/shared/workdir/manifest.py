@@ -49,6 +49,15 @@ def as_text(path: bytes) -> str:
     return path.decode("utf-8", "surrogateescape")
 
 
+def stands(name: bytes, folder: int) -> bool:
+    """Whether anything has that name in an open folder, a dangling link too."""
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def ordered(entries: Iterable[Entry]) -> List[Entry]:
     """Sort entries in the manifest's order."""
     return sorted(entries, key=lambda entry: on_disk(entry.path))
