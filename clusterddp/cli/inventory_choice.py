@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from clusterddp.consent import Writers
     from clusterddp.inventory import Inventory
+    from clusterddp.project.consent import Writers
     from clusterddp.project.project import Project
 
 

@@ -259,7 +259,7 @@ def _in_thread(error: BaseException | None, words: list[str]) -> None:
 def _internal_error(error: Exception, words: list[str]) -> None:
     """Report a bug of ours: one line that names its crash file, or the whole text if there can be no file."""
     try:
-        from clusterddp.crash import reported  # noqa: PLC0415 - only for reports of bugs
+        from clusterddp.project.crash import reported  # noqa: PLC0415 - only for reports of bugs
 
         for line in reported(error, words):
             say(line)

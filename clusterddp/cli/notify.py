@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.cli.option_docs import is_url
 from clusterddp.cli.output import say
-from clusterddp.crash import hide
+from clusterddp.project.crash import hide
 from clusterddp.remote.shared.text.redaction import Redaction
 from clusterddp.runs.run_on_hosts import Webhook
 

@@ -19,7 +19,7 @@ class _Lines(logging.Handler):
         self._began = time.monotonic()
 
     def emit(self, record: logging.LogRecord) -> None:
-        from clusterddp.crash import without_secrets  # noqa: PLC0415 - without -v nothing is told
+        from clusterddp.project.crash import without_secrets  # noqa: PLC0415 - without -v nothing is told
 
         after = (time.monotonic() - self._began) * 1000
         with contextlib.suppress(OSError):  # nobody reads stderr any more

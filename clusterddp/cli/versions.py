@@ -8,7 +8,7 @@ import shutil
 import sys
 
 from clusterddp.cli.output import say
-from clusterddp.crash import LIBRARIES, version
+from clusterddp.project.crash import LIBRARIES, version
 
 _PROGRAMS = ("ssh", "ansible-playbook", "git", "uv", "sbatch")
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.checks import engine
 from clusterddp.checks.model import Diagnosis
 from clusterddp.checks.needs import PAIRS, REHEARSAL, RUNS, SHARED, WORKERS
-from clusterddp.crash import write_crash
 from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.environments import install
 from clusterddp.errors import ClusterddpError
 from clusterddp.launch import answering
 from clusterddp.probe.gather import gather_evidence, spared, with_runs
+from clusterddp.project.crash import write_crash
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs import cleanup
 from clusterddp.runs.node_answers import BRIEF

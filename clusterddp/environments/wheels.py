@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from clusterddp.environments import lock_file as locks
 from clusterddp.errors import ClusterddpError, LockError
-from clusterddp.folders import make_private, user_cache
+from clusterddp.project.user_folders import make_private, user_cache
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.wire.frames import parse_json

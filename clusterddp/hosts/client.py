@@ -13,7 +13,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.crash import crash_of_host
 from clusterddp.errors import ClusterddpError, HelperError, HostError, UnreachableError
 from clusterddp.hosts import spans
 from clusterddp.hosts.answers import FRAME, ORDINARY, Limit, PiecedAnswer
@@ -23,6 +22,7 @@ from clusterddp.hosts.outgoing import pieces
 from clusterddp.hosts.stalled import WATCH
 from clusterddp.hosts.start_helper import handshake
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
+from clusterddp.project.crash import crash_of_host
 from clusterddp.remote.shared.wire.frames import (
     CREDIT,
     PER_FRAME,

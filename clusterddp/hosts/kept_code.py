@@ -11,7 +11,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from clusterddp.folders import make_private, opened, opened_private, read_private, user_cache
+from clusterddp.project.user_folders import make_private, opened, opened_private, read_private, user_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

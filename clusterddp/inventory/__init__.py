@@ -11,7 +11,6 @@ from clusterddp.inventory.ansiblecfg import ansible_cfg_notices
 from clusterddp.inventory.hostlist import difference, from_host_list, variables_of, was_edited
 from clusterddp.inventory.load import built_in, load, with_own_python
 from clusterddp.inventory.reader import ForeignInventory
-from clusterddp.inventory.redact import is_secret
 from clusterddp.inventory.values import Inventory
 from clusterddp.inventory.variables import HostEntry
 
@@ -23,7 +22,6 @@ __all__ = [
     "built_in",
     "difference",
     "from_host_list",
-    "is_secret",
     "load",
     "variables_of",
     "was_edited",

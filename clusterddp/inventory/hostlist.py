@@ -16,10 +16,10 @@ import yaml
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import validate
 from clusterddp.inventory.ranges import expand, split_port
-from clusterddp.inventory.redact import is_secret
 from clusterddp.inventory.variable_names import USED, check_name
 from clusterddp.inventory.yamlfile import composed
 from clusterddp.remote.shared.text.redaction import HIDDEN
+from clusterddp.text.secret_names import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

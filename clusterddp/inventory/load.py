@@ -21,8 +21,8 @@ from clusterddp.inventory.varsfiles import VarsFiles, duplicate_notices
 from clusterddp.inventory.yamlfile import Marked, decoded, parse
 
 if TYPE_CHECKING:
-    from clusterddp.consent import Writers
     from clusterddp.inventory.trusted import InventorySource
+    from clusterddp.project.consent import Writers
 
 _YAML = frozenset({".yaml", ".yml", ".json", ""})
 _OF_ANSIBLE = frozenset({".ini", ".cfg", ".toml", ".hosts", ".inventory"})

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterddp.consent import Writers, user_name
 from clusterddp.errors import InventoryError
-from clusterddp.folders import LOOK_UP, StrangersLinkError, Walk
+from clusterddp.project.consent import Writers, user_name
+from clusterddp.project.user_folders import LOOK_UP, StrangersLinkError, Walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from clusterddp.consent import Writers
     from clusterddp.inventory.variables import HostEntry
+    from clusterddp.project.consent import Writers
 
 _MOST_NAMED = 8  # names listed in one error
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import PlanError
-from clusterddp.inventory import is_secret
 from clusterddp.inventory.variables import VARIABLES
 from clusterddp.launch.options import DECLARED
 from clusterddp.remote.shared.run.host_settings import HostSettings
@@ -18,6 +17,7 @@ from clusterddp.remote.shared.run.plan import PORT_TO_COME, NodePlan, Peer, Stor
 from clusterddp.remote.shared.run.run_settings import RunSettings
 from clusterddp.remote.shared.run.unplaced_plan import release
 from clusterddp.text.folding import folded_names
+from clusterddp.text.secret_names import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -10,10 +10,10 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import clusterddp
-from clusterddp.inventory import is_secret
 from clusterddp.launch.options import RunOptions
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.text.redaction import HIDDEN
+from clusterddp.text.secret_names import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,11 +9,11 @@ from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, Seen
 from clusterddp.checks.needs import ASKED, DIALLED, FACTS, HEALTH, NETWORK
-from clusterddp.crash import write_crash
 from clusterddp.errors import HostsError, PlanError
 from clusterddp.facts.gpu_assignment import assign_gpus
 from clusterddp.hosts.fanout import values
 from clusterddp.probe.gather import ask_hosts, survey_network
+from clusterddp.project.crash import write_crash
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 

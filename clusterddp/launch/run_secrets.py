@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from clusterddp.crash import hide
 from clusterddp.errors import UsageError
+from clusterddp.project.crash import hide
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from clusterddp.errors import RunError
-from clusterddp.folders import StrangersLinkError, open_folder
 from clusterddp.logs.checked_frames import Lines, LogHeader
 from clusterddp.logs.merge import FrameArrived
+from clusterddp.project.user_folders import StrangersLinkError, open_folder
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.wire.frames import parse_json

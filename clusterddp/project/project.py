@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.consent import Consent, Writers, known_key, made_key, proof, proves, read_consent
 from clusterddp.errors import UsageError
 from clusterddp.project import project_file, project_folder
+from clusterddp.project.consent import Consent, Writers, known_key, made_key, proof, proves, read_consent
 from clusterddp.project.project_file import MOST, NAME, VALID_ID
 from clusterddp.project.project_folder import FOLDER
 from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record

@@ -14,9 +14,9 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.consent import known_key, made_key, proof, proves
 from clusterddp.errors import UsageError
 from clusterddp.project import project_folder
+from clusterddp.project.consent import known_key, made_key, proof, proves
 from clusterddp.project.project_folder import FOLDER
 from clusterddp.remote.shared.wire.frames import parse_json
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
-from clusterddp.folders import make_private
 from clusterddp.project import project_folder
+from clusterddp.project.user_folders import make_private
 from clusterddp.remote.shared.wire.chunks import content_of, digest_of, hash_file, spans
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Entry, on_disk

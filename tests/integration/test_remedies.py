@@ -235,7 +235,7 @@ CASES = [
         again="clusterddp run --dry-run train.py",
     ),
     Case(
-        told=remedy("consent.py", "`chmod go= {}`"),
+        told=remedy("project/consent.py", "`chmod go= {}`"),
         first='mkdir -p "$XDG_STATE_HOME/clusterddp" && chmod 755 "$XDG_STATE_HOME/clusterddp"; '
         "echo 'all: {hosts: {a: {ansible_connection: local}}}' >i.yaml; clusterddp up i.yaml",
         again="clusterddp up --skip torch i.yaml",

@@ -22,7 +22,7 @@ LOCAL = "all: {hosts: {a: {ansible_connection: local}}}\n"
 WAITS = WAIT + "print('waits', flush=True)\nwait_for('/no/such/file')\n"
 SECRET_STATE = '"$XDG_STATE_HOME/clusterddp"'
 NOT_YOURS = remedy(
-    "consent.py", "make it yours alone (0700), or set XDG_STATE_HOME to a folder of yours; `-i FILE` needs none"
+    "project/consent.py", "make it yours alone (0700), or set XDG_STATE_HOME to a folder of yours; `-i FILE` needs none"
 )
 REMEMBERED = f"echo '{LOCAL.strip()}' >i.yaml; clusterddp up --skip torch i.yaml || exit 1; "
 
@@ -110,7 +110,7 @@ CASES = [
         again=f"chown $(id -u) {SECRET_STATE} && chmod 0700 {SECRET_STATE} && clusterddp up --skip torch i.yaml",
     ),
     Case(
-        told=remedy("consent.py", "remove it; each project then wants its `clusterddp up FILE` again"),
+        told=remedy("project/consent.py", "remove it; each project then wants its `clusterddp up FILE` again"),
         first=f"{REMEMBERED} echo short >{SECRET_STATE}/consent.key; clusterddp hosts",
         then=f"rm {SECRET_STATE}/consent.key; ! clusterddp hosts && clusterddp up --skip torch i.yaml",
         again="clusterddp hosts",

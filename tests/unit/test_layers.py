@@ -28,8 +28,8 @@ REMOTE = SOURCE / "remote"
 # A room imports only from rooms above its own, and a room of `remote/` likewise. Of `remote/` the operator's side
 # imports `remote.shared` alone.
 OPERATOR = (
-    "errors", "folders", "remote.shared", "text", "consent", "inventory", "project",
-    "crash", "discover", "logs", "hosts", "facts", "sync", "environments", "runs", "shell", "checks", "probe",
+    "errors", "remote.shared", "text", "project", "inventory",
+    "discover", "logs", "hosts", "facts", "sync", "environments", "runs", "shell", "checks", "probe",
     "launch", "doctor", "provision", "api", "tasks", "fabfile", "cli",
 )  # fmt: skip
 HOSTS = (

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HostKeyError, UsageError
-from clusterddp.folders import make_private
+from clusterddp.project.user_folders import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

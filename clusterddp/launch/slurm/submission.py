@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
 from clusterddp.hosts.zipapp import bundle
-from clusterddp.inventory import is_secret
 from clusterddp.inventory.variable_readers import SLURM_OPTIONS
 from clusterddp.launch import prepare
 from clusterddp.launch import repeat as again
@@ -25,6 +24,7 @@ from clusterddp.remote.shared.slurm.job_record import SlurmJob, index_of
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.workdir.workdir_names import FRESH
 from clusterddp.sync.project_files import scan
+from clusterddp.text.secret_names import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

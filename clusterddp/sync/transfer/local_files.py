@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError
-from clusterddp.folders import StrangersLinkError, open_folder
+from clusterddp.project.user_folders import StrangersLinkError, open_folder
 from clusterddp.remote.shared.wire.chunks import content_of, hash_handle
 from clusterddp.remote.shared.wire.partial_files import Parts, open_parts
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text, on_disk, stands

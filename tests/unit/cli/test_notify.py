@@ -14,7 +14,7 @@ import pytest
 
 from clusterddp.cli.main import main
 from clusterddp.cli.notify import Notifier
-from clusterddp.crash import without_secrets
+from clusterddp.project.crash import without_secrets
 from clusterddp.remote.shared.run.run_record import RunRecord
 from tests.unit.hooks_served import served
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.consent import Writers
 from clusterddp.errors import InventoryError
 from clusterddp.inventory import load
 from clusterddp.inventory.trusted import refuse_beside
+from clusterddp.project.consent import Writers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +131,7 @@ def test_a_shared_folder_is_read_as_far_as_who_writes_the_inventory_goes(invento
 def test_members_of_the_group_that_may_write_the_inventory_may_write_beside_it(
     inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clusterddp.consent._is_member", lambda uid, gid: (uid, gid) == (BOB, TEAM))
+    monkeypatch.setattr("clusterddp.project.consent._is_member", lambda uid, gid: (uid, gid) == (BOB, TEAM))
     give(tmp_path, ALICE, TEAM)
     for path in (inventory, tmp_path / "group_vars", tmp_path / "host_vars/a.yml"):
         path.chmod(path.stat().st_mode | 0o020)

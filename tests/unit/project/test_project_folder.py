@@ -15,10 +15,10 @@ import pytest
 
 from clusterddp.cli import host_list
 from clusterddp.cli.session import open_cluster
-from clusterddp.crash import write_crash
 from clusterddp.errors import ClusterddpError, RunError, UsageError
 from clusterddp.launch import repeat
 from clusterddp.project import project_folder
+from clusterddp.project.crash import write_crash
 from clusterddp.project.project import find
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import written

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HostsError
-from clusterddp.inventory.redact import is_secret
 from clusterddp.project.project import find, typed
 from clusterddp.remote.shared.text.redaction import HIDDEN, Redaction
+from clusterddp.text.secret_names import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

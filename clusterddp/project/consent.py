@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
-from clusterddp.folders import make_private, user_folder
+from clusterddp.project.user_folders import make_private, user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

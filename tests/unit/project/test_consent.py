@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.consent import KEY, Writers, known_key, made_key, read_consent, state_folder
 from clusterddp.errors import UsageError
+from clusterddp.project.consent import KEY, Writers, known_key, made_key, read_consent, state_folder
 from clusterddp.project.project import find
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def test_a_group_of_ones_own_is_nobody_else(tmp_path: Path, monkeypatch: pytest.
     path.touch()
     path.chmod(0o664)
     assert Writers.of(path.stat()).group in {None, path.stat().st_gid}
-    monkeypatch.setattr("clusterddp.consent._is_of_one", lambda _gid, _uid: False)
+    monkeypatch.setattr("clusterddp.project.consent._is_of_one", lambda _gid, _uid: False)
     assert Writers.of(path.stat()) == Writers(owner=os.geteuid(), group=path.stat().st_gid)
     assert Writers(owner=os.geteuid()).objection(path.stat()).startswith("can be written by the group ")
     path.chmod(0o646)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp import crash
 from clusterddp.errors import HelperError, HostsError
+from clusterddp.project import crash
 from clusterddp.project.project import Project, find
 from clusterddp.remote.shared.text.redaction import HIDDEN
 
