@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.remote.shared.environment.removal_records import EnvironmentReport, RemoveAnswer, RemoveRequest
-from clusterddp.remote.shared.schema.record import read_record, written
+from clusterddp.remote.shared.schema.record import read_record, read_records, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ def listed(
     def one(entry: HostEntry) -> list[tuple[str, EnvironmentFound]]:
         answer = host(entry).call("environments", {}, timeout=LIMIT)
         with reading_answer(entry.name):
-            return [_found(entry.name, read_record(EnvironmentReport, one, "environment")) for one in answer]
+            return [_found(entry.name, one) for one in read_records(EnvironmentReport, answer, "environments")]
 
     found: list[EnvironmentFound] = []
     for outcome in each(entries, one):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.remote.shared.cleanup.clean_records import CleanAnswer, CleanRequest
-from clusterddp.remote.shared.schema.record import read_record, written
+from clusterddp.remote.shared.processes.orphan_records import OrphanedRun, OrphansRequest
+from clusterddp.remote.shared.schema.record import read_record, read_records, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,16 +82,17 @@ def orphans(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> 
     """Return, by host, the processes left over from ended or lost runs."""
 
     def one(entry: HostEntry) -> list[Orphans]:
-        answer = host(entry).call("orphans", {"hosts": [entry.name]})
+        answer = host(entry).call("orphans", written(OrphansRequest(hosts=(entry.name,))))
         with reading_answer(entry.name):
-            return [
-                Orphans(
-                    host=entry.name,
-                    run=str(found["run"]),
-                    known=bool(found["known"]),
-                    processes=tuple((int(left["pid"]), str(left["command"])) for left in found["processes"]),
-                )
-                for found in answer
-            ]
+            runs = read_records(OrphanedRun, answer, "orphans")
+        return [
+            Orphans(
+                host=entry.name,
+                run=found.run,
+                known=found.known,
+                processes=tuple((left.pid, left.command) for left in found.processes),
+            )
+            for found in runs
+        ]
 
     return each(entries, one)

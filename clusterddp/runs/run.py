@@ -12,7 +12,9 @@ from clusterddp.inventory.patterns import select
 from clusterddp.logs.merge import Merge, backoff, brief_backoff
 from clusterddp.logs.renderers import lines
 from clusterddp.logs.selection import Selection, selected_by
+from clusterddp.remote.shared.processes.worker_records import SignalRequest, StacksRequest
 from clusterddp.remote.shared.run.run_settings import GRACE
+from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.judge import CTRL_C
 from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.runs import signals, stacks
@@ -59,7 +61,7 @@ class Run(RunOnHosts):
         """
 
         def ask(part: RunPart) -> list[WorkerStack]:
-            answer = self._host(part.name).call("stacks", {"spool": part.spool})
+            answer = self._host(part.name).call("stacks", written(StacksRequest(spool=part.spool)))
             with reading_answer(part.name):
                 return stacks.parse_stacks(part.name, answer)
 
@@ -82,8 +84,8 @@ class Run(RunOnHosts):
         number = signals.signal_name(name)
 
         def send(part: RunPart) -> list[Signalled]:
-            order = {"spool": part.spool, "signal": number}
-            answer = self._host(part.name).call("signal", order)
+            order = SignalRequest(spool=part.spool, signal=number)
+            answer = self._host(part.name).call("signal", written(order))
             with reading_answer(part.name):
                 return signals.read(part.name, answer)
 

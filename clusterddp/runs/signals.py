@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from clusterddp.errors import HelperError, UsageError
-from clusterddp.remote.shared.schema.fields import Fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from clusterddp.errors import UsageError
+from clusterddp.remote.shared.processes.worker_records import SignalReport
+from clusterddp.remote.shared.schema.record import read_records
 
 # Signals that a script may handle by itself. Those that end a run are left to `stop`.
 SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGALRM", "SIGCONT", "SIGWINCH")
@@ -37,20 +35,6 @@ def signal_name(text: str) -> str:
     raise UsageError(f"{text!r} is no signal that a script is told by", remedy=f"use one of {known}")
 
 
-def read(host: str, workers: Iterable[Any]) -> list[Signalled]:
-    """Decode a host's answer to the operation ``signal``; raises HelperError if the answer is damaged."""
-
-    def damaged(what: str) -> HelperError:
-        return HelperError(host, f"its answer to a signal is damaged: {what}")
-
-    return [_worker(host, Fields(fields, error=damaged)) for fields in workers]
-
-
-def _worker(host: str, fields: Fields) -> Signalled:
-    return Signalled(
-        rank=fields.number("rank"),
-        host=host,
-        local_rank=fields.number("local_rank"),
-        pid=fields.number("pid"),
-        why=fields.text("why"),
-    )
+def read(host: str, workers: Any) -> list[Signalled]:
+    """Decode a host's answer to the operation ``signal``; raises DamagedError."""
+    return [Signalled(host=host, **one._asdict()) for one in read_records(SignalReport, workers, "workers")]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.remote.shared.processes.worker_records import StackReport
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.schema.record import MOST, plain, read_records
 from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)[^(]*\(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
@@ -67,10 +70,7 @@ class WorkerStack:
 
     def to_json(self) -> dict[str, Any]:
         """Return one object of the status's ``stacks``."""
-        names = ("rank", "host", "local_rank", "pid", "state", "wchan", "source", "why", "place")
-        value = {name: getattr(self, name) for name in names}
-        value["frames"] = [_frame_json(frame) for frame in self.frames]
-        value["threads"] = [[_frame_json(frame) for frame in thread] for thread in self.threads]
+        value: dict[str, Any] = plain({**asdict(self), "place": self.place})
         return value
 
 
@@ -88,24 +88,24 @@ class StackGroup:
         return f"ranks {ranks}: {first.place}"
 
 
-def parse_stacks(host: str, workers: Iterable[Mapping[str, Any]]) -> list[WorkerStack]:
-    """Decode a host's answer to the operation ``stacks``."""
-    return [_worker(host, data) for data in workers]
+def parse_stacks(host: str, workers: Any) -> list[WorkerStack]:
+    """Decode a host's answer to the operation ``stacks``; raises DamagedError."""
+    return [_worker(host, report) for report in read_records(StackReport, workers, "workers")]
 
 
-def _worker(host: str, data: Mapping[str, Any]) -> WorkerStack:
-    parse = {"py-spy": _py_spy, "faulthandler": _faulthandler}.get(str(data["source"]))
-    threads = parse(str(data["text"])) if parse else []
+def _worker(host: str, report: StackReport) -> WorkerStack:
+    parse = {"py-spy": _py_spy, "faulthandler": _faulthandler}.get(report.source)
+    threads = parse(report.text) if parse else []
     *others, main = threads or [()]
     return WorkerStack(
-        rank=int(data["rank"]),
+        rank=report.rank,
         host=host,
-        local_rank=int(data["local_rank"]),
-        pid=int(data["pid"]),
-        state=str(data["state"]),
-        wchan=str(data["wchan"]),
-        source=str(data["source"]),
-        why=str(data["why"]),
+        local_rank=report.local_rank,
+        pid=report.pid,
+        state=report.state,
+        wchan=report.wchan,
+        source=report.source,
+        why=report.why,
         frames=main,
         threads=tuple(others),
     )
@@ -133,14 +133,13 @@ def _py_spy(text: str) -> list[tuple[StackFrame, ...]]:
         data = parse_json(text.encode(errors="replace"))
     except ValueError:  # cut off, or no JSON
         return []
-    data.sort(key=lambda thread: thread.get("os_thread_id") == thread.get("pid"))  # the main thread's are equal
-    return [
-        tuple(
-            StackFrame(file=str(frame["filename"]), line=int(frame["line"]), function=str(frame["name"]))
-            for frame in reversed(thread["frames"])
-        )
-        for thread in data
-    ]
+    threads = list(Fields({"py-spy": data}, most=MOST).each("py-spy", lambda thread: thread))
+    threads.sort(key=lambda thread: thread.anything("os_thread_id") == thread.anything("pid"))  # equal: the main thread
+    return [tuple(reversed(thread.each("frames", _py_spy_frame))) for thread in threads]
+
+
+def _py_spy_frame(frame: Fields) -> StackFrame:
+    return StackFrame(file=frame.text("filename"), line=frame.integer("line"), function=frame.text("name"))
 
 
 def groups(stacks: Sequence[WorkerStack]) -> list[StackGroup]:
@@ -161,7 +160,3 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
         else:
             parts.append([rank])
     return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
-
-
-def _frame_json(frame: StackFrame) -> dict[str, Any]:
-    return {"file": frame.file, "line": frame.line, "function": frame.function}

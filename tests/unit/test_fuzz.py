@@ -24,6 +24,7 @@ from clusterddp.remote.shared.verdict.status_reply import read_nodes
 from clusterddp.remote.shared.wire.frames import Decoder, Frame, ProtocolError, encode, parse, parse_json
 from clusterddp.remote.system import nvidia_smi
 from clusterddp.runs.run_view import run_views
+from clusterddp.runs.stacks import parse_stacks
 from tests.unit.logs.test_incoming import END, HELLO, LINES
 from tests.unit.remote.shared.verdict.test_status_reply import node
 
@@ -73,6 +74,11 @@ def replies(data: bytes) -> None:
         json.dumps(view.to_json())
 
 
+def stacks(data: bytes) -> None:
+    for stack in parse_stacks("gpu00", parse_json(data)):
+        json.dumps(stack.to_json())
+
+
 def known_hosts(data: bytes) -> None:
     known = _parse(Path("k"), data.decode(errors="replace"))
     for key in known:
@@ -106,10 +112,18 @@ def smi(data: bytes) -> None:
 
 
 LOG_LINES = [encode({**LINES})[4:] + b"ab\n", encode({"kind": "end"})[4:] + END]
+STACK = {"rank": 0, "local_rank": 0, "start": 0, "pid": 7, "state": "S", "wchan": "0", "why": ""}
+SPIED = [{"pid": 7, "os_thread_id": 7, "frames": [{"name": "step", "filename": "/w/train.py", "line": 5}]}]
+DUMPED = 'Thread 0x7 (most recent call first):\n  File "/w/train.py", line 1 in step'
+STACKS = [
+    json.dumps([{**STACK, "source": source, "text": text}]).encode()
+    for source, text in (("py-spy", json.dumps(SPIED)), ("faulthandler", DUMPED))
+]
 DECODERS: dict[str, tuple[list[bytes], Callable[[bytes], None], tuple[type[Exception], ...]]] = {
     "frames": ([encode({"id": 1, "kind": "data", "n": 5}, b"body") * 2], frames, (ProtocolError,)),
     "log frames": (LOG_LINES, log_frames, (ProtocolError, HelperError)),
     "replies": ([json.dumps([node()]).encode()], replies, (ValueError,)),
+    "stacks": (STACKS, stacks, (ValueError,)),
     "known_hosts": ([KNOWN], known_hosts, (HostKeyError,)),
     "ssh_config": ([CONFIG], ssh_config, ()),
     "nvidia-smi": ([path.read_bytes() for path in RECORDED], smi, (ValueError,)),

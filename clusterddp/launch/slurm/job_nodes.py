@@ -15,8 +15,8 @@ from clusterddp.errors import ClusterddpError, HelperError, HostError, RunError
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.slurm.client.login_host import login_entry, step_words
-from clusterddp.remote.shared.schema.record import written
-from clusterddp.remote.shared.slurm.job_record import read_submitted
+from clusterddp.remote.shared.schema.record import read_records, written
+from clusterddp.remote.shared.slurm.job_record import SubmittedRun
 from clusterddp.remote.shared.slurm.login_records import (
     ArrivedRequest,
     CollectedRequest,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.launch.slurm.client.answers import QueuedJob
     from clusterddp.launch.slurm.client.login_host import LoginHost
-    from clusterddp.remote.shared.slurm.job_record import SubmittedRun
     from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.runs.run_on_hosts import RunOnHosts, Site
 
@@ -107,7 +106,7 @@ class JobNodes:
         host = self.first()
         answer = host.call("slurm_runs", written(RunsRequest(run=run)))
         with reading_answer(host.name):
-            return read_submitted(answer[0])
+            return read_records(SubmittedRun, answer, "submitted")[0]
 
     def order_stop(self, run: str, reason: str, grace: float) -> bool:
         """Order the run to end; return whether the node of its script received the order."""

@@ -9,8 +9,8 @@ import re
 import time
 from typing import Iterable, List, NamedTuple, Optional, Tuple
 
+from ..shared.run.spool_records import LeftProcess
 from ..system import nvidia_smi, procfs
-from .terminate import Process
 
 PATIENCE = 5.0  # seconds for the driver to let go of a killed process
 POLL = 0.2
@@ -20,7 +20,7 @@ class HeldGpus(NamedTuple):
     """Answer of ``find_gpu_holders``."""
 
     devices: Optional[int]  # how many NVIDIA devices there are; None for none, and then nothing is claimed
-    holders: List[Process]  # the processes that hold one
+    holders: List[LeftProcess]  # the processes that hold one
     error: str  # why the holders are not known; else empty
 
 
@@ -41,5 +41,5 @@ def find_gpu_holders(known: Iterable[Tuple[int, int]], devices: str = "/dev") ->
         # The start time must match too: a pid may be reused, and in a container nvidia-smi shows the host's pids.
         held = [name for name in known if name[0] in listed and procfs.start_ticks(name[0]) == name[1]]
         if not held or time.monotonic() > deadline:
-            return HeldGpus(count, [Process(pid, ticks, "ended, but holds a GPU") for pid, ticks in held], "")
+            return HeldGpus(count, [LeftProcess(pid, ticks, "ended, but holds a GPU") for pid, ticks in held], "")
         time.sleep(POLL)

@@ -3,7 +3,9 @@
 from typing import Any, Dict, List
 
 from ..helper.request import Request
+from ..shared.processes.orphan_records import OrphanedRun, OrphansRequest
 from ..shared.run.run_state import RunState
+from ..shared.schema.record import written
 from ..spool.layout import Spool, all_spools, node_state
 from ..system import procfs
 from . import terminate
@@ -11,12 +13,11 @@ from .ownership import NodeProcesses
 
 
 def orphans(request: Request) -> List[Dict[str, Any]]:
-    """Operation: the processes that ended or lost runs have left on this host; argument ``hosts``.
+    """Operation: the processes that ended or lost runs have left on this host, each run's as an ``OrphanedRun``.
 
-    Returns ``[{run, host, known, processes: [{pid, ticks, command, state, user}]}]``; ``known``: the run's spool is
-    here, so that a stop of the run can end them.
+    Takes an ``OrphansRequest``.
     """
-    hosts, state = set(request.args["hosts"]), request.args["state"]
+    hosts, state = request.read_args(OrphansRequest).hosts, request.state
     table = procfs.snapshot()
     marked = {marks for marks in map(procfs.run_and_host, table.values()) if marks and marks[1] in hosts}
     spools: Dict[Any, List[Spool]] = {}
@@ -30,8 +31,8 @@ def orphans(request: Request) -> List[Dict[str, Any]]:
             continue
         left = NodeProcesses(own or [Spool.of(state, name[0], 1, "0-" + name[1])], None).find(table)
         if left:
-            found = [terminate.describe(process).to_json() for process in left]
-            runs.append({"run": name[0], "host": name[1], "known": bool(own), "processes": found})
+            found = tuple(map(terminate.describe, left))
+            runs.append(written(OrphanedRun(run=name[0], host=name[1], known=bool(own), processes=found)))
     return runs
 
 

@@ -5,6 +5,8 @@ import signal as signals
 from typing import Any, Dict, List, Set
 
 from ..helper.request import Request
+from ..shared.processes.worker_records import SignalReport, SignalRequest
+from ..shared.schema.record import written
 from ..spool.layout import Spool
 from ..system import procfs
 from ..system.bootstrap import Refused
@@ -13,23 +15,28 @@ from .stacks import live_workers
 
 
 def signal(request: Request) -> List[Dict[str, Any]]:
-    """Send ``signal`` (as ``SIGUSR1``) to the live workers of ``spool``; returns ``{rank, local_rank, pid, why}`` each.
+    """Operation: send a signal to a node's live workers; a ``SignalReport`` of each.
 
-    ``why`` says why it was not sent; empty where it was. Raises Refused if this host knows no such signal.
+    Takes a ``SignalRequest``. Raises Refused if this host knows no such signal.
     """
+    order = request.read_args(SignalRequest)
+    return [written(report) for report in signal_workers(Spool(order.spool), order.signal)]
+
+
+def signal_workers(spool: Spool, name: str) -> List[SignalReport]:
+    """Send a signal to the spool's live workers; raises Refused if this host knows none of that name."""
     try:
-        number = signals.Signals[request.args["signal"]]
+        number = signals.Signals[name]
     except KeyError:
-        raise Refused("no signal is called %s here" % request.args["signal"]) from None
-    spool = Spool(request.args["spool"])
+        raise Refused("no signal is called %s here" % name) from None
     ours = {process.pid for process in NodeProcesses.of(spool, spool.supervisor()).find()}
     return [
-        {
-            "rank": event.rank,
-            "local_rank": event.local_rank,
-            "pid": event.pid,
-            "why": _send(event.pid or 0, number, ours),
-        }
+        SignalReport(
+            rank=event.rank,
+            local_rank=event.local_rank,
+            pid=event.pid or 0,
+            why=_send(event.pid or 0, number, ours),
+        )
         for event in live_workers(spool.events())
     ]
 

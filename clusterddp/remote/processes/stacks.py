@@ -13,7 +13,9 @@ import time
 from typing import Any, Dict, List, Optional, Sequence
 
 from ..helper.request import Request
+from ..shared.processes.worker_records import StackReport, StacksRequest
 from ..shared.run.event_schema import WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
+from ..shared.schema.record import written
 from ..shared.wire.frames import parse_json
 from ..spool.layout import Spool
 from ..system import procfs
@@ -32,21 +34,38 @@ class LiveWorker:
     def __init__(self, spool: Spool, event: NodeEvent) -> None:
         self.pid = event.pid or 0
         self.folder = "/proc/%d" % self.pid
-        self.found = {name: getattr(event, name) for name in ("rank", "local_rank", "start", "pid")}
-        self.found.update(
-            state=kernel_state(self.pid), wchan=text_of(self.folder + "/wchan"), source="", text="", why=""
-        )
+        self.event = event
+        self.look()
+        self.source = self.text = self.why = ""
         self.path = spool.path("stacks", "%d.%d" % (event.start, event.local_rank))
         self.begin = self.size = 0
         self.changed = 0.0
 
+    def look(self) -> None:
+        """Look where the kernel has it."""
+        self.state, self.wchan = kernel_state(self.pid), text_of(self.folder + "/wchan")
+
     def take(self, source: str, text: str) -> None:
         """Put the stacks into the entry."""
-        self.found.update(source=source, text=text)
+        self.source, self.text = source, text
 
     def give_up(self, why: str) -> None:
         """Put into the entry why there are no stacks."""
-        self.found["why"] = why
+        self.why = why
+
+    def report(self) -> StackReport:
+        """Its entry in the answer."""
+        return StackReport(
+            rank=self.event.rank,
+            local_rank=self.event.local_rank,
+            start=self.event.start,
+            pid=self.pid,
+            state=self.state,
+            wchan=self.wchan,
+            source=self.source,
+            text=self.text,
+            why=self.why,
+        )
 
 
 def stacks(request: Request) -> List[Dict[str, Any]]:
@@ -55,14 +74,14 @@ def stacks(request: Request) -> List[Dict[str, Any]]:
     Each is ``{rank, local_rank, start, pid, state, wchan, source, text, why}``. ``source`` is ``py-spy`` (``text`` is
     its JSON), ``faulthandler`` (as it prints), or empty: then ``why`` says why.
     """
-    spool = Spool(request.args["spool"])
+    spool = Spool(request.read_args(StacksRequest).spool)
     workers = [LiveWorker(spool, event) for event in live_workers(spool.events())]
     spy = find_py_spy(spool.plan().python)
-    stopped = [worker for worker in workers if worker.found["state"] == "T"]  # that they are stopped is what matters
+    stopped = [worker for worker in workers if worker.state == "T"]  # that they are stopped is what matters
     others = [worker for worker in workers if worker not in stopped]
     left = ask_py_spy(spy, others) if spy else others
     ask_faulthandler(left + stopped)
-    return [worker.found for worker in workers]
+    return [written(worker.report()) for worker in workers]
 
 
 def live_workers(events: Sequence[NodeEvent]) -> List[NodeEvent]:
@@ -117,18 +136,18 @@ def ask_faulthandler(workers: List[LiveWorker]) -> None:
         time.sleep(0.02)
         asked = [worker for worker in asked if not _whole(worker)]
     for worker in asked:
-        if not worker.found["source"] and not _read(worker):
-            worker.found.update(state=kernel_state(worker.pid), wchan=text_of(worker.folder + "/wchan"))
+        if not worker.source and not _read(worker):
+            worker.look()
             worker.give_up("it does not answer")
 
 
 def _signal(worker: LiveWorker) -> bool:
     """Send the stack signal if the worker handles it and has this spool's file open; whether it was sent."""
-    if worker.found["state"] in ("", "Z"):
+    if worker.state in ("", "Z"):
         worker.give_up("it has just ended")
     elif not (procfs.has_handler(worker.pid, STACK_SIGNAL) and procfs.has_open(worker.folder, worker.path)):
         worker.give_up("it runs no Python of ours, or has not begun")
-    elif worker.found["state"] == "T":
+    elif worker.state == "T":
         worker.give_up("it is stopped (SIGSTOP)")
     elif _pending(worker.pid, STACK_SIGNAL):
         worker.give_up("it has not answered an earlier question")

@@ -75,7 +75,7 @@ class NodeStop:
                 except OSError:  # read-only, or full with the reserved space used up
                     _signal_stop(spool)
 
-    def remaining(self) -> List[terminate.Process]:
+    def remaining(self) -> List[LeftProcess]:
         """The node's processes, its supervisor included."""
         found = [terminate.describe(stat) for stat in self.processes.find()]
         own = terminate.describe_pid(self.processes.supervisor) if self.processes.supervisor else None
@@ -91,7 +91,7 @@ class NodeStop:
         survivors = terminate.terminate_all(self.remaining, 0.0, killed=self.killed)
         gpus = gpu_holders.find_gpu_holders(self.processes.known)
         survivors += [process for process in gpus.holders if process.pid not in {left.pid for left in survivors}]
-        left = self.redaction.value([process.to_json() for process in survivors], 0)
+        left = self.redaction.value([written(process) for process in survivors], 0)
         killed = len(self.killed - {process.identity for process in survivors})
         for spool in spools:
             if spool.folder not in self.ended:

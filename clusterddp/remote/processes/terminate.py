@@ -3,8 +3,9 @@
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, List, Optional, Set, Tuple
 
+from ..shared.run.spool_records import LeftProcess
 from ..spool.layout import Spool
 from ..system import procfs
 from ..system.procfs import ProcStat
@@ -14,47 +15,28 @@ STOP_SIGNAL = signal.SIGUSR2  # to a supervisor: end the run, where no order can
 POLL = 0.02  # seconds between looks while processes end
 
 
-class Process(NamedTuple):
-    """A process as exit records and answers show it; pid and start time identify it even when the pid is reused."""
-
-    pid: int
-    ticks: int
-    command: str
-    state: str = ""  # the kernel's letter: D is a sleep that no signal ends
-    user: str = ""  # its effective user, if not this one
-
-    @property
-    def identity(self) -> Tuple[int, int]:
-        """Pid and start time."""
-        return self.pid, self.ticks
-
-    def to_json(self) -> Dict[str, Any]:
-        """The process as a JSON object, for exit records and answers."""
-        return {"pid": self.pid, "ticks": self.ticks, "command": self.command, "state": self.state, "user": self.user}
-
-
-def find_processes(spool: Spool, supervisor: Optional[int]) -> List[Process]:
+def find_processes(spool: Spool, supervisor: Optional[int]) -> List[LeftProcess]:
     """Every process of the spool's node, without the supervisor itself and the caller's own."""
     return [describe(stat) for stat in NodeProcesses.of(spool, supervisor).find()]
 
 
-def describe(stat: ProcStat) -> Process:
+def describe(stat: ProcStat) -> LeftProcess:
     """A process with its command line and user, from its entry in a snapshot."""
-    return Process(stat.pid, stat.ticks, procfs.command_line(stat), stat.state, procfs.other_user(stat))
+    return LeftProcess(stat.pid, stat.ticks, procfs.command_line(stat), stat.state, procfs.other_user(stat))
 
 
-def describe_pid(pid: int) -> Optional[Process]:
+def describe_pid(pid: int) -> Optional[LeftProcess]:
     """The process with this pid, or None if it is dead."""
     stat = procfs.read_process(pid)
     return describe(stat) if stat else None
 
 
 def terminate_all(
-    look: Callable[[], List[Process]],
+    look: Callable[[], List[LeftProcess]],
     grace: float,
     patience: float = 5.0,
     killed: Optional[Set[Tuple[int, int]]] = None,
-) -> List[Process]:
+) -> List[LeftProcess]:
     """Run a ``Termination`` to its end; returns the survivors."""
     ending = Termination(look, grace, patience, killed)
     while True:
@@ -73,7 +55,7 @@ class Termination:
 
     def __init__(
         self,
-        look: Callable[[], List[Process]],
+        look: Callable[[], List[LeftProcess]],
         grace: float,
         patience: float = 5.0,
         killed: Optional[Set[Tuple[int, int]]] = None,
@@ -82,7 +64,7 @@ class Termination:
         self.deadline = time.monotonic() + grace
         self.termed: Set[int] = set()
 
-    def step(self) -> Optional[List[Process]]:
+    def step(self) -> Optional[List[LeftProcess]]:
         """Look once and send the signals; returns the survivors once it is over, None before."""
         left = self.look()
         now = time.monotonic()
@@ -97,13 +79,13 @@ class Termination:
         return None
 
 
-def kill(process: Process, killed: Optional[Set[Tuple[int, int]]] = None) -> None:
+def kill(process: LeftProcess, killed: Optional[Set[Tuple[int, int]]] = None) -> None:
     """Send SIGKILL, and note in ``killed`` that it was needed."""
     if send_signal(process, signal.SIGKILL) and killed is not None:
         killed.add(process.identity)
 
 
-def send_signal(process: Process, number: int) -> bool:
+def send_signal(process: LeftProcess, number: int) -> bool:
     """Signal a process if its pid still is the same process; whether it took the signal."""
     if procfs.start_ticks(process.pid) != process.ticks:
         return False

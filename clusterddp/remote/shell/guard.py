@@ -13,6 +13,8 @@ import time
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ..processes import terminate
+from ..shared.run.spool_records import LeftProcess
+from ..shared.schema.record import written
 from ..system import prctl, procfs
 from ..system.descriptors import close_all_but
 from ..system.wait_status import exit_code, reap
@@ -80,15 +82,15 @@ def _run(command: GuardedCommand, streams: GuardPipes) -> Dict[str, Any]:
         os.close(handle)
     code, timed_out = _wait(child.pid, streams.orders, woken, command.timeout)
     if code is not None:
-        return {"code": code, "error": "", "stopped": False, "left": [p.to_json() for p in descendants()]}
+        return {"code": code, "error": "", "stopped": False, "left": [*map(written, descendants())]}
     left = terminate.terminate_all(descendants, command.grace)
     suffix = "; nothing of it is left" if not left else ""
     late = "out of time after %g s%s" % (command.timeout or 0, suffix) if timed_out else ""
     return {"code": TIMED_OUT if timed_out else 128 + signal.SIGTERM, "error": late, "stopped": not timed_out,
-            "left": [process.to_json() for process in left]}  # fmt: skip
+            "left": [*map(written, left)]}  # fmt: skip
 
 
-def descendants() -> List[terminate.Process]:
+def descendants() -> List[LeftProcess]:
     """List every live descendant of this process, a subreaper: orphans among them are its children."""
     for _ in reap():
         pass

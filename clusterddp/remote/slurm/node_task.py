@@ -15,7 +15,6 @@ import sys
 import time
 from typing import Any, Callable, List, Optional, Sequence
 
-from ..helper.request import Request
 from ..processes import signals
 from ..shared.run.node_env import Node
 from ..shared.run.plan import NodePlan
@@ -210,11 +209,11 @@ class Task:
     def _pass_on(self, spool: Spool) -> bool:
         """Send SIGUSR1 to the workers that handle it, as it would end the others; whether any got it."""
         try:
-            answers = signals.signal(Request(0, {"spool": spool.folder, "signal": "SIGUSR1"}, -1, -1))
+            answers = signals.signal_workers(spool, "SIGUSR1")
         except (Refused, OSError) as error:
             sys.stdout.write("clusterddp: %s: the job's end is near, and nobody told: %s\n" % (self.host, error))
             return False
-        got = [one for one in answers if not one["why"]]
+        got = [one for one in answers if not one.why]
         line = "clusterddp: %s: the job's end is near; %d of %d workers handle SIGUSR1 and have got it\n"
         sys.stdout.write(line % (self.host, len(got), len(answers)))
         sys.stdout.flush()

@@ -3,10 +3,10 @@
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
-from ..processes import terminate
 from ..rendezvous.store import clients
 from ..shared.run.run_state import RunState
-from ..shared.run.spool_records import Ready
+from ..shared.run.spool_records import LeftProcess, Ready
+from ..shared.schema.record import written
 from ..shared.verdict import failures
 from ..system.clock import boot_clock
 from .file_work import FileResult
@@ -34,7 +34,7 @@ class Clearing:
         node.children.end_fork_server(for_good=not may_follow(node.plan, node.shutdown.order))
         left = node.shutdown.kill_at - time.monotonic()  # what remains of the grace of an order to end
         self.ending = node.children.end(max(0.0, min(LEFTOVER_GRACE, left)))
-        self.survivors: Optional[List[terminate.Process]] = None  # None: processes are still being ended
+        self.survivors: Optional[List[LeftProcess]] = None  # None: processes are still being ended
         self.quiet = time.monotonic()  # since when no agent is connected to the store
         # Whether the other nodes of an elastic job go on without our failed agent; theirs may still be starting.
         self.others_go_on = bool(node.children.agent_exit) and node.goes_on()
@@ -74,7 +74,7 @@ class Clearing:
 
 
 def recorded(
-    node: "NodeParts", survivors: List[terminate.Process], finish: Callable[[], None] = lambda: None
+    node: "NodeParts", survivors: List[LeftProcess], finish: Callable[[], None] = lambda: None
 ) -> Optional[FileResult[Tuple[bool, str]]]:
     """Write the exit record, after ``finish``; None until it is written.
 
@@ -92,13 +92,13 @@ def recorded(
     return node.work.ask(EXIT_RECORD, write)
 
 
-def _ending(node: "NodeParts", survivors: List[terminate.Process]) -> Dict[str, Any]:
+def _ending(node: "NodeParts", survivors: List[LeftProcess]) -> Dict[str, Any]:
     """The fields of the exit record. Its code is this node's view; the leader makes the verdict over all nodes."""
     agent_exit, order = node.children.agent_exit, node.shutdown.order
     if node.children.start_error:
         why = node.children.start_error
         return {"state": RunState.FAILED, "exit_code": 125, "reason": why, "agent_exit": None, "survivors": []}
-    fields: Dict[str, Any] = {"agent_exit": agent_exit, "survivors": [process.to_json() for process in survivors]}
+    fields: Dict[str, Any] = {"agent_exit": agent_exit, "survivors": [written(process) for process in survivors]}
     fields["ours"] = bool(order and order.ours)
     killed = node.children.killed - {process.identity for process in survivors}
     fields.update(killed=len(killed), unseen=node.children.unseen())

@@ -15,6 +15,7 @@ from ..rendezvous.participants import Participants
 from ..shared.run.event_schema import WORKER_STARTED
 from ..shared.run.node_env import STATIC
 from ..shared.run.plan import AGENT_LOG, BACKEND, PARTICIPANTS, PORT_TO_COME, NodePlan
+from ..shared.run.spool_records import LeftProcess
 from ..spool.layout import Spool
 from ..system import prctl, procfs
 from ..system.clock import boot_clock
@@ -293,7 +294,7 @@ class Children:
         output = os.pread(self.logs[STORE_LOG], MOST_OUTPUT, 0).decode(errors="replace")
         return (output.strip().splitlines() or ["it said nothing"])[-1]
 
-    def leftovers(self) -> List[terminate.Process]:
+    def leftovers(self) -> List[LeftProcess]:
         """All processes of this node except the store, which other nodes still need, and the fork server.
 
         The fork server runs none of the user's code, and ends with this process at the latest.

@@ -19,8 +19,8 @@ from clusterddp.launch.slurm.client.answers import (
     read_queue,
     read_shown,
 )
-from clusterddp.remote.shared.schema.record import written
-from clusterddp.remote.shared.slurm.job_record import JOB_ID, SubmittedRun, read_submitted
+from clusterddp.remote.shared.schema.record import read_records, written
+from clusterddp.remote.shared.slurm.job_record import JOB_ID, SubmittedRun
 from clusterddp.remote.shared.slurm.login_records import (
     BroadcastRequest,
     CollectRequest,
@@ -157,7 +157,7 @@ class LoginHost:
         """The runs submitted there whose ids begin with this prefix."""
         answer = self.host.call("slurm_runs", written(RunsRequest(run=prefix)))
         with reading_answer(self.host.name):
-            return [read_submitted(one) for one in answer]
+            return list(read_records(SubmittedRun, answer, "submitted"))
 
     def order_stop(self, run: str, reason: str, grace: float) -> int:
         """Order a run to end; the number of its nodes that have a spool."""

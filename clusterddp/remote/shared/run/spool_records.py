@@ -31,6 +31,11 @@ class LeftProcess(NamedTuple):
     user: str = field(Fields.text, default="")  # the user it runs as, if another one
     more: Mapping[str, Any] = {}
 
+    @property
+    def identity(self) -> Tuple[int, int]:
+        """Pid and start time, which identify it even when the pid is reused."""
+        return self.pid, self.ticks
+
 
 @record
 class ExitRecord(NamedTuple):

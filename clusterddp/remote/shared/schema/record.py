@@ -74,6 +74,11 @@ def read_record(kind: Type[T], data: Any, name: str) -> T:
     return record_in(Fields(data, name + ".", most=MOST), kind)
 
 
+def read_records(kind: Type[T], data: Any, place: str) -> Tuple[T, ...]:
+    """Records of class ``kind`` from a JSON list; raises DamagedError if one, or the list, is no such thing."""
+    return many(kind)(Fields({place: data}, most=MOST), place)
+
+
 def readers_of(kind: Type[Any]) -> Mapping[str, Reader[Any]]:
     """How each of a record's fields is read."""
     readers: Mapping[str, Reader[Any]] = kind.READERS

@@ -104,8 +104,3 @@ class SubmittedRun(NamedTuple):
 def read_slurm_job(data: Any) -> SlurmJob:
     """Read a job from its JSON object; raises DamagedError."""
     return read_record(SlurmJob, data, "job")
-
-
-def read_submitted(data: Any) -> SubmittedRun:
-    """Read a login host's report from its JSON object; raises DamagedError."""
-    return read_record(SubmittedRun, data, "submitted")

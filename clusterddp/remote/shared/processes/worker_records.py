@@ -1,0 +1,46 @@
+"""The requests and answers of ``signal`` and ``stacks``; each answer is a list with one of these for each worker."""
+
+from typing import NamedTuple
+
+from ..schema.fields import Fields
+from ..schema.record import field, record
+
+
+@record
+class SignalRequest(NamedTuple):
+    """``signal``: a signal for the live workers of a node."""
+
+    spool: str = field(Fields.text)  # the node's folder
+    signal: str = field(Fields.text)  # its name, as SIGUSR1
+
+
+@record
+class SignalReport(NamedTuple):
+    """Whether a worker was sent the signal."""
+
+    rank: int = field(Fields.number)
+    local_rank: int = field(Fields.number)
+    pid: int = field(Fields.number)
+    why: str = field(Fields.text)  # it was not sent; empty if it was
+
+
+@record
+class StacksRequest(NamedTuple):
+    """``stacks``: the Python stacks of the live workers of a node."""
+
+    spool: str = field(Fields.text)  # the node's folder
+
+
+@record
+class StackReport(NamedTuple):
+    """A worker's stacks as they were printed, or why there are none."""
+
+    rank: int = field(Fields.number)
+    local_rank: int = field(Fields.number)
+    start: int = field(Fields.number)  # of the workers, within the attempt
+    pid: int = field(Fields.number)
+    state: str = field(Fields.text)  # the kernel's letter
+    wchan: str = field(Fields.text)  # where the kernel waits for it
+    source: str = field(Fields.text)  # ``py-spy``, whose text is JSON, or ``faulthandler``; empty: there are none
+    text: str = field(Fields.any_text)
+    why: str = field(Fields.text)  # there are none
