@@ -28,7 +28,7 @@ def own_slurm() -> Iterator[Slurm]:
 
 
 @pytest.fixture(scope="session")
-def apart_slurm() -> Iterator[Slurm]:
+def unshared_slurm() -> Iterator[Slurm]:
     """Shared by the session; every host has a home of its own."""
     yield from _slurm(3, shared_home=False)
 

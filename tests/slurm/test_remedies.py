@@ -81,9 +81,9 @@ def test_a_run_of_a_job_takes_no_host_and_a_new_one_has_more(user: User, slurm: 
 
 @pytest.mark.parametrize(("side", "text"), [("project", "project"), ("host", "node")])
 def test_a_file_that_project_and_node_both_changed_is_taken_from_the_told_side(
-    apart_slurm: Slurm, tmp_path: Path, side: str, text: str
+    unshared_slurm: Slurm, tmp_path: Path, side: str, text: str
 ) -> None:
-    user = user_of(apart_slurm, tmp_path, {"write.py": WRITE, "notes.txt": "first"}, clusterddp_slurm_shared=False)
+    user = user_of(unshared_slurm, tmp_path, {"write.py": WRITE, "notes.txt": "first"}, clusterddp_slurm_shared=False)
     first = user.run("run", "--nnodes", "2", "write.py")
     assert first.code == 0, first.err
     user.write("notes.txt", "project")
@@ -93,4 +93,4 @@ def test_a_file_that_project_and_node_both_changed_is_taken_from_the_told_side(
     again = user.run("run", "--nnodes", "2", "--take", side, "write.py")
     assert again.code == 0, again.err
     assert {line.host: line.text for line in again.workers} == {"gpu01": "had project", "gpu02": f"had {text}"}
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)

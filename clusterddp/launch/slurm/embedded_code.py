@@ -58,7 +58,7 @@ def refuse_together(options: RunOptions, *, inside: str) -> None:
 
 def refuse_detached(job: SlurmJob, secrets: Mapping[str, str]) -> None:
     """Refuse to detach from a run whose nodes need secrets or code brought to them when they begin."""
-    code = job.apart is not None and job.apart.broadcast
+    code = job.sent_code is not None and job.sent_code.broadcast
     if code or secrets:
         what = ", ".join([*sorted(secrets), *["the code, more than a job's script holds,"] * code])
         raise UsageError(

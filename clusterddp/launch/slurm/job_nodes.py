@@ -94,7 +94,7 @@ class JobNodes:
             attempt=max(one.attempt, there.attempt),
             end=end,
             secrets=there.secrets,
-            parting=there.parting,
+            awaits_collection=there.awaits_collection,
             awaiting=there.awaiting,
         ), nodes
 
@@ -161,10 +161,10 @@ def nodes_of_run(cluster: Site, login: LoginHost, run: str) -> JobNodes | None:
     one = next((one for one in login.runs(run) if one.run == run), None)
     if one is None or one.job is None:
         raise RunError(f"run {run} has no job of Slurm's that is known")
-    return running(cluster, login, one, login.jobs([one.job]).get(one.job)) if one.apart else None
+    return running(cluster, login, one, login.jobs([one.job]).get(one.job)) if one.unshared else None
 
 
 def running(cluster: Site, login: LoginHost, one: SubmittedRun, job: QueuedJob | None) -> JobNodes | None:
     """Return the nodes of a running job that share no folder; else None."""
-    there = one.apart and job is not None and job.state == "RUNNING" and job.nodes
+    there = one.unshared and job is not None and job.state == "RUNNING" and job.nodes
     return JobNodes(cluster, login, job) if there and job else None

@@ -59,8 +59,8 @@ def job_report(
     report = JobReport(run=one.run, record=one.plan.record, job=status)
     copies = [node.verdict for node in nodes if node.verdict and node.attempt == attempt]
     known = [*copies, *([end] if end else [])]
-    # where apart, its script has more to give
-    may_go_on = (one.plan.settings.relaunch > 0 or one.apart) and end is None
+    # where nodes share no folder, its script has more to give
+    may_go_on = (one.plan.settings.relaunch > 0 or one.unshared) and end is None
     if job and (_by_manager(known) or may_go_on) and not means.over:  # Slurm or the script says why in a moment
         return replace(report, job=replace(status, over=False)), False
     if means.over and (not known or (job and means.outside and _by_manager(known))):
@@ -107,7 +107,7 @@ def by_exit_status(
     if status == f"{NOT_OURS}:0":
         line = f"{nodes}: another user owns the state folder there, or could put their own in its place"
         return by_state._replace(line=f"{line}: set clusterddp_state to a folder of your own")
-    if not one.apart:
+    if not one.unshared:
         if status == "0:0":  # the script's last step records how the run ended, in a file
             line = (
                 f"its job ended with 0, and nothing that {nodes} wrote is seen on {login}; set clusterddp_slurm_shared"

@@ -72,7 +72,7 @@ class Slurm:
         ready, inside = _ready(site, options, dry=False)
         secrets, login = secret_values(set(ready.job.plan.secrets) - ready.hidden.keys()), _login(site)
         given = {**secrets, **ready.hidden}
-        later = given if ready.job.apart else {}
+        later = given if ready.job.sent_code else {}
         if site.detached:
             refuse_detached(ready.job, later)
         site.progress("submitting")
@@ -192,7 +192,7 @@ class Slurm:
         parts[one.run] = [node for node in parts[one.run] if (node.attempt, node.host) not in known] + nodes
         if seen is not one and seen.awaiting:
             there.send_code(one.run, seen.awaiting)
-        if seen.parting:
+        if seen.awaits_collection:
             there.collect(one.run)
         return seen
 

@@ -58,7 +58,7 @@ def unshared(login: Host, nodes: Sequence[Host], folders: Mapping[str, str]) -> 
 def unshared_by_run(cluster: Site, login: LoginHost, run: RunOnHosts) -> str:
     """Return why the login host cannot see what a running job writes; empty if it can, or if that is not known yet."""
     one = next((one for one in login.runs(run.id) if one.run == run.id), None)
-    if one is None or one.apart or not one.job or (one.starts and not one.inside):
+    if one is None or one.unshared or not one.job or (one.starts and not one.inside):
         return ""
     job = login.jobs([one.job]).get(one.job)
     if job is None or job.state != "RUNNING" or not job.nodes:

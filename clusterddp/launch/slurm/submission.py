@@ -88,14 +88,14 @@ def _submission(
     tree = repeat.tree if repeat else scan(project, options.sync_limit)
     path = script_of(options, project)
     check_synced(path, options, project, tree)
-    apart = not settings.slurm.get("shared", True)
-    if apart:
+    unshared = not settings.slurm.get("shared", True)
+    if unshared:
         refuse_together(options, inside=inside)
     login = log_in()
     run = prepare.new_run_id()
     own = prepare.new_run_id() if runs else run  # what an array's runs share
     name = own if options.workdir == FRESH else options.workdir or ""
-    carried = carried_code(login, project, tree, options, name, site.progress, dry=dry) if apart else None
+    carried = carried_code(login, project, tree, options, name, site.progress, dry=dry) if unshared else None
     if carried:
         workdir, code = carried.workdir, carried.sent.digest
     else:
@@ -120,7 +120,7 @@ def _submission(
         nproc=options.nproc_per_node or settings.nproc,
         interface=settings.interface,
         inside=bool(inside),
-        apart=carried.sent if carried else None,
+        sent_code=carried.sent if carried else None,
     )
     text = _script(job, request, login, settings.ansible_python, carried)
     return Submission(job=job, script=text, runs=runs, hidden=hidden, code=carried.code if carried else ())

@@ -36,11 +36,11 @@ def end(folder: JobFolder, start: str, status: int) -> int:
     job = folder.job()
     plan = job.plan
     by_manager = found.line.endswith(ended_by_manager(plan.manager))
-    if job.apart:
-        folder.write_parting(start)
+    if job.sent_code:
+        folder.write_awaits_collection(start)
     if goes_on(folder, start, found, by_manager=by_manager):
         folder.write_requeued(start, requeued=True)
-        if job.apart:
+        if job.sent_code:
             wait_for_collection(folder, start)
             folder.remove_secrets()  # the next start may be on other nodes
         said = requeue(os.environ["SLURM_JOB_ID"])
@@ -51,7 +51,7 @@ def end(folder: JobFolder, start: str, status: int) -> int:
         folder.write_requeued(start, requeued=False)
     elif not (by_manager and plan.settings.relaunch):  # else only Slurm knows whether it starts again
         folder.write_end(found)
-        if job.apart:
+        if job.sent_code:
             wait_for_collection(folder, start)
     _say(folder, found.line)
     return NOT_SHARED if found.line.startswith(NO_FOLDER) else found.exit_code  # nobody else may see what we wrote

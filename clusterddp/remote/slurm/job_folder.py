@@ -106,9 +106,9 @@ class JobFolder:
         """Whether workers of any node have received the notice and handle it."""
         return any(name.startswith("heeded.") for name in os.listdir(self.file(start)))
 
-    def write_parting(self, start: str) -> None:
+    def write_awaits_collection(self, start: str) -> None:
         """Record that a start, after its end or requeueing is recorded, waits for its files to be fetched."""
-        write_json(self.file(start, "parting.json"), {})
+        write_json(self.file(start, "awaits_collection.json"), {})
 
     def write_collected(self) -> None:
         """Record that the files of the last start were fetched."""
@@ -119,10 +119,10 @@ class JobFolder:
         """Whether a start's files were fetched."""
         return os.path.exists(self.file(start, "collected.json"))
 
-    def parting(self) -> bool:
+    def awaits_collection(self) -> bool:
         """Whether the last start is waiting for its files to be fetched."""
         start = next(iter(self.starts()[-1:]), None)
-        if start is None or not os.path.exists(self.file(start, "parting.json")) or self.collected(start):
+        if start is None or not os.path.exists(self.file(start, "awaits_collection.json")) or self.collected(start):
             return False
         return self.end() is not None or os.path.exists(self.file(start, "requeued.json"))
 

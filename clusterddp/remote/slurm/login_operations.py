@@ -166,8 +166,8 @@ def _record_of(folder: JobFolder) -> SubmittedRun:
         attempt=folder.attempt(),
         end=folder.end(),
         secrets=os.path.exists(folder.file("secrets.json")),
-        apart=job.apart is not None,
-        parting=folder.parting(),
+        unshared=job.sent_code is not None,
+        awaits_collection=folder.awaits_collection(),
         awaiting=folder.awaiting(),
     )
 

@@ -31,7 +31,7 @@ from ..system.bootstrap import Refused
 from .code_delivery import install_code
 from .job_folder import JobFolder
 from .node_facts import NodeFacts, choose_addresses, node_facts, read_facts
-from .shared_exchange import Meeting
+from .shared_exchange import SharedExchange
 
 NOT_THE_SCRIPT = 125
 PASSED_OVER = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # signals that do not end a task
@@ -72,7 +72,7 @@ class Task:
         if not os.path.isdir(self.folder.path):
             raise Refused("%s: no folder %s here" % (self.host, self.folder.path))
         self._find_start()
-        meeting = Meeting(self.folder.file(self.start), self.names, self.member)
+        shared = SharedExchange(self.folder.file(self.start), self.names, self.member)
         spool = None
         try:
             job = self.folder.job()
@@ -81,21 +81,21 @@ class Task:
             order = self.folder.stop_order() or self.folder.stop_order(self.start)
             if order:
                 raise Refused("the run was stopped: %s" % order.reason)
-            plans = self.plans(job, meeting)
+            plans = self.plans(job, shared)
             plan = plans[self.member]
-            if job.apart:
+            if job.sent_code:
                 self.await_secrets(plan)
             answer = start_node(job.state, plan, self.folder.secrets(plan.secrets), self.key)
             spool = Spool(answer["spool"])
-            ports = meeting.exchange("ready", {"store": answer["store"], "control": answer["control"]})
+            ports = shared.exchange("ready", {"store": answer["store"], "control": answer["control"]})
             both = zip(plan.peers, ports)
             peers = tuple((peer.address, int(reply["control"])) for peer, reply in both)
             commit_node(spool, Ready(store=int(ports[0]["store"]), peers=peers))
         except (Refused, OSError, KeyError, ValueError) as error:
-            self._fail(meeting, error, spool)
+            self._fail(shared, error, spool)
         self.wait(job if spool else None)
         verdict = spool.verdict() if spool else None
-        if verdict and job.apart:
+        if verdict and job.sent_code:
             self.folder.write_verdict(self.start, self.member, verdict)
         return 0 if spool and spool.exit_record() else NOT_THE_SCRIPT
 
@@ -113,15 +113,15 @@ class Task:
                 raise Refused("%s: no folder %s here" % (self.host, path))
             time.sleep(LOOK)
 
-    def plans(self, job: SlurmJob, meeting: Meeting) -> List[NodePlan]:
+    def plans(self, job: SlurmJob, shared: SharedExchange) -> List[NodePlan]:
         """Every node's plan, the same on all nodes; raises Refused if a node cannot take part."""
-        workdir = self.install_code(job, job.apart) if job.apart else job.plan.workdir
+        workdir = self.install_code(job, job.sent_code) if job.sent_code else job.plan.workdir
         own = node_facts(job, self.host, workdir, os.environ)
         earlier = [spool.attempt for spool in all_spools(job.state, job.plan.run)]
-        if job.apart:  # other nodes than before have no spools of earlier attempts
+        if job.sent_code:  # other nodes than before have no spools of earlier attempts
             earlier.append(int(os.environ.get("SLURM_RESTART_COUNT") or 0))
         own = own._replace(attempts=max(earlier, default=0), key=random.token_hex(32) if not self.member else "")
-        all_facts = [read_facts(one) for one in meeting.exchange("facts", written(own))]
+        all_facts = [read_facts(one) for one in shared.exchange("facts", written(own))]
         attempt = max(one.attempts for one in all_facts) + 1
         self.key = all_facts[0].key
         addresses = choose_addresses(all_facts, os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""))
@@ -167,13 +167,13 @@ class Task:
                 )
             time.sleep(LOOK)
 
-    def _fail(self, meeting: Meeting, error: Exception, spool: Any) -> None:
+    def _fail(self, shared: SharedExchange, error: Exception, spool: Any) -> None:
         """Report to the other nodes that this one cannot begin, and end what has begun here."""
         message = str(error.args[0] if isinstance(error, Refused) else error)
         remedy = "; " + error.remedy if isinstance(error, Refused) and error.remedy else ""
         line = message + remedy
         named = any(line.startswith(name + ": ") for name in self.names)
-        meeting.fail(line if named else "%s: %s" % (self.host, line), ended=self.ending)
+        shared.fail(line if named else "%s: %s" % (self.host, line), ended=self.ending)
         sys.stderr.write("clusterddp: %s: %s\n" % (self.host, line))
         if spool:
             spool.write_stop_order(CLEANUP_REASON, 0.0)

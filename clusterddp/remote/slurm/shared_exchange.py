@@ -15,7 +15,7 @@ REFRESH, LONGEST_REFRESH = 0.1, 2.0  # seconds between two files of our own whil
 PATIENCE = 600.0  # seconds for all nodes: setup lines, and `import torch` on a cold file system
 
 
-class Meeting:
+class SharedExchange:
     """One node's part in the exchange, in this start's folder.
 
     ``member`` is the node's index in ``names``, the hosts.

@@ -73,7 +73,7 @@ def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", p
     """The whole script of a job.
 
     ``python``: the Python (3.8 or newer) that runs our code there. ``code``: the path of our code, which all nodes see;
-    unused for a job whose nodes unpack it (``apart``). ``packed``: the archive, in base64, for nodes that share no
+    unused for a job whose nodes unpack it (``sent_code``). ``packed``: the archive, in base64, for nodes that share no
     folder; empty if it is left out.
     """
     plan, record = job.plan, job.plan.record
@@ -87,10 +87,10 @@ def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", p
     head = [
         "#!/bin/bash",
         f"# Run {plan.run} of clusterddp: {_comment(command)}",
-        *(["# What its nodes unpack stands below it where clusterddp submits it."] if job.apart else hint),
+        *(["# What its nodes unpack stands below it where clusterddp submits it."] if job.sent_code else hint),
         *(
             []
-            if job.apart
+            if job.sent_code
             else [f"# and the values of {', '.join(plan.secrets)} in {_comment(folder)}/secrets.json (mode 0600)"]
             * bool(plan.secrets)
         ),
@@ -102,15 +102,15 @@ def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", p
     body = _BODY.format(
         state=shlex.quote(job.state),
         folder=_folder(plan.run, folder, request),
-        seen="on each node" if job.apart else "every node sees it",
-        shared="" if job.apart else _SHARED,
-        unpack=_UNPACK.format(step=_step(plan, request)) if job.apart else "",
-        by='"$python" -I -S "$code" slurm step "$folder" \\\n    ' if job.apart else "",
+        seen="on each node" if job.sent_code else "every node sees it",
+        shared="" if job.sent_code else _SHARED,
+        unpack=_UNPACK.format(step=_step(plan, request)) if job.sent_code else "",
+        by='"$python" -I -S "$code" slurm step "$folder" \\\n    ' if job.sent_code else "",
         judge=_JUDGE,
-        refused=f" || exit {NOT_UNPACKED}" if job.apart else "",
-        role="task" if job.apart else "node",
+        refused=f" || exit {NOT_UNPACKED}" if job.sent_code else "",
+        role="task" if job.sent_code else "node",
         take=_take(plan.run, request),
-        code=f'"$folder"/{OUR_CODE}' if job.apart else shlex.quote(code),
+        code=f'"$folder"/{OUR_CODE}' if job.sent_code else shlex.quote(code),
         python=shlex.quote(python),
         job=_readable(compact(job)),
         end=END,
@@ -118,7 +118,7 @@ def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", p
         whole=_WHOLE if whole else "",
         gpus="${gpus:+--gpus=$gpus} " if whole else "",
     )
-    return "\n".join(head) + "\n" + body + (f"\n{PACKED}\n{packed}" if job.apart else "")
+    return "\n".join(head) + "\n" + body + (f"\n{PACKED}\n{packed}" if job.sent_code else "")
 
 
 def _folder(run: str, folder: str, request: JobRequest) -> str:
@@ -261,7 +261,7 @@ def _options(job: SlurmJob, request: JobRequest) -> list[str]:
         "chdir=/",
         "open-mode=append",
         "output=/dev/null"
-        if job.apart
+        if job.sent_code
         else f"output={_quoted(job.state)}/slurm/{'%A_%a' if request.array else '%j'}.out",
     ]
     return own + asked + fixed

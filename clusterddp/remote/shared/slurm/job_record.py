@@ -75,7 +75,7 @@ class SlurmJob(NamedTuple):
     interface: Optional[str] = field(Fields.maybe_text, default=None)
     inside: bool = field(Fields.flag, default=False)  # the run uses a job that existed before and goes on after it
     # given if its nodes share no folder with each other or the login host: each has its own ``state``
-    apart: Optional[SentCode] = field(maybe(nested(SentCode)), default=None)
+    sent_code: Optional[SentCode] = field(maybe(nested(SentCode)), default=None)
     more: Mapping[str, Any] = {}
 
 
@@ -93,9 +93,9 @@ class SubmittedRun(NamedTuple):
     end: Optional[VerdictRecord] = field(maybe(nested(VerdictRecord)), default=None)  # the job's final verdict
     inside: bool = field(Fields.flag, default=False)  # the job existed before the run
     secrets: bool = field(Fields.flag, default=False)  # whether their values are still stored
-    apart: bool = field(Fields.flag, default=False)  # its nodes share no folder
+    unshared: bool = field(Fields.flag, default=False)  # its nodes share no folder
     # of such a run: its script waits until its nodes' files are fetched
-    parting: bool = field(Fields.flag, default=False)
+    awaits_collection: bool = field(Fields.flag, default=False)
     # of such a run: the start whose nodes wait for their code
     awaiting: Optional[str] = field(maybe(checked(START.fullmatch, "a start's name")), default=None)
     more: Mapping[str, Any] = {}

@@ -51,7 +51,7 @@ def test_what_a_script_carries_is_the_projects_code_as_it_was_and_our_own(tmp_pa
     assert (node / "clusterddp.pyz").read_bytes() == bundle().code
     sent = carried.sent._replace(workdir=str(tmp_path / "work"))
     state.mkdir(mode=0o700)
-    job = SlurmJob(state=str(state), plan=PLAN, apart=sent)
+    job = SlurmJob(state=str(state), plan=PLAN, sent_code=sent)
     placed = install_code(job, sent, str(node / "code"))
     assert placed == str(tmp_path / "work")
     assert (tmp_path / "work" / "train.py").read_text() == "print(1)\n"
@@ -72,12 +72,14 @@ def test_code_that_is_more_than_a_script_holds_is_for_the_login_host_to_send(tmp
     carried = carried_code(login(tmp_path), project, tree, SCRIPT, "", print, dry=False)
     assert carried.sent.broadcast
     assert _names(carried.packed) == ["clusterddp.pyz"]
-    job = SlurmJob(state=str(tmp_path / "state"), plan=PLAN, apart=carried.sent._replace(workdir=f"{tmp_path}/work"))
+    job = SlurmJob(
+        state=str(tmp_path / "state"), plan=PLAN, sent_code=carried.sent._replace(workdir=f"{tmp_path}/work")
+    )
     (tmp_path / "state").mkdir(mode=0o700)
     folder = JobFolder.of(job.state, PLAN.run)
     keep_code(folder, carried.code)
-    assert job.apart
-    install_code(job, job.apart, folder.file("code"))
+    assert job.sent_code
+    install_code(job, job.sent_code, folder.file("code"))
     assert (tmp_path / "work" / "data.bin").read_bytes() == (tmp_path / "data.bin").read_bytes()
     with pytest.raises(
         UsageError, match=r"nobody could bring TOKEN, the code, more than a job's script holds, to nodes"
@@ -87,7 +89,7 @@ def test_code_that_is_more_than_a_script_holds_is_for_the_login_host_to_send(tmp
     carried = carried_code(login(tmp_path, said), project, tree, SCRIPT, "", print, dry=False)
     assert not carried.sent.broadcast
     assert _names(carried.packed) == ["clusterddp.pyz", "code"]
-    refuse_detached(job._replace(apart=carried.sent), {})
+    refuse_detached(job._replace(sent_code=carried.sent), {})
 
 
 def _names(packed: str) -> list[str]:

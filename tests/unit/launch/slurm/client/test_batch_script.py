@@ -36,7 +36,7 @@ OPTIONS = {"partition": "a100", "time": "90", "no-requeue": ""}
 ASKED = JobRequest(nodes=(2, 2), options=OPTIONS, lines=("--exclusive",))
 
 
-APART = SentCode(workdir="~/work", digest="ab12", manifest=10, lists=2)
+SENT = SentCode(workdir="~/work", digest="ab12", manifest=10, lists=2)
 
 
 def text(request: JobRequest | None = None) -> str:
@@ -48,8 +48,8 @@ def test_the_whole_script() -> None:
 
 
 def test_the_whole_script_where_no_folder_is_shared() -> None:
-    said = script(job(apart=APART), ASKED, python="python3", packed="aGVsbG8=\n")
-    assert said == GOLDEN.with_name("apart.sh").read_text(encoding="utf-8")
+    said = script(job(sent_code=SENT), ASKED, python="python3", packed="aGVsbG8=\n")
+    assert said == GOLDEN.with_name("unshared.sh").read_text(encoding="utf-8")
     assert subprocess.run(["bash", "-n"], input=said, text=True, check=False).returncode == 0
 
 

@@ -16,7 +16,7 @@ ALONE = "its lines are on gpu01, gpu02 alone, for nobody followed its end"
 
 
 @pytest.mark.parametrize(
-    ("apart", "status", "state", "code", "line"),
+    ("unshared", "status", "state", "code", "line"),
     [
         (False, "1:0", "failed", 125, "Slurm says FAILED"),
         (False, "0:53", "failed", 125, "gpu01 and login share no folder: clusterddp_state has to be in one that all"),
@@ -32,12 +32,12 @@ ALONE = "its lines are on gpu01, gpu02 alone, for nobody followed its end"
     ],
 )
 def test_it_is_the_verdict_where_the_script_could_tell_in_no_other_way(
-    apart: bool,  # noqa: FBT001 - a case
+    unshared: bool,  # noqa: FBT001 - a case
     status: str,
     state: str,
     code: int,
     line: str,
 ) -> None:
-    told = by_exit_status(SAID, SubmittedRun(run="r1", plan=PLAN, apart=apart), JOB, "login", status)
+    told = by_exit_status(SAID, SubmittedRun(run="r1", plan=PLAN, unshared=unshared), JOB, "login", status)
     assert (told.state, told.exit_code) == (state, code)
     assert told.line.startswith(line)

@@ -14,7 +14,7 @@ import pytest
 
 from clusterddp.launch.slurm.client.batch_script import script
 from clusterddp.remote.shared.slurm.job_record import NOT_OURS
-from tests.unit.launch.slurm.client.test_batch_script import APART, ASKED, job
+from tests.unit.launch.slurm.client.test_batch_script import ASKED, SENT, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,9 +32,9 @@ def place() -> Iterator[Path]:
         yield Path(folder)
 
 
-def judged(state: Path, *, apart: bool) -> subprocess.CompletedProcess[str]:
+def judged(state: Path, *, unshared: bool) -> subprocess.CompletedProcess[str]:
     """What the script does as ME up to its first use of the state folder."""
-    whole = script(job(apart=APART if apart else None, state=str(state)), ASKED, code="/c.pyz", python="python3")
+    whole = script(job(sent_code=SENT if unshared else None, state=str(state)), ASKED, code="/c.pyz", python="python3")
     head, _, _ = whole.partition("# What the nodes start.")
     return subprocess.run(
         ["bash", "-c", f"{head}\nmkdir -p $folder && echo used"],
@@ -78,31 +78,31 @@ TAKEN: dict[str, Callable[[Path], Path]] = {
 }
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("unshared", [False, True])
 @pytest.mark.parametrize("lay_out", REFUSED)
 def test_one_that_another_user_owns_or_could_replace_is_refused_before_it_is_used(
-    place: Path, lay_out: str, *, apart: bool
+    place: Path, lay_out: str, *, unshared: bool
 ) -> None:
     state = REFUSED[lay_out](place)
     before = sorted((path, path.lstat().st_mode) for path in place.rglob("*"))
-    done = judged(state, apart=apart)
+    done = judged(state, unshared=unshared)
     assert (done.returncode, done.stdout) == (NOT_OURS, "")
     assert f"clusterddp: {state} is not this user's alone on " in done.stderr.splitlines()[-1]
     assert sorted((path, path.lstat().st_mode) for path in place.rglob("*")) == before
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("unshared", [False, True])
 @pytest.mark.parametrize("lay_out", TAKEN)
-def test_one_of_the_user_s_own_is_taken_and_closed_to_others(place: Path, lay_out: str, *, apart: bool) -> None:
+def test_one_of_the_user_s_own_is_taken_and_closed_to_others(place: Path, lay_out: str, *, unshared: bool) -> None:
     state = TAKEN[lay_out](place)
-    if not apart:  # whoever submits has made it
+    if not unshared:  # whoever submits has made it
         (state / "slurm" / "k3xa8w2mnp").mkdir(parents=True, exist_ok=True)
         for path in (state, *state.rglob("*"), *(one for one in state.parents if place in one.parents)):
             os.chown(path, ME, ME)
-    done = judged(state, apart=apart)
+    done = judged(state, unshared=unshared)
     assert (done.returncode, done.stdout, done.stderr) == (0, "used\n", "")
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
-    if apart:  # the script itself has made what lies in it
+    if unshared:  # the script itself has made what lies in it
         assert {stat.S_IMODE(path.stat().st_mode) for path in state.rglob("*")} == {0o700}
     assert state.stat().st_uid == ME
 
@@ -116,4 +116,4 @@ def test_one_that_an_access_list_lets_others_replace_is_refused(place: Path) -> 
         os.setxattr(state.parent, "system.posix_acl_access", data)
     except OSError as error:
         pytest.skip(f"this file system has no access lists: {error.strerror}")
-    assert judged(state, apart=True).returncode == NOT_OURS
+    assert judged(state, unshared=True).returncode == NOT_OURS

@@ -57,7 +57,6 @@ mkdir -p "$folder/start.$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}" || exit 94
 rm -f "$folder/end.json"
 cat >"$folder/job.json" <<'END OF JOB'
 {
- "apart": {"broadcast": false, "data": null, "data_size": 0, "digest": "ab12", "folders": [], "links": {}, "lists": 2, "manifest": 10, "name": "", "take": "", "workdir": "~/work"},
  "plan": {
   "argv": ["-m", "torch.distributed.run", "train.py"],
   "attempt": 1,
@@ -92,6 +91,7 @@ cat >"$folder/job.json" <<'END OF JOB'
   "world_size": 2
  },
  "python": "python3",
+ "sent_code": {"broadcast": false, "data": null, "data_size": 0, "digest": "ab12", "folders": [], "links": {}, "lists": 2, "manifest": 10, "name": "", "take": "", "workdir": "~/work"},
  "state": "/home/u/.clusterddp"
 }
 END OF JOB

@@ -112,8 +112,8 @@ def test_nodes_with_different_numbers_of_gpus_have_a_worker_for_each(tmp_path: P
         nothing_is_left(slurm)
 
 
-def test_a_run_is_repeated_and_compared(apart_slurm: Slurm, tmp_path: Path) -> None:
-    own = user(apart_slurm, tmp_path)
+def test_a_run_is_repeated_and_compared(unshared_slurm: Slurm, tmp_path: Path) -> None:
+    own = user(unshared_slurm, tmp_path)
     first = own.run("run", "--nnodes", "2", "--name", "first", "steps.py", "/tmp")
     own.write("steps.py", "print('other', flush=True)\n")
     again = own.run("run", "--again", "first")
@@ -123,44 +123,44 @@ def test_a_run_is_repeated_and_compared(apart_slurm: Slurm, tmp_path: Path) -> N
     assert other.code == 0, other.err
     differing = own.run("runs", "--diff", "first", "other")
     assert "+print('other', flush=True)" in differing.out
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)
 
 
-def test_two_jobs_on_the_same_nodes_keep_apart(apart_slurm: Slurm, tmp_path: Path) -> None:
-    own = user(apart_slurm, tmp_path)
+def test_two_jobs_on_the_same_nodes_keep_apart(unshared_slurm: Slurm, tmp_path: Path) -> None:
+    own = user(unshared_slurm, tmp_path)
     words = ("run", "--nnodes", "2", "steps.py", f"/tmp/both.{tmp_path.name}")
     with own.start(*words) as one, own.start(*words) as other:
         for live in (one, other):
             live.wait_for("step 0", times=2)
-        go_on(apart_slurm, words[-1])
+        go_on(unshared_slurm, words[-1])
         ends = [one.end(), other.end()]
     assert [done.code for done in ends] == [0, 0], ends[0].err + ends[1].err
     for done in ends:
         steps = [line.text for line in done.workers if line.text.startswith("step")]
         assert steps == [f"step 0 {done.run}"] * 2
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)
 
 
-def test_slurms_time_limit_ends_a_run_with_124(apart_slurm: Slurm, tmp_path: Path) -> None:
-    own = user(apart_slurm, tmp_path)
+def test_slurms_time_limit_ends_a_run_with_124(unshared_slurm: Slurm, tmp_path: Path) -> None:
+    own = user(unshared_slurm, tmp_path)
     words = ("run", "--nnodes", "2", "--name", "late", "deaf.py", "/tmp/never")
-    with cancelled_in_the_end(apart_slurm), own.start(*words) as live:
+    with cancelled_in_the_end(unshared_slurm), own.start(*words) as live:
         live.wait_for("step 0", times=2)
         job = own.status("late")["job"]
-        apart_slurm.controller.run(["scontrol", "update", f"JobId={job}", "TimeLimit=1"], user="root")
+        unshared_slurm.controller.run(["scontrol", "update", f"JobId={job}", "TimeLimit=1"], user="root")
         done = live.end()
     line = "Slurm says TIMEOUT: its time was over; --time-limit asks for more, --relaunch lets it go on"
     assert (done.code, done.notes[-1]) == (124, line), done.err
     assert own.status("late")["exit_code"] == 124
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)
 
 
-def test_a_job_that_somebody_cancels_ends_a_run_with_143(apart_slurm: Slurm, tmp_path: Path) -> None:
-    own = user(apart_slurm, tmp_path)
+def test_a_job_that_somebody_cancels_ends_a_run_with_143(unshared_slurm: Slurm, tmp_path: Path) -> None:
+    own = user(unshared_slurm, tmp_path)
     with own.start("run", "--nnodes", "2", "--name", "taken", "steps.py", "/tmp/never") as live:
         live.wait_for("step 0", times=2)
-        apart_slurm.run("scancel", own.status("taken")["job"])
+        unshared_slurm.run("scancel", own.status("taken")["job"])
         done = live.end()
     assert done.code == 143, done.err
     assert "Slurm says CANCELLED" in done.notes[-1]
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)

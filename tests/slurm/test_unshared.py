@@ -51,30 +51,30 @@ print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], *sys.argv[1:],
 
 
 @thorough
-def test_nodes_that_share_no_folder_are_told_in_one_line(apart_slurm: Slurm, tmp_path: Path) -> None:
-    user = user_of(apart_slurm, tmp_path, {"speak.py": SPEAK})
+def test_nodes_that_share_no_folder_are_told_in_one_line(unshared_slurm: Slurm, tmp_path: Path) -> None:
+    user = user_of(unshared_slurm, tmp_path, {"speak.py": SPEAK})
     done = user.run("run", "--nnodes", "2", "speak.py")
     assert done.code == 125, done.err
     why = "gpu01 and gpu00 share no folder: clusterddp_state has to be in one that all nodes see"
     assert done.notes[-1].startswith(why)
-    nothing_is_left(apart_slurm)
-    apart_slurm.compute[0].run(
+    nothing_is_left(unshared_slurm)
+    unshared_slurm.compute[0].run(
         ["install", "-d", "-m", "700", ".clusterddp", ".clusterddp/slurm"]
     )  # where the job's output goes
     assert user.run("run", "--nnodes", "2", "speak.py").notes[-1].startswith(why)
 
 
 @pytest.fixture
-def apart_user(apart_slurm: Slurm, tmp_path: Path) -> User:
+def unshared_user(unshared_slurm: Slurm, tmp_path: Path) -> User:
     return user_of(
-        apart_slurm, tmp_path, {"speak.py": SPEAK, "stay.py": STAY, "save.py": SAVE}, clusterddp_slurm_shared=False
+        unshared_slurm, tmp_path, {"speak.py": SPEAK, "stay.py": STAY, "save.py": SAVE}, clusterddp_slurm_shared=False
     )
 
 
 def test_a_run_without_a_shared_folder_is_followed_looked_at_signalled_and_stopped(
-    apart_user: User, apart_slurm: Slurm
+    unshared_user: User, unshared_slurm: Slurm
 ) -> None:
-    user = apart_user
+    user = unshared_user
     done = user.run("run", "--nnodes", "2", "--name", "night", "--detach", "stay.py", "/never")
     assert (done.code, len(done.lines)) == (0, 1), done.err
     run = done.lines[0]
@@ -92,16 +92,16 @@ def test_a_run_without_a_shared_folder_is_followed_looked_at_signalled_and_stopp
         assert all(line.endswith("proved empty") for line in stopped.notes[1:])
         ended = live.end()
     assert (ended.code, ended.notes[-1]) == (143, f"run {run}: stopped: by another command")
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)
     assert sorted(user.run("logs", run).lines) == sorted(ended.lines)  # the nodes cannot be reached any more
     assert [host["name"] for host in user.status(run)["hosts"]] == ["gpu01", "gpu02"]
 
 
 @thorough
 def test_secrets_reach_nodes_without_a_shared_folder_by_who_follows_the_run(
-    apart_user: User, apart_slurm: Slurm
+    unshared_user: User, unshared_slurm: Slurm
 ) -> None:
-    user = apart_user
+    user = unshared_user
     user.env.update(TOKEN="s3cret")
     refused = user.run("run", "--nnodes", "2", "--secret", "TOKEN", "--detach", "stay.py", "/tmp")
     assert refused.code == 125
@@ -109,16 +109,16 @@ def test_secrets_reach_nodes_without_a_shared_folder_by_who_follows_the_run(
     done = user.run("run", "--nnodes", "2", "--secret", "TOKEN", "stay.py", "/tmp")
     assert done.code == 0, done.err
     assert sorted(line.text for line in done.workers) == ["begun 0 terc3s", "begun 1 terc3s", "done", "done"]
-    for host in apart_slurm.lab.hosts:
+    for host in unshared_slurm.lab.hosts:
         assert not host.run(["grep", "-rl", "s3cret", ".clusterddp"], check=False).stdout
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)
 
 
 @thorough
 def test_a_secret_that_a_job_raises_is_struck_on_nodes_and_on_the_login_host(
-    apart_user: User, apart_slurm: Slurm
+    unshared_user: User, unshared_slurm: Slurm
 ) -> None:
-    user = apart_user
+    user = unshared_user
     user.env.update(TOKEN="hunter2-token")
     user.write("shout.py", "import os\nraise ValueError('401 for ' + os.environ['TOKEN'])\n")
     done = user.run("run", "--nnodes", "2", "--secret", "TOKEN", "--show", "5", "shout.py")
@@ -126,17 +126,17 @@ def test_a_secret_that_a_job_raises_is_struck_on_nodes_and_on_the_login_host(
     assert "ValueError: 401 for ********" in done.notes[-1]
     asked = [user.run(*words) for words in (("status", done.run), ("status", "--json", done.run), ("runs", "--json"))]
     assert "hunter2" not in "".join(one.out + one.err for one in (done, *asked))
-    for host in apart_slurm.lab.hosts:
+    for host in unshared_slurm.lab.hosts:
         found = host.run(["grep", "-rlF", "hunter2", ".clusterddp"], check=False).stdout.splitlines()
         assert [path for path in found if not path.endswith(".err")] == []
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)
 
 
 @thorough
 def test_code_that_is_more_than_a_script_holds_is_sent_by_who_follows_the_run_and_again_after_a_requeue(
-    apart_user: User, apart_slurm: Slurm
+    unshared_user: User, unshared_slurm: Slurm
 ) -> None:
-    user = apart_user
+    user = unshared_user
     (user.folder / "weights.bin").write_bytes(random.Random(1).randbytes(30 << 20))
     user.write("sized.py", SAVE.replace('"begun", attempt', '"begun", attempt, os.path.getsize("weights.bin")'))
     refused = user.run("run", "--nnodes", "2", "--detach", "sized.py")
@@ -144,74 +144,74 @@ def test_code_that_is_more_than_a_script_holds_is_sent_by_who_follows_the_run_an
     assert "--detach: nobody could bring the code, more than a job's script holds, to nodes" in refused.notes[-1]
     with user.start("run", "--nnodes", "2", "--relaunch", "1", "--name", "large", "sized.py") as live:
         live.wait_for(f"begun 1 {30 << 20}", times=2)
-        apart_slurm.run("scancel", "--batch", "--signal=USR1", user.status("large")["job"])
+        unshared_slurm.run("scancel", "--batch", "--signal=USR1", user.status("large")["job"])
         live.wait_for(f"begun 2 {30 << 20}", times=2)
         done = live.end()
     assert done.code == 0, done.err
-    nothing_is_left(apart_slurm)
-    for host in apart_slurm.lab.hosts:
+    nothing_is_left(unshared_slurm)
+    for host in unshared_slurm.lab.hosts:
         kept = host.run(["sh", "-c", "ls .clusterddp/slurm/*/code"], check=False).stdout
         assert not kept, (host.name, kept)
 
 
 @thorough
 def test_a_run_that_nobody_follows_has_its_jobs_exit_code_and_says_where_its_lines_and_files_are(
-    apart_user: User, apart_slurm: Slurm, tmp_path: Path
+    unshared_user: User, unshared_slurm: Slurm, tmp_path: Path
 ) -> None:
-    apart_user.write(
+    unshared_user.write(
         "late.py", STAY.replace("wait_for(sys.argv[1])", "open('kept.' + os.environ['RANK'], 'w').close()")
     )
-    run = apart_user.run("run", "--nnodes", "2", "--detach", "late.py", "/tmp", "7").lines[0]
-    wait_until("no job is left", lambda: not apart_slurm.run("squeue", "--noheader"), timeout=60)
-    done = apart_user.run("wait", run)
+    run = unshared_user.run("run", "--nnodes", "2", "--detach", "late.py", "/tmp", "7").lines[0]
+    wait_until("no job is left", lambda: not unshared_slurm.run("squeue", "--noheader"), timeout=60)
+    done = unshared_user.run("wait", run)
     said = "its job ended with 7; its lines are on gpu01, gpu02 alone, for nobody followed its end"
     assert (done.code, done.notes[-1]) == (7, f"run {run}: {said}")
-    pulled = apart_user.run("pull", run, f"{tmp_path}/late")  # its files are told by the nodes alone
+    pulled = unshared_user.run("pull", run, f"{tmp_path}/late")  # its files are told by the nodes alone
     assert pulled.code == 0, pulled.err
     assert sorted(told(tmp_path / "late")) == ["kept.0", "kept.1"]
     change = ["scontrol", "update", "nodename=gpu02", "reason=test"]
-    apart_slurm.controller.run([*change, "state=drain"], user="root")
-    lacking = apart_user.run("pull", run, f"{tmp_path}/less")
-    apart_slurm.controller.run([*change, "state=resume"], user="root")
+    unshared_slurm.controller.run([*change, "state=drain"], user="root")
+    lacking = unshared_user.run("pull", run, f"{tmp_path}/less")
+    unshared_slurm.controller.run([*change, "state=resume"], user="root")
     assert lacking.code == 1
     assert "gpu02: Slurm says that it is IDLE+DRAIN" in lacking.notes
     assert sorted(told(tmp_path / "less")) == ["kept.0"]
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)
 
 
 @thorough
 def test_a_job_without_a_shared_folder_that_is_requeued_is_the_next_attempt_and_all_lines_are_kept(
-    apart_user: User, apart_slurm: Slurm
+    unshared_user: User, unshared_slurm: Slurm
 ) -> None:
-    user = apart_user
+    user = unshared_user
     words = ("run", "--nnodes", "2", "--relaunch", "1", "--name", "twice", "save.py")
     with user.start(*words) as live:
         live.wait_for("begun", times=2)
-        apart_slurm.run("scancel", "--batch", "--signal=USR1", user.status("twice")["job"])
+        unshared_slurm.run("scancel", "--batch", "--signal=USR1", user.status("twice")["job"])
         live.wait_for("begun", times=4)
         done = live.end()
     assert done.code == 0, done.err
     assert "attempt 2 on gpu01, gpu02" in done.notes
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)
     said = [line.split("] ")[1] for line in user.run("logs", "twice", "--attempt", "all").lines if "]" in line]
     assert sorted(said) == ["begun 1"] * 2 + ["begun 2"] * 2 + ["saved"] * 2
 
 
 @thorough
 def test_a_run_without_a_shared_folder_shows_its_lines_and_ends_with_its_code(
-    apart_user: User, apart_slurm: Slurm
+    unshared_user: User, unshared_slurm: Slurm
 ) -> None:
-    user = apart_user
+    user = unshared_user
     done = user.run("run", "--nnodes", "2", "speak.py", "--lr", "3e-4")
     assert done.code == 0, done.err + done.out
     said = sorted((line.rank, line.host, line.text) for line in done.workers)
     assert said == [(rank, f"gpu0{rank + 1}", f"rank {rank} of 2 --lr 3e-4") for rank in range(2)]
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)
     assert sorted(user.run("logs", done.run).lines) == sorted(done.lines)
     failed = user.run("run", "--nnodes", "2", "--name", "seven", "stay.py", "/tmp", "7")
     assert (failed.code, failed.notes[-1]) == (7, "rank 1 (gpu02:0) failed first: exit code 7")
     assert user.run("wait", "seven").code == 7
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)
 
 
 WRITE = (
@@ -235,9 +235,9 @@ def told(folder: Path) -> dict[str, str]:
 
 @thorough
 def test_what_workers_write_is_pulled_while_the_run_goes_on_and_after_its_end(
-    apart_user: User, apart_slurm: Slurm, tmp_path: Path
+    unshared_user: User, unshared_slurm: Slurm, tmp_path: Path
 ) -> None:
-    user = apart_user
+    user = unshared_user
     user.write("write.py", WRITE)
     run = user.run("run", "--nnodes", "2", "--name", "night", "--detach", "write.py", "/never").lines[0]
     all_of_it = {
@@ -257,7 +257,7 @@ def test_what_workers_write_is_pulled_while_the_run_goes_on_and_after_its_end(
         assert (tmp_path / "one").read_text() == "weights 1"
         assert user.run("stop", "night").code == 0
         live.end()
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)
     after = user.run("pull", run, f"{tmp_path}/ended/")
     assert (after.code, after.out) == (1, f"{tmp_path}/ended/night: 4 files, 26 bytes from gpu01, gpu02\n"), after.err
     assert "no job of the run holds gpu01, gpu02: a short one on each node brings its files" in after.notes
@@ -265,4 +265,4 @@ def test_what_workers_write_is_pulled_while_the_run_goes_on_and_after_its_end(
     path = user.run("pull", "out", f"{tmp_path}/of-one", "--host", "gpu02")
     assert path.code == 0, path.err
     assert told(tmp_path / "of-one") == {"model.1": "weights 1", "log": "of 1"}
-    nothing_is_left(apart_slurm)
+    nothing_is_left(unshared_slurm)
