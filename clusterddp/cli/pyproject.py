@@ -11,9 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import click
-
-from clusterddp.cli.click_options import Number
 from clusterddp.cli.project_options import OF_COMMANDS, checked, current_project, option_location
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values
@@ -70,9 +67,9 @@ def with_defaults(inventory: Inventory, project: Project) -> Inventory:
 
 def _nproc(text: str, project: Project) -> int | None:
     try:
-        return Number(1, auto=True).convert(text, None, None)
-    except click.BadParameter as error:
-        raise UsageError(f"{option_location(project, 'nproc_per_node')}: {error.message}") from None
+        return option_values.number(1, auto=True)(text)
+    except UsageError as error:
+        raise UsageError(f"{option_location(project, 'nproc_per_node')}: {error}") from None
 
 
 def _gpus(text: str, project: Project) -> tuple[str, ...] | None:
