@@ -116,8 +116,6 @@ class Facts:
     user: str
     home: str
     login_shell: str
-    helper_python: str
-    helper_python_version: str
     kill_user_processes: bool
     remove_ipc: bool
     ssh_address: str | None

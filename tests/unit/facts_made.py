@@ -25,8 +25,6 @@ def facts_json(**fields: Any) -> dict[str, Any]:
         "user": "alice",
         "home": "/home/alice",
         "login_shell": "/bin/bash",
-        "helper_python": "/usr/bin/python3",
-        "helper_python_version": "3.11.2",
         "kill_user_processes": False,
         "remove_ipc": False,
         "ssh_address": "10.0.0.1",

@@ -6,7 +6,6 @@ Everything is read from files and the kernel. No name service is used: a dead on
 import glob
 import os
 import pwd
-import sys
 from typing import Any, Dict, Optional
 
 from ..system import cgroups
@@ -33,8 +32,6 @@ def host_facts() -> Dict[str, Any]:
         "user": user,
         "home": home_folder(),
         "login_shell": login_shell(),
-        "helper_python": sys.executable,
-        "helper_python_version": sys.version.split()[0],
         **logind_facts(user, os.getuid()),
     }
 
