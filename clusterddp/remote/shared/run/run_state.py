@@ -1,4 +1,4 @@
-"""The states of a run, of a node's part in it and of a workload manager's job: their names and how they follow. Pure.
+"""The states of a run, of a node's part in it and of a workload manager's job: their names. Pure.
 
 How a run as a whole ended, verdict/judge.py alone decides. No enum: connections import this, and enum is slow.
 """
@@ -20,18 +20,6 @@ class RunState:
 LIVE_STATES = (RunState.QUEUED, RunState.STARTING, RunState.RUNNING)
 ENDED_STATES = (RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED, RunState.LOST)
 ALL_STATES = (*LIVE_STATES, *ENDED_STATES, RunState.UNKNOWN)
-# Which states may follow a state. What ended lives no more; a further attempt, which a node waits for as queued, is
-# decided before its end counts.
-NEXT_STATES = {
-    RunState.QUEUED: (RunState.STARTING, RunState.RUNNING, *ENDED_STATES),
-    RunState.STARTING: (RunState.QUEUED, RunState.RUNNING, *ENDED_STATES),
-    RunState.RUNNING: (RunState.QUEUED, RunState.STARTING, *ENDED_STATES),
-    RunState.SUCCEEDED: (),
-    RunState.FAILED: (),
-    RunState.STOPPED: (),
-    RunState.LOST: (RunState.STOPPED,),  # by `stop`, which then proves that nothing is left
-    RunState.UNKNOWN: (*LIVE_STATES, *ENDED_STATES),  # a host answers again
-}
 _END_EVENTS = {RunState.SUCCEEDED: "done", RunState.STOPPED: "stopped"}
 
 
