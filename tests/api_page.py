@@ -62,8 +62,7 @@ def members(cls: type) -> Iterator[tuple[str, Any]]:
 def call(name: str, method: Any, prefix: str = "") -> str:
     """``name(arguments) → what``, as written in the source."""
     signature = inspect.signature(method)
-    arguments = [one for one in signature.parameters.values() if one.name not in ("self", "cls")]
-    signature = signature.replace(parameters=arguments)
+    signature = signature.replace(parameters=list(signature.parameters.values())[1:])  # without the object, or class
     return prefix + name + re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(signature))
 
 

@@ -13,11 +13,11 @@ from clusterddp.launch import launcher, option_values
 from clusterddp.launch.keywords import CLUSTER_READERS
 from clusterddp.project.project import Project, find
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.runs.node_answers import ALL, Wanted
+from clusterddp.runs import run_on_hosts
 from clusterddp.text.units import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from typing_extensions import Unpack
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.keywords import ClusterKeywords
     from clusterddp.remote.shared.run.run_record import RunRecord
+    from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.run_on_hosts import RunOnHosts, Webhook
     from clusterddp.runs.run_view import Reports
 
@@ -92,28 +93,7 @@ class ClusterHosts:
         """Return the launcher that started the run with this record."""
         return launcher.of_record(record)
 
-    def gather(
-        self,
-        run: str,
-        hosts: Container[str] | None = None,
-        wanted: Wanted = ALL,
-        *,
-        quiet: bool = False,
-        patience: float | None = None,
-    ) -> tuple[Reports, list[str]]:
-        """Return every node of every run on the hosts that answer, and the names of the hosts that do not.
-
-        Args:
-            run: A prefix of the runs' ids.
-            hosts: Only these.
-            wanted: Which runs, and how much of them.
-            quiet: Do not report hosts that do not answer.
-            patience: Seconds of silence after which a host counts as not answering.
-
-        Raises:
-            HostError, HostsError: No host answers, and the project knows of no such run either.
-        """
-        return find_runs.gather(self, run, hosts, wanted, quiet=quiet, patience=patience)
+    gather = run_on_hosts.gather
 
     def describe(
         self, run: str, entries: Sequence[HostEntry], wanted: Wanted, patience: float | None = None

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.hosts.fanout import values
 from clusterddp.launch.make_record import operator
 from clusterddp.runs import local_cache
 from clusterddp.runs.choose import Requester, choose_run
-from clusterddp.runs.node_answers import ALL, BRIEF, Wanted
+from clusterddp.runs.node_answers import BRIEF, Wanted
 from clusterddp.runs.run import Run
-from clusterddp.runs.run_on_hosts import current_spools
-from clusterddp.runs.run_view import Reports, RunView, run_views
+from clusterddp.runs.run_on_hosts import current_spools, gather
+from clusterddp.runs.run_view import RunView, run_views
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.project.project import Project
     from clusterddp.runs.run_on_hosts import Site
@@ -26,31 +23,11 @@ def takers(inventory: Inventory) -> tuple[HostEntry, ...]:
     return inventory.nodes + inventory.spares
 
 
-def gather(
-    site: Site,
-    run: str,
-    hosts: Container[str] | None = None,
-    wanted: Wanted = ALL,
-    *,
-    quiet: bool = False,
-    patience: float | None = None,
-) -> tuple[Reports, list[str]]:
-    """Return every node of these runs on the hosts that answer, and the names of the others; see ``Cluster.gather``."""
-    entries = [one for one in takers(site.inventory) if hosts is None or one.name in hosts]
-    outcomes = site.describe(run, entries, wanted, patience)
-    if all(outcome.error for outcome in outcomes) and not local_cache.knows(site.project, run):
-        values(outcomes)
-    silent = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
-    for error in () if quiet else silent.values():
-        site.notify(error)
-    return [node for outcome in outcomes for node in outcome.value or ()], list(silent)
-
-
 def list_runs(site: Site, wanted: Wanted = BRIEF) -> list[RunView]:
     """Return every run that hosts know of, or those ``wanted``, oldest first."""
     replaced = local_cache.replaced(site.project, wanted.reference)  # were off at its start, and are not in it
     hosts = [one.name for one in takers(site.inventory) if one.name not in replaced] if replaced else None
-    nodes, silent = site.gather("", hosts, wanted)
+    nodes, silent = gather(site, "", hosts, wanted)
     begun = local_cache.begun(site.project) if silent else ()
     return run_views(nodes, silent, local_cache.kept(site.project), begun)
 

@@ -19,7 +19,7 @@ from clusterddp.remote.shared.verdict.judge import CTRL_C
 from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.runs import signals, stacks
 from clusterddp.runs.ending import Ending
-from clusterddp.runs.run_on_hosts import RunOnHosts
+from clusterddp.runs.run_on_hosts import RunOnHosts, gather
 from clusterddp.runs.streams import Streams
 from clusterddp.runs.wait import wait_for
 from clusterddp.text.units import duration
@@ -167,7 +167,7 @@ class Run(RunOnHosts):
         """Return the spool on a host, even if the host did not answer when the run was looked up."""
         if self.spools[host]:
             return self.spools[host]
-        reports, silent = self.cluster.gather(self.id, {host})
+        reports, silent = gather(self.cluster, self.id, {host})
         found = [node.spool for node in reports if isinstance(node, NodeReport) and node.attempt == self.attempt]
         if not found:  # not known yet, and perhaps never: a caller that follows asks again
             raise UnreachableError(host, "no answer" if silent else f"no part of attempt {self.attempt} is there")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clusterddp.errors import ClusterddpError, RunError
+from clusterddp.hosts.fanout import values
 from clusterddp.remote.shared.names.host_names import folded_names
 from clusterddp.runs import local_cache
 from clusterddp.runs.node_answers import ALL, Wanted
@@ -64,19 +65,31 @@ class Site(Protocol):
     ) -> list[Outcome[Reports]]:
         """Return what each of these hosts reports of a run, or with an empty ``run`` of all runs."""
 
-    def gather(
-        self,
-        run: str,
-        hosts: Container[str] | None = None,
-        wanted: Wanted = ALL,
-        *,
-        quiet: bool = False,
-        patience: float | None = None,
-    ) -> tuple[Reports, list[str]]:
-        """Return the run's nodes as the hosts report them, and the hosts that gave no answer for ``patience`` seconds.
 
-        ``quiet``: do not report those hosts to the user.
-        """
+def gather(
+    site: Site,
+    run: str,
+    hosts: Container[str] | None = None,
+    wanted: Wanted = ALL,
+    *,
+    quiet: bool = False,
+    patience: float | None = None,
+) -> tuple[Reports, list[str]]:
+    """Return every node of every run on the hosts that answer, and the names of the hosts that do not.
+
+    ``run``: a prefix of the runs' ids. ``hosts``: only these. ``wanted``: which runs, and how much of them. ``quiet``:
+    do not report hosts that do not answer. ``patience``: seconds of silence after which a host counts as not answering.
+    Raises HostError or HostsError if no host answers, and the project knows of no such run either.
+    """
+    known = site.inventory.nodes + site.inventory.spares
+    entries = [one for one in known if hosts is None or one.name in hosts]
+    outcomes = site.describe(run, entries, wanted, patience)
+    if all(outcome.error for outcome in outcomes) and not local_cache.knows(site.project, run):
+        values(outcomes)
+    silent = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
+    for error in () if quiet else silent.values():
+        site.notify(error)
+    return [node for outcome in outcomes for node in outcome.value or ()], list(silent)
 
 
 class RunLauncher(Protocol):
@@ -172,7 +185,7 @@ class RunOnHosts:
             HostError, HostsError: None of its hosts answers.
         """
         wanted, names = Wanted(brief=brief), hosts or self.hosts
-        reports, silent = self.cluster.gather(self.id, names, wanted, quiet=quiet, patience=patience)
+        reports, silent = gather(self.cluster, self.id, names, wanted, quiet=quiet, patience=patience)
         for view in run_views(reports, silent, local_cache.kept(self.cluster.project, self.id)):
             if view.run == self.id:
                 return view

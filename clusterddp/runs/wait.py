@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import ClusterddpError, HostsError, RunError, UnreachableError
 from clusterddp.runs.ending import LOST_AFTER, SILENT, clock_time
 from clusterddp.runs.node_answers import BRIEF
+from clusterddp.runs.run_on_hosts import gather
 from clusterddp.runs.run_view import run_views
 from clusterddp.text.folding import folded_names
 
@@ -35,7 +36,7 @@ def find_soon(site: Site, reference: str) -> RunView | None:
     began = time.monotonic()
     while True:
         try:
-            told, silent = site.gather(reference, None, BRIEF, quiet=True, patience=SILENT)
+            told, silent = gather(site, reference, None, BRIEF, quiet=True, patience=SILENT)
             answered = not silent
         except ClusterddpError:  # no host has answered; the further search reports it
             told, silent, answered = [], [], False

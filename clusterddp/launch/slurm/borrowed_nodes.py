@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.evidence import Evidence, Seen
 from clusterddp.errors import UsageError
-from clusterddp.hosts.fanout import Outcome, each, values
+from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
 from clusterddp.launch.launcher import LentHosts, of_record
 from clusterddp.launch.options import RunOptions
@@ -23,10 +23,10 @@ from clusterddp.launch.slurm.client.survey import survey
 from clusterddp.launch.slurm.shared_folder import job_words, unshared
 from clusterddp.launch.slurm.submission import settings_of, slurm_request
 from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
-from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
+from clusterddp.runs.node_answers import Wanted, nodes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from clusterddp.checks.evidence import SlurmSeen
     from clusterddp.hosts.client import Host
@@ -80,25 +80,6 @@ class BorrowedNodes:
     ) -> list[Outcome[Reports]]:
         """Each node's report on one run, or on all."""
         return each(list(entries), lambda entry: nodes_of(self.host(entry.name), run, self.notify, wanted))
-
-    def gather(
-        self,
-        run: str,
-        hosts: Container[str] | None = None,
-        wanted: Wanted = ALL,
-        *,
-        quiet: bool = False,  # noqa: ARG002 - of Site
-        patience: float | None = None,  # noqa: ARG002 - steps of a job take seconds to begin
-    ) -> tuple[Reports, list[str]]:
-        """A run's nodes as they report themselves, and the names of those that do not answer."""
-        asked = [entry for entry in self.inventory.nodes if hosts is None or entry.name in hosts]
-        outcomes = self.describe(run, asked, wanted)
-        if asked and all(outcome.error for outcome in outcomes):
-            values(outcomes)
-        return (
-            [node for outcome in outcomes for node in outcome.value or ()],
-            [outcome.name for outcome in outcomes if outcome.error],
-        )
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from clusterddp.runs.choose import array_names
 from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof, Survivor
 from clusterddp.runs.run import Run
+from clusterddp.runs.run_on_hosts import gather
 from clusterddp.runs.run_view import Reports, RunView, run_views
 
 if TYPE_CHECKING:
@@ -307,7 +308,7 @@ def _settled(cluster: Site, run: str, deadline: float, *, collected: bool) -> Ru
     ``collected``: its script too, so that what the nodes know is on the login host.
     """
     while True:
-        reports, _ = cluster.gather(run)
+        reports, _ = gather(cluster, run)
         view = next((view for view in run_views(reports) if view.run == run), None)
         if view is None:
             raise RunError(f"run {run} is on no host that answers")

@@ -31,6 +31,7 @@ class Cluster:
         self.seconds, self.answers, self.asked, self.now = seconds, list(answers), 0, 0.0
         monkeypatch.setattr(wait.time, "monotonic", lambda: self.now)  # type: ignore[attr-defined]
         monkeypatch.setattr(wait.time, "sleep", self.sleep)  # type: ignore[attr-defined]
+        monkeypatch.setattr(wait, "gather", Cluster.gather)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
