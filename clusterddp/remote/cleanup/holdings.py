@@ -9,8 +9,9 @@ from ..shared.cleanup.everything_records import ActiveRun, HoldingsAnswer, Holdi
 from ..shared.schema.record import written
 from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import all_spools
-from ..system.bootstrap import Refused, home_folder, read_json
+from ..system.bootstrap import Refused, home_folder
 from ..system.disk_space import disk_usage
+from ..user_files.push_record import pushed_files
 from ..workdir.data import DataRecord
 from ..workdir.folder_lock import LIVE_FOLDER, folder_id
 from ..workdir.live_runs import live_runs
@@ -142,13 +143,11 @@ def _pushed(states: List[str], roots: List[bytes]) -> List[SizedFolder]:
     found: Dict[str, int] = {}
     known = [*roots, *map(os.fsencode, states)]  # wheels of environments are pushed into state folders
     for state in states:
-        folder = os.path.join(state, "pushed")
-        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        for pushed in pushed_files(state):
+            root = on_disk(pushed.root)
             try:
-                data: Any = read_json(os.path.join(folder, name)) or {}
-                root = on_disk(str(data["root"]))
-                paths = [os.path.join(root, on_disk(str(path))) for path, _ in data["files"]]
-            except (OSError, ValueError, TypeError, LookupError, RecursionError, AttributeError):
+                paths = [os.path.join(root, on_disk(path)) for path, _ in pushed.files]
+            except UnicodeEncodeError:  # the record is damaged
                 continue
             if not any(root == one or root.startswith(one + b"/") for one in known):
                 there = sum(map(os.path.lexists, paths))

@@ -1,32 +1,52 @@
 """The record of what pushes have put into one folder of a host, kept in the state folder; see push_operations.py."""
 
 import hashlib
-import json
 import os
 import time
-from typing import Any, Dict, Iterable, List
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
+from ..shared.schema.fields import Fields
+from ..shared.schema.json_text import to_json
+from ..shared.schema.record import bulk, checked, field, read_record, record, written
 from ..shared.wire.chunks import content_of
 from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, link_entry, on_disk, stats_of
 from ..system.bootstrap import private_folder, read_json, write_private
+from ..workdir.hashes import FileHash, file_hashes
 from ..workdir.stat_cache import boot_id
 
 _TICK = 0.03  # seconds after which a further change of a file shows in its times
 
 
-def pushed_in(state: str, root: bytes) -> Dict[str, List[int]]:
-    """The files that pushes have put into a folder or below it: path → stats as of the push."""
-    found: Dict[str, List[int]] = {}
+@record
+class PushedFiles(NamedTuple):
+    """What pushes have put into one folder, as it is stored."""
+
+    root: str = field(checked(on_disk, "a path"))
+    boot: str = field(Fields.text)
+    at: int = field(Fields.number)  # of the last push, in ns
+    files: List[FileHash] = bulk(file_hashes)  # as of the push
+    links: Tuple[Tuple[str, str], ...] = field(Fields.text_pairs)  # path, target
+
+
+def pushed_files(state: str) -> Iterator[PushedFiles]:
+    """What pushes have put into each folder; records that are damaged or cannot be read are left out."""
     folder = os.path.join(state, "pushed")
     for name in os.listdir(folder) if os.path.isdir(folder) else []:
         try:
-            data: Any = read_json(os.path.join(folder, name)) or {}
-            folder_pushed = on_disk(data["root"])
-            inside = as_text(folder_pushed[len(root) + 1 :]) + "/" if folder_pushed != root else ""
-            if folder_pushed == root or folder_pushed.startswith(root + b"/"):
-                found.update((inside + str(path), list(stats)) for path, (stats, _) in data["files"])
-        except (ValueError, TypeError, LookupError, RecursionError, AttributeError):
+            pushed = read_record(PushedFiles, read_json(os.path.join(folder, name)), "pushed")
+        except (OSError, ValueError, RecursionError):
             continue
+        yield pushed
+
+
+def pushed_in(state: str, root: bytes) -> Dict[str, List[int]]:
+    """The files that pushes have put into a folder or below it: path → stats as of the push."""
+    found: Dict[str, List[int]] = {}
+    for pushed in pushed_files(state):
+        folder = on_disk(pushed.root)
+        inside = as_text(folder[len(root) + 1 :]) + "/" if folder != root else ""
+        if folder == root or folder.startswith(root + b"/"):
+            found.update((inside + path, stats) for path, (stats, _) in pushed.files)
     return found
 
 
@@ -48,13 +68,11 @@ class PushRecord:
     def _read(self) -> None:
         """Read the record; a damaged one counts as empty, so the files there count as the host's own."""
         try:
-            data: Any = read_json(self._path) or {}
-            files = {str(path): (list(stats), [str(one) for one in chunks]) for path, (stats, chunks) in data["files"]}
-            targets = {str(path): str(target) for path, target in data["links"]}
-            self._at, self._boot = int(data["at"]), str(data["boot"])
-        except (ValueError, TypeError, LookupError, RecursionError):
+            pushed = read_record(PushedFiles, read_json(self._path), "pushed")
+        except (ValueError, RecursionError):  # there is none, or it is damaged
             return
-        self._files, self._targets = files, targets
+        self._at, self._boot = pushed.at, pushed.boot
+        self._files, self._targets = dict(pushed.files), dict(pushed.links)
 
     def disk(self) -> Disk:
         """The folder as it is; hashes are reused only within one boot."""
@@ -84,7 +102,7 @@ class PushRecord:
                 self._files.pop(entry.path, None)
             elif info is not None:
                 self._files[entry.path] = (stats_of(info), lists.get(entry.content) or [entry.content])
-        value: Dict[str, Any] = {"root": as_text(self.root), "boot": boot_id(), "at": time.time_ns()}
-        value.update(files=list(self._files.items()), links=list(self._targets.items()))
+        files, links = list(self._files.items()), tuple(self._targets.items())
+        pushed = PushedFiles(root=as_text(self.root), boot=boot_id(), at=time.time_ns(), files=files, links=links)
         private_folder(os.path.dirname(self._path))
-        write_private(self._path, json.dumps(value, separators=(",", ":")).encode())
+        write_private(self._path, to_json(written(pushed)).encode())

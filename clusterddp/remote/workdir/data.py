@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Un
 from ..helper.request import Request
 from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import to_json
-from ..shared.schema.record import written
+from ..shared.schema.record import bulk, field, read_record, record, written
 from ..shared.wire.chunks import digest_of
 from ..shared.wire.partial_files import parts_in
 from ..shared.workdir import manifest
@@ -38,7 +38,6 @@ from .workdir import LockedWorkdir
 PROJECT, HOST = "project", "host"  # whose version wins where all three differ
 _MANIFEST = b"data."
 _FORMAT = 1
-_MOST = 1 << 20  # entries
 _NAMED = 200  # paths in an answer
 
 
@@ -87,6 +86,16 @@ def _same(one: Optional[Entry], other: Optional[Entry]) -> bool:
     return one.kind == other.kind and one.content == other.content and one.kind in (manifest.FILE, manifest.LINK)
 
 
+@record
+class _DataFile(NamedTuple):
+    """The record as it is stored."""
+
+    format: int = field(Fields.number)
+    digest: str = field(Fields.text)  # of the project's data at the last sync
+    left: List[Any] = bulk(Fields.long_list)  # entries: written earlier, and no longer in the project
+    named: List[str] = bulk(Fields.long_texts)  # paths of host versions that were reported already
+
+
 class DataRecord:
     """The record of what syncs have written into a workdir as data.
 
@@ -111,18 +120,17 @@ class DataRecord:
 
     def _take(self, data: Any) -> None:
         """Load the stored record; each path in it is checked like one that was sent."""
-        fields = Fields(data, most=_MOST)
-        if fields.number("format") != _FORMAT:
+        stored = read_record(_DataFile, data, "data")
+        if stored.format != _FORMAT:
             return
-        digest = fields.text("digest")
-        self._left = [checked_entry(one) for one in fields.array("left")]
-        self._named = [checked_path(path) for path in fields.texts("named")]
-        if digest:
-            with open(self._path(_MANIFEST + on_disk(digest)), "rb") as stream:
+        self._left = [checked_entry(one) for one in stored.left]
+        self._named = [checked_path(path) for path in stored.named]
+        if stored.digest:
+            with open(self._path(_MANIFEST + on_disk(stored.digest)), "rb") as stream:
                 sent = stream.read()
-            if digest_of(sent) == digest:
+            if digest_of(sent) == stored.digest:
                 self._put = manifest.decode(sent)
-                self.digest, self.manifest = digest, sent
+                self.digest, self.manifest = stored.digest, sent
 
     def entries(self) -> Dict[str, Entry]:
         """Return what syncs last wrote, by path."""
@@ -171,8 +179,8 @@ class DataRecord:
             os.unlink(old)
 
     def _save(self) -> None:
-        value = {"format": _FORMAT, "digest": self.digest, "left": self._left, "named": self._named}
-        write_private(os.fsdecode(self._path(DATA_RECORD)), to_json(value).encode(), durable=False)
+        stored = _DataFile(_FORMAT, self.digest, self._left, self._named)
+        write_private(os.fsdecode(self._path(DATA_RECORD)), to_json(written(stored)).encode(), durable=False)
 
 
 class DataPlan(NamedTuple):

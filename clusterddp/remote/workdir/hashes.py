@@ -2,13 +2,36 @@
 
 import os
 import time
-from typing import Any
+from typing import List, NamedTuple, Tuple
 
+from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import to_json
+from ..shared.schema.record import bulk, field, read_record, record, written
 from ..shared.wire.chunks import digest_of
-from ..shared.workdir.manifest import Disk, Hashes, as_text
+from ..shared.workdir.manifest import Disk, Stats, as_text
 from ..system.bootstrap import Refused, private_folder, read_json, write_private
 from .stat_cache import boot_id
+
+FileHash = Tuple[str, Tuple[Stats, List[str]]]  # path → stats, digests of its chunks: an item of Hashes
+
+
+def file_hashes(fields: Fields, name: str) -> List[FileHash]:
+    """Read a long list of files with their stats and the digests of their chunks."""
+    rows = fields.long_list(name)
+    try:
+        return [(str(path), (list(stats), [str(one) for one in chunks])) for path, (stats, chunks) in rows]
+    except (TypeError, ValueError):
+        raise fields.wrong(name, rows, "a list of files") from None
+
+
+@record
+class HashFile(NamedTuple):
+    """The stored hashes of one folder."""
+
+    root: str = field(Fields.text)
+    at: int = field(Fields.number)  # when the files were read, in ns
+    boot: str = field(Fields.text)
+    files: List[FileHash] = bulk(file_hashes)
 
 
 class KeptHashes:
@@ -22,18 +45,16 @@ class KeptHashes:
     def disk(self) -> Disk:
         """Return the folder's current state, with the stored hashes if they are of this boot."""
         try:
-            data: Any = read_json(self._path) or {}
-            known: Hashes = {str(path): (list(one), list(chunks)) for path, (one, chunks) in data["files"]}
-            at, boot = int(data["at"]), data["boot"]
-        except (ValueError, TypeError, LookupError, RecursionError):
+            kept = read_record(HashFile, read_json(self._path), "hashes")
+        except (ValueError, RecursionError):  # there are none, or they are damaged
             return Disk(self._root)
-        return Disk(self._root, known if boot == boot_id() else {}, at)
+        return Disk(self._root, dict(kept.files) if kept.boot == boot_id() else {}, kept.at)
 
     def keep(self, disk: Disk) -> None:
         """Save the hashes that ``disk`` has collected; if that fails, the files are read again the next time."""
-        value = {"root": as_text(self._root), "at": self._looked, "boot": boot_id(), "files": list(disk.seen.items())}
+        kept = HashFile(as_text(self._root), self._looked, boot_id(), list(disk.seen.items()))
         try:
             private_folder(os.path.dirname(self._path))
-            write_private(self._path, to_json(value).encode(), durable=False)  # for one boot
+            write_private(self._path, to_json(written(kept)).encode(), durable=False)  # for one boot
         except (Refused, OSError):  # the disk is full or read-only
             pass

@@ -8,10 +8,11 @@ undo writes that the stats show as done.
 import os
 import struct
 import zlib
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import to_json
+from ..shared.schema.record import bulk, field, read_record, record, written
 from ..shared.wire.chunks import content_of, digest_of
 from ..shared.wire.frames import parse_json
 from ..shared.workdir.manifest import FILE, Entry, Hashes, Stats, as_text, checked_entry, on_disk, values_of
@@ -21,7 +22,22 @@ from ..system.bootstrap import private_folder, write_private
 _FORMAT = 2
 _END = ".files"
 _STATS = struct.Struct("<QqqQ")  # size, mtime and ctime in ns, inode
-_MOST = 1 << 22  # contents of several chunks, and chunks of one content
+
+
+@record
+class _Head(NamedTuple):
+    """The first line of a stat cache's file. All versions wrote ``workdir``."""
+
+    workdir: str = field(Fields.text)
+    format: int = field(Fields.number, default=0)
+    digest: str = field(Fields.text, default="")  # of the manifest
+    at: int = field(Fields.number, default=0)
+    boot: str = field(Fields.text, default="")
+    paths: int = field(Fields.number, default=0)  # bytes of the paths, which follow
+    stats: int = field(Fields.number, default=0)  # bytes of the stats, which follow them
+    lists: Dict[str, List[str]] = bulk(Fields.raw, default={})  # of StatCache, not checked yet
+    check: int = field(Fields.number, default=0)  # of digest, ``at`` and all that follows
+
 
 packed = _STATS.pack  # raises struct.error for times beyond the year 2262
 
@@ -110,16 +126,15 @@ def read_stat_cache(state: str, root: bytes) -> Optional[StatCache]:
     """The stat cache of a folder, if it is of this boot; None where there is none, or it is damaged."""
     try:
         with open(stat_cache_path(state, root), "rb") as stream:
-            fields = Fields(parse_json(stream.readline()), most=_MOST)
-            if fields.number("format") != _FORMAT or fields.text("boot") != boot_id():
+            head = _read_head(stream.readline())
+            if head.format != _FORMAT or head.boot != boot_id():
                 return None
-            digest, at = fields.text("digest"), fields.number("at")
-            sizes = fields.number("paths"), fields.number("stats")
             body = stream.read()
-            if _check(digest, at, body) != fields.number("check"):
+            if _check(head.digest, head.at, body) != head.check:
                 return None
-        paths, stats, manifest = body[: sizes[0]], body[sizes[0] : sum(sizes)], body[sum(sizes) :]
-        lists = {str(content): [str(one) for one in digests] for content, digests in fields.raw("lists").items()}
+        end = head.paths + head.stats
+        paths, stats, manifest = body[: head.paths], body[head.paths : end], body[end:]
+        lists = _lists(head)
         if any(content_of(digests) != content for content, digests in lists.items()):
             return None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
@@ -132,7 +147,15 @@ def read_stat_cache(state: str, root: bytes) -> Optional[StatCache]:
         return None
     if no_stats in each:
         each = [b"" if one == no_stats else one for one in each]
-    return StatCache(digest, at, names, each, lists, manifest)
+    return StatCache(head.digest, head.at, names, each, lists, manifest)
+
+
+def _read_head(line: bytes) -> _Head:
+    return read_record(_Head, parse_json(line), "head")
+
+
+def _lists(head: _Head) -> Dict[str, List[str]]:
+    return {str(content): [str(one) for one in digests] for content, digests in head.lists.items()}
 
 
 def _check(digest: str, at: int, body: bytes) -> int:
@@ -144,8 +167,7 @@ def lists_of(state: str, root: bytes) -> Dict[str, List[str]]:
     """The chunks of each content of several chunks that a folder held when it was last checked."""
     try:
         with open(stat_cache_path(state, root), "rb") as stream:
-            found = Fields(parse_json(stream.readline()), most=_MOST).raw("lists")
-        return {str(content): [str(one) for one in digests] for content, digests in found.items()}
+            return _lists(_read_head(stream.readline()))
     except (OSError, ValueError, TypeError, RecursionError):  # missing or damaged: all files are read again
         return {}
 
@@ -155,20 +177,20 @@ def write_stat_cache(state: str, root: bytes, memory: StatCache) -> None:
     no_stats = bytes(_STATS.size)
     paths = b"".join(path + b"\0" for path in memory.paths)
     stats = b"".join(one or no_stats for one in memory.stats)
-    head: Dict[str, Any] = {
-        "format": _FORMAT,
-        "workdir": as_text(root),
-        "digest": memory.digest,
-        "at": memory.at,
-        "boot": boot_id(),
-        "paths": len(paths),
-        "stats": len(stats),
-        "lists": memory.lists,
-    }
     path, body = stat_cache_path(state, root), paths + stats + memory.manifest
-    head["check"] = _check(memory.digest, memory.at, body)
+    head = _Head(
+        workdir=as_text(root),
+        format=_FORMAT,
+        digest=memory.digest,
+        at=memory.at,
+        boot=boot_id(),
+        paths=len(paths),
+        stats=len(stats),
+        lists=memory.lists,
+        check=_check(memory.digest, memory.at, body),
+    )
     private_folder(os.path.dirname(path))
-    line = to_json(head).encode() + b"\n"
+    line = to_json(written(head)).encode() + b"\n"
     write_private(path, line + body, durable=False)  # for one boot
 
 
@@ -186,9 +208,8 @@ def folder_of(path: str) -> Optional[str]:
         if not path.endswith(_END):
             return None
         with open(path, "rb") as stream:
-            data: Any = parse_json(stream.readline())
-        return str(data["workdir"])
-    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+            return _read_head(stream.readline()).workdir
+    except (OSError, ValueError):
         return None
 
 

@@ -8,10 +8,11 @@ are listed.
 
 import os
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import to_json
+from ..shared.schema.record import field, nullable, read_record, record, written
 from ..shared.wire.chunks import digest_of, is_digest
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, checked_entry, on_disk
@@ -24,7 +25,19 @@ from .verify import VerifiedFiles, prove
 RECORD, MANIFEST = b"synced.json", b"manifest."
 DATA_RECORD = b"data.json"  # data.py's record; here because not every sync imports data.py
 _FORMAT = 2
-_MOST = 1 << 22  # entries; a sync has at most 20,000 files unless the user allows more
+
+
+def _digests(fields: Fields, name: str) -> Tuple[str, ...]:
+    return fields.items(name, lambda one: one.check("item", is_digest, "a digest"))
+
+
+@record
+class _SyncFile(NamedTuple):
+    """The record as it is stored."""
+
+    format: int = field(Fields.number)
+    manifests: Tuple[str, ...] = field(_digests)  # the latest last
+    digest: str = nullable(Fields.text, default="")  # as of ``SyncRecord``
 
 
 class SyncRecord:
@@ -41,22 +54,20 @@ class SyncRecord:
         self._entries: Optional[List[Entry]] = None
         self._memory: Optional[StatCache] = None
         self._remembered = False
-        self._take(_read(self._path(RECORD)))
+        self._read()
 
     def _path(self, name: bytes) -> bytes:
         return os.path.join(self.root, LIVE_FOLDER, name)
 
-    def _take(self, data: Dict[str, Any]) -> None:
+    def _read(self) -> None:
         """Load the stored record; a damaged one counts as empty, so the files there count as the host's own."""
         try:
-            fields = Fields(data, most=_MOST)
-            manifests = _digests(fields)
-            digest = fields.text("digest") if fields.given("digest") else ""
-            if fields.number("format") != _FORMAT or (digest and manifests != [digest]):
-                return
-        except (ValueError, AttributeError, TypeError):
+            stored = read_record(_SyncFile, read_json(os.fsdecode(self._path(RECORD))), "synced")
+        except (ValueError, RecursionError):  # there is none, or others have written in the folder
             return
-        self.digest, self._manifests = digest, manifests
+        if stored.format != _FORMAT or (stored.digest and stored.manifests != (stored.digest,)):
+            return
+        self.digest, self._manifests = stored.digest, list(stored.manifests)
 
     @property
     def whole(self) -> bool:
@@ -153,8 +164,8 @@ class SyncRecord:
 
     def save(self, *, durable: bool = True) -> None:
         """Write the record to disk."""
-        value = {"format": _FORMAT, "digest": self.digest, "manifests": self._manifests}
-        text = to_json(value).encode()
+        stored = _SyncFile(_FORMAT, tuple(self._manifests), self.digest)
+        text = to_json(written(stored)).encode()
         write_private(os.fsdecode(self._path(RECORD)), text, durable=durable)
 
     def remember(self, known: "KnownFiles", proof: VerifiedFiles, looked: int) -> None:
@@ -162,18 +173,6 @@ class SyncRecord:
         lists = {**known.lists, **proof.lists}
         self._memory = StatCache(self.digest, looked, known.paths, proof.stats, lists, known.manifest)
         write_stat_cache(self._state, self.root, self._memory)
-
-
-def _digests(fields: Fields) -> List[str]:
-    return list(fields.items("manifests", lambda one: one.check("item", is_digest, "a digest")))
-
-
-def _read(path: bytes) -> Dict[str, Any]:
-    try:
-        data = read_json(os.fsdecode(path))
-    except (ValueError, RecursionError):  # others may write in the folder
-        return {}
-    return data if isinstance(data, dict) else {}
 
 
 def changed_files(state: str, workdir: str) -> List[str]:

@@ -56,3 +56,11 @@ def test_a_host_that_remembers_nothing_reads_all_and_finds_the_same(tmp_path: Pa
         write(host.workdir, **{"train.py": "print(7)"})
         assert [one.path for one in push(root, host).hosts[0].kept] == ["train.py"]
         assert content(host.workdir)["train.py"] == "print(1)"
+
+
+def test_the_folder_of_another_versions_file_is_known(tmp_path: Path) -> None:
+    file = tmp_path / "0.files"
+    file.write_bytes(b'{"format": 9, "workdir": "/w", "more": []}\n\xff')
+    assert folder_of(str(file)) == "/w"
+    file.write_bytes(b'{"format": 9}\n')
+    assert folder_of(str(file)) is None
