@@ -10,11 +10,11 @@ import click
 from clusterddp.cli.output import say
 from clusterddp.errors import EXIT_FAILED
 from clusterddp.provision.ansible import config_notice, playbook_argv, run_at_terminal, source_of
-from clusterddp.provision.playbooks import mending, own_playbook
+from clusterddp.provision.playbooks import NAMES, own_playbook
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from clusterddp.checks.model import CheckResult
     from clusterddp.inventory import Inventory
@@ -30,7 +30,7 @@ def fix_by_playbooks(
     ``arguments``: further arguments of ansible-playbook. Raises UsageError if the inventory has no file;
     ClusterddpError if Ansible is not installed.
     """
-    wanted = mending(results)
+    wanted = repairs(results)
     if not wanted:
         say("nothing was found that a playbook of ours mends")
         return 0
@@ -62,3 +62,13 @@ def fix_by_playbooks(
 def _failed(name: str, code: int) -> int:
     say(f"{name} failed: ansible-playbook ended with {code}; it may need root: `clusterddp doctor --fix -- -K`")
     return EXIT_FAILED
+
+
+def repairs(results: Iterable[CheckResult]) -> dict[str, dict[str, list[str]]]:
+    """Playbook → check → hosts, for the findings that one of our playbooks repairs."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for result in results:
+        if result.playbook:
+            hosts = found.setdefault(result.playbook, {}).setdefault(result.name, [])
+            hosts += [host for host in result.hosts if host not in hosts]
+    return dict(sorted(found.items(), key=lambda one: NAMES.index(one[0])))

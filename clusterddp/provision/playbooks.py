@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from clusterddp.checks.model import CheckResult
 
 _PACKAGE = Path(__file__).parent.parent
 # A wheel has them inside the package, a source tree at the top.
@@ -29,13 +23,3 @@ def own_playbook(name: str) -> Path:
     if name not in NAMES or path is None:
         raise UsageError(f"there is no playbook {name}", remedy=f"give a file, or one of ours: {', '.join(NAMES)}")
     return path
-
-
-def mending(results: Iterable[CheckResult]) -> dict[str, dict[str, list[str]]]:
-    """Playbook → check → hosts, for the findings that one of our playbooks repairs."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for result in results:
-        if result.playbook:
-            hosts = found.setdefault(result.playbook, {}).setdefault(result.name, [])
-            hosts += [host for host in result.hosts if host not in hosts]
-    return dict(sorted(found.items(), key=lambda one: NAMES.index(one[0])))

@@ -28,7 +28,13 @@ from pathlib import Path
 from typing import Any, cast
 
 CLONE_PARENT = 0x8000
-NEVER = ("clusterddp.remote.", "clusterddp.fabfile", "clusterddp.tasks")  # what is on hosts; what fab imports
+NEVER = (
+    "clusterddp.remote.",
+    "clusterddp.fabfile",
+    "clusterddp.tasks",
+    "clusterddp.api.fabfile",
+    "clusterddp.api.tasks",
+)  # what is on hosts; what fab imports
 LATER = (  # what commands import in the midst of their work
     "calendar csv fabric glob importlib.metadata importlib.resources getpass paramiko pathspec rich.console rich.live "
     "rich.markup rich.progress rich.table rich.text tomllib yaml zipfile"

@@ -68,7 +68,9 @@ def keys_known_elsewhere() -> Iterator[str]:
 def test_fab_does_the_days_work_once_for_all_hosts(lab: Lab) -> None:
     hosts = ("-H", "gpu00,gpu01")
     alone = subprocess.run([str(FAB), "clusterddp.facts"], capture_output=True, text=True, check=False, timeout=120)
-    (told,) = remedy("fabfile.py", "clusterddp: no host is given; write `fab -H gpu00,gpu01 …`").commands(alone.stderr)
+    (told,) = remedy("api/fabfile.py", "clusterddp: no host is given; write `fab -H gpu00,gpu01 …`").commands(
+        alone.stderr
+    )
     assert (alone.returncode, told.split()[1:3]) == (2, [*hosts])
     with nothing_left(lab):
         assert [line.split(",")[0] for line in fab(*hosts, "clusterddp.facts")] == ["gpu00: gpu00", "gpu01: gpu01"]

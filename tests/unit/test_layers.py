@@ -30,20 +30,20 @@ REMOTE = SOURCE / "remote"
 OPERATOR = (
     "errors", "remote.shared", "text", "project", "inventory",
     "discover", "logs", "hosts", "facts", "sync", "environments", "runs", "shell", "checks", "probe",
-    "launch", "doctor", "provision", "api", "tasks", "fabfile", "cli",
+    "launch", "doctor", "provision", "api", "cli",
 )  # fmt: skip
 HOSTS = (
     "system", "shared", "spool", "rendezvous", "fork_server", "worker", "preload", "control", "helper", "logs",
     "processes", "transfer", "workdir", "user_files", "cleanup", "supervisor", "probes", "environment", "slurm",
     "shell", "builtin",
 )  # fmt: skip
-FACES = {"__init__", "__main__"}  # of a package: they pass on what the rooms hold
+FACES = {"__init__", "__main__", "tasks", "fabfile"}  # of the package: they pass on what the rooms hold
 
 # A library → the only rooms, or files of one, that may import it. A type checker may know its names elsewhere.
 DOORS = {
     "rich": {"cli/tables"},
-    "fabric": {"fabfile"},
-    "invoke": {"fabfile"},
+    "fabric": {"api/fabfile"},
+    "invoke": {"api/fabfile"},
     "paramiko": {"hosts/ssh"},
     "yaml": {"inventory"},
     "click": {"cli"},

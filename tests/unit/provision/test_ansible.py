@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from clusterddp.checks.model import CheckResult
+from clusterddp.cli.fix import repairs
 from clusterddp.errors import ClusterddpError, UsageError
 from clusterddp.inventory import built_in, load
 from clusterddp.provision import ansible
-from clusterddp.provision.playbooks import NAMES, find_playbook, mending, own_playbook
+from clusterddp.provision.playbooks import NAMES, find_playbook, own_playbook
 
 INVENTORY = "all: {hosts: {a: {}, b: {}}, vars: {ansible_user: alice}}\n"
 
@@ -86,8 +87,8 @@ def test_what_a_playbook_mends_is_gathered_by_playbook_and_check() -> None:
         result("helper", "python.yml", "c"), result("shm", "hosts.yml", "a"), result("shm", "hosts.yml", "b", "a"),
         result("disk", "", "a"),
     ]  # fmt: skip
-    assert mending(results) == {"hosts.yml": {"shm": ["a", "b"]}, "python.yml": {"helper": ["c"]}}
-    assert list(mending(results)) == ["hosts.yml", "python.yml"]
+    assert repairs(results) == {"hosts.yml": {"shm": ["a", "b"]}, "python.yml": {"helper": ["c"]}}
+    assert list(repairs(results)) == ["hosts.yml", "python.yml"]
 
 
 def test_an_ansible_cfg_of_a_folder_is_taken_only_beside_a_named_inventory(

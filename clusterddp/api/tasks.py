@@ -1,0 +1,165 @@
+"""Fabric tasks: the operations of ``Cluster`` over ``fabric.Connection``s, or a ``Group`` of them, of the caller.
+
+    from fabric import Connection, ThreadingGroup
+    from clusterddp import tasks
+
+    with ThreadingGroup("gpu00", "gpu01") as hosts:
+        run = tasks.start(hosts, "train.py", ["--lr", "3e-4"], python="/opt/train/bin/python")
+        for line in tasks.logs(hosts, run, follow=True):
+            print(line.rank, line.text)
+
+Each makes a ``Cluster`` over the connections, calls one of its methods, and closes what it opened; the connections stay
+open. ``clusterddp.fabfile`` offers them as tasks of the program ``fab``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.api.cluster import Cluster
+from clusterddp.hosts.client import Host
+from clusterddp.hosts.connections import Connections
+from clusterddp.hosts.ssh import Connector
+from clusterddp.inventory import HostEntry, Inventory
+from clusterddp.probe.dial_hosts import probe
+from clusterddp.remote.shared.run.run_settings import GRACE
+from clusterddp.remote.shared.verdict.node_report import OFTEN_EMPTY, to_json
+from clusterddp.runs.node_answers import nodes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from fabric import Connection
+
+    from clusterddp import Diagnosis, Executed, LogLine, Proof, Pulled, SyncResult
+    from clusterddp.facts.host import Facts
+    from clusterddp.hosts.ssh import BytePipe
+
+    Hosts: TypeAlias = "Connection | Iterable[Connection]"
+
+_log = logging.getLogger("clusterddp")
+
+
+class _Over(Connector):
+    """A connector over given connections, by the hosts' names; they stay open."""
+
+    def __init__(self, connections: Iterable[Connection]) -> None:
+        super().__init__()
+        self._given = {one.original_host: one for one in connections}
+
+    def open(self, entry: HostEntry, command: str) -> BytePipe:
+        """Run the command over the host's connection."""
+        return self.over(self._given[entry.name], command)
+
+
+class _ClusterOver(Cluster):
+    """A Cluster whose hosts are reached over the caller's connections."""
+
+    def __init__(self, connections: Sequence[Connection], **variables: Any) -> None:
+        entries = tuple(_entry(one, variables) for one in connections)
+        names = tuple(entry.name for entry in entries)
+        super().__init__(Inventory(path=None, hosts=entries, groups={"all": names}), notify=_log.warning)
+        self.inventory = Inventory(path=None, hosts=entries, groups={"all": names})  # none of them is this machine
+        self.connections = Connections(_Over(connections), self._tell)
+        self._open = self.connections.open
+
+
+def _entry(connection: Connection, variables: dict[str, Any]) -> HostEntry:
+    """Return a host with the name its connection was made with, as in an inventory; its HostName is the address."""
+    return HostEntry(name=connection.original_host, address=connection.host, **variables)
+
+
+def cluster(hosts: Hosts, **variables: Any) -> Cluster:
+    """Return the Cluster of these hosts, which the caller closes: all of the Python API over their connections.
+
+    ``variables`` are fields of HostEntry, such as ``python`` or ``state``, for all of them.
+    """
+    return _ClusterOver(list(hosts) if _are_several(hosts) else [hosts], **variables)
+
+
+def _are_several(hosts: Any) -> bool:
+    return not hasattr(hosts, "original_host")
+
+
+@contextlib.contextmanager
+def host(connection: Connection, **variables: Any) -> Iterator[Host]:
+    """Yield a Host over the connection, for operations of one's own."""
+    with Host.open(_entry(connection, variables), _Over([connection])) as opened:
+        yield opened
+
+
+def facts(hosts: Hosts, **variables: Any) -> Any:
+    """Return the host's ``Facts``; for several hosts a mapping of them by name.
+
+    Raises:
+        HostError, HostsError: The helper cannot start there, or a setup line fails.
+    """
+    with cluster(hosts, **variables) as opened:
+        found: dict[str, Facts] = {outcome.name: outcome.get() for outcome in probe(opened.reached())}
+    return found if _are_several(hosts) else next(iter(found.values()))
+
+
+def doctor(hosts: Hosts, *, only: Iterable[str] = (), skip: Iterable[str] = (), **variables: Any) -> Diagnosis:
+    """Find out whether a job would run on them, as ``Cluster.doctor``."""
+    with cluster(hosts, **variables) as opened:
+        return opened.doctor(only=tuple(only), skip=tuple(skip))
+
+
+def sync(hosts: Hosts, **variables: Any) -> SyncResult:
+    """Bring the project's code to them, as ``Cluster.sync``."""
+    with cluster(hosts, **variables) as opened:
+        return opened.sync()
+
+
+def pull(hosts: Hosts, what: str | None = None, to: str | None = None, **variables: Any) -> Pulled:
+    """Bring files of the hosts here: at a path below the workdir, or a run's output, as ``Cluster.pull``."""
+    with cluster(hosts, **variables) as opened:
+        return opened.pull(what, to)
+
+
+def exec(hosts: Hosts, *argv: str, shell: str | None = None, **variables: Any) -> list[Executed]:  # noqa: A001 - the command's name
+    """Run a command, or a text for the shell, as a worker would; return how it ended on each, with its output."""
+    with cluster(hosts, **variables) as opened:
+        return opened.exec(*argv) if shell is None else opened.exec(*argv, shell=shell)
+
+
+def start(
+    hosts: Hosts, script: str, args: Sequence[str] = (), *, options: dict[str, Any] | None = None, **variables: Any
+) -> str:
+    """Start ``script`` by torchrun on all of them, as `clusterddp run --detach`; return the run's id.
+
+    ``options`` are those of `clusterddp run`: ``{"time_limit": "5m"}``.
+
+    Raises:
+        ClusterddpError: The run could not be started; nothing is left running on hosts that answer.
+    """
+    with cluster(hosts, **variables) as opened:
+        return opened.run(script, args, **(options or {})).id
+
+
+def logs(hosts: Hosts, run: str | None = None, *, follow: bool = False, **variables: Any) -> Iterator[LogLine]:
+    """Yield the lines of a run, as ``Run.logs``; with ``follow`` until it has ended."""
+    with cluster(hosts, **variables) as opened:
+        yield from opened.find(run).logs(follow=follow)
+
+
+def status(hosts: Hosts, run: str | None = None, **variables: Any) -> dict[str, Any]:
+    """Return the status object of a run (docs/labels-and-json.md)."""
+    with cluster(hosts, **variables) as opened:
+        return opened.find(run).status()
+
+
+def runs(connection: Connection, **variables: Any) -> list[dict[str, Any]]:
+    """Return every node of every run that the host knows under this name, from its spools."""
+    with host(connection, **variables) as opened:
+        nothing = dict.fromkeys(OFTEN_EMPTY)  # on the wire these are left out
+        return [nothing | to_json(one) for one in nodes_of(opened, "", _log.warning)]
+
+
+def stop(hosts: Hosts, run: str, *, grace: float = GRACE, **variables: Any) -> list[Proof]:
+    """End a run on these hosts; return each one's proof. One host's supervisor passes the stop on to all of the run."""
+    with cluster(hosts, **variables) as opened:
+        return opened.find(run, reading=False).stop(grace=grace, reason="a Fabric task")
