@@ -41,7 +41,7 @@ class _Recorder(logging.Handler):
                 self.spans.append(TimedSpan(host=HERE, name=self._step, began=self._since, ended=now))
             self._step, self._since = name, now
 
-    def told(self, show: Callable[[str], None]) -> Callable[[str], None]:
+    def recording(self, show: Callable[[str], None]) -> Callable[[str], None]:
         """Return ``show``, extended to record the steps too."""
 
         def shown(text: str) -> None:

@@ -45,7 +45,7 @@ def code_of(
     """Sync or find the code in each host's workdir, or in the folder ``name`` beside it, and return what is there."""
     if options.no_sync or dry:
         found = send_code.workdirs_as_they_are(hosts, workdir=project.workdir, name=name)
-        for notice in () if dry else dict.fromkeys(line for host in found for line in host.told):
+        for notice in () if dry else dict.fromkeys(line for host in found for line in host.notices):
             notify(notice)
         digests = {host.digest for host in found}
         return CodeOnHosts(

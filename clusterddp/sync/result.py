@@ -61,7 +61,7 @@ class HostSync:
     sent_bytes: int = 0  # their bytes, before compression
     removed: int = 0
     kept: tuple[KeptFile, ...] = ()  # the host's own versions that were in the way
-    told: tuple[str, ...] = ()  # messages about the folder: which runs are live there, links that lead nowhere
+    notices: tuple[str, ...] = ()  # messages about the folder: which runs are live there, links that lead nowhere
     changes: Changes = Changes()  # the paths that were changed, or would be
     data: StandingData = StandingData()  # the host's own versions of data, which stay
     conflicts: tuple[str, ...] = ()  # in a preview: data that was changed both in the project and on the host
@@ -94,7 +94,7 @@ class SyncResult:
         """One line for everything a user should know; the same line of several hosts is shown once."""
         lines: dict[str, list[str]] = {}
         for host in self.hosts:
-            for line in (*host.told, *self._kept_lines(host), *_removed_line(host.changes)):
+            for line in (*host.notices, *self._kept_lines(host), *_removed_line(host.changes)):
                 lines.setdefault(line, []).append(host.name)
         messages = [f"{folded_names(names)}: {line}" for line, names in lines.items()]
         messages += _standing_lines(self.hosts)

@@ -125,7 +125,7 @@ def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "")
         answer = host.call("workdir_state", written(order), timeout=_ASKING, limit=PATHS)
         with reading_answer(host.name):
             state = read_workdir_state(answer)
-        return HostSync(name=host.name, workdir=state.workdir, digest=state.digest, told=_lines(state))
+        return HostSync(name=host.name, workdir=state.workdir, digest=state.digest, notices=_lines(state))
 
     return tuple(fanout.values(fanout.each(hosts, ask)))
 
@@ -178,7 +178,11 @@ class _HostSync:
         self._take_standing(state.data.standing)
         if state.ready:
             self.result = HostSync(
-                name=self.name, workdir=state.workdir, digest=self._tree.digest, told=_lines(state), data=self._data()
+                name=self.name,
+                workdir=state.workdir,
+                digest=self._tree.digest,
+                notices=_lines(state),
+                data=self._data(),
             )
             return
         self.workdir = state.workdir
@@ -280,7 +284,7 @@ class _HostSync:
             sent_bytes=sum(entry.size for entry in self.needs),
             removed=done.removed,
             kept=tuple(KeptFile(path=path, kept_as=kept_as) for path, kept_as in done.kept),
-            told=_lines(done),
+            notices=_lines(done),
             changes=self._first_changes or self.changes,
             data=self._data(),
         )

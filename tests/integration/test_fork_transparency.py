@@ -162,5 +162,5 @@ def test_signals_reach_a_forked_worker_and_its_end_is_recorded(spool: ShimSpool)
         shim.terminate()
         assert shim.wait() == -signal.SIGTERM
     ended = spool.events("worker_exited")[-1]
-    assert (ended["signal"], ended["told"][0][0]) == (signal.SIGTERM, signal.SIGTERM)
+    assert (ended["signal"], ended["signals_received"][0][0]) == (signal.SIGTERM, signal.SIGTERM)
     assert ended["maxrss_kib"] > 1000

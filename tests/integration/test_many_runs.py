@@ -38,7 +38,7 @@ def failed_run(state: Path, number: int, *, kept: bool) -> None:
     for local in range(WORKERS):
         of_worker = {"start": 0, "local_rank": local, "rank": local, "pid": 100 + local}
         spool.event("worker_started", **of_worker, round=0)
-        spool.event("worker_exited", **of_worker, exit_code=3, signal=None, told=[], oom_kills=0)
+        spool.event("worker_exited", **of_worker, exit_code=3, signal=None, signals_received=[], oom_kills=0)
         Path(spool.path("logs", f"0.{local}.err")).write_text(SAID)
     spool.event("agent_exited", exit_code=1)
     spool.write_exit("failed", 1, "the agent ended with 1", agent_exit=1, survivors=[])

@@ -185,7 +185,7 @@ def test_a_worker_that_goes_on_after_its_term_is_killed_when_the_grace_is_over(s
     assert process.wait(20) == -signal.SIGKILL  # torchrun itself waits for 30 s before a restart
     wait_for(lambda: not alive(child), "its child's end")
     ended = spool.event("worker_exited")
-    assert (ended["signal"], [number for number, _ in ended["told"]]) == (
+    assert (ended["signal"], [number for number, _ in ended["signals_received"]]) == (
         signal.SIGKILL,
         [signal.SIGTERM, signal.SIGKILL],
     )

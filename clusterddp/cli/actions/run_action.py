@@ -86,7 +86,7 @@ def _start(cluster: Cluster, options: RunOptions, asked: Asked) -> int:
     try:
         timeline = Path(asked.timeline) if asked.timeline else None
         with recording(timeline, cluster) as recorder, Progress() as progress:
-            cluster.progress = recorder.told(progress.show) if recorder else progress.show
+            cluster.progress = recorder.recording(progress.show) if recorder else progress.show
             run = cluster.start(options)
             if recorder:
                 recorder.step("following")

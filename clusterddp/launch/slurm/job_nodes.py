@@ -78,7 +78,7 @@ class JobNodes:
         """Return the node that runs the job's script."""
         return self.open(self._job.nodes[0])
 
-    def told(self, one: SubmittedRun, wanted: Wanted) -> tuple[SubmittedRun, list[NodeReport]]:
+    def reports(self, one: SubmittedRun, wanted: Wanted) -> tuple[SubmittedRun, list[NodeReport]]:
         """Return the run as its nodes report it now; for nodes that do not answer, the login host's report stands."""
         asked = Wanted(project=wanted.project, brief=wanted.brief)
         entries = [replace(_NODE, name=name) for name in self._job.nodes]

@@ -155,8 +155,8 @@ class Slurm:
             return []
         asked = Wanted(project=wanted.project, brief=wanted.brief)
         known = {one.run for one in submitted}
-        told = nodes_of(login.host, run, site.notify, asked, shared=True)
-        nodes = [node._replace(rebooted=False) for node in told if node.run in known]  # the login host cannot tell
+        found = nodes_of(login.host, run, site.notify, asked, shared=True)
+        nodes = [node._replace(rebooted=False) for node in found if node.run in known]  # the login host cannot tell
         parts = {one.run: [node for node in nodes if node.run == one.run] for one in submitted}
         jobs = login.jobs(one.job for one in submitted if one.job and not is_settled(one))
         submitted = [self._by_its_nodes(login, site, one, jobs.get(one.job or ""), parts, wanted) for one in submitted]
@@ -188,7 +188,7 @@ class Slurm:
         there = running(site, login, one, job)
         if there is None:
             return one
-        seen, nodes = there.told(one, wanted)
+        seen, nodes = there.reports(one, wanted)
         known = {(node.attempt, node.host) for node in nodes}
         parts[one.run] = [node for node in parts[one.run] if (node.attempt, node.host) not in known] + nodes
         if seen is not one and seen.awaiting:

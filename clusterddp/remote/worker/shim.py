@@ -212,7 +212,7 @@ def _wait(worker: Worker, process: "Union[Forked, Plain]", kills: OomKills, rece
         signal=number,
         maxrss_kib=maxrss,
         oom_kills=kills.since() if status else 0,
-        told=received,
+        signals_received=received,
     )
     return status
 

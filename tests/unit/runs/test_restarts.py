@@ -36,7 +36,7 @@ def test_a_restart_names_the_failure_it_follows_and_how_many_there_may_be() -> N
     hosts = host(0), host(1)
     begins(*hosts, number=0, seconds=0)
     hosts[1].died(5, raised="ValueError: loss is NaN")
-    hosts[0].died(6, signal=15, told=[[15, 0]])
+    hosts[0].died(6, signal=15, signals_received=[[15, 0]])
     begins(*hosts, number=1, seconds=8)
     assert why_it_began(view(*hosts).nodes, 1) == [
         "restart 1 of 3: rank 1 failed with ValueError: loss is NaN (train.py:81)"

@@ -18,7 +18,7 @@ def verdict(*nodes: Told) -> Verdict:
 
 
 def test_a_rank_that_left_early_is_named_beside_its_victim() -> None:
-    left = Told(1).died(4, told=[]).succeeded(5)
+    left = Told(1).died(4, signals_received=[]).succeeded(5)
     victim = Told(0).died(4.01, raised=RESET).failed(5)
     assert verdict(victim, left).line == (
         f"rank 0 (gpu00:0) failed first: {RESET} (train.py:81); rank 1 (gpu01:0) had ended with exit code 0 before"
@@ -28,9 +28,9 @@ def test_a_rank_that_left_early_is_named_beside_its_victim() -> None:
 @pytest.mark.parametrize("host", [0, 1], ids=["on the victim's host", "on another"])
 def test_a_rank_that_left_early_is_named_though_its_end_was_noticed_after_its_victims(host: int) -> None:
     if host:
-        nodes = [Told(0).died(4.01, raised=RESET).failed(5), Told(1).died(4.4, told=[]).succeeded(5)]
+        nodes = [Told(0).died(4.01, raised=RESET).failed(5), Told(1).died(4.4, signals_received=[]).succeeded(5)]
     else:
-        nodes = [Told(0, workers=2).died(4.01, raised=RESET).died(4.4, local=1, told=[]).failed(5)]
+        nodes = [Told(0, workers=2).died(4.01, raised=RESET).died(4.4, local=1, signals_received=[]).failed(5)]
     assert verdict(*nodes).line == (
         f"rank 0 (gpu00:0) failed first: {RESET} (train.py:81); "
         f"rank 1 (gpu0{host}:{1 - host}) had ended with exit code 0 before"
@@ -41,7 +41,7 @@ def test_a_rank_that_left_early_is_named_though_its_end_was_noticed_after_its_vi
     ("seconds", "told"), [(4.4, [[SIGTERM, at(4.2)]]), (7, [])], ids=["told to end", "long after it"]
 )
 def test_a_rank_that_ends_well_because_another_failed_is_not_said_to_have_left(seconds: float, told: Any) -> None:
-    nodes = [Told(0).died(4.01, raised=RESET).failed(5), Told(1).died(seconds, told=told).succeeded(8)]
+    nodes = [Told(0).died(4.01, raised=RESET).failed(5), Told(1).died(seconds, signals_received=told).succeeded(8)]
     assert verdict(*nodes).line == f"rank 0 (gpu00:0) failed first: {RESET} (train.py:81)"
 
 

@@ -30,7 +30,7 @@ class NodeEvent(NamedTuple):
     exit_code: int = field(Fields.number, default=0)
     signal: Optional[int] = field(Fields.number, default=None)
     # the signals that told it to end: [number, ns]
-    told: Optional[Tuple[Tuple[int, int], ...]] = field(Fields.pairs, default=None)
+    signals_received: Optional[Tuple[Tuple[int, int], ...]] = field(Fields.pairs, default=None)
     oom_kills: Optional[int] = field(Fields.number, default=None)  # OOM kills in its memory cgroup while it ran
     orphan: Optional[bool] = field(Fields.flag, default=None)  # its parent, a process of ours, was killed first
     reason: str = field(Fields.text, default="")
@@ -48,7 +48,7 @@ OPTIONAL = (
     "round",
     "pid",
     "signal",
-    "told",
+    "signals_received",
     "oom_kills",
     "orphan",
     "reason",
@@ -60,7 +60,7 @@ OPTIONAL = (
 _WORKER = ("start", "local_rank", "pid", "agent_bytes", "rank")
 EVENTS: Mapping[str, Tuple[str, ...]] = {
     WORKER_STARTED: (*_WORKER, "round", "world_size", "group_world_size"),
-    WORKER_EXITED: (*_WORKER, "exit_code", "signal", "told", "oom_kills", "orphan"),
+    WORKER_EXITED: (*_WORKER, "exit_code", "signal", "signals_received", "oom_kills", "orphan"),
     "agent_started": ("pid",),
     AGENT_EXITED: ("exit_code",),
     "carried": ("reason",),

@@ -223,9 +223,9 @@ def _by_agent(events: Sequence[NodeEvent], event: NodeEvent, failure: FailedWork
     """Whether torchrun ended this worker, because of another worker or by dying itself."""
     if failure.cause == SIGNAL and failure.signal in SENT_FROM_OUTSIDE and _agent_had_ended(events, failure.time_ns):
         return True  # by our supervisor, before its shim noticed
-    if event.told is not None:  # the shim's own evidence
-        signals_received = [number for number, at in event.told if at <= failure.time_ns]
-        return bool(signals_received) and (failure.cause != SIGNAL or failure.signal in signals_received)
+    if event.signals_received is not None:  # the shim's own evidence
+        earlier = [number for number, at in event.signals_received if at <= failure.time_ns]
+        return bool(earlier) and (failure.cause != SIGNAL or failure.signal in earlier)
     if failure.cause != SIGNAL or failure.signal != signal.SIGKILL:
         return failure.cause == SIGNAL and failure.signal == signal.SIGTERM
     # Its shim was killed: by torchrun after its timeout, or together with torchrun.

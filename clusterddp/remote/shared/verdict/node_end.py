@@ -88,12 +88,14 @@ def end_of(part: EndedPart, *, member: int = 0, workdir: str = "") -> NodeEnd:
     """A node's end; ``member``: its member index; ``workdir``: where its workers worked."""
     offset, ended = part.clock_offset_ns, part.ended
     events = part.evidence.events
-    told = [e.time for e in events if e.kind == STOPPING and e.reason not in CONSEQUENCES]
+    stops = [e.time for e in events if e.kind == STOPPING and e.reason not in CONSEQUENCES]
     last = max((event.start for event in events if event.kind == WORKER_STARTED), default=0)
     exits = [event for event in events if event.kind == WORKER_EXITED and event.start == last]
     failures = [one._replace(time_ns=one.time_ns - offset) for one in worker_failures(part.evidence)]
     output = agent_output(part.evidence)
-    well = [event for event in exits if not event.exit_code and not event.told]  # not because it was told to
+    well = [
+        event for event in exits if not event.exit_code and not event.signals_received
+    ]  # not because it was told to
     done = [Finished(event.rank, event.local_rank, event.time - offset) for event in well]
     return NodeEnd(
         host=part.host,
@@ -105,7 +107,7 @@ def end_of(part: EndedPart, *, member: int = 0, workdir: str = "") -> NodeEnd:
         agent_exit=ended.agent_exit if ended else None,
         rebooted=part.rebooted,
         ended=ended.ended - offset if ended else None,
-        stopping=min(told) - offset if told else None,
+        stopping=min(stops) - offset if stops else None,
         error_ns=part.clock_error_ns,
         start=last,
         agent=last_error_line(output),

@@ -105,7 +105,7 @@ def test_a_live_run_with_the_same_code_shares_the_workdir(root: Path, host: Fake
     with host.live_run("r1", host.workdir):
         result = push(root, host).hosts[0]
         assert result.workdir == str(host.workdir)
-        assert result.told == (
+        assert result.notices == (
             f"run r1 is live in {host.workdir} too: both write there; --workdir fresh gives a run a folder of its own",
         )
 

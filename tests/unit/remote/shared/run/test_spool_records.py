@@ -115,12 +115,12 @@ def test_any_object_is_a_record_or_one_error(read: Callable[[Any], Any], value: 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, fields in EVENTS.items() for name in fields])
 def test_an_event_without_a_field_of_its_kind_is_none(kind: str, name: str) -> None:
     others: dict[str, Any] = {"reason": "x", "error": "x", "packages": "x", "orphan": True, "modules": []}
-    whole: dict[str, Any] = {field: others.get(field, 1) for field in EVENTS[kind] if field != "told"}
+    whole: dict[str, Any] = {field: others.get(field, 1) for field in EVENTS[kind] if field != "signals_received"}
     whole.update(event=kind, time=5)
     event = read_event({**whole, "newer": [1]})
-    told = {"told": None} if "told" in EVENTS[kind] else {}
+    signals = {"signals_received": None} if "signals_received" in EVENTS[kind] else {}
     sent = json.loads(json.dumps(event_json(event)))
-    assert sent == {**whole, **told, "newer": [1]}
+    assert sent == {**whole, **signals, "newer": [1]}
     assert read_event(sent) == event
     fewer = {field: value for field, value in whole.items() if field != name}
     assert (maybe_event(fewer) is not None) == (name in OPTIONAL)

@@ -156,33 +156,35 @@ class TestToldToEnd:
 
     @pytest.mark.parametrize("ended", [{"signal": SIGTERM}, {"code": 9}, {"raised": "SystemExit: told"}])
     def test_what_came_after_is_no_cause(self, ended: dict[str, Any]) -> None:
-        (failure,) = worker_failures(Told().died(5, told=[[SIGTERM, at(4.9)]], **ended).evidence)
+        (failure,) = worker_failures(Told().died(5, signals_received=[[SIGTERM, at(4.9)]], **ended).evidence)
         assert failure.kind == ENDED
 
     def test_an_exception_before_it_is(self) -> None:
         (failure,) = worker_failures(
-            Told().died(5, raised="ValueError: x", raised_at=4.8, told=[[SIGTERM, at(4.9)]], signal=SIGTERM).evidence
+            Told()
+            .died(5, raised="ValueError: x", raised_at=4.8, signals_received=[[SIGTERM, at(4.9)]], signal=SIGTERM)
+            .evidence
         )
         assert (failure.kind, failure.exit_code) == (OWN, 1)
 
     def test_another_signal_than_was_sent_is_somebody_elses(self) -> None:
-        (failure,) = worker_failures(Told().died(5, signal=SIGKILL, told=[[SIGTERM, at(4.9)]]).evidence)
+        (failure,) = worker_failures(Told().died(5, signal=SIGKILL, signals_received=[[SIGTERM, at(4.9)]]).evidence)
         assert (failure.kind, failure.curable) == (OWN, True)
 
     def test_a_signal_from_outside_is_a_cause(self) -> None:
-        (failure,) = worker_failures(Told().died(5, signal=SIGTERM, told=[]).evidence)
+        (failure,) = worker_failures(Told().died(5, signal=SIGTERM, signals_received=[]).evidence)
         assert (failure.kind, failure.curable) == (OWN, True)
 
     def test_the_end_of_an_agent_that_was_stopped_later_explains_nothing(self) -> None:
-        told = Told().died(5, signal=SIGKILL, told=[]).stopped(5.4, "another host failed", ordered=5.3)
+        told = Told().died(5, signal=SIGKILL, signals_received=[]).stopped(5.4, "another host failed", ordered=5.3)
         assert worker_failures(told.evidence)[0].kind == OWN
 
     def test_what_our_supervisor_ends_after_an_agents_death_was_ended_though_the_shim_had_not_heard(self) -> None:
-        told = Told().died(5.01, signal=SIGTERM, told=[]).failed(5.0, agent=137)
+        told = Told().died(5.01, signal=SIGTERM, signals_received=[]).failed(5.0, agent=137)
         assert worker_failures(told.evidence)[0].kind == ENDED
 
     def test_a_worker_that_went_with_its_agent_was_ended(self) -> None:
-        told = Told().died(5.01, signal=SIGKILL, told=[[SIGKILL, at(5)]]).failed(5.0, agent=137)
+        told = Told().died(5.01, signal=SIGKILL, signals_received=[[SIGKILL, at(5)]]).failed(5.0, agent=137)
         assert worker_failures(told.evidence)[0].kind == ENDED
 
 
