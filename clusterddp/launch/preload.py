@@ -12,7 +12,8 @@ from clusterddp.hosts.fanout import each, reading_answer, values
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.overlap import Early
 from clusterddp.launch.prepare import prepare
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import read_record, written
+from clusterddp.remote.shared.supervisor.start_records import WarmAhead, WarmAheadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,9 +45,9 @@ def start_warm_servers(hosts: Sequence[Host], project: Project, inventory: Inven
     plans = {host.name: _staying(plan.node_plan(position), idle_limit) for position, host in enumerate(placed)}
 
     def one(host: Host) -> bool:
-        answer = host.call("warm_ahead", {"plan": written(plans[host.name])}, timeout=LIMIT)
+        answer = host.call("warm_ahead", written(WarmAheadRequest(plans[host.name])), timeout=LIMIT)
         with reading_answer(host.name):
-            return bool(answer["begun"])
+            return read_record(WarmAhead, answer, "warm server").begun
 
     wanted = [host for host in placed if host.name in able]
     begun = values(each(wanted, one))

@@ -10,6 +10,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, UnreachableError
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.supervisor.start_records import RenewRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,7 +53,7 @@ def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
 
     def renew(host: str, _: threading.Event) -> bool:
         with contextlib.suppress(ClusterddpError):  # unreachable; the next renewal tries again
-            run.reader(host).call("renew", {"run": run.id, "host": host}, timeout=ANSWER)
+            run.reader(host).call("renew", written(RenewRequest(run=run.id, host=host)), timeout=ANSWER)
         return True
 
     return repeated_on_hosts(run.spools if run.record.on_disconnect == "stop" else (), renew, every=RENEWAL)

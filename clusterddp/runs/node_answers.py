@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HelperError
 from clusterddp.hosts.answers import MEMORY, ORDINARY, Limit
-from clusterddp.remote.shared.verdict.status_reply import MOST_KEPT, NONE, Answers, read_nodes, split_damaged
+from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.verdict.status_reply import (
+    MOST_KEPT,
+    NONE,
+    Answers,
+    StatusRequest,
+    read_nodes,
+    split_damaged,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,10 +49,16 @@ def nodes_of(
     HelperError if the answer is damaged, or is about another host or run; UnreachableError if the connection broke.
     """
     before: Answers = host.memory.get(("runs", run, wanted), NONE)
-    known = {"known": before.digests} if run else {}  # a list of all runs is requested only once
-    args = {**asdict(wanted), **known, "run": run, "hosts": None if shared else [host.name]}
+    asked = StatusRequest(
+        hosts=None if shared else (host.name,),
+        run=run,
+        reference=wanted.reference,
+        project=wanted.project,
+        brief=wanted.brief,
+        known=before.digests if run else None,  # a list of all runs is requested only once
+    )
     limit, most = (_OF_MANY, _MOST_OF_MANY) if shared or not run else (ORDINARY, MOST_KEPT)
-    answer = host.call("runs", args, limit=limit)
+    answer = host.call("runs", written(asked), limit=limit)
     try:
         filled, host.memory["runs", run, wanted] = before.whole(answer, most)
         whole, damaged = split_damaged(filled)

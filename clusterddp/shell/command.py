@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, HelperError, UsageError
 from clusterddp.logs.checked_frames import End, FilePart, Lines
-from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.probes.python_query import PythonQuery
+from clusterddp.remote.shared.schema.fields import DamagedError, Fields
+from clusterddp.remote.shared.schema.record import read_record, record_in, written
+from clusterddp.remote.shared.shell.command_records import ExecEnd, ExecOutput, ExecRequest, WorkerPlace
 from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
@@ -15,8 +18,6 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.wire.frames import Frame
 
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL; short, as such a command has no checkpoint to save
-_STREAMS = ("out", "err")
-_MOST_CODE = 255
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,19 +40,16 @@ class Command:
 
     def args(self, entry: HostEntry, workdir: str, subfolder: str) -> dict[str, Any]:
         """The arguments of the operation ``exec`` on a host."""
-        return {
-            "argv": list(self.argv),
-            "shell": self.shell,
-            "bare": self.bare,
-            "timeout": self.timeout,
-            "grace": self.grace,
-            "setup": list(entry.setup),
-            "env": dict(entry.env),
-            "python": entry.python,
-            "host": entry.name,
-            "workdir": workdir,
-            "subfolder": subfolder,
-        }
+        place = None if self.bare else worker_place(entry, workdir, subfolder)
+        return written(
+            ExecRequest(argv=self.argv, shell=self.shell, place=place, timeout=self.timeout, grace=self.grace)
+        )
+
+
+def worker_place(entry: HostEntry, workdir: str, subfolder: str) -> WorkerPlace:
+    """Where a command runs on a host as a worker would."""
+    job = PythonQuery(setup=tuple(entry.setup), env=dict(entry.env), python=entry.python, workdir=workdir)
+    return WorkerPlace(job=job, host=entry.name, subfolder=subfolder)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,9 +77,10 @@ def output_of(host: str, frame: Frame, offsets: dict[str, int]) -> Lines:
 
     ``offsets`` counts the bytes of each stream.
     """
-    stream = frame.header.get("stream")
-    if stream not in _STREAMS:
-        raise HelperError(host, f"its output is damaged: {str(frame.header)[:80]}")
+    try:
+        stream = read_record(ExecOutput, frame.header, "output").stream
+    except DamagedError as error:
+        raise HelperError(host, f"its output is damaged: {str(frame.header)[:80]}") from error
     offset = offsets.get(stream, 0)
     offsets[stream] = offset + len(frame.body)
     part = FilePart(
@@ -102,14 +101,8 @@ def end_of(host: str, frame: Frame) -> End:
 
 def ended(host: str, answer: Any) -> Executed:
     """Decode a host's report of the end; ``ValueError`` if it is damaged."""
-    fields = Fields(answer)
-    left = fields.each("left", lambda one: f"{one.number('pid')} {one.text('command')}")
+    end = record_in(Fields(answer), ExecEnd)
+    left = tuple(f"{one.pid} {one.command}" for one in end.left)
     return Executed(
-        host=host,
-        code=fields.number("code", _MOST_CODE),
-        error=fields.text("error"),
-        stopped=fields.flag("stopped"),
-        left=left,
-        cwd=fields.text("cwd"),
-        home=fields.flag("home"),
+        host=host, code=end.code, error=end.error, stopped=end.stopped, left=left, cwd=end.cwd, home=end.home
     )

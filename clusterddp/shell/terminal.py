@@ -10,31 +10,32 @@ import termios
 import threading
 import time
 import tty
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HelperError
 from clusterddp.hosts.outgoing import Outgoing
-from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.wire.frames import parse_json
+from clusterddp.remote.shared.schema.record import parsed, read_record, written
+from clusterddp.remote.shared.shell.command_records import ShellEnd, ShellRequest, WindowSize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from clusterddp.hosts.client import Host
+    from clusterddp.remote.shared.shell.command_records import WorkerPlace
 
 _PIECE = 1 << 15
 _AGAIN = 0.5  # seconds between repeated Ctrl-Ds
 
 
-def run_shell(host: Host, args: Mapping[str, Any]) -> int:
+def run_shell(host: Host, place: WorkerPlace | None, spool: str) -> int:
     """Run the login shell of ``host`` on this process's terminal, and return its exit code, 128+N for a signal.
 
-    ``args`` are those of the operation ``exec``, and ``spool``.
+    It gets the environment and folder of the run with this ``spool`` there, else (empty) those of ``place``, else
+    (None) the login's.
     """
     outgoing = Outgoing()
-    size = shutil.get_terminal_size()
-    term = os.environ.get("TERM", "dumb")
-    frames = host.stream("shell", {**args, "rows": size.lines, "columns": size.columns, "term": term}, outgoing)
+    asked = ShellRequest(window=_window(), term=os.environ.get("TERM", "dumb"), place=place, spool=spool)
+    frames = host.stream("shell", written(asked), outgoing)
     with _raw_terminal(), _following_the_window(outgoing), contextlib.closing(frames):
         threading.Thread(target=_send_keys, args=(outgoing,), name="keys", daemon=True).start()
         for frame in frames:
@@ -46,9 +47,14 @@ def run_shell(host: Host, args: Mapping[str, Any]) -> int:
 
 def _code(host: str, answer: bytes) -> int:
     try:
-        return Fields(parse_json(answer)).number("code", 255)
+        return parsed(answer, lambda data: read_record(ShellEnd, data, "end")).code
     except ValueError as error:
         raise HelperError(host, f"its answer is damaged: {error}") from error
+
+
+def _window() -> WindowSize:
+    size = shutil.get_terminal_size()
+    return WindowSize(rows=size.lines, columns=size.columns)
 
 
 def _write_all(data: bytes) -> None:
@@ -74,9 +80,8 @@ def _raw_terminal() -> Iterator[None]:
 @contextlib.contextmanager
 def _following_the_window(outgoing: Outgoing) -> Iterator[None]:
     def tell(*_: object) -> None:
-        size = shutil.get_terminal_size()
         with contextlib.suppress(ClusterddpError):  # the thread that reads the shell's output reports it
-            outgoing.order(rows=size.lines, columns=size.columns)
+            outgoing.order(**written(_window()))
 
     before = signal.signal(signal.SIGWINCH, tell)
     try:

@@ -9,7 +9,7 @@ from clusterddp.cli.session import open_cluster
 from clusterddp.environments import install
 from clusterddp.errors import RunError, UsageError
 from clusterddp.launch.answering import workdirs
-from clusterddp.shell import Command
+from clusterddp.shell.command import worker_place
 from clusterddp.shell.terminal import run_shell
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def act(inventory: Path | None, host: str, run: str | None, *, bare: bool) -> in
         opened = cluster.host(entry.name)
         if entry.environment and not bare and not run:
             install.ensure([opened], cluster.project, cluster.notify, cluster.progress)
-        asked = Command(shell="", bare=bare).args(opened.entry, where, cluster.project.subfolder)
-        return run_shell(opened, {**asked, "spool": spool})
+        place = None if bare else worker_place(opened.entry, where, cluster.project.subfolder)
+        return run_shell(opened, place, spool)
 
 
 def _spool(cluster: Cluster, reference: str, host: str) -> str:

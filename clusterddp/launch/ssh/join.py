@@ -6,7 +6,7 @@ The supervisors of the run learn of it from the joining host itself (remote/cont
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.environments import install
@@ -21,9 +21,12 @@ from clusterddp.launch.ssh.over_ssh import NAME, start_node
 from clusterddp.launch.threads import with_threads
 from clusterddp.probe.dial_hosts import probe
 from clusterddp.probe.gather import survey_network
-from clusterddp.remote.shared.run.plan import NodePlan, Peer, joined_plan, read_plan, with_peer
-from clusterddp.remote.shared.run.spool_records import Ready, read_ready
+from clusterddp.remote.shared.run.plan import Peer, joined_plan, with_peer
+from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.schema.record import read_record, record_in, written
+from clusterddp.remote.shared.supervisor.join_records import Claimed, ClaimRequest, Invitation, InviteRequest
+from clusterddp.remote.shared.supervisor.start_records import CommitRequest
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.sync import send_code
 from clusterddp.sync.project_files import scan
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.run.run_record import RunRecord
-    from clusterddp.remote.shared.run.spool_records import Ready
     from clusterddp.runs.run import Run
     from clusterddp.runs.run_on_hosts import Site
 
@@ -45,32 +47,16 @@ if TYPE_CHECKING:
 _MOST_SECRETS = 10_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Invitation:
-    """A run as one of its hosts describes it to hosts that join."""
-
-    plan: NodePlan  # the plan of the host that answers
-    ready: Ready  # the store's port, and each node's run control address
-    key: str  # the key of run control
-    secrets: Mapping[str, str]  # values by name
-
-
 def invitation(guide: Host, spool: str) -> Invitation:
     """Ask a host of the run, whose ``spool`` is there, for what a joining host needs."""
-    answer = guide.call("invite", {"spool": spool})
+    answer = guide.call("invite", written(InviteRequest(spool)))
     with reading_answer(guide.name):
         return read_invitation(answer)
 
 
 def read_invitation(answer: Any) -> Invitation:
     """Decode an invitation; ``ValueError`` if it is damaged."""
-    fields = Fields(answer, most=_MOST_SECRETS)
-    return Invitation(
-        plan=read_plan(fields.raw("plan")),
-        ready=read_ready(fields.raw("ready")),
-        key=fields.text("key"),
-        secrets=fields.mapping("secrets", lambda inner, name: inner.text(name)),
-    )
+    return record_in(Fields(answer, most=_MOST_SECRETS), Invitation)
 
 
 TURN_LIMIT = 60.0  # seconds to wait while other hosts join
@@ -185,9 +171,11 @@ def _join(
         run = plan.run
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
         (node,) = with_threads([node], facts, plan.settings.env)
+        answer = guide.call("claim", written(ClaimRequest(spool=spool, member=len(plan.peers))))
         with reading_answer(guide.name):
-            if guide.call("claim", {"spool": spool, "member": len(plan.peers)})["claimed"] is not True:
-                raise _OthersJoinError(plan.run)
+            claimed = read_record(Claimed, answer, "claim").claimed
+        if not claimed:
+            raise _OthersJoinError(plan.run)
         ready = invited.ready._replace(peers=addresses)
         spools[host.name], control = _start(host, joined_plan(plan, node), invited, ready)
         addresses = (*addresses, (node.address, control))
@@ -244,7 +232,8 @@ def _same_code(hosts: Sequence[Host], project: Project, record: RunRecord) -> di
 
 def _start(host: Host, plan: NodePlan, invited: Invitation, ready: Ready) -> tuple[str, int]:
     """Start the node and let it begin; return its spool and its run control port."""
-    answer = start_node(host, plan, invited.secrets, invited.key)
-    peers = [*ready.peers, [plan.peers[-1].address, answer["control"]]]
-    host.call("commit", {"spool": answer["spool"], "store": ready.store, "peers": peers}, timeout=30)
-    return str(answer["spool"]), int(answer["control"])
+    started = start_node(host, plan, invited.secrets, invited.key)
+    peers = (*ready.peers, (plan.peers[-1].address, started.control))
+    asked = CommitRequest(spool=started.spool, ready=Ready(store=ready.store, peers=peers))
+    host.call("commit", written(asked), timeout=30)
+    return started.spool, started.control

@@ -10,14 +10,22 @@ import contextlib
 import json
 import secrets as random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HelperError, UsageError
 from clusterddp.hosts.fanout import Outcome, each, reading_answer, values
 from clusterddp.launch.launcher import LentHosts
 from clusterddp.launch.run_secrets import secret_values
+from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.shared.run.stop_records import StopRequest
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import read_record, written
+from clusterddp.remote.shared.supervisor.start_records import (
+    CommitRequest,
+    CommittedNode,
+    StartedNode,
+    StartOrder,
+    WebhookOrder,
+)
 from clusterddp.runs import local_cache, proof
 from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof
@@ -43,7 +51,6 @@ STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
 NAME = "ssh"
 CLEANUP_REASON = "the start failed on another host"
 _LONGEST = 300  # characters of a reason that are shown
-_REASONS = ("unreachable", "not_warm")  # in a host's answer: why something is not so, or empty
 
 
 class Ssh:
@@ -171,18 +178,16 @@ def launch(
     try:
         started = values(each(hosts, lambda host: start_node(host, nodes[host.name], secrets, key, webhook)))
         answers = dict(zip(nodes, started, strict=True))
-        spools = {name: str(answer["spool"]) for name, answer in answers.items()}
-        peers = [
-            [node.address, answer["control"]] for node, answer in zip(plan.all_nodes, answers.values(), strict=True)
-        ]
-        unreachable = {name: answer["unreachable"] for name, answer in answers.items() if answer["unreachable"]}
+        spools = {name: answer.spool for name, answer in answers.items()}
+        both = zip(plan.all_nodes, answers.values(), strict=True)
+        peers = tuple((node.address, answer.control) for node, answer in both)
+        unreachable = {name: answer.unreachable for name, answer in answers.items() if answer.unreachable}
         tell = webhook is not None and hosts[0].name not in unreachable  # the first host leads as long as it is up
-        ready = {"store": answers[hosts[0].name]["store"], "peers": peers, "tell": tell}
-        _commit(hosts, spools, ready)
+        _commit(hosts, spools, Ready(store=answers[hosts[0].name].store, peers=peers, tell=tell))
     except BaseException as error:  # Ctrl-C too
         _undo(hosts, plan.run, interrupted_by(error) if isinstance(error, KeyboardInterrupt) else CLEANUP_REASON)
         raise
-    plain = {name: answer["not_warm"] for name, answer in answers.items() if answer["not_warm"]}
+    plain = {name: answer.not_warm for name, answer in answers.items() if answer.not_warm}
     notices = (*_of_telling(unreachable, tell=tell), *_of_plain_starts(plain))
     return Launched(spools=spools, tell=tell, notices=notices)
 
@@ -206,28 +211,29 @@ def _of_telling(unreachable: Mapping[str, str], *, tell: bool) -> Iterator[str]:
 
 def start_node(
     host: Host, plan: NodePlan, secrets: Mapping[str, str], key: str, webhook: Webhook | None = None
-) -> dict[str, Any]:
+) -> StartedNode:
     """Start one node's supervisor, which waits for ``commit``; as ``start_node`` of remote/supervisor/start.py.
 
     ``secrets``: values by name; it gets those that its plan names. ``webhook``: what it is to tell of the run, if it
     can; ``unreachable`` says why it cannot, or is empty. Raises HostError if it could not start.
     """
     mine = {name: secrets[name] for name in plan.secrets}
-    hook = {"url": webhook.url, "silence": webhook.silence} if webhook else None
-    message = json.dumps({"plan": written(plan), "secrets": mine, "key": key, "webhook": hook}).encode()
-    answer = host.upload("start", {}, [message], timeout=START_TIMEOUT)
+    hook = WebhookOrder(url=webhook.url, silence=webhook.silence) if webhook else None
+    order = StartOrder(plan=plan, secrets=mine, key=key, webhook=hook)
+    answer = host.upload("start", {}, [json.dumps(written(order)).encode()], timeout=START_TIMEOUT)
     with reading_answer(host.name):
-        names = ("started", "spool", "store", "control")
-        return {**{name: answer[name] for name in names}, **{name: str(answer[name]) for name in _REASONS}}
+        return read_record(StartedNode, answer, "node")
 
 
-def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Mapping[str, Any]) -> None:
+def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Ready) -> None:
     """Let the agents start; raises HostError if a host's supervisor has already ended."""
-    outcomes = each(hosts, lambda host: host.call("commit", {"spool": spools[host.name], **ready}, timeout=30))
+    asked = {name: written(CommitRequest(spool=spool, ready=ready)) for name, spool in spools.items()}
+    outcomes = each(hosts, lambda host: host.call("commit", asked[host.name], timeout=30))
     for host, answer in zip(hosts, values(outcomes), strict=True):
         with reading_answer(host.name):
-            alive, reason = answer["alive"], (answer["exit"] or {}).get("reason") or "it left no record"
-        if not alive:
+            node = read_record(CommittedNode, answer, "node")
+        if not node.alive:
+            reason = (node.exit and node.exit.reason) or "it left no record"
             raise HelperError(host.name, f"its supervisor ended before the start: {reason}")
 
 

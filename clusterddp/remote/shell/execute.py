@@ -1,13 +1,12 @@
 """The operation ``exec``: run a command on this host and stream its input and output over one request.
 
-    operator → host   data frames: its stdin; a frame with ``stop``: end it
-    host → operator   data frames with ``stream`` (``out`` or ``err``); the result
-                      ``{code, error, stopped, left, cwd, home}``
+    operator → host   an ``ExecRequest``; data frames: its stdin; a frame with ``stop``: end it
+    host → operator   data frames with the header of ``ExecOutput``; the result, an ``ExecEnd``
 
+The records are in shared/shell/command_records.py.
 The command is also ended when the request ends, as when the connection is closed (guard.py).
 """
 
-import json
 import os
 import selectors
 import shutil
@@ -15,6 +14,8 @@ from collections import deque
 from typing import Any, Deque, Dict, List, Optional
 
 from ..helper.request import Request
+from ..shared.schema.record import parsed, read_record, written
+from ..shared.shell.command_records import ERR, OUT, ExecEnd, ExecInput, ExecOutput, ExecRequest, WorkerPlace
 from ..system.bootstrap import Refused, home_folder
 from ..worker.agent_environment import worker_like
 from ..worker.worker_env import original_environment
@@ -26,30 +27,26 @@ MOST_AFTER_END = 4 << 20  # bytes: more than both pipes hold, so what comes beyo
 
 
 def execute(request: Request) -> Dict[str, Any]:
-    """Run the command until it ends.
-
-    Args of the request: ``argv``, or ``shell`` (a text for ``sh -c``); ``bare`` (the login's environment and home in
-    place of a worker's); ``setup``, ``env``, ``python``, ``host``, ``workdir``, ``subfolder``; ``timeout``, ``grace``.
-    Raises Refused if a setup line fails.
-    """
-    args = request.args
+    """Run the command until it ends; raises Refused if a setup line fails."""
+    order = request.read_args(ExecRequest)
     environment = original_environment(dict(os.environ))
     home = home_folder()
     cwd = home
-    if not args["bare"]:
-        environment = worker_like(args, environment)
-        cwd = folder_of(args["workdir"], args["subfolder"], home)
+    if order.place:
+        environment = worker_like(order.place, environment)
+        cwd = folder_of(order.place, home)
     environment["PWD"] = cwd
     shell = shutil.which("bash", path=environment.get("PATH", os.defpath)) or "/bin/sh"
-    argv = args["argv"] if args["shell"] is None else [shell, "-c", args["shell"]]
-    command = GuardedCommand(argv, cwd, environment, args["timeout"], args["grace"])
+    argv = [*order.argv] if order.shell is None else [shell, "-c", order.shell]
+    command = GuardedCommand(argv, cwd, environment, order.timeout, order.grace)
     answer = CommandStreams(request, command).run()
-    return dict(answer, cwd=cwd, home=cwd == home and not args["bare"])
+    return written(answer._replace(cwd=cwd, home=cwd == home and order.place is not None))
 
 
-def folder_of(workdir: str, subfolder: str, home: str) -> str:
+def folder_of(place: WorkerPlace, home: str) -> str:
     """Return the folder of the workdir in which a worker starts, or ``home`` if it does not exist."""
-    path = os.path.normpath(os.path.join(os.path.expanduser(workdir), subfolder)) if workdir else home
+    workdir = place.job.workdir
+    path = os.path.normpath(os.path.join(os.path.expanduser(workdir), place.subfolder)) if workdir else home
     return path if os.path.isdir(path) else home
 
 
@@ -73,13 +70,13 @@ class CommandStreams:
         self.stdin: Optional[int] = stdin[1]
         self.orders = orders[1]
         os.set_blocking(self.stdin, False)
-        self.outputs = {stdout[0]: "out", stderr[0]: "err"}
+        self.outputs = {stdout[0]: written(ExecOutput(OUT)), stderr[0]: written(ExecOutput(ERR))}
         self.selector.register(answer[0], selectors.EVENT_READ, self._take_answer)
         self.selector.register(request.handle, selectors.EVENT_READ, self._take_frames)
         for handle in self.outputs:
             self.selector.register(handle, selectors.EVENT_READ, self._pass_output)
 
-    def run(self) -> Dict[str, Any]:
+    def run(self) -> ExecEnd:
         """Forward everything until the command has ended and its output is complete."""
         while self.outputs or not self.ended:
             self._want_input()
@@ -97,17 +94,16 @@ class CommandStreams:
             self.ended = True
             self.selector.unregister(handle)
 
-    def _result(self) -> Dict[str, Any]:
+    def _result(self) -> ExecEnd:
         try:
-            found: Dict[str, Any] = json.loads(bytes(self.answer))
+            return parsed(bytes(self.answer), lambda data: read_record(ExecEnd, data, "end"))
         except ValueError:
             raise Refused("the process that guards the command was killed", "see the kernel's log there") from None
-        return found
 
     def _pass_output(self, handle: int) -> None:
         data = os.read(handle, PIECE)
         if data:
-            self.request.send(data, stream=self.outputs[handle])
+            self.request.send(data, **self.outputs[handle])
             self.after_end += len(data) if self.ended else 0
             return
         self.selector.unregister(handle)
@@ -117,7 +113,7 @@ class CommandStreams:
     def _take_frames(self, _handle: int) -> None:
         frames, self.input_ended = self.request.take()
         for frame in frames:
-            if frame.header.get("stop"):
+            if read_record(ExecInput, frame.header, "input").stop:
                 self._order_end()
             elif self.stdin is None:
                 self.request.grant(len(frame.body))

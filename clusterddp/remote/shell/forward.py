@@ -5,6 +5,7 @@ import socket
 from typing import Any, Dict
 
 from ..helper.request import Request
+from ..shared.shell.command_records import ForwardRequest
 from ..system.bootstrap import Refused
 
 PIECE = 1 << 15
@@ -12,9 +13,8 @@ PATIENCE = 5.0  # seconds to connect
 
 
 def forward(request: Request) -> Dict[str, Any]:
-    """Connect to ``port`` on this host and forward bytes until both directions have ended; raises Refused."""
-    port = request.args["port"]
-    with _connected(port) as connection:
+    """Forward bytes to the port of a ``ForwardRequest`` until both directions have ended; raises Refused."""
+    with _connected(request.read_args(ForwardRequest).port) as connection:
         connection.setblocking(False)
         try:
             _pass_on(request, connection)

@@ -10,11 +10,12 @@ import selectors
 import signal
 import subprocess
 import time
-from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ..processes import terminate
 from ..shared.run.spool_records import LeftProcess
 from ..shared.schema.record import written
+from ..shared.shell.command_records import ExecEnd
 from ..system import prctl, procfs
 from ..system.descriptors import close_all_but
 from ..system.wait_status import exit_code, reap
@@ -40,7 +41,7 @@ class GuardPipes(NamedTuple):
     stdout: int
     stderr: int
     orders: int  # end of file, or any byte, ends the command
-    answer: int  # takes the JSON ``{code, error, stopped, left}``
+    answer: int  # takes an ``ExecEnd`` as JSON
 
 
 def guard(command: GuardedCommand, streams: GuardPipes) -> NoReturn:
@@ -54,13 +55,13 @@ def guard(command: GuardedCommand, streams: GuardPipes) -> NoReturn:
         os.dup2(streams.stderr, 2)  # else the connection would stay open as long as this process
         answer = _run(command, streams)
         with os.fdopen(streams.answer, "wb") as stream:
-            stream.write(json.dumps(answer).encode())
+            stream.write(json.dumps(written(answer)).encode())
         status = 0
     finally:
         os._exit(status)
 
 
-def _run(command: GuardedCommand, streams: GuardPipes) -> Dict[str, Any]:
+def _run(command: GuardedCommand, streams: GuardPipes) -> ExecEnd:
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(woken, False)
@@ -77,17 +78,17 @@ def _run(command: GuardedCommand, streams: GuardPipes) -> Dict[str, Any]:
             preexec_fn=os.setpgrp,  # noqa: PLW1509 - one thread; Popen's own way is Python 3.11
         )
     except (OSError, ValueError) as error:
-        return {"code": NOT_STARTED, "error": _why(command, error), "stopped": False, "left": []}
+        return ExecEnd(code=NOT_STARTED, error=_why(command, error), stopped=False, left=())
     for handle in (streams.stdin, streams.stdout, streams.stderr):
         os.close(handle)
     code, timed_out = _wait(child.pid, streams.orders, woken, command.timeout)
     if code is not None:
-        return {"code": code, "error": "", "stopped": False, "left": [*map(written, descendants())]}
+        return ExecEnd(code=code, error="", stopped=False, left=tuple(descendants()))
     left = terminate.terminate_all(descendants, command.grace)
     suffix = "; nothing of it is left" if not left else ""
     late = "out of time after %g s%s" % (command.timeout or 0, suffix) if timed_out else ""
-    return {"code": TIMED_OUT if timed_out else 128 + signal.SIGTERM, "error": late, "stopped": not timed_out,
-            "left": [*map(written, left)]}  # fmt: skip
+    code = TIMED_OUT if timed_out else 128 + signal.SIGTERM
+    return ExecEnd(code=code, error=late, stopped=not timed_out, left=tuple(left))
 
 
 def descendants() -> List[LeftProcess]:

@@ -1,8 +1,9 @@
 """The operation ``shell``: run the user's login shell in a pseudo-terminal on this host, over one request.
 
-    operator → host   data frames: keys; one with ``rows`` and ``columns``: the window's size
-    host → operator   data frames: the terminal's output; the result ``{code, cwd}``
+    operator → host   a ``ShellRequest``; data frames: keys; one with the header of ``WindowSize``: the window's size
+    host → operator   data frames: the terminal's output; the result, a ``ShellEnd``
 
+The records are in shared/shell/command_records.py.
 The terminal hangs up when the request ends; processes that ignore SIGHUP live on, as after any login.
 """
 
@@ -16,6 +17,8 @@ import termios
 from typing import Any, Dict, NoReturn
 
 from ..helper.request import Request
+from ..shared.schema.record import read_record, written
+from ..shared.shell.command_records import ShellEnd, ShellRequest, WindowSize
 from ..system.bootstrap import home_folder
 from ..system.wait_status import exit_code
 from ..worker.agent_environment import environment_of_run, worker_like
@@ -30,34 +33,30 @@ _DEFAULT = (
 
 
 def shell(request: Request) -> Dict[str, Any]:
-    """Run the shell until it ends.
-
-    Args of the request: as of ``exec``, and ``spool`` (of the run whose environment and folder to use; else empty),
-    ``rows``, ``columns``, ``term``. Raises Refused if a setup line fails, or the run's files are gone.
-    """
-    args = request.args
+    """Run the shell until it ends; raises Refused if a setup line fails, or the run's files are gone."""
+    order = request.read_args(ShellRequest)
     environment = original_environment(dict(os.environ))
     cwd = home = home_folder()
-    if args["spool"]:
-        environment, cwd = environment_of_run(args["spool"])
-    elif not args["bare"]:
-        environment = worker_like(args, environment)
-        cwd = folder_of(args["workdir"], args["subfolder"], home)
+    if order.spool:
+        environment, cwd = environment_of_run(order.spool)
+    elif order.place:
+        environment = worker_like(order.place, environment)
+        cwd = folder_of(order.place, home)
     cwd = cwd if os.path.isdir(cwd) else home
-    environment.update(TERM=args["term"], PWD=cwd)
-    pid, master = _fork_terminal(args["rows"], args["columns"])
+    environment.update(TERM=order.term, PWD=cwd)
+    pid, master = _fork_terminal(order.window)
     if not pid:
         _become_shell(cwd, environment)
     os.set_blocking(master, False)
     _pass_on(request, master)
     os.close(master)
-    return {"code": exit_code(os.waitpid(pid, 0)[1]), "cwd": cwd}
+    return written(ShellEnd(exit_code(os.waitpid(pid, 0)[1])))
 
 
-def _fork_terminal(rows: int, columns: int) -> "tuple[int, int]":
+def _fork_terminal(window: WindowSize) -> "tuple[int, int]":
     """Like ``pty.fork``, with the window's size set before the child runs."""
     master, slave = os.openpty()
-    _resize(master, rows, columns)
+    _resize(master, window)
     pid = os.fork()
     if pid:
         os.close(slave)
@@ -84,9 +83,8 @@ def _become_shell(cwd: str, environment: Dict[str, str]) -> NoReturn:
         os._exit(127)
 
 
-def _resize(master: int, rows: Any, columns: Any) -> None:
-    if all(type(one) is int and 0 <= one < 1 << 16 for one in (rows, columns)):
-        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+def _resize(master: int, window: WindowSize) -> None:
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", window.rows, window.columns, 0, 0))
 
 
 def _pass_on(request: Request, master: int) -> None:
@@ -102,7 +100,8 @@ def _pass_on(request: Request, master: int) -> None:
                 frames, ended = request.take()
                 for frame in frames:
                     keys += frame.body
-                    _resize(master, frame.header.get("rows"), frame.header.get("columns"))
+                    if not frame.body:
+                        _resize(master, read_record(WindowSize, frame.header, "window"))
                 if ended:  # the user's input has ended: send Ctrl-D
                     keys += b"\x04"
                     selector.unregister(request.handle)
@@ -114,6 +113,6 @@ def _pass_on(request: Request, master: int) -> None:
                     return
                 request.send(data)
             if ready & selectors.EVENT_WRITE and keys:
-                written = os.write(master, bytes(keys[:PIECE]))
-                request.grant(written)
-                del keys[:written]
+                sent = os.write(master, bytes(keys[:PIECE]))
+                request.grant(sent)
+                del keys[:sent]

@@ -23,6 +23,7 @@ from ..shared.run.unplaced_plan import choose_backend, placed_plan
 from ..shared.schema.record import written
 from ..shared.slurm.job_record import PROJECT_CODE, SentCode, SlurmJob, start_name
 from ..shared.slurm.nodelist import expand_nodelist
+from ..shared.supervisor.start_records import StartOrder
 from ..shared.verdict.failures import ended_by_manager
 from ..spool.layout import Spool, all_spools
 from ..supervisor.start import commit_node, start_node
@@ -85,9 +86,9 @@ class Task:
             plan = plans[self.member]
             if job.sent_code:
                 self.await_secrets(plan)
-            answer = start_node(job.state, plan, self.folder.secrets(plan.secrets), self.key)
-            spool = Spool(answer["spool"])
-            ports = shared.exchange("ready", {"store": answer["store"], "control": answer["control"]})
+            started = start_node(job.state, StartOrder(plan, self.folder.secrets(plan.secrets), self.key))
+            spool = Spool(started.spool)
+            ports = shared.exchange("ready", {"store": started.store, "control": started.control})
             both = zip(plan.peers, ports)
             peers = tuple((peer.address, int(reply["control"])) for peer, reply in both)
             commit_node(spool, Ready(store=int(ports[0]["store"]), peers=peers))

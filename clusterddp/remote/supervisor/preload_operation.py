@@ -4,8 +4,9 @@ from typing import Any, Dict
 
 from ..helper.request import Request
 from ..preload.server_folder import find
-from ..shared.run.plan import read_plan
 from ..shared.schema.fields import DamagedError
+from ..shared.schema.record import written
+from ..shared.supervisor.start_records import WarmAhead, WarmAheadRequest
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from ..worker.agent_environment import agent_environment
@@ -13,17 +14,17 @@ from .preload_client import PreloadedStart, wants
 
 
 def warm_ahead(request: Request) -> Dict[str, Any]:
-    """Operation: start a warm server for runs whose node has the plan ``plan``, in place of any that is there.
+    """Operation: start a warm server for runs whose node has a plan, in place of any that is there.
 
-    Returns ``{begun}``: whether there is one now.
+    Takes a ``WarmAheadRequest``, returns ``WarmAhead`` (shared/supervisor/start_records.py).
     """
-    state = request.args["state"]
+    state = request.state
     try:
-        plan = read_plan(request.args["plan"])
+        plan = request.read_args(WarmAheadRequest).plan
     except DamagedError as error:
         raise Refused("the node's plan is damaged: %s" % error) from None
     if not wants(plan):
-        return {"begun": False}
+        return written(WarmAhead(begun=False))
     spool = Spool.of(state, plan.run, plan.attempt, plan.node)  # only its path is used; it is never made
     PreloadedStart(state, spool, plan, agent_environment(plan, spool)).leave_one(0, anew=True)
-    return {"begun": find(state) is not None}
+    return written(WarmAhead(begun=find(state) is not None))

@@ -19,11 +19,20 @@ from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence, T
 
 from ..cleanup import retention
 from ..helper.request import Request
-from ..shared.run.plan import NodePlan, read_plan
+from ..shared.run.plan import NodePlan
 from ..shared.run.run_state import RunState
-from ..shared.run.spool_records import Ready, read_ready
+from ..shared.run.spool_records import Ready
 from ..shared.schema.fields import DamagedError
-from ..shared.schema.record import written
+from ..shared.schema.record import parsed, read_record, written
+from ..shared.supervisor.join_records import Claimed, ClaimRequest, Invitation, InviteRequest
+from ..shared.supervisor.start_records import (
+    CommitRequest,
+    CommittedNode,
+    RenewRequest,
+    StartedNode,
+    StartOrder,
+    WebhookOrder,
+)
 from ..shared.verdict.failures import ended_by_manager
 from ..spool.creation import PROGRAM, create_spool
 from ..spool.layout import Spool, all_spools
@@ -43,29 +52,28 @@ OTHER_START = 10.0  # seconds that another start of the same node gets to bring 
 def start(request: Request) -> Dict[str, Any]:
     """Operation: start the node's supervisor; when repeated, the same one answers.
 
-    The operator's data is JSON ``{plan, secrets, key, webhook}``; returns as ``start_node``.
+    The operator's data is a ``StartOrder``; returns a ``StartedNode`` (shared/supervisor/start_records.py).
     """
-    message = json.loads(request.read_all())
+    data = request.read_all()
     _check_own_code()
-    more = (message["secrets"], message["key"], message.get("webhook"))
-    return start_node(request.args["state"], _plan(message["plan"]), *more)
+    try:
+        order = parsed(data, lambda value: read_record(StartOrder, value, "order"))
+    except DamagedError as error:
+        raise Refused("the node's plan is damaged: %s" % error) from None
+    return written(start_node(request.state, order))
 
 
-def start_node(
-    state: str, plan: NodePlan, secrets: Mapping[str, str], key: str, notified: Optional[Mapping[str, Any]] = None
-) -> Dict[str, Any]:
+def start_node(state: str, order: StartOrder) -> StartedNode:
     """Start the supervisor of a node, as a child of the nearest subreaper above this process.
 
-    Returns ``{started, spool, store, control, unreachable, not_warm}``: ``store`` and ``control`` are the ports that
-    were bound here, or 0; ``unreachable`` says why the URL of ``notified`` (webhook_process.py) cannot be reached from
-    here, ``not_warm`` why the host's warm server did not start the supervisor, or they are empty. The agent starts only
-    when all nodes are ready (``commit_node``). Raises Refused if the run was stopped already, its port range is taken,
-    the setup lines fail, ….
+    The agent starts only when all nodes are ready (``commit_node``). Raises Refused if the run was stopped already, its
+    port range is taken, the setup lines fail, ….
     """
+    plan, secrets = order.plan, order.secrets
     spool = Spool.of(state, plan.run, plan.attempt, plan.node)
     for other in all_spools(state, plan.run):
-        order = other.stop_order()  # a workload manager that has ended an attempt may begin another
-        if order and not (plan.manager and order.reason == ended_by_manager(plan.manager)):
+        stop = other.stop_order()  # a workload manager that has ended an attempt may begin another
+        if stop and not (plan.manager and stop.reason == ended_by_manager(plan.manager)):
             raise Refused("run %s was stopped" % plan.run, "start a new one")
     if os.path.isdir(spool.folder):
         return _existing(spool)
@@ -88,45 +96,38 @@ def start_node(
         created = create_spool(spool, plan, code)
     if not created:
         return _existing(spool)
-    spool.write_control_key(key.encode())
+    spool.write_control_key(order.key.encode())
     if secrets:
-        keep_secrets(spool.folder, json.dumps(secrets).encode())
+        keep_secrets(spool.folder, json.dumps(dict(secrets)).encode())
     write_worker(spool, plan.python)
-    telling = _begin_telling(spool, environment, _with_run(notified, plan, secrets)) if notified else None
+    telling = _begin_telling(spool, environment, order, order.webhook) if order.webhook else None
     answer, plain = _spawn_somehow(state, plan, spool, environment, listeners)
     if answer != b"ready\n":
         reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
-        order = spool.stop_order()
+        stop = spool.stop_order()
         if not spool.exit_record():
-            spool.write_exit(*((RunState.STOPPED, 143, order.reason) if order else (RunState.FAILED, 125, reason)))
+            spool.write_exit(*((RunState.STOPPED, 143, stop.reason) if stop else (RunState.FAILED, 125, reason)))
         raise Refused(reason)
     if not plan.settings.program:
         _protect_code(spool, plan, state)
     retention.prune_at_start(state, [plan.host])
     unreachable = telling() if telling else ""
-    return _started(spool, (store, control), started=True, unreachable=unreachable, not_warm=plain)
+    return StartedNode(
+        started=True, spool=spool.folder, store=store, control=control, unreachable=unreachable, not_warm=plain
+    )
 
 
-def _started(spool: Spool, ports: Sequence[int], *, started: bool, **more: str) -> Dict[str, Any]:
-    """The answer of ``start_node``, with defaults for what ``more`` does not set."""
-    answer = {"started": started, "spool": spool.folder, "store": ports[0], "control": ports[1]}
-    return {**answer, "unreachable": "", "not_warm": "", **more}
-
-
-def _begin_telling(spool: Spool, environment: Mapping[str, str], notified: Mapping[str, Any]) -> Callable[[], str]:
+def _begin_telling(
+    spool: Spool, environment: Mapping[str, str], order: StartOrder, webhook: WebhookOrder
+) -> Callable[[], str]:
     """Start the process that notifies a URL of the run; returns a function that waits for why it cannot, or ``""``."""
+    from ..shared.text.redaction import Redaction  # most runs notify nobody
     from . import webhook_process  # slow to import
 
-    answer = webhook_process.begin(spool, environment, notified)
+    redaction, record = Redaction(order.secrets.values()), order.plan.record
+    task = webhook_process.WebhookTask(webhook, redaction.value(record.name), redaction.value(record.script))
+    answer = webhook_process.begin(spool, environment, task)
     return lambda: webhook_process.way_out(answer)
-
-
-def _with_run(notified: Mapping[str, Any], plan: NodePlan, secrets: Mapping[str, str]) -> Dict[str, Any]:
-    """The webhook's settings plus the run's name and script, with secret values masked in both."""
-    from ..shared.text.redaction import Redaction  # most runs notify nobody
-
-    redaction, record = Redaction(secrets.values()), plan.record
-    return {**notified, "name": redaction.value(record.name), "script": redaction.value(record.script)}
 
 
 def _check_own_code() -> None:
@@ -141,13 +142,6 @@ def _check_own_code() -> None:
     if not whole:
         os.unlink(path)
         raise Refused("%s was damaged, and is removed" % path, "try again: the next connection brings it anew")
-
-
-def _plan(value: Any) -> NodePlan:
-    try:
-        return read_plan(value)
-    except DamagedError as error:
-        raise Refused("the node's plan is damaged: %s" % error) from None
 
 
 def _inside(plan: NodePlan, spool: Spool) -> NodePlan:
@@ -166,16 +160,18 @@ def _protect_code(spool: Spool, plan: NodePlan, state: str) -> None:
 
 
 def commit(request: Request) -> Dict[str, Any]:
-    """Operation: tell the supervisor of ``spool`` that all nodes are ready; the result says whether it lives.
+    """Operation: tell a supervisor that all nodes are ready; the result says whether it lives.
 
-    Arguments: ``store`` (the store's port), ``peers`` ([address, port] of run control, by member index), ``tell``
-    (whether the hosts notify the URL of ``--notify``).
+    Takes a ``CommitRequest``, returns a ``CommittedNode`` (shared/supervisor/start_records.py).
     """
-    args = request.args
-    spool = Spool(args["spool"])
-    commit_node(spool, _ready(args))
+    try:
+        asked = request.read_args(CommitRequest)
+    except DamagedError as error:
+        raise Refused("what every node is to know is damaged: %s" % error) from None
+    spool = Spool(asked.spool)
+    commit_node(spool, asked.ready)
     ended = spool.exit_record()
-    return {"alive": spool.alive(), "exit": written(ended) if ended else None}
+    return written(CommittedNode(alive=spool.alive(), exit=ended))
 
 
 def commit_node(spool: Spool, ready: Ready) -> None:
@@ -184,50 +180,47 @@ def commit_node(spool: Spool, ready: Ready) -> None:
     wake(spool)
 
 
-def _ready(args: Dict[str, Any]) -> Ready:
-    try:
-        known = {name: args[name] for name in ("store", "peers", "tell") if name in args}
-        return read_ready(known)
-    except DamagedError as error:
-        raise Refused("what every node is to know is damaged: %s" % error) from None
-
-
 def invite(request: Request) -> Dict[str, Any]:
-    """Operation: what another host needs to join the run of ``spool``: a node's plan, the key, the secrets, the ports.
+    """Operation: what another host needs to join the run of a spool.
 
+    Takes an ``InviteRequest``, returns an ``Invitation`` (shared/supervisor/join_records.py).
     Raises Refused if the run has ended here, or was started by another version, whose supervisors ours cannot join.
     """
-    spool = Spool(request.args["spool"])
+    spool = Spool(request.read_args(InviteRequest).spool)
     if not spool.alive() or spool.stop_order():
         raise Refused("run %s has ended" % spool.run)
     if _members(spool.code) != _members(io.BytesIO(own_code())):
         raise Refused("run %s was started by another version of clusterddp" % spool.run, "join it with that version")
     ready, known = spool.committed() or Ready(), spool.peers()
-    return {
-        "plan": written(spool.plan()),
-        "key": spool.control_key().decode(),
-        "secrets": spool.secrets(),
-        "ready": written(ready._replace(peers=known.addresses) if known and known.addresses else ready),
-    }
+    return written(
+        Invitation(
+            plan=spool.plan(),
+            key=spool.control_key().decode(),
+            secrets=spool.secrets(),
+            ready=ready._replace(peers=known.addresses) if known and known.addresses else ready,
+        )
+    )
 
 
-def claim(request: Request) -> Dict[str, bool]:
-    """Operation: ``{claimed}``: whether ``member`` in the run of ``spool`` is reserved for a host about to start there.
+def claim(request: Request) -> Dict[str, Any]:
+    """Operation: reserve a member index of a run for a host about to start there.
 
+    Takes a ``ClaimRequest``, returns ``Claimed`` (shared/supervisor/join_records.py).
     Two hosts that join at the same moment were both invited as the next member; the first to claim it gets it.
     """
-    spool, member = Spool(request.args["spool"]), int(request.args["member"])
+    asked = request.read_args(ClaimRequest)
+    spool, member = Spool(asked.spool), asked.member
     handle = os.open(spool.path("claim.%d" % member), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         claimed, now = file.read(), boot_clock()
         taken = len(spool.plan().peers) != member
         if taken or (claimed and now - float(claimed) < CLAIM_TIME):
-            return {"claimed": False}
+            return written(Claimed(claimed=False))
         file.truncate(0)
         file.seek(0)
         file.write("%f" % now)
-    return {"claimed": True}
+    return written(Claimed(claimed=True))
 
 
 def _members(zipapp: Union[str, IO[bytes]]) -> Dict[str, int]:
@@ -239,9 +232,10 @@ def _members(zipapp: Union[str, IO[bytes]]) -> Dict[str, int]:
 
 
 def renew(request: Request) -> None:
-    """Operation: renew the lease of ``run`` on ``host``, since the attached operator is there."""
-    for spool in all_spools(request.args["state"], request.args["run"]):
-        if spool.host == request.args["host"] and spool.alive():
+    """Operation: renew the lease of the run and host of a ``RenewRequest``, since the attached operator is there."""
+    asked = request.read_args(RenewRequest)
+    for spool in all_spools(request.state, asked.run):
+        if spool.host == asked.host and spool.alive():
             spool.write_lease(boot_clock())
 
 
@@ -252,13 +246,14 @@ def wake(spool: Spool) -> None:
         os.kill(supervisor, signal.SIGUSR1)
 
 
-def _existing(spool: Spool) -> Dict[str, Any]:
+def _existing(spool: Spool) -> StartedNode:
     deadline = time.monotonic() + OTHER_START
     while not spool.alive() and not spool.exit_record():
         if time.monotonic() > deadline:
             raise Refused("an earlier start of this node was cut short", "start a new run")
         time.sleep(0.05)
-    return _started(spool, spool.plan().bound, started=False)
+    store, control = spool.plan().bound
+    return StartedNode(started=False, spool=spool.folder, store=store, control=control)
 
 
 def _spawn_somehow(

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from ..helper.request import Request
 from ..logs.time_index import last_growth
@@ -10,12 +10,12 @@ from ..processes import terminate
 from ..shared.run.event_schema import WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
 from ..shared.run.plan import AGENT_LOG, NodePlan
 from ..shared.run.run_state import RunState
-from ..shared.schema.record import read_record
+from ..shared.schema.record import read_record, written
 from ..shared.text.shortening import cut_in_the_middle
 from ..shared.verdict.failures import Evidence, WorkerError
 from ..shared.verdict.node_end import end_of, fitted
 from ..shared.verdict.node_report import NodeReport, to_json
-from ..shared.verdict.status_reply import changes
+from ..shared.verdict.status_reply import DamagedNode, StatusRequest, changes
 from ..spool.layout import Spool, all_spools, node_state, rebooted
 from ..spool.quoted import exception_record, output_end
 from ..system.bootstrap import Refused
@@ -26,34 +26,32 @@ OUTPUT_EVENTS = ("output_lost", "disk_full", "log_dropped", "log_limit_failed", 
 
 
 def runs(request: Request) -> List[Dict[str, Any]]:
-    """Operation: every node of every run whose spool is here and belongs to ``hosts`` (null: to any).
+    """Operation: the nodes of runs whose spools are here, which a ``StatusRequest`` asks for.
 
-    ``run``: only run ids that begin so. ``known``: digests of fields that the operator has, by spool: equal fields are
-    left out (shared/verdict/status_reply.py). A node whose files are damaged is ``{run, host, damaged}``, with the
-    reason; the others are still reported.
+    Fields that the operator has are left out (shared/verdict/status_reply.py). A node whose files are damaged is a
+    ``DamagedNode``; the others are still reported.
     """
-    wanted = request.args["hosts"] and set(request.args["hosts"])
-    prefix, brief = request.args.get("run") or "", bool(request.args.get("brief"))
-    known = request.args.get("known")
+    asked = request.read_args(StatusRequest)
+    hosts, known = None if asked.hosts is None else {*asked.hosts}, asked.known
     found: List[Dict[str, Any]] = []
-    for spool in all_spools(request.args["state"]):
-        if (wanted is not None and spool.host not in wanted) or not spool.run.startswith(prefix):
+    for spool in all_spools(request.state):
+        if (hosts is not None and spool.host not in hosts) or not spool.run.startswith(asked.run):
             continue
         try:
             plan = spool.maybe_plan()
-            if plan and _is_wanted(spool, plan, request.args):
-                answer = to_json(describe(spool, plan, brief=brief))
+            if plan and _is_wanted(spool, plan, asked):
+                answer = to_json(describe(spool, plan, brief=asked.brief))
                 found.append(answer if known is None else changes(answer, known.get(spool.folder) or {}))
         except Refused as damaged:
-            found.append({"run": spool.run, "host": spool.host, "damaged": str(damaged)})
+            found.append(written(DamagedNode(spool.run, spool.host, str(damaged))))
     return found
 
 
-def _is_wanted(spool: Spool, plan: NodePlan, args: Mapping[str, Any]) -> bool:
+def _is_wanted(spool: Spool, plan: NodePlan, asked: StatusRequest) -> bool:
     """Whether the run is of the ``project``, and its id begins with ``reference`` or its name equals that."""
-    project, reference = args.get("project"), args.get("reference")
+    reference = asked.reference
     named = reference is None or spool.run.startswith(reference) or plan.record.name == reference
-    return named and (project is None or plan.record.project == project)
+    return named and (asked.project is None or plan.record.project == asked.project)
 
 
 def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> NodeReport:
@@ -147,8 +145,7 @@ def evidence(spool: Spool, events: Optional[Sequence[NodeEvent]] = None) -> Evid
         for key, event in keys.items()  # where nothing better is known
         if not (errors[key + ".json"] or event.signal == signal.SIGTERM)
     }
-    stderr["agent"] = output_end(spool.folder, AGENT_LOG, LAST_BYTES)
-    return Evidence(known, errors, stderr)
+    return Evidence(known, errors, dict(stderr, agent=output_end(spool.folder, AGENT_LOG, LAST_BYTES)))
 
 
 def _restarted(events: Sequence[NodeEvent]) -> bool:
@@ -163,9 +160,11 @@ def _error(spool: Spool, key: str) -> Optional[WorkerError]:
         return None
     if not isinstance(record, dict):
         return None
-    if not record.get("exc_type"):  # torch's own: one text has both, and its time is in whole seconds
+    error = read_record(WorkerError, record, "error")
+    if not error.exc_type:  # torch's own: one text has both, and its time is in whole seconds
         text = record.get("message")
         text = text.get("message") if isinstance(text, dict) else text
-        record["exc_type"], _, record["exc_message"] = str(text or "").partition(": ")
-    record["exc_message"] = cut_in_the_middle(str(record.get("exc_message") or ""), LAST_BYTES)
-    return read_record(WorkerError, record, "error") if record["exc_type"] else None
+        kind, _, message = str(text or "").partition(": ")
+        error = error._replace(exc_type=kind, exc_message=message)
+    message = cut_in_the_middle(error.exc_message or "", LAST_BYTES)
+    return error._replace(exc_message=message) if error.exc_type else None

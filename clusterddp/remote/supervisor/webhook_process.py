@@ -13,12 +13,15 @@ import subprocess
 import sys
 import time
 import urllib.request
-from typing import Any, List, Mapping, Optional, Set, Tuple
+from typing import List, Mapping, NamedTuple, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
 from ..shared.run.run_record import RunRecord
 from ..shared.run.run_state import end_event
 from ..shared.run.webhook_request import notice_of, post
+from ..shared.schema.fields import Fields
+from ..shared.schema.record import field, nested, read_record, record, written
+from ..shared.supervisor.start_records import WebhookOrder
 from ..spool.layout import Spool, all_spools
 from ..system.bootstrap import Refused
 from .status_operation import last_output
@@ -33,12 +36,22 @@ PORTS = {"http": 80, "https": 443}
 _OF_THE_WAY = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir")
 
 
-def begin(spool: Spool, environment: Mapping[str, str], wanted: Mapping[str, Any]) -> socket.socket:
+@record
+class WebhookTask(NamedTuple):
+    """What the process is started with.
+
+    Name and script are the run's, without secret values, since nobody knows these any more when the run has ended.
+    """
+
+    webhook: WebhookOrder = field(nested(WebhookOrder))
+    name: Optional[str] = field(Fields.maybe_text)
+    script: Optional[str] = field(Fields.maybe_text)
+
+
+def begin(spool: Spool, environment: Mapping[str, str], task: WebhookTask) -> socket.socket:
     """Start the process, which outlives this one; ``way_out`` reads its answer from the socket that is returned.
 
-    ``environment`` is the agent's, whose proxies are used. ``wanted`` is ``{url, silence, name, script}``: silence in
-    seconds, 0 for never; the last two are the run's, without secret values, since nobody knows these any more when the
-    run has ended.
+    ``environment`` is the agent's, whose proxies are used.
     """
     ours, its = socket.socketpair()
     with its:
@@ -52,7 +65,7 @@ def begin(spool: Spool, environment: Mapping[str, str], wanted: Mapping[str, Any
             start_new_session=True,
         )
     try:
-        ours.sendall(json.dumps(wanted).encode())
+        ours.sendall(json.dumps(written(task)).encode())
         ours.shutdown(socket.SHUT_WR)
     except OSError:  # it died at once; its missing answer shows that
         pass
@@ -71,10 +84,11 @@ def way_out(answer: socket.socket) -> str:
 
 
 def main(argv: List[str]) -> int:
-    """Notify until the run is over. ``argv``: the spool of the first attempt; stdin: ``wanted`` of ``begin``."""
-    wanted = json.load(sys.stdin)
+    """Notify until the run is over. ``argv``: the spool of the first attempt; stdin: ``task`` of ``begin``."""
+    task = read_record(WebhookTask, json.load(sys.stdin), "task")
+    url = task.webhook.url
     signal.alarm(int(WAY_OUT) + 1)  # a name service may take longer: then this process ends without an answer
-    why = _try_way(wanted["url"])
+    why = _try_way(url)
     signal.alarm(0)
     sys.stdout.write((why or "ok") + "\n")
     sys.stdout.flush()
@@ -84,7 +98,7 @@ def main(argv: List[str]) -> int:
     spool = Spool(argv[0])
     if why or not _chosen(spool):
         return 0
-    Teller(spool, wanted["url"], float(wanted["silence"]), wanted["name"], wanted["script"]).run()
+    Teller(spool, url, task.webhook.silence, task.name, task.script).run()
     return 0
 
 

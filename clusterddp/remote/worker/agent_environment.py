@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from typing import Any, Dict, Tuple
+from typing import TYPE_CHECKING, Dict, Tuple
 
 from ..shared.run.node_env import without_other_launchers
 from ..shared.run.plan import BACKEND, NodePlan, spool_environment
@@ -11,6 +11,9 @@ from ..system.bootstrap import Refused
 from ..system.interpreter import locate
 from ..system.setup_env import setup_environment
 from .worker_env import PRIVATE, PRIVATE_PREFIX
+
+if TYPE_CHECKING:
+    from ..shared.shell.command_records import WorkerPlace
 
 
 def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
@@ -46,12 +49,13 @@ def environment_of_run(folder: str) -> Tuple[Dict[str, str], str]:
     return {name: value for name, value in environment.items() if name not in own}, plan.cwd
 
 
-def worker_like(args: Dict[str, Any], session: Dict[str, str]) -> Dict[str, str]:
+def worker_like(place: "WorkerPlace", session: Dict[str, str]) -> Dict[str, str]:
     """Make an environment like a worker's: setup lines, the inventory's variables, the interpreter first on PATH."""
-    environment = without_other_launchers(setup_environment(args["setup"], session))
-    environment.update(args["env"])
-    environment["CLUSTERDDP_HOST"] = args["host"]
-    python = locate(args["python"], environment, args["workdir"]) if args["python"] else None
+    job = place.job
+    environment = without_other_launchers(setup_environment(job.setup, session))
+    environment.update(job.env)
+    environment["CLUSTERDDP_HOST"] = place.host
+    python = locate(job.python, environment, job.workdir) if job.python else None
     if python and shutil.which(os.path.basename(python), path=environment.get("PATH", os.defpath)) != python:
         folders = [os.path.dirname(python), environment.get("PATH", os.defpath)]
         environment["PATH"] = os.pathsep.join(folders)

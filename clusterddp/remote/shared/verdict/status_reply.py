@@ -1,19 +1,41 @@
-"""Check a host's reply to the operation ``runs``: that it reports only its own nodes, in valid fields.
+"""What the operation ``runs`` is asked, and the check of a host's reply: only its own nodes, in valid fields.
 
 Who asks again, as `wait` does twice a second, says which long fields it has; what is the same is left out then.
 """
 
 import json
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..run.log_frames import RUN
 from ..schema.fields import Fields
 from ..schema.json_text import to_json
-from ..schema.record import MOST, record_in
+from ..schema.record import MOST, by_key, checked, field, maybe, record, record_in
 from .node_report import NodeReport
 
 LONG = 256  # characters of JSON from which a field gets a digest and is left out while unchanged
 MOST_KEPT = 16 << 20  # characters of JSON kept per host: about the size of the largest answer
+
+
+@record
+class StatusRequest(NamedTuple):
+    """Which nodes of which runs a host reports, and in how much detail."""
+
+    hosts: Optional[Tuple[str, ...]] = field(maybe(Fields.texts))  # whose nodes; None: those of all
+    run: str = field(Fields.text, default="")  # only run ids that begin so
+    reference: Optional[str] = field(Fields.maybe_text, default=None)  # only ids that begin so, or runs of this name
+    project: Optional[str] = field(Fields.maybe_text, default=None)  # only runs of this project
+    brief: bool = field(Fields.flag, default=False)  # for a list and a verdict alone
+    # of each node's long fields that the operator has, the digests, by spool: equal ones are left out
+    known: Optional[Mapping[str, Mapping[str, str]]] = field(maybe(by_key(by_key(Fields.text))), default=None)
+
+
+@record
+class DamagedNode(NamedTuple):
+    """A node whose files are damaged, and how."""
+
+    run: str = field(checked(RUN.fullmatch, "a run's id"))
+    host: str = field(Fields.text)
+    damaged: str = field(checked(str.isprintable, "a line"))
 
 
 def read_nodes(answer: Any, host: Optional[str], run: str) -> List[NodeReport]:
@@ -30,8 +52,8 @@ def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
     whole, said = [], []
     for number, fields in enumerate(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: fields)):
         if fields.given("damaged"):
-            run = fields.check("run", RUN.fullmatch, "a run's id")
-            said.append("run %s cannot be shown: %s" % (run, fields.check("damaged", str.isprintable, "a line")))
+            node = record_in(fields, DamagedNode)
+            said.append("run %s cannot be shown: %s" % (node.run, node.damaged))
         else:
             whole.append(answer[number])
     return whole, said

@@ -1,0 +1,1 @@
+"""What commands and shells outside of runs are asked, and what they answer."""

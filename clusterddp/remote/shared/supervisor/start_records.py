@@ -1,0 +1,86 @@
+"""The records of the operations that start a node: ``start``, ``commit``, ``renew`` and ``warm_ahead``."""
+
+from typing import Mapping, NamedTuple, Optional
+
+from ..run.plan import NodePlan, read_plan
+from ..run.spool_records import ExitRecord, Ready, read_ready
+from ..schema.fields import Fields
+from ..schema.record import by_key, field, maybe, nested, record
+
+
+def plan_in(fields: Fields, name: str) -> NodePlan:
+    """The reader of a field that holds a node's plan."""
+    return read_plan(fields.raw(name))
+
+
+def ready_in(fields: Fields, name: str) -> Ready:
+    """The reader of a field that holds what is known once every node is ready."""
+    return read_ready(fields.raw(name))
+
+
+@record
+class WebhookOrder(NamedTuple):
+    """The URL that the hosts notify of the run."""
+
+    url: str = field(Fields.text)
+    silence: float = field(Fields.real)  # seconds without output after which that is reported; 0: never
+
+
+@record
+class StartOrder(NamedTuple):
+    """What a node is started with; it is sent as data, since it may be large and holds secrets."""
+
+    plan: NodePlan = field(plan_in)
+    secrets: Mapping[str, str] = field(by_key(Fields.text))
+    key: str = field(Fields.text)  # of run control
+    webhook: Optional[WebhookOrder] = field(maybe(nested(WebhookOrder)), default=None)
+
+
+@record
+class StartedNode(NamedTuple):
+    """A node whose supervisor is up; its agent starts only when all nodes are ready."""
+
+    started: bool = field(Fields.flag)  # by this order; else an earlier one had done so
+    spool: str = field(Fields.text)
+    store: int = field(Fields.number)  # the port that was bound for the rendezvous store; 0: none
+    control: int = field(Fields.number)  # the same for run control
+    unreachable: str = field(Fields.text, default="")  # why the webhook cannot be reached from here; else empty
+    not_warm: str = field(Fields.text, default="")  # why the host's warm server did not start it; else empty
+
+
+@record
+class CommitRequest(NamedTuple):
+    """The message to a node's supervisor that every node is ready."""
+
+    spool: str = field(Fields.text)
+    ready: Ready = field(ready_in, default=Ready())
+
+
+@record
+class CommittedNode(NamedTuple):
+    """Whether the supervisor lives, and how its node ended where it does not."""
+
+    alive: bool = field(Fields.flag)
+    exit: Optional[ExitRecord] = field(maybe(nested(ExitRecord)))
+
+
+@record
+class RenewRequest(NamedTuple):
+    """The message to a host of a run that the attached operator is there."""
+
+    run: str = field(Fields.text)
+    host: str = field(Fields.text)
+
+
+@record
+class WarmAheadRequest(NamedTuple):
+    """The plan of the node for which a warm server is started."""
+
+    plan: NodePlan = field(plan_in)
+
+
+@record
+class WarmAhead(NamedTuple):
+    """Whether there is a warm server now."""
+
+    begun: bool = field(Fields.flag)
