@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
 from clusterddp.hosts.fanout import reading_answer
+from clusterddp.remote.shared.processes.worker_records import LastWords, LastWordsRequest
+from clusterddp.remote.shared.schema.record import read_record, written
 from clusterddp.remote.shared.verdict.failures import OUT_OF_MEMORY, SENT_FROM_OUTSIDE, SIGNAL
 from clusterddp.text.folding import cut_in_the_middle
 
@@ -37,10 +39,10 @@ def last_words(run: Run, failure: Failure) -> list[str]:
         spools = run.spools if failure.attempt == run.attempt else run.view().spools.get(failure.attempt, {})
         if not spools.get(failure.host):
             return []
-        order = {"spool": spools[failure.host], "start": worker.start, "local_rank": worker.local_rank}
-        answer = run.reader(failure.host).call("last_words", order, timeout=TIMEOUT)
+        asked = LastWordsRequest(spool=spools[failure.host], start=worker.start, local_rank=worker.local_rank)
+        answer = run.reader(failure.host).call("last_words", written(asked), timeout=TIMEOUT)
         with reading_answer(failure.host):
-            lines = what_matters(str(answer["text"]))
+            lines = what_matters(read_record(LastWords, answer, "answer").text)
     except ClusterddpError:  # no longer available: the verdict says what is known
         return []
     if not lines:

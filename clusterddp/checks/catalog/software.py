@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks.model import Check, Finding, Need, fail, for_facts, internal_error, odd_ones, unknown, warn
 from clusterddp.checks.needs import ASKED, FACTS, HEALTH
-from clusterddp.facts.read_facts import facts_of, read_as
+from clusterddp.facts.read_facts import read_answer
+from clusterddp.remote.shared.environment.install_records import EnvironmentProof, ProofRequest
+from clusterddp.remote.shared.schema.record import written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -106,19 +107,8 @@ def _nccl(facts: Facts) -> str | None:
     return (facts.torch.nccl_loaded or facts.torch.nccl) if facts.torch else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LockedFacts:
-    """The environment of a lock file on a host; the digests are empty unless it is ``there``."""
-
-    path: str
-    there: bool  # built completely
-    built: str  # digest of what was installed when it was built
-    now: str  # digest of what is installed now
-
-    @classmethod
-    def from_json(cls, host: str, data: Any) -> LockedFacts:
-        """Read the result of a host's ``environment_proof`` operation; ``HelperError`` if it is damaged."""
-        return read_as(cls, facts_of(host, data))
+def _read_proof(host: str, data: Any) -> EnvironmentProof:
+    return read_answer(EnvironmentProof, host, data)
 
 
 def _not_locked(_: Evidence, seen: Seen, __: Culprits) -> Finding | None:
@@ -126,12 +116,12 @@ def _not_locked(_: Evidence, seen: Seen, __: Culprits) -> Finding | None:
     return None if there else LOCKED.unanswered(seen)
 
 
-LOCKED: Need[LockedFacts] = Need(
+LOCKED: Need[EnvironmentProof] = Need(
     name="locked",
     operation="environment_proof",
-    arguments=lambda asked: {"python": asked.entry.python or ""},
-    read=LockedFacts.from_json,
-    known=lambda asked: None if asked.entry.environment else LockedFacts(path="", there=False, built="", now=""),
+    arguments=lambda asked: written(ProofRequest(python=asked.entry.python or "")),
+    read=_read_proof,
+    known=lambda asked: None if asked.entry.environment else EnvironmentProof(path="", there=False, built="", now=""),
     without_facts=True,
     lack=_not_locked,
 )

@@ -3,15 +3,17 @@
 from typing import Any, Dict
 
 from ..helper.request import Request
+from ..shared.processes.worker_records import LastWords, LastWordsRequest
+from ..shared.schema.record import written
 from ..spool.layout import Spool
 from ..spool.quoted import MOST, exception_record, output_end
 
 
-def last_words(request: Request) -> Dict[str, str]:
-    """Operation: ``{text}`` of the worker ``local_rank`` in its ``start``, of ``spool``; empty if it wrote nothing."""
-    args = request.args
-    spool, key = Spool(args["spool"]), "%d.%d" % (args["start"], args["local_rank"])
-    return {"text": _recorded(spool.folder, key) or output_end(spool.folder, key + ".err", MOST)}
+def last_words(request: Request) -> Dict[str, Any]:
+    """Operation: how a failed worker's output ended; takes a ``LastWordsRequest``, returns a ``LastWords``."""
+    asked = request.read_args(LastWordsRequest)
+    spool, key = Spool(asked.spool), "%d.%d" % (asked.start, asked.local_rank)
+    return written(LastWords(text=_recorded(spool.folder, key) or output_end(spool.folder, key + ".err", MOST)))
 
 
 def _recorded(spool: str, key: str) -> str:

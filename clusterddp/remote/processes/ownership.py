@@ -33,10 +33,10 @@ class NodeProcesses:
         self.marks = (spools[0].run, spools[0].host)
         self.supervisor = supervisor
         known = [record for record in (spool.recorded_supervisor() for spool in spools) if record]
-        records = [record for record in known if record["boot"] == procfs.boot_identity()]
+        records = [record for record in known if record.boot == procfs.boot_identity()]
         self.rebooted = bool(known) and not records and not any(spool.alive() for spool in spools)
         here = spools if records else []  # no process of an earlier boot lives
-        self.since_ticks = min((int(record["start_ticks"]) for record in records), default=0)
+        self.since_ticks = min((record.start_ticks or 0 for record in records), default=0)
         rosters = [roster for roster in map(read_roster, here) if roster]
         self.on_roster = {(pid, ticks) for roster in rosters for pid, ticks, _ in roster.members}
         self.known = set(self.on_roster)  # a process once found to be the node's remains so

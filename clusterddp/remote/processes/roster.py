@@ -8,8 +8,10 @@ updated once a second, for at most a hundredth of a core.
 import json
 import os
 import time
-from typing import List, NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
+from ..shared.schema.fields import Fields
+from ..shared.schema.record import field, read_record, record, written
 from ..spool.layout import Spool
 from ..system import procfs
 from ..system.bootstrap import read_json
@@ -19,11 +21,24 @@ INTERVAL = 1.0  # seconds between two updates
 PAUSE_FACTOR = 100  # an update that took n seconds of CPU is followed by a pause of this many times n
 
 
-class Roster(NamedTuple):
-    """A roster as read."""
+def _members(fields: Fields, name: str) -> Tuple[Tuple[int, int, int], ...]:
+    return fields.items(name, lambda one: _member(one, "item"))
 
-    members: List[Tuple[int, int, int]]  # (pid, start ticks, session) each
-    adopter: Tuple[int, int]  # (pid, start ticks) of who adopts orphans after the supervisor and its fence
+
+def _member(fields: Fields, name: str) -> Tuple[int, int, int]:
+    numbers = fields.numbers(name)
+    if len(numbers) != 3:
+        raise fields.wrong(name, numbers, "three whole numbers")
+    return numbers[0], numbers[1], numbers[2]
+
+
+@record
+class Roster(NamedTuple):
+    """What the file holds."""
+
+    boot: str = field(Fields.text)
+    adopter: Tuple[int, int] = field(Fields.pair)  # pid, start ticks: it adopts after the supervisor and its fence
+    members: Tuple[Tuple[int, int, int], ...] = field(_members)  # pid, start ticks, session of each
 
 
 class RosterWriter:
@@ -32,7 +47,7 @@ class RosterWriter:
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
         self._next = 0.0
-        self._written: object = None
+        self._written: Optional[Roster] = None
 
     def poll(self) -> None:
         """Update the roster if it is due."""
@@ -52,13 +67,13 @@ class RosterWriter:
         members = [table[pid] for pid in sorted(procfs.subtree([own], table, barred)) if pid in table]
         fence = table.get(table[own].parent)  # it adopts first, and may be killed too
         parent = fence.parent if fence and procfs.run_and_host(fence) == mine else table[own].parent
-        value = {
-            "boot": procfs.boot_identity(),
-            "adopter": [parent, procfs.start_ticks(parent) or 0],
-            "members": [[process.pid, process.ticks, process.session] for process in members if process.pid != own],
-        }
-        if value != self._written and self._write(json.dumps(value).encode()):
-            self._written = value
+        roster = Roster(
+            boot=procfs.boot_identity(),
+            adopter=(parent, procfs.start_ticks(parent) or 0),
+            members=tuple((one.pid, one.ticks, one.session) for one in members if one.pid != own),
+        )
+        if roster != self._written and self._write(json.dumps(written(roster)).encode()):
+            self._written = roster
 
     def _write(self, data: bytes) -> bool:
         """Replace the file whole, without waiting for the disk: it has to outlive this process, but not the host."""
@@ -75,11 +90,9 @@ class RosterWriter:
 
 def read_roster(spool: Spool) -> Optional[Roster]:
     """The spool's roster, or None if there is none of this boot."""
-    value = read_json(spool.path(NAME))
-    if not value or value["boot"] != procfs.boot_identity():
-        return None
-    members = [(int(pid), int(ticks), int(session)) for pid, ticks, session in value["members"]]
-    return Roster(members, (int(value["adopter"][0]), int(value["adopter"][1])))
+    found = read_json(spool.path(NAME))
+    roster = read_record(Roster, found, "roster") if found else None
+    return roster if roster and roster.boot == procfs.boot_identity() else None
 
 
 def remove_roster(spool: Spool) -> None:

@@ -23,12 +23,13 @@ from ..shared.run.spool_records import (
     PeersRecord,
     Ready,
     StopOrder,
+    SupervisorRecord,
     read_exit,
     read_peers,
     read_ready,
     read_stop_order,
 )
-from ..shared.schema.record import parsed, written
+from ..shared.schema.record import parsed, read_record, written
 from ..system import disk_space, procfs
 from ..system.bootstrap import Refused, read_json, write_json, write_private
 from .events import append_event, read_events
@@ -192,22 +193,20 @@ class Spool:
     def write_supervisor(self) -> None:
         """Record this process as the node's supervisor."""
         pid = os.getpid()
-        record = {"pid": pid, "start_ticks": procfs.start_ticks(pid), "boot": procfs.boot_identity()}
-        write_json(self.path(SUPERVISOR), record)
+        own = SupervisorRecord(pid=pid, start_ticks=procfs.start_ticks(pid), boot=procfs.boot_identity())
+        write_json(self.path(SUPERVISOR), written(own))
 
-    def recorded_supervisor(self) -> Any:
-        """The pid, start time and boot of the supervisor; None before one has started.
-
-        It is written once the lock is held.
-        """
-        return read_json(self.path(SUPERVISOR))
+    def recorded_supervisor(self) -> Optional[SupervisorRecord]:
+        """Who the supervisor is; None before one has started. It is written once the lock is held."""
+        found = read_json(self.path(SUPERVISOR))
+        return read_record(SupervisorRecord, found, "supervisor") if found else None
 
     def supervisor(self) -> Optional[int]:
         """The pid of the live supervisor, or None: pid, start time and boot must all be the recorded ones."""
         record = self.recorded_supervisor()
-        if not record or record["boot"] != procfs.boot_identity():
+        if not record or record.boot != procfs.boot_identity():
             return None
-        return record["pid"] if procfs.start_ticks(record["pid"]) == record["start_ticks"] else None
+        return record.pid if procfs.start_ticks(record.pid) == record.start_ticks else None
 
     def alive(self) -> bool:
         """Whether a supervisor holds the lock."""
@@ -370,7 +369,7 @@ def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: Sequence
 def rebooted(spool: Spool) -> bool:
     """Whether this machine was rebooted since the node's supervisor started."""
     record = spool.recorded_supervisor()
-    return bool(record) and record["boot"] != procfs.boot_identity()
+    return record is not None and record.boot != procfs.boot_identity()
 
 
 def _is_stale(spool: Spool) -> bool:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from clusterddp.checks.catalog.software import LOCKED, LOCKED_ENVIRONMENT, LockedFacts
+from clusterddp.checks.catalog.software import LOCKED, LOCKED_ENVIRONMENT
 from clusterddp.checks.engine import judge
 from clusterddp.checks.evidence import Answer, Evidence, Seen
 from clusterddp.inventory import HostEntry
+from clusterddp.remote.shared.environment.install_records import EnvironmentProof
 
-WHOLE = LockedFacts(path="/s/environments/abc", there=True, built="d", now="d")
+WHOLE = EnvironmentProof(path="/s/environments/abc", there=True, built="d", now="d")
 
 
-def said(*told: LockedFacts | None, environment: str | None = "uv.lock[gpu]") -> list[tuple[str, tuple[str, ...], str]]:
+def said(
+    *told: EnvironmentProof | None, environment: str | None = "uv.lock[gpu]"
+) -> list[tuple[str, tuple[str, ...], str]]:
     hosts = tuple(
         Seen(
             entry=HostEntry(name=f"gpu{number}", address="x", environment=environment),
@@ -29,20 +30,20 @@ def test_hosts_with_the_same_whole_environment_pass() -> None:
 
 
 def test_what_is_not_built_changed_or_different_is_named() -> None:
-    missing, changed = replace(WHOLE, there=False), replace(WHOLE, now="e")
-    other = replace(WHOLE, built="e", now="e")
+    missing, changed = WHOLE._replace(there=False), WHOLE._replace(now="e")
+    other = WHOLE._replace(built="e", now="e")
     assert [one for one in said(WHOLE, WHOLE, missing, changed, other) if one[0] != "pass"] == [
         ("fail", ("gpu2",), "the environment of uv.lock[gpu] is not built"),
         ("fail", ("gpu3",), "packages were changed in the environment of uv.lock[gpu] since it was built"),
         ("fail", ("gpu4",), "its environment is not what the others have of the same lock"),
     ]
     assert said(WHOLE, None)[0][0] == "unknown"
-    elsewhere = replace(other, path="/s/environments/other")  # another lock, or another kind of host
+    elsewhere = other._replace(path="/s/environments/other")  # another lock, or another kind of host
     assert [verdict for verdict, _, _ in said(WHOLE, elsewhere)] == ["pass"]
 
 
 def test_the_remedy_names_one_folder_whatever_a_host_says_where_it_lies() -> None:
-    told = Answer(value=replace(WHOLE, path="/s/a; rm -r ~", now="e"))
+    told = Answer(value=WHOLE._replace(path="/s/a; rm -r ~", now="e"))
     seen = Seen(entry=HostEntry(name="gpu0", address="x", environment="uv.lock"), answers={LOCKED.name: told})
     (found,) = judge(Evidence(hosts=(seen,)), [LOCKED_ENVIRONMENT])
     assert found.fix.startswith("`rm -r '/s/a; rm -r ~'` on the host, then")

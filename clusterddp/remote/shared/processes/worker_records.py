@@ -1,4 +1,4 @@
-"""The requests and answers of ``signal`` and ``stacks``; each answer is a list with one of these for each worker."""
+"""The requests and answers of operations on workers: ``signal``, ``stacks`` and ``last_words``."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ class SignalRequest(NamedTuple):
 
 @record
 class SignalReport(NamedTuple):
-    """Whether a worker was sent the signal."""
+    """Whether a worker was sent the signal; the answer is a list of these."""
 
     rank: int = field(Fields.number)
     local_rank: int = field(Fields.number)
@@ -33,7 +33,7 @@ class StacksRequest(NamedTuple):
 
 @record
 class StackReport(NamedTuple):
-    """A worker's stacks as they were printed, or why there are none."""
+    """A worker's stacks as they were printed, or why there are none; the answer is a list of these."""
 
     rank: int = field(Fields.number)
     local_rank: int = field(Fields.number)
@@ -44,3 +44,19 @@ class StackReport(NamedTuple):
     source: str = field(Fields.text)  # ``py-spy``, whose text is JSON, or ``faulthandler``; empty: there are none
     text: str = field(Fields.any_text)
     why: str = field(Fields.text)  # there are none
+
+
+@record
+class LastWordsRequest(NamedTuple):
+    """``last_words``: how the output of a failed worker ended."""
+
+    spool: str = field(Fields.text)  # the node's folder
+    start: int = field(Fields.number)  # of the workers, within the attempt
+    local_rank: int = field(Fields.number)
+
+
+@record
+class LastWords(NamedTuple):
+    """A recorded traceback, or else the end of stderr; empty if the worker wrote nothing."""
+
+    text: str = field(Fields.any_text)

@@ -21,6 +21,15 @@ def _address(fields: Fields) -> Tuple[str, int]:
 
 
 @record
+class SupervisorRecord(NamedTuple):
+    """The process that is a node's supervisor (``supervisor.json``)."""
+
+    pid: int = field(Fields.number)
+    start_ticks: Optional[int] = field(Fields.maybe_number)  # since boot; None if /proc does not tell
+    boot: str = field(Fields.text)  # the identity of the boot
+
+
+@record
 class LeftProcess(NamedTuple):
     """A process that outlived its node."""
 
