@@ -192,7 +192,8 @@ class _HostSync:
         if differs:
             removed = set(state.gone)
             there = {path: entry for path, entry in base.entries.items() if path not in removed}
-            there.update((entry.path, entry) for entry in state.have)
+            for entry in state.have:
+                there[entry.path] = entry
             (changes, self.needs), contents = compared(there, self._tree.entries), contents_of(there)
         obsolete = tuple(path for path in changes.removed if path not in self._data_paths)
         self.changes = replace(changes, removed=obsolete)

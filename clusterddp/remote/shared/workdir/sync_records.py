@@ -1,5 +1,6 @@
 """The records of a sync: what ``workdir_state``, ``data_state`` and ``sync_apply`` are asked, and what they answer."""
 
+from operator import itemgetter
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 from ..schema.fields import Fields
@@ -7,7 +8,7 @@ from ..schema.record import bulk, by_key, field, nested, read_record, record
 from .manifest import Entry
 
 T = TypeVar("T")
-_TYPES: Any = ([], [{str}, {str}, {bool}, {int}, {str}])  # of an entry's columns, where there are none or some entries
+_TYPES = (str, str, bool, int, str)  # of an entry's columns
 
 
 @record
@@ -58,10 +59,10 @@ def _entries(fields: Fields, name: str) -> List[Entry]:
     """Read a long list of entries, checked for their types alone: nothing is opened at their paths."""
     rows = fields.long_list(name)
     try:
-        found = [Entry(*row) for row in rows]
+        found = list(map(Entry._make, rows))
     except TypeError:
         raise fields.wrong(name, rows, "a list of entries") from None
-    if [{*map(type, column)} for column in zip(*found)] not in _TYPES:
+    if any({*map(type, map(itemgetter(column), found))} - {kind} for column, kind in enumerate(_TYPES)):
         raise fields.wrong(name, rows, "a list of entries")
     return found
 
