@@ -26,17 +26,17 @@ def bring(
     hosts: Sequence[Host], wheels: Sequence[Wheel], workdir: str, transfer: Transfer, spread: TransferOptions
 ) -> None:
     """Send these wheels to every host; ``SyncError`` if one changed in the cache meanwhile."""
-    entries, lists = [], {}
+    entries, chunk_lists = [], {}
     for wheel in sorted(wheels, key=lambda one: one.sha256):
         size, chunks = hash_file(os.fsencode(wheel.path))
         content = content_of(chunks)
         if len(chunks) > 1:
-            lists[content] = tuple(chunks)
+            chunk_lists[content] = tuple(chunks)
         entries.append(Entry(wheel.sha256, FILE, False, size, content))
     paths = {wheel.sha256: os.fsencode(wheel.path) for wheel in wheels}
     deliver(
         hosts,
-        Uploads(entries, lists, Files(entries, lists, lambda entry: paths[entry.path])),
+        Uploads(entries, chunk_lists, Files(entries, chunk_lists, lambda entry: paths[entry.path])),
         entries,
         folder={host.name: f"{host.hello.state}/environments/wheels" for host in hosts},
         workdir=workdir,

@@ -70,7 +70,7 @@ def deliver(
             dest=folder if isinstance(folder, str) else folder[host.name],
             digest=digest,
             manifest=sizes.manifest,
-            lists=sizes.lists,
+            chunk_lists=sizes.chunk_lists,
             overwrite=overwrite,
             links=dict(host.entry.links),
         )

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from clusterddp.sync.project_files import Tree
     from clusterddp.sync.transfer.between_hosts import TransferOptions
 
-_NO_LISTS = b"{}"  # a manifest alone is sent without its files' chunks
+_NO_CHUNK_LISTS = b"{}"  # a manifest alone is sent without its files' chunks
 _TRIES = 3  # a host's files may change between its answer and the transfer
 _ASKING = 600.0  # seconds; another sync may hold the folder's lock
 
@@ -223,9 +223,9 @@ class _HostSync:
     def ask_data(self) -> None:
         """Ask which of the project's data would be placed on the host, and which conflicts with the host's own."""
         data = self._data_part
-        order = self.order._replace(manifest=len(data), lists=len(_NO_LISTS))
+        order = self.order._replace(manifest=len(data), chunk_lists=len(_NO_CHUNK_LISTS))
         compress = self.host.entry.connection != "local"
-        pieces = bundles_of(data + _NO_LISTS, compress=compress)
+        pieces = bundles_of(data + _NO_CHUNK_LISTS, compress=compress)
         answer = self.host.upload("data_state", written(order), pieces, timeout=_ASKING, limit=self._limit)
         with reading_answer(self.name):
             state = read_unless_changed(DataState, answer)

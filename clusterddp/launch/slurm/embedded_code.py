@@ -98,7 +98,7 @@ def carried_code(
         data=tree.data_digest,
         data_size=len(tree.data_manifest),
         take=options.take or "",
-        lists=sizes.lists,
+        chunk_lists=sizes.chunk_lists,
     )
     expected = re.sub("^~(?=/)", login.host.hello.home, workdir)
     if dry:

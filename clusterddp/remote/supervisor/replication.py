@@ -7,7 +7,7 @@ the contents. Nothing is encrypted, as in all of run control. All of it runs in 
 
     who listens   {nonce}
     who asks      {member, nonce, path, get, proof}
-    who listens   {manifest, lists, proof} and so many bytes; with ``get`` the contents, as bundles
+    who listens   {manifest, chunk_lists, proof} and so many bytes; with ``get`` the contents, as bundles
 """
 
 import contextlib
@@ -113,10 +113,10 @@ class Serving:
     def _answer(self, connection: socket.socket, asked: Fields, values: Tuple[object, ...]) -> None:
         path = asked.text("path")
         carried = self._at(path) if path in self._paths else None
-        entries, lists = encoded(carried)
-        proof = _proof(self._secret, "tells", *values, hashlib.sha256(entries + lists).hexdigest())
-        head = {"manifest": len(entries), "lists": len(lists), "proof": proof}
-        connection.sendall(json.dumps(head).encode() + b"\n" + entries + lists)
+        entries, chunk_lists = encoded(carried)
+        proof = _proof(self._secret, "tells", *values, hashlib.sha256(entries + chunk_lists).hexdigest())
+        head = {"manifest": len(entries), "chunk_lists": len(chunk_lists), "proof": proof}
+        connection.sendall(json.dumps(head).encode() + b"\n" + entries + chunk_lists)
         for piece in bundles(self._workdir, path, carried) if carried and asked.flag("get") else ():
             connection.sendall(piece)
 
@@ -212,8 +212,8 @@ class Taking:
         asked = {"member": self._secret.member, "nonce": ours, "path": path, "get": get}
         connection.sendall(json.dumps(dict(asked, proof=_proof(self._secret, "asks", *values))).encode() + b"\n")
         answer = Fields(parse_json(incoming.line(_LINE)))
-        size, lists = answer.number("manifest", _MOST), answer.number("lists", _MOST)
-        body = incoming.take(size + lists)
+        size, chunk_lists = answer.number("manifest", _MOST), answer.number("chunk_lists", _MOST)
+        body = incoming.take(size + chunk_lists)
         proof = _proof(self._secret, "tells", *values, hashlib.sha256(body).hexdigest())
         if not hmac.compare_digest(proof, answer.text("proof")):
             raise ValueError("it does not know the run's key")

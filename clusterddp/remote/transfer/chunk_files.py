@@ -22,11 +22,12 @@ AGAIN = "sync again"
 class Assembly:
     """Contents being assembled in ``folder``, which is made if it is missing, on the filesystem that they will move to.
 
-    ``lists`` are the chunk digests of each content that has several. Raises Refused if the folder is another user's.
+    ``chunk_lists`` are the chunk digests of each content that has several. Raises Refused if the folder is another
+    user's.
     """
 
-    def __init__(self, folder: bytes, lists: Dict[str, List[str]]) -> None:
-        self._path, self._lists = folder, lists
+    def __init__(self, folder: bytes, chunk_lists: Dict[str, List[str]]) -> None:
+        self._path, self._chunk_lists = folder, chunk_lists
         self._uses: Dict[str, int] = {}
         above, self._name = os.path.split(folder)
         self._above = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -111,7 +112,7 @@ class Assembly:
         if entry.size <= CHUNK:
             return [Chunk(entry.content, entry.size)]
         try:
-            return chunks_of(entry.content, entry.size, self._lists.get(entry.content))
+            return chunks_of(entry.content, entry.size, self._chunk_lists.get(entry.content))
         except ValueError as error:
             raise Refused("%s: %s" % (entry.path, error), AGAIN) from error
 

@@ -31,7 +31,7 @@ class Carried(NamedTuple):
     """What is at a path: entries below the path's parent, and the chunks of each content that has several."""
 
     entries: List[Entry]
-    lists: Dict[str, List[str]]
+    chunk_lists: Dict[str, List[str]]
 
     @property
     def digest(self) -> str:
@@ -48,7 +48,7 @@ class Carried(NamedTuple):
         found: Dict[Chunk, None] = {}
         for entry in self.entries:
             if entry.kind == FILE:
-                digests = [entry.content] if entry.size <= CHUNK else self.lists.get(entry.content)
+                digests = [entry.content] if entry.size <= CHUNK else self.chunk_lists.get(entry.content)
                 found.update(dict.fromkeys(chunks_of(entry.content, entry.size, digests)))
         return list(found)
 
@@ -84,8 +84,8 @@ def carried_at(workdir: str, path: str) -> Optional[Carried]:
             entries = [entry._replace(path=name + entry.path[start:]) for entry in _entries(disk, as_text(real))]
     else:
         entries = list(_entries(disk, name))
-    lists = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
-    return Carried(manifest.ordered(entries), lists) if entries else None
+    chunk_lists = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
+    return Carried(manifest.ordered(entries), chunk_lists) if entries else None
 
 
 def _entries(disk: Disk, path: str) -> Iterator[Entry]:
@@ -112,7 +112,7 @@ def bundles(workdir: str, path: str, carried: Carried) -> Iterator[bytes]:
     parent, where = parent_of(workdir, path), {}  # type: bytes, Dict[str, Tuple[str, int]]
     for entry in carried.entries:
         if entry.kind == FILE:
-            digests = carried.lists.get(entry.content) or [entry.content]
+            digests = carried.chunk_lists.get(entry.content) or [entry.content]
             for digest, (offset, _) in zip(digests, spans(entry.size)):
                 where.setdefault(digest, (entry.path, offset))
     for group in grouped(carried.chunks()):
@@ -129,14 +129,14 @@ def bundles(workdir: str, path: str, carried: Carried) -> Iterator[bytes]:
 
 def encoded(carried: Optional[Carried]) -> Tuple[bytes, bytes]:
     """Encode it for ``decoded``: the manifest, and the lists of chunks."""
-    return (manifest.encode(carried.entries), json.dumps(carried.lists).encode()) if carried else (b"", b"")
+    return (manifest.encode(carried.entries), json.dumps(carried.chunk_lists).encode()) if carried else (b"", b"")
 
 
-def decoded(path: str, entries: bytes, lists: bytes) -> Optional[Carried]:
+def decoded(path: str, entries: bytes, chunk_lists: bytes) -> Optional[Carried]:
     """Decode what another host has at a path; None for nothing. Raises ValueError."""
     if not entries:
         return None
-    found_lists = parse_json(lists)
+    found_lists = parse_json(chunk_lists)
     found = Carried(manifest.decode(entries), found_lists if isinstance(found_lists, dict) else {})
     units = _names_to_replace(path, found)
     for entry in found.entries:
@@ -181,7 +181,7 @@ def _take(parent: int, path: str, carried: Carried, incoming: Incoming, hold: Ca
             raise Refused("%s was replaced meanwhile" % as_text(_WORK), "keep others from writing there")
         new = os.path.join(path_of(work), b"new")
         os.mkdir(new)
-        parts = Assembly(os.path.join(path_of(work), b"parts"), carried.lists)
+        parts = Assembly(os.path.join(path_of(work), b"parts"), carried.chunk_lists)
         _receive(parts, carried, incoming, hold, new)
         _open_up(new, umask)
         for unit in _names_to_replace(path, carried):

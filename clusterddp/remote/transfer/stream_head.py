@@ -13,13 +13,13 @@ from ..system.bootstrap import Refused
 AGAIN = "sync again"
 
 
-def read_head(incoming: ChunkStream, size: int, lists: int) -> Tuple[bytes, Dict[str, List[str]]]:
+def read_head(incoming: ChunkStream, size: int, chunk_lists: int) -> Tuple[bytes, Dict[str, List[str]]]:
     """Read a manifest as it was sent (or two, one after the other), and the chunks of each content that has several.
 
-    ``size`` and ``lists`` are their bytes. Raises Refused if they arrived damaged.
+    ``size`` and ``chunk_lists`` are their bytes. Raises Refused if they arrived damaged.
     """
     try:
-        head = incoming.content(size + lists)
+        head = incoming.content(size + chunk_lists)
         return head[:size], dict(parse_json(head[size:]))
     except (BadStream, ValueError, TypeError) as error:
         raise Refused("the manifest came damaged: %s" % error, AGAIN) from error
@@ -44,11 +44,13 @@ def plan_of(data: bytes) -> List[Entry]:
         raise Refused(str(error)) from error
 
 
-def read_plan(incoming: ChunkStream, size: int, lists: int, digest: str) -> Tuple[List[Entry], Dict[str, List[str]]]:
+def read_plan(
+    incoming: ChunkStream, size: int, chunk_lists: int, digest: str
+) -> Tuple[List[Entry], Dict[str, List[str]]]:
     """Read the entries of a manifest that was sent whole, and the chunks of each content that has several.
 
-    ``size`` and ``lists`` are their bytes, ``digest`` the manifest's. Raises Refused if they arrived damaged, or a path
-    would lead out of the folder.
+    ``size`` and ``chunk_lists`` are their bytes, ``digest`` the manifest's. Raises Refused if they arrived damaged, or
+    a path would lead out of the folder.
     """
-    sent, chunks = read_head(incoming, size, lists)
+    sent, chunks = read_head(incoming, size, chunk_lists)
     return plan_of(manifest_of(sent, digest)), chunks

@@ -43,7 +43,7 @@ def push_check(request: Request) -> Dict[str, Any]:
     (shared/user_files/push_records.py). Raises Refused if a file is in the way, or there is not enough disk space.
     """
     state, order = request.state, request.read_args(PushRequest)
-    plan, lists = read_plan(Incoming(request.read), order.manifest, order.lists, order.digest)
+    plan, chunk_lists = read_plan(Incoming(request.read), order.manifest, order.chunk_lists, order.digest)
     if order.links and not order.dest.startswith(("/", "~/")):
         workdir = workdir_path(order.workdir, state)
         os.makedirs(workdir, exist_ok=True)
@@ -55,11 +55,11 @@ def push_check(request: Request) -> Dict[str, Any]:
     _refuse(state, order, root, plan, update)
     ready = not update.changes
     if ready and update.disk.hashed:  # all is there, whoever put it there
-        record.complete(plan, lists)
+        record.complete(plan, chunk_lists)
     there, size = _chunks_there(root, update.disk), 0
     lacking: Dict[str, None] = {}
     for entry in update.lacking():
-        digests = [entry.content] if entry.size <= CHUNK else lists.get(entry.content)
+        digests = [entry.content] if entry.size <= CHUNK else chunk_lists.get(entry.content)
         for chunk in chunks_of(entry.content, entry.size, digests):
             if chunk.digest not in there and chunk.digest not in lacking:
                 size += chunk.size
@@ -76,12 +76,12 @@ def push_apply(request: Request) -> Dict[str, Any]:
     """
     state, order = request.state, request.read_args(PushRequest)
     incoming = chunk_stream(request, spread=order.spread)
-    plan, lists = read_plan(incoming, order.manifest, order.lists, order.digest)
+    plan, chunk_lists = read_plan(incoming, order.manifest, order.chunk_lists, order.digest)
     root = dest_path(order.workdir, order.dest, state)
     try:
         os.makedirs(root, exist_ok=True)
         with _locked(root):
-            return written(_apply(state, order, root, plan, lists, incoming))
+            return written(_apply(state, order, root, plan, chunk_lists, incoming))
     except OSError as error:
         path = os.fsdecode(file_of(error) or root)
         raise Refused("cannot write %s: %s" % (path, error.strerror), "make room or give rights there") from error
@@ -92,14 +92,14 @@ def _apply(
     order: PushRequest,
     root: bytes,
     plan: List[Entry],
-    lists: Dict[str, List[str]],
+    chunk_lists: Dict[str, List[str]],
     incoming: ChunkStream,
 ) -> Union[Pushed, HostChanged]:
     record = PushRecord(state, root)
     record.choose(plan, overwrite=order.overwrite)
     update = WorkdirUpdate(record, plan)
     _refuse(state, order, root, plan, update)
-    parts = Assembly(os.path.join(root, PARTS), lists)
+    parts = Assembly(os.path.join(root, PARTS), chunk_lists)
     try:
         missing = update.stage(parts, incoming)
         if missing:
@@ -107,7 +107,7 @@ def _apply(
         update.commit()
     finally:
         parts.close()
-    record.complete(plan, lists)
+    record.complete(plan, chunk_lists)
     return Pushed(update.sent)
 
 

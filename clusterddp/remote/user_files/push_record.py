@@ -91,7 +91,7 @@ class PushRecord:
             if there and there.kind in (FILE, LINK):
                 self.entries.append(there)
 
-    def complete(self, plan: Iterable[Entry], lists: Dict[str, List[str]]) -> None:
+    def complete(self, plan: Iterable[Entry], chunk_lists: Dict[str, List[str]]) -> None:
         """Record that ``plan`` was put in place; each content was checked chunk by chunk on its way."""
         disk = Disk(self.root)
         time.sleep(_TICK)
@@ -101,7 +101,7 @@ class PushRecord:
                 self._targets[entry.path] = entry.content
                 self._files.pop(entry.path, None)
             elif info is not None:
-                self._files[entry.path] = (stats_of(info), lists.get(entry.content) or [entry.content])
+                self._files[entry.path] = (stats_of(info), chunk_lists.get(entry.content) or [entry.content])
         files, links = list(self._files.items()), tuple(self._targets.items())
         pushed = PushedFiles(root=as_text(self.root), boot=boot_id(), at=time.time_ns(), files=files, links=links)
         private_folder(os.path.dirname(self._path))

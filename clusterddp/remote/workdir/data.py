@@ -214,7 +214,7 @@ def data_state(request: Request) -> Dict[str, Any]:
 
 
 def _data_state(request: Request, order: SyncRequest) -> Union[DataState, HostChanged]:
-    sent, _ = read_head(chunk_stream(request, spread=order.spread), order.manifest, order.lists)
+    sent, _ = read_head(chunk_stream(request, spread=order.spread), order.manifest, order.chunk_lists)
     with LockedWorkdir(request.state, order, made=False) as lock:
         data = plan_data(request.state, order, SyncRecord(request.state, lock.root), sent)
         if data is None:

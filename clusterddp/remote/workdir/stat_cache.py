@@ -19,7 +19,7 @@ from ..shared.workdir.manifest import FILE, Entry, Hashes, Stats, as_text, check
 from ..shared.workdir.manifest_difference import Piece, difference, lines_of, pieces_of, spliced
 from ..system.bootstrap import private_folder, write_private
 
-_FORMAT = 2
+_FORMAT = 3
 _END = ".files"
 _STATS = struct.Struct("<QqqQ")  # size, mtime and ctime in ns, inode
 
@@ -35,7 +35,7 @@ class _Head(NamedTuple):
     boot: str = field(Fields.text, default="")
     paths: int = field(Fields.number, default=0)  # bytes of the paths, which follow
     stats: int = field(Fields.number, default=0)  # bytes of the stats, which follow them
-    lists: Dict[str, List[str]] = bulk(Fields.raw, default={})  # of StatCache, not checked yet
+    chunk_lists: Dict[str, List[str]] = bulk(Fields.raw, default={})  # of StatCache, not checked yet
     check: int = field(Fields.number, default=0)  # of digest, ``at`` and all that follows
 
 
@@ -46,14 +46,15 @@ class StatCache(NamedTuple):
     """Line by line of the manifest of ``digest``: the paths, as on disk, and the packed stats.
 
     An empty stat means that the file has to be read again. ``at``: files changed less than RACY before that may have
-    changed once more since. ``lists``: the chunks of each content that has several (content → digests of its chunks).
+    changed once more since. ``chunk_lists``: the chunks of each content that has several (content → digests of its
+    chunks).
     """
 
     digest: str
     at: int
     paths: List[bytes]
     stats: List[bytes]
-    lists: Dict[str, List[str]]
+    chunk_lists: Dict[str, List[str]]
     manifest: bytes
 
     def hashes(self) -> Hashes:
@@ -62,7 +63,7 @@ class StatCache(NamedTuple):
         for values, stats in zip(values_of(self.manifest), self.stats):
             entry = checked_entry(values)
             if entry.kind == FILE and stats:
-                found[entry.path] = (unpacked(stats), self.lists.get(entry.content, [entry.content]))
+                found[entry.path] = (unpacked(stats), self.chunk_lists.get(entry.content, [entry.content]))
         return found
 
 
@@ -73,7 +74,7 @@ class KnownFiles(NamedTuple):
     paths: List[bytes]
     stats: List[bytes]
     at: int
-    lists: Dict[str, List[str]]
+    chunk_lists: Dict[str, List[str]]
 
     def lines(self) -> List[bytes]:
         """The manifest's lines."""
@@ -88,17 +89,17 @@ class KnownFiles(NamedTuple):
         if memory is None:
             return cls.seen(manifest, [checked_entry(values) for values in values_of(manifest)], {}, 0)
         if memory.manifest is manifest or memory.manifest == manifest:
-            return cls(manifest, memory.paths, memory.stats, memory.at, memory.lists)
+            return cls(manifest, memory.paths, memory.stats, memory.at, memory.chunk_lists)
         pieces = pieces or pieces_of(difference(memory.manifest, manifest), len(memory.paths))
         paths, stats = spliced(memory.paths, pieces, path_of), spliced(memory.stats, pieces, lambda _: b"")
-        return cls(manifest, paths, stats, memory.at, memory.lists)
+        return cls(manifest, paths, stats, memory.at, memory.chunk_lists)
 
     @classmethod
     def seen(cls, manifest: bytes, entries: Sequence[Entry], seen: Hashes, at: int) -> "KnownFiles":
         """What reading the folder, begun at ``at``, showed of the files of a manifest, which are its ``entries``."""
         stats = [_as_seen(entry, seen.get(entry.path)) for entry in entries]
-        lists = {content_of(digests): digests for _, digests in seen.values() if len(digests) > 1}
-        return cls(manifest, [on_disk(entry.path) for entry in entries], stats, at, lists)
+        chunk_lists = {content_of(digests): digests for _, digests in seen.values() if len(digests) > 1}
+        return cls(manifest, [on_disk(entry.path) for entry in entries], stats, at, chunk_lists)
 
 
 def _as_seen(entry: Entry, seen: Optional[Tuple[Stats, List[str]]]) -> bytes:
@@ -134,8 +135,8 @@ def read_stat_cache(state: str, root: bytes) -> Optional[StatCache]:
                 return None
         end = head.paths + head.stats
         paths, stats, manifest = body[: head.paths], body[head.paths : end], body[end:]
-        lists = _lists(head)
-        if any(content_of(digests) != content for content, digests in lists.items()):
+        chunk_lists = _chunk_lists(head)
+        if any(content_of(digests) != content for content, digests in chunk_lists.items()):
             return None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
@@ -147,15 +148,15 @@ def read_stat_cache(state: str, root: bytes) -> Optional[StatCache]:
         return None
     if no_stats in each:
         each = [b"" if one == no_stats else one for one in each]
-    return StatCache(head.digest, head.at, names, each, lists, manifest)
+    return StatCache(head.digest, head.at, names, each, chunk_lists, manifest)
 
 
 def _read_head(line: bytes) -> _Head:
     return read_record(_Head, parse_json(line), "head")
 
 
-def _lists(head: _Head) -> Dict[str, List[str]]:
-    return {str(content): [str(one) for one in digests] for content, digests in head.lists.items()}
+def _chunk_lists(head: _Head) -> Dict[str, List[str]]:
+    return {str(content): [str(one) for one in digests] for content, digests in head.chunk_lists.items()}
 
 
 def _check(digest: str, at: int, body: bytes) -> int:
@@ -163,11 +164,11 @@ def _check(digest: str, at: int, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(b"%s %d" % (digest.encode(errors="replace"), at)))
 
 
-def lists_of(state: str, root: bytes) -> Dict[str, List[str]]:
+def chunk_lists_of(state: str, root: bytes) -> Dict[str, List[str]]:
     """The chunks of each content of several chunks that a folder held when it was last checked."""
     try:
         with open(stat_cache_path(state, root), "rb") as stream:
-            return _lists(_read_head(stream.readline()))
+            return _chunk_lists(_read_head(stream.readline()))
     except (OSError, ValueError, TypeError, RecursionError):  # missing or damaged: all files are read again
         return {}
 
@@ -186,7 +187,7 @@ def write_stat_cache(state: str, root: bytes, memory: StatCache) -> None:
         boot=boot_id(),
         paths=len(paths),
         stats=len(stats),
-        lists=memory.lists,
+        chunk_lists=memory.chunk_lists,
         check=_check(memory.digest, memory.at, body),
     )
     private_folder(os.path.dirname(path))

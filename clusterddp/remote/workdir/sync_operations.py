@@ -26,7 +26,7 @@ from ..transfer.stream_head import manifest_of, read_head
 from .case_folding import refuse_folded
 from .folder_lock import LIVE_FOLDER, FolderLock
 from .links import make_links
-from .stat_cache import KnownFiles, lists_of, unpacked
+from .stat_cache import KnownFiles, chunk_lists_of, unpacked
 from .sync_record import DATA_RECORD, SyncRecord
 from .update import WorkdirUpdate
 from .verify import VerifiedFiles, prove
@@ -99,7 +99,7 @@ class _There(NamedTuple):
 def _there(state: str, order: SyncRequest, record: SyncRecord, hold: Callable[[], None]) -> _There:
     if record.whole and record.digest in order.known and order.digest != record.digest and not order.prove:
         # Files changed there are found by the proof at the end.
-        return _There("", record.digest, [], [], _digests(lists_of(state, record.root).values()))
+        return _There("", record.digest, [], [], _digests(chunk_lists_of(state, record.root).values()))
     proof = record.look(hold) if record.whole else None
     if proof is not None and not proof.differs and order.digest in ("", record.digest):
         return _There(record.digest, record.digest, [], [], set())
@@ -117,15 +117,15 @@ def _as_difference(record: SyncRecord, proof: VerifiedFiles) -> _There:
     put = {number: checked_entry(manifest.values_of(lines[number])[0]) for number in proof.differs}
     have = [entry for entry in proof.differs.values() if entry]
     gone = [put[number].path for number, entry in proof.differs.items() if not entry]
-    lists = dict(record.memory.lists if record.memory else {})
+    chunk_lists = dict(record.memory.chunk_lists if record.memory else {})
     for entry in put.values():
-        lists.pop(entry.content, None)
-    lists.update(proof.lists)
-    return _There("" if proof.differs else record.digest, record.digest, have, gone, _digests(lists.values()))
+        chunk_lists.pop(entry.content, None)
+    chunk_lists.update(proof.chunk_lists)
+    return _There("" if proof.differs else record.digest, record.digest, have, gone, _digests(chunk_lists.values()))
 
 
-def _digests(lists: Iterable[List[str]]) -> Set[str]:
-    return {digest for digests in lists for digest in digests}
+def _digests(chunk_lists: Iterable[List[str]]) -> Set[str]:
+    return {digest for digests in chunk_lists for digest in digests}
 
 
 def sync_apply(request: Request) -> Dict[str, Any]:
@@ -142,11 +142,11 @@ def sync_apply(request: Request) -> Dict[str, Any]:
 def synced(request: Request, order: SyncRequest) -> Union[Synced, HostChanged]:
     """Do what ``sync_apply`` does, with arguments read before."""
     incoming = chunk_stream(request, spread=order.spread)
-    head, lists = read_head(incoming, order.manifest, order.lists)
+    head, chunk_lists = read_head(incoming, order.manifest, order.chunk_lists)
     size = len(head) - order.data_size
     with LockedWorkdir(request.state, order, made=True) as lock:
         try:
-            sent = _sent(request.state, order, lock.root, head[:size], lists)
+            sent = _sent(request.state, order, lock.root, head[:size], chunk_lists)
             data = None if order.data is None else _data_plan(request.state, order, lock.root, head[size:])
             if sent is None or (data is None and order.data is not None):
                 return HostChanged(missing=())
@@ -165,29 +165,29 @@ def _data_plan(state: str, order: SyncRequest, root: bytes, sent: bytes) -> "Opt
 
 
 class _Sent(NamedTuple):
-    """A manifest that was sent, its difference ``told`` from that of ``base``, the bytes of that one, chunk lists."""
+    """A manifest that was sent, its ``difference`` from that of ``base``, the bytes of that one, chunk lists."""
 
     manifest: bytes
-    told: bytes
+    difference: bytes
     base: str
     earlier: bytes
-    lists: Dict[str, List[str]]
+    chunk_lists: Dict[str, List[str]]
 
 
 def _sent(
-    state: str, order: SyncRequest, root: bytes, difference: bytes, lists: Dict[str, List[str]]
+    state: str, order: SyncRequest, root: bytes, difference: bytes, chunk_lists: Dict[str, List[str]]
 ) -> Optional[_Sent]:
     """Decode what was sent; None where ``base`` is not here any more, since another sync came in between."""
     digest, base = order.digest, order.base
     if not base:
-        return _Sent(manifest_of(difference, digest), difference, "", b"", lists)
+        return _Sent(manifest_of(difference, digest), difference, "", b"", chunk_lists)
     record = SyncRecord(state, root)
     earlier = record.manifest(base)
     if digest_of(earlier) == base:
-        return _Sent(manifest_of(difference, digest, earlier), difference, base, earlier, lists)
+        return _Sent(manifest_of(difference, digest, earlier), difference, base, earlier, chunk_lists)
     there = record.manifest(digest)
     if digest_of(there) == digest:  # a host that shares the folder has written it there
-        return _Sent(there, b"=0,%d\n" % there.count(b"\n"), digest, there, lists)
+        return _Sent(there, b"=0,%d\n" % there.count(b"\n"), digest, there, chunk_lists)
     return None
 
 
@@ -208,7 +208,7 @@ def _apply(
         folder.refuse_live()
     placing.check()
     record.begin(order.digest, sent.manifest)
-    parts = Assembly(os.path.join(target, LIVE_FOLDER, PARTS), sent.lists)
+    parts = Assembly(os.path.join(target, LIVE_FOLDER, PARTS), sent.chunk_lists)
     try:
         missing = placing.stage(parts, incoming, _entries(sent.manifest, data))
         if missing:
@@ -281,7 +281,7 @@ def _changed(record: SyncRecord, sent: _Sent, data: "Optional[DataPlan]", lock: 
     The final proof checks that the rest is unchanged.
     """
     memory, lines = record.memory, lines_of(sent.earlier)
-    pieces = pieces_of(sent.told, len(lines))
+    pieces = pieces_of(sent.difference, len(lines))
     fresh = [checked_entry(manifest.values_of(one)[0]) for one in pieces if isinstance(one, bytes)]
     numbers = left_out(len(lines), pieces)
     gone = [checked_entry(manifest.values_of(lines[number])[0]) for number in numbers]
@@ -294,7 +294,7 @@ def _changed(record: SyncRecord, sent: _Sent, data: "Optional[DataPlan]", lock: 
     if memory and same:
         for entry, stats in zip(gone, (memory.stats[number] for number in numbers)):
             if stats and entry.kind == manifest.FILE:
-                hashes[entry.path] = (unpacked(stats), memory.lists.get(entry.content, [entry.content]))
+                hashes[entry.path] = (unpacked(stats), memory.chunk_lists.get(entry.content, [entry.content]))
     disk = Disk(record.root, hashes, memory.at if memory else 0)
     every, put = _with_data(fresh, gone, data)
     placing = WorkdirUpdate(record, every, lock.check, put, disk)

@@ -170,8 +170,8 @@ class SyncRecord:
 
     def remember(self, known: "KnownFiles", proof: VerifiedFiles, looked: int) -> None:
         """Save the files' stats as proved by a look that began at ``looked`` (ns)."""
-        lists = {**known.lists, **proof.lists}
-        self._memory = StatCache(self.digest, looked, known.paths, proof.stats, lists, known.manifest)
+        chunk_lists = {**known.chunk_lists, **proof.chunk_lists}
+        self._memory = StatCache(self.digest, looked, known.paths, proof.stats, chunk_lists, known.manifest)
         write_stat_cache(self._state, self.root, self._memory)
 
 

@@ -20,14 +20,14 @@ _OFTEN = 256  # files between two heartbeats of the lock
 class VerifiedFiles(NamedTuple):
     """The result: the packed stats for each line of the manifest, empty where the file is not as the line says.
 
-    ``differs``: number of a line → what is at its path. ``read``: how many files were read; ``lists``: the chunks of
-    each of their contents that has several.
+    ``differs``: number of a line → what is at its path. ``read``: how many files were read; ``chunk_lists``: the chunks
+    of each of their contents that has several.
     """
 
     stats: List[bytes]
     differs: Dict[int, Optional[Entry]]
     read: int
-    lists: Dict[str, List[str]]
+    chunk_lists: Dict[str, List[str]]
 
 
 def prove(
@@ -125,5 +125,5 @@ def _by_bytes(
             found[number] = packed(*stats)
         except struct.error:
             found[number] = b""
-    lists = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
-    return VerifiedFiles(found, differs, disk.hashed, lists)
+    chunk_lists = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
+    return VerifiedFiles(found, differs, disk.hashed, chunk_lists)

@@ -91,7 +91,7 @@ class TransferTask(Protocol):
 def arguments(job: TransferTask, uploads: Uploads, *, spread: bool) -> dict[str, Any]:
     """The operation's arguments with what is sent; with ``spread`` chunks come from other hosts too."""
     sizes = uploads.sizes(job.manifest_part)
-    return written(job.order._replace(manifest=sizes.manifest, lists=sizes.lists, spread=spread))
+    return written(job.order._replace(manifest=sizes.manifest, chunk_lists=sizes.chunk_lists, spread=spread))
 
 
 @dataclass(kw_only=True, slots=True)

@@ -81,9 +81,9 @@ def _checked(values: Any) -> Entry:
     return entry
 
 
-def _chunks(entry: Entry, lists: Mapping[Any, Any]) -> list[Chunk]:
+def _chunks(entry: Entry, chunk_lists: Mapping[Any, Any]) -> list[Chunk]:
     several = "-" in entry.content
-    return chunks_of(entry.content, entry.size, list(lists[entry.content]) if several else [entry.content])
+    return chunks_of(entry.content, entry.size, list(chunk_lists[entry.content]) if several else [entry.content])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

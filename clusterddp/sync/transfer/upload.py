@@ -39,24 +39,24 @@ class ContentSource(Protocol):
 class Files:
     """Files on this machine, as they were when their chunks were hashed; ``path_of`` returns the file of an entry.
 
-    ``lists`` has the digests of the chunks of each content with several chunks.
+    ``chunk_lists`` has the digests of the chunks of each content with several chunks.
     """
 
     def __init__(
-        self, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]], path_of: Callable[[Entry], bytes]
+        self, entries: Iterable[Entry], chunk_lists: Mapping[str, Sequence[str]], path_of: Callable[[Entry], bytes]
     ) -> None:
         self._locations: dict[str, tuple[Entry, int]] = {}  # digest → an entry that has it, and the offset
         self._path_of = path_of
         for entry in entries:
             if entry.kind == FILE:
-                digests = lists.get(entry.content) or (entry.content,)
+                digests = chunk_lists.get(entry.content) or (entry.content,)
                 for digest, (offset, _) in zip(digests, spans(entry.size), strict=True):
                     self._locations.setdefault(digest, (entry, offset))
 
     @classmethod
-    def below(cls, root: Path, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]]) -> Files:
+    def below(cls, root: Path, entries: Iterable[Entry], chunk_lists: Mapping[str, Sequence[str]]) -> Files:
         """The files of a folder, at their own paths."""
-        return cls(entries, lists, lambda entry: os.path.join(os.fsencode(root), on_disk(entry.path)))  # noqa: PTH118
+        return cls(entries, chunk_lists, lambda entry: os.path.join(os.fsencode(root), on_disk(entry.path)))  # noqa: PTH118
 
     def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
         """Digest and bytes of each chunk; bytes appended since are left to the next sync."""
@@ -82,7 +82,7 @@ class HeadSizes(NamedTuple):
     """The bytes of what hosts are sent before the chunks: the manifest, and the lists of chunks."""
 
     manifest: int
-    lists: int
+    chunk_lists: int
 
 
 class Uploads:
@@ -94,19 +94,19 @@ class Uploads:
     def __init__(
         self,
         entries: Sequence[Entry],
-        lists: Mapping[str, Sequence[str]],
+        chunk_lists: Mapping[str, Sequence[str]],
         source: ContentSource,
         encoded: bytes | None = None,
     ) -> None:
-        self._lists, self._source, self._entries = lists, source, entries
+        self._chunk_lists, self._source, self._entries = chunk_lists, source, entries
         self._manifest = manifest.encode(entries) if encoded is None else encoded
-        self._encoded = json.dumps({content: list(digests) for content, digests in lists.items()}).encode()
+        self._encoded = json.dumps({content: list(digests) for content, digests in chunk_lists.items()}).encode()
         self._made: OrderedDict[object, Future[bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
     def sizes(self, part: bytes | None = None) -> HeadSizes:
         """The bytes of manifest and lists; ``part`` is as in ``pieces``."""
-        return HeadSizes(manifest=len(self._manifest if part is None else part), lists=len(self._encoded))
+        return HeadSizes(manifest=len(self._manifest if part is None else part), chunk_lists=len(self._encoded))
 
     @property
     def every(self) -> list[Chunk]:
@@ -116,7 +116,7 @@ class Uploads:
 
     def chunks(self, entry: Entry) -> Iterable[Chunk]:
         """The chunks of a file's content."""
-        digests = self._lists.get(entry.content)
+        digests = self._chunk_lists.get(entry.content)
         return chunks_of(entry.content, entry.size, list(digests)) if digests else (Chunk(entry.content, entry.size),)
 
     def pieces(

@@ -49,7 +49,7 @@ class SentCode(NamedTuple):
     workdir: str = field(Fields.text)  # the folder on each node, which may begin with ~/
     digest: str = field(Fields.text)  # empty: none is sent, and each node uses the code it has
     manifest: int = field(Fields.number)  # bytes
-    lists: int = field(Fields.number)  # bytes
+    chunk_lists: int = field(Fields.number)  # bytes
     name: str = field(Fields.text, default="")  # of the folder beside ``workdir`` to use instead
     # digest of the project's data; None: the node's data is left as it is
     data: Optional[str] = field(Fields.maybe_text, default=None)

@@ -14,7 +14,7 @@ class PushRequest(NamedTuple):
     dest: str = field(Fields.text)  # the folder: absolute, from ``~/``, or below the workdir
     digest: str = field(Fields.text)  # of the manifest
     manifest: int = field(Fields.number)  # bytes of the manifest
-    lists: int = field(Fields.number)  # bytes of the lists of chunks that follow it
+    chunk_lists: int = field(Fields.number)  # bytes of the lists of chunks that follow it
     overwrite: bool = field(Fields.flag, default=False)  # files that differ are replaced, whoever wrote them
     links: Mapping[str, str] = field(by_key(Fields.text), default={})  # path in the workdir → data on this host
     spread: bool = field(Fields.flag, default=False)  # chunks come from other hosts too

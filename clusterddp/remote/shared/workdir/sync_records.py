@@ -33,7 +33,7 @@ class SyncRequest(NamedTuple):
     data_base: str = field(Fields.text, default="")  # as ``base``, of the data
     data_size: int = field(Fields.number, default=0)  # bytes of the data's manifest, at the end of ``manifest``
     manifest: int = field(Fields.number, default=0)  # bytes of the manifest that is sent
-    lists: int = field(Fields.number, default=0)  # bytes of the lists of chunks that follow it
+    chunk_lists: int = field(Fields.number, default=0)  # bytes of the lists of chunks that follow it
     spread: bool = field(Fields.flag, default=False)  # chunks come from other hosts too
 
 

@@ -199,7 +199,7 @@ def test_a_list_that_leads_elsewhere_is_none(nodes: Nodes) -> None:
     assert decoded(PATH, *encoded(told)) == told
     assert decoded(PATH, b"", b"") is None
     for path in ("../up", "/etc/passwd", "other", ".clusterddp-live/record.json"):
-        wrong = Carried([*told.entries, told.entries[0]._replace(path=path)], told.lists)
+        wrong = Carried([*told.entries, told.entries[0]._replace(path=path)], told.chunk_lists)
         with pytest.raises(ValueError, match=r"may not be synced|is not at ckpt/last"):
             decoded(PATH, *encoded(wrong))
     for data in (b"[", b'["x"]', b'[["ckpt", "file", false, 1, "x"]]'):

@@ -202,7 +202,7 @@ def hostile_change(host: FakeHost, entry: Any) -> None:
 
 
 def send(host: FakeHost, told: bytes, digest: str, base: str = "") -> None:
-    args = {"workdir": str(host.workdir), "digest": digest, "manifest": len(told), "lists": 2, "base": base}
+    args = {"workdir": str(host.workdir), "digest": digest, "manifest": len(told), "chunk_lists": 2, "base": base}
     host.upload("sync_apply", args, bundles_of(told + b"{}", compress=False))
 
 
@@ -232,7 +232,7 @@ def test_a_workdir_removed_by_hand_is_made_again(root: Path, host: FakeHost) -> 
 
 def test_an_upload_cut_short_is_refused(root: Path, host: FakeHost) -> None:
     tree = tree_of(root)
-    args = {"workdir": str(host.workdir), "digest": tree.digest, "manifest": 10**6, "lists": 2}
+    args = {"workdir": str(host.workdir), "digest": tree.digest, "manifest": 10**6, "chunk_lists": 2}
     with pytest.raises(HelperError, match="cut short"):
         host.upload("sync_apply", args, [b"[]"])
 

@@ -36,7 +36,7 @@ OPTIONS = {"partition": "a100", "time": "90", "no-requeue": ""}
 ASKED = JobRequest(nodes=(2, 2), options=OPTIONS, lines=("--exclusive",))
 
 
-SENT = SentCode(workdir="~/work", digest="ab12", manifest=10, lists=2)
+SENT = SentCode(workdir="~/work", digest="ab12", manifest=10, chunk_lists=2)
 
 
 def text(request: JobRequest | None = None) -> str:
