@@ -117,10 +117,7 @@ def _findings(evidence: Evidence, check: Check, culprits: Culprits) -> list[Find
 
 
 def _lack(evidence: Evidence, seen: Seen, check: Check, culprits: Culprits) -> Finding | None:
-    """Why a check cannot judge a host; None if it can.
-
-    The host is skipped if an earlier check already reports the cause, else it is unknown.
-    """
+    """Why a check cannot judge a host; None if it can."""
     cause = next((name for name in check.after if seen.name in culprits.get(name, {})), None)
     if cause:
         return skipped(seen.name, f"because of {cause}")

@@ -117,10 +117,7 @@ ELECTION: Need[Mapping[str, bool]] = Need(
 
 
 def _no_gpus(asked: Asked) -> GpuHealth | None:
-    """The known answer of a host without GPUs or with a failed driver, which is not asked.
-
-    Whether it should have GPUs is the business of the check `gpus`.
-    """
+    """The known answer of a host without GPUs or with a failed driver, which is not asked."""
     own = asked.own
     if own is None or own.gpus:
         return None

@@ -25,11 +25,7 @@ _OF_ALL = ("own-name", "names")  # whose remedy takes the addresses of all hosts
 def fix_by_playbooks(
     results: Sequence[CheckResult], inventory: Inventory, arguments: Sequence[str], *, yes: bool
 ) -> int:
-    """Show what each playbook would change on which hosts, ask once, and run them; return the exit code.
-
-    ``arguments``: further arguments of ansible-playbook. Raises UsageError if the inventory has no file;
-    ClusterddpError if Ansible is not installed.
-    """
+    """Show what each playbook would change on which hosts, ask once, and run them; return the exit code."""
     wanted = repairs(results)
     if not wanted:
         say("nothing was found that a playbook of ours mends")

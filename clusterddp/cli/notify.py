@@ -31,12 +31,9 @@ def webhook(target: str, silence: float) -> Webhook | None:
 class Notifier:
     """Reports the events of one run, each in a thread of its own, so that nothing waits for it.
 
-    Args:
-        target: A URL, which receives each event as JSON (``notice_of``); or a command for the shell, which gets the
-            same in variables: ``CLUSTERDDP_EVENT``, ``CLUSTERDDP_TEXT``, …. Empty: nothing is reported.
-
-    Attributes:
-        record: The run's record of its latest attempt; the caller keeps it up to date.
+    ``target`` is a URL, which receives each event as JSON (``notice_of``); or a command for the shell, which gets the
+    same in variables: ``CLUSTERDDP_EVENT``, ``CLUSTERDDP_TEXT``, …. Empty: nothing is reported. The caller keeps
+    ``record``, of the run's latest attempt, up to date.
     """
 
     def __init__(self, target: str, run: str, record: RunRecord) -> None:

@@ -43,10 +43,7 @@ def selection_for(renderer: Renderer, display: Display) -> Selection:
 
 
 def fold_if_wanted(renderer: Renderer, run: Run, shown: tuple[int, ...] | None, wanted: bool | None) -> None:  # noqa: FBT001
-    """Show equal lines of several ranks as one if the user wants it, by default on a terminal with many ranks.
-
-    ``wanted``: ``--fold`` or ``--no-fold``; None if neither was given.
-    """
+    """Show equal lines of several ranks as one if the user wants it, by default on a terminal with many ranks."""
     world = run.record.world_size or 0
     ranks = world if shown is None else len({rank for rank in shown if rank < world})
     if wanted or (wanted is None and ranks > MOST_UNFOLDED and sys.stdout.isatty()):

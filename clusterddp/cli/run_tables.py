@@ -42,10 +42,7 @@ _STYLES = {
 
 
 def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
-    """Print one row per run; with ``everything`` also its project and operator.
-
-    The folder has a column if one is not the project's own.
-    """
+    """Print one row per run; with ``everything`` also its project and operator."""
     folders = any(beside(view.record) for view in found)
     environments = any(view.record.environment for view in found)
     more = ["code", *(["environment"] if environments else []), *(["folder"] if folders else [])]
@@ -126,10 +123,7 @@ def print_status(view: RunView) -> None:
 
 
 def recovered_lines(failures: Sequence[Failure]) -> list[str]:
-    """Return a line for each round that failed and was recovered: its first cause, and how many more ranks failed.
-
-    ``failures`` are in order of time.
-    """
+    """Return a line for each round that failed and was recovered: its first cause, and how many more ranks failed."""
     rounds: dict[tuple[int, int], list[Failure]] = {}
     for failure in failures:
         if failure.recovered:

@@ -32,10 +32,8 @@ def open_cluster(
 ) -> Cluster:
     """Return the cluster a command works on: that of ``-i``, else what ``up`` remembered, else the built-in one.
 
-    ``limit``: ``--limit``; without ``-i`` the remembered one is the default. ``starts``: the user's programs will be
-    started, so a Python for the built-in nodes is looked for. Raises InventoryError if the file is missing or wrong, or
-    the user has not agreed to it; UsageError if the Python named for the built-in nodes is invalid, or the user has not
-    agreed to it.
+    ``starts``: the user's programs will be started, so a Python for the built-in nodes is looked for. Raises
+    InventoryError or UsageError if a file or that Python is wrong, or the user has not agreed to it.
     """
     project = find()
     project_folder.clear_unfinished(project.folder)

@@ -30,11 +30,10 @@ _LEAST = 20  # columns that a cell which may be cut gets
 
 
 class Table:
-    """A header and rows of markup; control characters in a cell have no effect on a terminal.
+    """A header and rows of markup; callers escape text that comes from elsewhere.
 
-    Callers escape text that comes from elsewhere.
-
-    ``long``: the last column's cells may be cut in the middle to fit a terminal, and only there.
+    Control characters in a cell have no effect on a terminal. ``long``: the last column's cells may be cut in the
+    middle.
     """
 
     def __init__(self, *columns: str, long: bool = False) -> None:

@@ -38,8 +38,7 @@ class Announcer:
     """Rank 0 of one discovery.
 
     ``address`` is where the others reach this machine, ``port`` the MASTER_PORT to announce, ``nonce`` drawn for this
-    process. ``now`` is the present time in seconds of any monotonic clock, ``timeout`` the seconds after which it gives
-    up.
+    process. ``now`` is in seconds of any monotonic clock.
     """
 
     def __init__(self, *, nonce: str, world_size: int, address: str, port: int, now: float, timeout: float) -> None:

@@ -21,9 +21,8 @@ MOST_MASTERS = 16  # rank 0s remembered; more can only be forged
 class Seeker:
     """One rank other than 0 of one discovery.
 
-    ``address`` is this machine's own, ``nonce`` drawn for this process. ``now`` is the present time in seconds of any
-    monotonic clock, ``timeout`` the seconds after which it gives up. ``chance`` returns another random number from 0 to
-    1 at each call.
+    ``nonce`` is drawn for this process; ``now`` is in seconds of any monotonic clock. ``chance`` returns another random
+    number from 0 to 1 at each call.
     """
 
     def __init__(

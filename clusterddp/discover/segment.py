@@ -83,8 +83,8 @@ def _routed_address() -> str:
 class Segment:
     """Open sockets for datagrams to and from all machines on a segment.
 
-    ``trouble`` says why the last datagram could not be sent; empty if it could. Raises ``DiscoverError`` if another
-    program has the port, or the interface cannot do multicast.
+    ``trouble`` says why the last datagram could not be sent. Raises ``DiscoverError`` if another program has the port,
+    or the interface cannot do multicast.
     """
 
     def __init__(self, where: NetworkSegment) -> None:

@@ -54,10 +54,7 @@ def measure_together(
     bench: Bench,
     progress: Callable[[str], None],
 ) -> Bench:
-    """Run the benchmark over these hosts and add its result to ``bench``; if it is bad, find the hosts at fault.
-
-    ``measured`` is what ``parts_for`` returned; ``progress`` is called with what is being done.
-    """
+    """Run the benchmark over these hosts and add its result to ``bench``; if it is bad, find the hosts at fault."""
     progress(f"measuring on {counted(len(taking), 'host')}")
     try:
         backend, ready = _ready(taking)

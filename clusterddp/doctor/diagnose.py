@@ -63,10 +63,7 @@ def diagnose(
     bench: bool,
     share_gpus: bool,
 ) -> Diagnosis:
-    """Judge a cluster's hosts, which ``launcher`` lends; see ``Cluster.doctor``.
-
-    ``manager`` is what their workload manager reported, if they have one.
-    """
+    """Judge a cluster's hosts, which ``launcher`` lends; see ``Cluster.doctor``."""
     only = set(engine.named(only))
     chosen = _chosen(launcher, only, skip, bench=bench, managed=manager is not None)
     needs = {need for check in chosen for need in check.needs}

@@ -108,16 +108,9 @@ def play(
 ) -> Played:
     """Run a program of remote/builtin on hosts in the same way as a user's run, and remove all of it from them.
 
-    Args:
-        cluster: Whose hosts they are; its ``notify`` reports how a Ctrl-C went.
-        parts: The hosts, in the order of ranks.
-        program: Its name, e.g. ``rehearse.py``.
-        options: Its one argument, as JSON.
-        limit: Seconds after which it is stopped, counted from when every host has reported something.
-        start: Seconds allowed until then.
-
-    Raises ``HostError`` or ``PlanError`` if
-    the run could not be started; then nothing remains on hosts that answer.
+    ``parts`` are in the order of ranks; ``options`` is the program's one argument, as JSON. It is stopped ``limit``
+    seconds after every host has reported something, for which ``start`` seconds are allowed. Raises ``HostError`` or
+    ``PlanError`` if the run could not be started; then nothing remains on hosts that answer.
     """
     began = time.monotonic()
     plan = _plan(parts, program, options, start + limit)

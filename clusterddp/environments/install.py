@@ -85,10 +85,9 @@ def ensure(
 ) -> list[Installed]:
     """Build the environment on every host with ``clusterddp_environment``, and use its interpreter from now on.
 
-    ``notify`` is called with notices of a line each, ``progress`` with what is being done. ``spread`` says whether
-    hosts pass wheels on to each other: ``auto``, ``on``, ``off``. Raises ``LockError`` if a lock file cannot be
-    resolved to wheels, ``PlanError`` if a host lacks its environment and ``build`` is off, ``HostError`` or
-    ``HostsError`` if hosts cannot build it, or have something else installed.
+    ``spread`` says whether hosts pass wheels on to each other: ``auto``, ``on``, ``off``. Raises ``LockError`` if a
+    lock file cannot be resolved to wheels, ``PlanError`` if a host lacks its environment and ``build`` is off,
+    ``HostError`` or ``HostsError`` if hosts cannot build it, or have something else installed.
     """
     plans = planned(hosts, project, progress)
     if not plans:

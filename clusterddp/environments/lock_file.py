@@ -184,10 +184,7 @@ def find_uv() -> str | None:
 
 
 def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
-    """Refuse requirements that are not pinned to one version, or are not published packages.
-
-    The ``LockError`` names the first with file and line.
-    """
+    """Refuse requirements that are not pinned to one version, or are not published packages."""
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - only hosts with a lock need packaging
 
     for number, line in _lines(lock, path):

@@ -94,10 +94,7 @@ def uv_wheel(lock: Lock, kind: Kind, progress: Callable[[str], None]) -> Wheel:
 
 
 def drop_damaged(wheels: Iterable[Wheel]) -> bool:
-    """Delete cached wheels whose content is not what their digest says; whether there were any.
-
-    The next request for them downloads them again.
-    """
+    """Delete cached wheels whose content is not what their digest says; whether there were any."""
     damaged = [wheel for wheel in wheels if wheel.path.is_file() and _digest(wheel.path) != wheel.sha256]
     for wheel in damaged:
         wheel.path.unlink(missing_ok=True)

@@ -77,8 +77,8 @@ def assign_gpus(
     """Choose the CUDA_VISIBLE_DEVICES of each node: a tuple of UUIDs or indices, or None to leave the host's own.
 
     Nodes that report the same GPU divide the machine's GPUs among them in inventory order, unless ``share`` is set.
-    ``policy`` (``--gpus``) overrides ``clusterddp_gpus``; None leaves the choice to the inventory. Raises
-    ``UsageError`` for an invalid policy, ``PlanError`` if a GPU does not exist, is claimed twice, or too few are left.
+    Raises ``UsageError`` for an invalid policy, ``PlanError`` if a GPU does not exist, is claimed twice, or too few are
+    left.
     """
     wanted = GpuPolicy.parse(policy)
     if wanted.bare:
@@ -234,10 +234,7 @@ _OWN = "give each its own in clusterddp_gpus, or share them: `run --share-gpus`"
 
 
 def workers(entry: HostEntry, facts: Facts, devices: Sequence[str] | None = None) -> int:
-    """The number of workers of a node: the inventory's number, else one per GPU, else one.
-
-    ``devices`` are the GPUs that ``assign_gpus`` gave it; None means all that torch sees.
-    """
+    """The number of workers of a node: the inventory's number, else one per GPU, else one."""
     if entry.nproc is not None:
         return entry.nproc
     return max(1, facts.devices if devices is None else len(devices))

@@ -41,14 +41,9 @@ class Connections:
     def open(self, entry: HostEntry, by: Opener | None = None, *, way: str = "", writes: bool = False) -> Host:
         """The connection to a host, opened if it is not open or was lost; an unwritable state folder is reported once.
 
-        Args:
-            entry: The host.
-            by: Opens the connection; by default the connector.
-            way: A name for ``by``, if a host is reached in several ways: each is a connection of its own.
-            writes: Whether the caller needs the host's state folder to be writable.
-
-        Raises ``HostError`` if there is no connection, the helper did not start, or nothing can be written where it
-        must be.
+        ``by`` opens it instead of the connector; ``way`` names that, if a host is reached in several ways. ``writes``:
+        the host's state folder has to be writable. Raises ``HostError`` if there is no connection, the helper did not
+        start, or nothing can be written where it must be.
         """
         key = _key(entry.name, way)
         host = self._hosts.get(key)

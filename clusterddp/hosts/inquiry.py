@@ -33,10 +33,7 @@ class Inquiry:
         self._owed: dict[str, list[float]] = {}  # host → when each question that it has not answered was asked
 
     def each(self, items: Iterable[Any], work: Callable[[Any], T], patience: float) -> list[Outcome[T]]:
-        """Call ``work`` for every item (each has its host's ``name``); outcomes in the items' order.
-
-        ``work`` may open the host first. A host that is silent for ``patience`` seconds gets an error as its outcome.
-        """
+        """Call ``work`` for every item (each has its host's ``name``); outcomes in the items' order."""
         todo = list(items)
         found: dict[str, Outcome[T]] = {}
         bugs: list[Exception] = []

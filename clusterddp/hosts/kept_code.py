@@ -22,10 +22,7 @@ MOST = 4  # copies in the cache: installations and versions of Python that one u
 
 
 def copies(path: Path) -> Iterator[bytes]:
-    """Yield the copies kept for ``path``: the file in the package, then the one in the cache.
-
-    A copy in the cache that another user could have written is ignored.
-    """
+    """Yield the copies kept for ``path``: the file in the package, then the one in the cache."""
     for read in (path.read_bytes, lambda: _in_cache(path)):
         try:
             found = read()

@@ -67,8 +67,7 @@ def opened(path: Path, kept: Writers | None = None) -> Iterator[InventorySource]
     """Open an inventory file and its folder; the content is read from the descriptor.
 
     ``kept`` says who could write the file when `up` was given it; None if the user names it now. Raises
-    ``FileNotFoundError``; ``InventoryError`` if it cannot be read, or if others than those of ``kept`` can write it
-    now.
+    ``FileNotFoundError``; ``InventoryError`` if it cannot be read, or others than those of ``kept`` can write it.
     """
     with contextlib.ExitStack() as handles:
         with _read_errors(path):

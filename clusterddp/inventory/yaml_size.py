@@ -26,10 +26,7 @@ class _Size(NamedTuple):
 
 
 def refuse_expanded(root: yaml.Node, shown: str, length: int) -> None:
-    """Raise ``InventoryError`` if aliases make a huge value; it names the line of the first node that is too large.
-
-    ``shown`` is the file's name for errors, ``length`` that of the text in letters.
-    """
+    """Raise ``InventoryError`` if aliases make a huge value; it names the line of the first node that is too large."""
     sizes = _Sizes()
     sizes.of(root)
     for node, size in sizes.found:

@@ -69,9 +69,8 @@ def synced(
 ) -> SyncResult:
     """Bring the project's code to the hosts, or to the folder ``name`` beside their workdirs.
 
-    ``notify`` receives messages for the user, ``progress`` the progress, in a few words. ``tree`` is the result of a
-    scan of the project, if there has been one. ``spread`` and ``take`` are as in ``RunOptions``. Raises
-    ``ClusterddpError`` if the code is too large, a run with other code is live there, or a host cannot take it.
+    ``tree`` is the result of a scan of the project, if there has been one. Raises ``ClusterddpError`` if the code is
+    too large, a run with other code is live there, or a host cannot take it.
     """
     tree = tree or scan(project)
     inside, workdir = project.subfolder, project.workdir
@@ -84,10 +83,7 @@ def synced(
 
 
 def kept_code(project: Project, tree: Tree, code: str) -> str:
-    """Save the code of a starting run in the project; return its description: ``code 3f9a2c (2 files changed)``.
-
-    ``code``: the digest of the code on the hosts, empty if unknown; it is saved if it equals the local ``tree``.
-    """
+    """Save the code of a starting run in the project; return its description: ``code 3f9a2c (2 files changed)``."""
     if not code:
         return "code: not known, no sync has filled the folder"
     if code != tree.digest:
@@ -116,9 +112,8 @@ def synced_or_previewed(
 ) -> SyncResult:
     """Sync the project's code to the hosts; with ``dry``, only report what would change.
 
-    ``notify`` receives messages for the user, ``progress`` the progress, in a few words. ``spread`` and ``take`` are as
-    in ``RunOptions``; ``rate`` limits the bytes per second to all hosts together. Raises ``ClusterddpError`` if a host
-    cannot take the code.
+    ``rate`` limits the bytes per second to all hosts together. Raises ``ClusterddpError`` if a host cannot take the
+    code.
     """
     if not dry:
         progress("syncing")

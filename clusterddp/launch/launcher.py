@@ -81,10 +81,7 @@ class Launcher(RunLauncher, Protocol):
         """Start a run; return when it is under way. Raises ClusterddpError."""
 
     def ready(self, site: Site) -> str:
-        """Check that runs can be started without named nodes; return what was found in one line.
-
-        The line is empty if this launcher needs named nodes. Raises ClusterddpError if runs cannot be started.
-        """
+        """Check that runs can be started without named nodes; return what was found in one line."""
 
     clean_operation: str
     """The helper operation by which ``down`` cleans a host that keeps its runs' files."""

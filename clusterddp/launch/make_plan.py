@@ -100,10 +100,7 @@ class LaunchPlan:
         return node_environment(self.run, self.settings, self.all_nodes[member])
 
     def render(self) -> str:
-        """Return the plan as commands that could be pasted, one block per host; secrets appear by name only.
-
-        Started by hand, there is no separate store: the first agent holds it, on the first port of the range.
-        """
+        """Return the plan as commands that could be pasted, one block per host; secrets appear by name only."""
         return "\n".join(self._render_node(rank) for rank in range(len(self.nodes)))
 
     def _render_node(self, rank: int) -> str:

@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 
 
 class Early:
-    """Work in parallel with the connections, as a context; on exit, pending requests are not waited for.
-
-    ``repeat``: the run to be repeated, whose code is used instead of the project's.
-    """
+    """Work in parallel with the connections, as a context; on exit, pending requests are not waited for."""
 
     def __init__(self, project: Project, options: RunOptions, repeat: Repeat | None) -> None:
         self.repeat = repeat

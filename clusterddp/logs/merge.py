@@ -100,9 +100,8 @@ class Merge:
     """Merges the events of several hosts.
 
     ``open_stream`` opens a host's ``tail`` at a position; it is called in that host's thread, again after each break.
-    ``follow``: others may overtake a silent host; a plain read waits for all. ``retry`` returns the seconds to wait
-    after the nth break in a row; None gives the host up. ``past``: streams begin with past lines, to be sorted by time;
-    otherwise everything is shown as it arrives.
+    ``follow``: others may overtake a silent host. ``retry`` returns the seconds to wait after the nth break in a row;
+    None gives the host up. ``past``: streams begin with past lines, to be sorted by time.
     """
 
     def __init__(

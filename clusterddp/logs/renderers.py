@@ -25,10 +25,7 @@ def renderer_for(
     whole: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Renderer:
-    """Return the renderer for an output: JSON, a terminal's, or plain text.
-
-    ``whole``: on a terminal, show tracebacks of lost peers in full instead of one line each.
-    """
+    """Return the renderer for an output: JSON, a terminal's, or plain text."""
     if as_json:
         return JsonRenderer()
     colour = coloured(output, environment)

@@ -56,11 +56,7 @@ _CLEAR = b"\r\x1b[K"
 
 
 class TerminalRenderer(TextRenderer):
-    """Renders labelled text for a terminal; ``width`` returns its number of columns.
-
-    ``colour``: labels are coloured (not with ``NO_COLOR``). ``timestamps``: every line begins with its time. ``whole``:
-    tracebacks of lost peers are shown in full, instead of one line each.
-    """
+    """Renders labelled text for a terminal; ``width`` returns its number of columns."""
 
     partials = True
 

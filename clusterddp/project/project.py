@@ -157,10 +157,7 @@ class Project:
         project_folder.append(self.folder, _INDEX, line + b"\n")
 
     def runs(self, *, own: bool = False) -> list[RunRecord]:
-        """Return the runs of the local index, oldest first; damaged lines are skipped.
-
-        ``own``: only those that this user provably started on this machine.
-        """
+        """Return the runs of the local index, oldest first; damaged lines are skipped."""
         records: list[RunRecord] = []
         with contextlib.suppress(UsageError):  # a damaged project.json is reported by whoever needs it
             if self.original:

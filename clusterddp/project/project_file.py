@@ -117,10 +117,7 @@ def original_of(root: Path, data: Mapping[str, Any]) -> Path | None:
 
 
 def _set_runs_aside(folder: Path, ident: str) -> None:
-    """Move the original's runs, which a copy brought along, out of the way.
-
-    ``ident``: the original's id.
-    """
+    """Move the original's runs, which a copy brought along, out of the way."""
     aside = folder / f"copied-{ident}"
     for name in OF_RUNS:
         with contextlib.suppress(FileNotFoundError):

@@ -62,10 +62,7 @@ def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
 def joining_late_hosts(
     run: Run, join: Callable[[Run, Sequence[str]], object], notify: Callable[[str], None]
 ) -> contextlib.AbstractContextManager[None]:
-    """While the block runs, try every ``INTERVAL`` s to join each host that was left out at the run's start.
-
-    ``join`` lets hosts take part in a live run.
-    """
+    """While the block runs, try every ``INTERVAL`` s to join each host that was left out at the run's start."""
 
     def try_to_join(host: str, over: threading.Event) -> bool:
         try:

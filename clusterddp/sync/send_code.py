@@ -60,17 +60,11 @@ def sync(
 ) -> SyncResult:
     """Make every host's workdir contain exactly the code of ``tree``, and its data by the rules of data.py.
 
-    Args:
-        tree: The result of ``project_files.scan``.
-        workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
-        name: Of the folder beside the workdir to sync to; empty for the workdir itself.
-        subfolder: A folder of the workdir that must exist, as a worker's current folder.
-        progress: Called with the state of the transfer once it has taken some seconds.
-        spread: Whether hosts pass chunks on.
-        take: Whose version of data wins if project and host changed it: ``project`` or ``host``; empty: neither.
-
-    Raises ``HostError`` or ``HostsError`` if hosts failed, or a run with other code is live there; ``SyncError`` if a
-    file changed while it was sent, a host's digest is not the tree's, or data was changed in the project and on a host.
+    ``workdir`` is for hosts without ``clusterddp_workdir``; ``name`` is that of the folder beside the workdir to sync
+    to, empty for the workdir itself; ``subfolder`` one that must exist, as a worker's current folder. ``take`` says
+    whose version of data wins if project and host changed it: ``project`` or ``host``; empty: neither. Raises
+    ``HostError`` or ``HostsError`` if hosts failed, or a run with other code is live there; ``SyncError`` if a file
+    changed while it was sent, a host's digest is not the tree's, or data was changed in the project and on a host.
     """
     began = time.monotonic()
     bases = Bases(tree)

@@ -26,10 +26,7 @@ _OLD = 600  # seconds; few extensions take longer to build
 def differences(
     by_host: Mapping[str, Mapping[str, str]], render: Callable[[str, str], str], nothing: str
 ) -> Iterable[tuple[str, str]]:
-    """Compare key-value pairs over hosts: each host that differs from the majority, and its differences as one text.
-
-    ``by_host`` maps host to key to value; ``render`` writes a key and its value; ``nothing`` is a missing value.
-    """
+    """Compare key-value pairs over hosts: each host that differs from the majority, and its differences as one text."""
     found: dict[str, list[str]] = {}
     for key in sorted({key for values in by_host.values() for key in values}):
         theirs = {host: render(key, values[key]) if key in values else "" for host, values in by_host.items()}

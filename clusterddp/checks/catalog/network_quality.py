@@ -59,10 +59,7 @@ def _not_measured(evidence: Evidence, measured: Callable[[Pair], bool]) -> Itera
 
 
 def _loss(evidence: Evidence) -> Iterable[Finding]:
-    """Report hosts whose connections retransmit too much, worst first.
-
-    A reported host's connections are removed before the next is looked for, so that it makes no other look bad.
-    """
+    """Report hosts whose connections retransmit too much, worst first."""
     yield from _not_measured(evidence, lambda one: one.sent > 0)
     left = _pairs(evidence)
     shares = sorted(_shares(left).values())

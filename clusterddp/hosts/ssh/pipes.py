@@ -97,10 +97,7 @@ class Tail:
 
 
 class ChildPipe:
-    """A byte pipe over a child process in its own session (the terminal's Ctrl-C must not reach it).
-
-    Without ``env`` it has our environment; ``marker`` is as in ``Tail``.
-    """
+    """A byte pipe over a child process in its own session (the terminal's Ctrl-C must not reach it)."""
 
     def __init__(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, marker: bytes = b"") -> None:
         self._process = subprocess.Popen(

@@ -63,9 +63,8 @@ class _Origin:
 class Resolver:
     """Turns an inventory's hosts into routes.
 
-    A host in ``known`` only by an authority needs the ``ssh`` program. ``accept_new``: the command line accepts new
-    host keys. ``connect_timeout`` is in seconds, if nothing else sets it. ``notice`` is called with ``(host, text)`` if
-    a setting is used differently than written.
+    A host in ``known`` only by an authority needs the ``ssh`` program. ``notice`` is called with ``(host, text)`` if a
+    setting is used differently than written.
     """
 
     config: SshConfig

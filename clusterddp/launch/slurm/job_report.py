@@ -99,10 +99,7 @@ NO_OUTPUT = "0:53"  # its node could not open the file for its output
 def by_exit_status(
     by_state: VerdictRecord, one: SubmittedRun, job: QueuedJob, login: str, status: str
 ) -> VerdictRecord:
-    """The verdict on a run whose job has ended and whose nodes report nothing.
-
-    ``by_state`` is the verdict by Slurm's state alone, ``login`` the login host's name, ``status`` is ``CODE:SIGNAL``.
-    """
+    """The verdict on a run whose job has ended and whose nodes report nothing."""
     nodes = ", ".join(job.nodes) or "its nodes"
     if status == f"{NOT_OURS}:0":
         line = f"{nodes}: another user owns the state folder there, or could put their own in its place"

@@ -36,10 +36,7 @@ PATIENCE = 10.0  # seconds for the short job of `up` to begin
 
 
 def unshared(login: Host, nodes: Sequence[Host], folders: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """What is wrong with a run's folders (paths by the name of their purpose), by node and path.
-
-    Folders that could not be checked are left out.
-    """
+    """What is wrong with a run's folders (paths by the name of their purpose), by node and path."""
     nodes = [node for node in nodes if node.name != login.name]  # a login host may be a node too
     outcomes = shared_folders([login, *nodes], {host.name: folders for host in (login, *nodes)})
     markers = {outcome.name: outcome.value for outcome in outcomes if outcome.value is not None}

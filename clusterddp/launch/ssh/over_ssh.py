@@ -214,8 +214,8 @@ def start_node(
 ) -> StartedNode:
     """Start one node's supervisor, which waits for ``commit``; as ``start_node`` of remote/supervisor/start.py.
 
-    ``secrets``: values by name; it gets those that its plan names. ``webhook``: what it is to tell of the run, if it
-    can; ``unreachable`` says why it cannot, or is empty. Raises HostError if it could not start.
+    It gets the values of the secrets that its plan names. ``unreachable`` says why it cannot tell ``webhook``, or is
+    empty.
     """
     mine = {name: secrets[name] for name in plan.secrets}
     hook = WebhookOrder(url=webhook.url, silence=webhook.silence) if webhook else None

@@ -55,10 +55,7 @@ class Secret(NamedTuple):
 
 
 class PeerConnection:
-    """One connection between two supervisors, connected or still connecting.
-
-    ``target`` is the member index that we call, None if we were called; ``address`` is the other side's IP address.
-    """
+    """One connection between two supervisors, connected or still connecting."""
 
     def __init__(
         self, connection: socket.socket, secret: Secret, target: Optional[int] = None, address: str = ""

@@ -42,10 +42,7 @@ class Datagrams:
             pass
 
     def receive(self, known: Callable[[int], Optional[PeerConnection]]) -> List[Tuple[PeerConnection, Heartbeat]]:
-        """Return the received heartbeats, each with its connection; discard all other datagrams.
-
-        ``known`` returns the proved connection to a member index, or None.
-        """
+        """Return the received heartbeats, each with its connection; discard all other datagrams."""
         found = []
         for _ in range(MOST):
             try:

@@ -17,10 +17,9 @@ COUNT = 0.05  # seconds between two counts of the nodes in contact
 
 
 class Heartbeats:
-    """The heartbeats of one node.
+    """The heartbeats of one node; ``contact`` is the proved contact with a majority.
 
-    ``links`` are the node's connections, a list that run control changes, as it does ``addresses``, the addresses of
-    all nodes by member index. ``contact`` is the proved contact with a majority.
+    Run control changes the list ``links``, the node's connections, and ``addresses``, of all nodes by member index.
     """
 
     def __init__(
@@ -40,11 +39,7 @@ class Heartbeats:
             selector.register(self.datagrams.socket, selectors.EVENT_READ, self._receive)
 
     def turn(self, now: float, leader: Optional[PeerConnection], *, settled: bool) -> None:
-        """Send a heartbeat if one is due; where no node leads us, count the nodes in contact.
-
-        ``leader`` is the connection to our leader, if we have one; ``settled`` says whether there is a leader with a
-        majority.
-        """
+        """Send a heartbeat if one is due; where no node leads us, count the nodes in contact."""
         if leader:
             self._send_if_due(leader, now, settled=settled)
         elif now - self.counted >= COUNT:

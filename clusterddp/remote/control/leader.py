@@ -53,8 +53,8 @@ NO_DESCRIPTORS = 1.0  # seconds without listening when no file descriptor is lef
 class Control:
     """The connections of one supervisor to its leader or its followers.
 
-    ``secret`` has this node's member index, and the run's key. In ``selector``, the data of each key is its callback.
-    ``handle`` is called with each event, and must not raise. ``listener`` is None where there is only one node.
+    In ``selector``, the data of each key is its callback. ``handle`` is called with each event, and must not raise.
+    ``listener`` is None where there is only one node.
     """
 
     def __init__(

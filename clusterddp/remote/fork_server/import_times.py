@@ -73,10 +73,7 @@ class ImportTimes:
 
 
 def measure(spool: str, worker: str, left_out: Container[str]) -> None:
-    """In rank 0, time the imports from now on and append a ``slow_imports`` event at the end.
-
-    ``worker`` is ``<start>.<local_rank>``; ``left_out`` are the packages that could not be preloaded.
-    """
+    """In rank 0, time the imports from now on and append a ``slow_imports`` event at the end."""
     if os.environ.get("RANK") != "0":
         return
     try:

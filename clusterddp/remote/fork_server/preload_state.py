@@ -66,10 +66,7 @@ class Before:
 
 
 def libraries_own() -> List[Any]:
-    """Return the libraries' own generators, of ``random``, numpy, torch and sympy, with their bit generators.
-
-    They are right in each fork.
-    """
+    """Return the libraries' own generators, of ``random``, numpy, torch and sympy, with their bit generators."""
     found = [*seeded_generators(), getattr(sys.modules.get("random"), "_inst", None)]
     return found + [getattr(one, "_bit_generator", None) for one in found]
 

@@ -239,10 +239,7 @@ def _is_installed(file: str) -> bool:
 
 
 def modules_of(name: str, search: Sequence[str]) -> List[str]:
-    """Return the module of a name in the inventory, else the modules of the distribution of that name.
-
-    ``search`` is like ``sys.path``. Empty if neither is installed.
-    """
+    """Return the module of a name in the inventory, else the modules of the distribution of that name."""
     top = name.partition(".")[0]
     if "-" not in name and (top in sys.modules or PathFinder.find_spec(top, list(search))):
         return [name]

@@ -34,10 +34,7 @@ class Hold:
 
 
 class LineTimes:
-    """The times of the lines of one of a worker's two files, with the interface of an IndexReader.
-
-    ``marks`` are of both files; ``own`` says which of the two this is; ``indexes`` are stdout's and stderr's.
-    """
+    """The times of the lines of one of a worker's two files, with the interface of an IndexReader."""
 
     def __init__(self, marks: OrderMarks, own: int, indexes: Tuple[IndexReader, IndexReader]) -> None:
         self._marks, self._own, self._other = marks, own, 1 - own

@@ -26,10 +26,7 @@ OUT, ERR = 0, 1
 
 
 class OrderMarks:
-    """The order marks of one start of a worker, as far as they were read.
-
-    ``stem`` is the path of its output files without ``.out`` and ``.err``.
-    """
+    """The order marks of one start of a worker, as far as they were read."""
 
     def __init__(self, stem: str) -> None:
         self._stem = stem

@@ -219,10 +219,7 @@ def _redraws(data: bytes) -> bool:
 
 
 class LineFilter:
-    """Passes the units of chunks that ``wanted(offset, line)`` accepts.
-
-    Keeps an unfinished line until its end comes.
-    """
+    """Passes the units of chunks that ``wanted(offset, line)`` accepts."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted

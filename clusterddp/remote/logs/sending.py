@@ -8,10 +8,7 @@ from .weave import Woven
 
 
 class ChunkSender:
-    """Sends chunks in the order given.
-
-    ``offset_ns`` is how far this host's clock is ahead of the operator's.
-    """
+    """Sends chunks in the order given."""
 
     def __init__(self, request: Request, offset_ns: int) -> None:
         self._request, self._offset_ns = request, offset_ns

@@ -26,10 +26,7 @@ Chunks = Iterator[Tuple[LogFile, Union[LogChunk, Woven]]]
 
 
 class OneFile:
-    """A log file that is read without its worker's other one.
-
-    ``marks`` are given if the lines' times depend on them and the other file is not read.
-    """
+    """A log file that is read without its worker's other one."""
 
     def __init__(self, file: LogFile, marks: Optional[OrderMarks]) -> None:
         self.files = (file,)
@@ -118,10 +115,7 @@ class StreamPair:
                     ends[which] = 0
 
     def _woven(self, limits: Dict[str, int], ends: List[int]) -> Optional[Woven]:
-        """The next lines of both files at once, if marks order them and they have the same time; else None.
-
-        ``limits`` are as of ``chunks``; ``ends`` are where the next line of each file ends.
-        """
+        """The next lines of both files at once, if marks order them and they have the same time; else None."""
         begin = self.files[OUT].pos, self.files[ERR].pos
         marks = self.marks.passed(begin)
         distance = sum(self.marks.size_at(stream, marks) - begin[stream] for stream in (OUT, ERR))
@@ -176,10 +170,7 @@ def _chunks(file: LogFile, limits: Dict[str, int], whole: Container[str]) -> Ite
 
 
 class Groups:
-    """Log files in groups to be read together: both files of a start of a worker, any other file alone.
-
-    With ``ordered`` false each file is read alone.
-    """
+    """Log files in groups to be read together: both files of a start of a worker, any other file alone."""
 
     def __init__(self, logs: LogFiles, *, ordered: bool) -> None:
         self._logs, self._ordered = logs, ordered

@@ -201,10 +201,7 @@ class IndexReader:
         self._append(max(time, self.latest), size)
 
     def at(self, end: int) -> Optional[Entry]:
-        """The entry that covers a line ending at ``end``: its time, and the size up to which it holds.
-
-        None if none yet.
-        """
+        """The entry that covers a line ending at ``end``: its time, and the size up to which it holds."""
         index = bisect_left(self._sizes, end)
         return (self._times[index], self._sizes[index]) if index < len(self._sizes) else None
 

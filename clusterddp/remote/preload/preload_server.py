@@ -149,10 +149,7 @@ class PreloadServer:
             self.imports.reads.update(one.reads)
 
     def clash_of(self, cwd: str, argv: Sequence[str]) -> str:
-        """Return why a project could notice that packages were imported before its script began; empty if it cannot.
-
-        This may change the working folder.
-        """
+        """Return why a project could notice that packages were imported before its script began; empty if it cannot."""
         if not self.candidates:
             return ""
         try:

@@ -64,10 +64,7 @@ def try_write(path: str) -> Write:
 
 
 def extension_locks(path: str) -> Dict[str, int]:
-    """The age in seconds of each lock below torch's folder of extensions, by path.
-
-    One is there while an extension is being built.
-    """
+    """The age in seconds of each lock below torch's folder of extensions, by path."""
     found: Dict[str, int] = {}
     now = time.time()
     for pattern in ("*/lock", "*/*/lock"):

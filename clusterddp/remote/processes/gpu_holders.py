@@ -25,10 +25,7 @@ class HeldGpus(NamedTuple):
 
 
 def find_gpu_holders(known: Iterable[Tuple[int, int]], devices: str = "/dev") -> HeldGpus:
-    """Ask nvidia-smi, for up to ``PATIENCE`` s, until it lists none of the known processes (pid and start time).
-
-    ``devices`` is the folder of the device files.
-    """
+    """Ask nvidia-smi, for up to ``PATIENCE`` s, until it lists none of the known processes (pid and start time)."""
     count = sum(bool(re.fullmatch(r"nvidia\d+", name)) for name in os.listdir(devices))
     if not count:
         return HeldGpus(None, [], "")

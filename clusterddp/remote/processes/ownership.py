@@ -24,10 +24,7 @@ OUTPUT_FOLDERS = ("logs", "errors", "torch")
 
 
 class NodeProcesses:
-    """The processes of one node of one run, in all its attempts.
-
-    ``spools`` are the node's, one an attempt; ``supervisor`` is the pid of its live supervisor, or None.
-    """
+    """The processes of one node of one run, in all its attempts."""
 
     def __init__(self, spools: List[Spool], supervisor: Optional[int]) -> None:
         self.marks = (spools[0].run, spools[0].host)
@@ -59,10 +56,7 @@ class NodeProcesses:
         return node
 
     def find(self, table: Optional[Dict[int, ProcStat]] = None) -> List[ProcStat]:
-        """Every process of the node, without the supervisor itself and the caller's own.
-
-        ``table`` is a snapshot of all processes; None takes a new one.
-        """
+        """Every process of the node, without the supervisor itself and the caller's own."""
         if self.rebooted:
             return []
         return self._classify(procfs.snapshot() if table is None else table)[0]

@@ -41,11 +41,7 @@ def create_handler(params: Any) -> "Handler":
 
 
 class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
-    """One agent's ``RendezvousHandler``.
-
-    ``params`` are torch's RendezvousParameters; ``participants`` returns the nodes that take part, as decided by run
-    control.
-    """
+    """One agent's ``RendezvousHandler``."""
 
     def __init__(self, params: Any, plan: NodePlan, participants: Callable[[], Participants]) -> None:
         self.run = params.run_id

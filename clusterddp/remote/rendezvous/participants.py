@@ -69,10 +69,7 @@ EVERYONE = Participants()
 
 
 class Listener:
-    """The agent's end of the socket to the supervisor; calling it returns the newest message.
-
-    ``end`` sends this process a signal.
-    """
+    """The agent's end of the socket to the supervisor; calling it returns the newest message."""
 
     def __init__(self, sock: socket.socket, end: Callable[[int], object]) -> None:
         self.sock, self.end = sock, end

@@ -28,10 +28,7 @@ STEP = re.compile(r"[0-9_]+\.[0-9]+")  # neither the script's own step nor Slurm
 
 
 def end(folder: JobFolder, start: str, status: int) -> int:
-    """Print how the run ended and record it, or that it goes on; returns the exit code.
-
-    ``start`` is the folder of this start, ``status`` that of srun.
-    """
+    """Print how the run ended and record it, or that it goes on; returns the exit code."""
     found = verdict_of(folder, start, status)
     job = folder.job()
     plan = job.plan

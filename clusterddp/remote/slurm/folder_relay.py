@@ -29,10 +29,7 @@ _START_PATIENCE = 60.0  # seconds for the job's description
 
 
 class Relay:
-    """One side of the replication: it knows the content of each file as last received or sent.
-
-    ``start`` is the name of this start's folder inside.
-    """
+    """One side of the replication: it knows the content of each file as last received or sent."""
 
     def __init__(self, folder: JobFolder, start: str) -> None:
         self._folder, self._start = folder, start

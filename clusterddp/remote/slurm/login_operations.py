@@ -47,10 +47,7 @@ TIMEOUT = 60.0  # seconds; a busy controller answers late
 
 
 def slurm_command(request: Request) -> Dict[str, Any]:
-    """Run a Slurm command; takes a ``CommandRequest``, returns a ``CommandAnswer``.
-
-    An argument ``user=$USER`` is replaced by this user's name.
-    """
+    """Run a Slurm command; takes a ``CommandRequest``, returns a ``CommandAnswer``."""
     argv = request.read_args(CommandRequest).argv
     return written(run_command(["user=%s" % getpass.getuser() if argument == ME else argument for argument in argv]))
 

@@ -131,10 +131,7 @@ class Children:
             self.fork_server.event = self.event
 
     def begin(self) -> None:
-        """Start the store, and request the agent's fork from the fork server, if there is one.
-
-        A spare node has neither.
-        """
+        """Start the store, and request the agent's fork from the fork server, if there is one."""
         if self.plan.standby:
             return
         patience = PATIENCE if self.plan.attempt == 1 else 0.0
@@ -153,10 +150,7 @@ class Children:
             self.start_store()
 
     def forking(self) -> bool:
-        """Whether a fork of the agent or the store is still pending.
-
-        The store gets its order as soon as it is forked.
-        """
+        """Whether a fork of the agent or the store is still pending."""
         store = self.forks.get("store")
         if store and not store.pending:
             del self.forks["store"]

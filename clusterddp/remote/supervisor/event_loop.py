@@ -28,11 +28,7 @@ class HandlerFailure(NamedTuple):
 
 
 class Loop:
-    """A selector loop.
-
-    ``record`` records an event. ``failures`` are the handlers that fail now, by name, including those of the file
-    thread.
-    """
+    """A selector loop."""
 
     def __init__(self, record: Callable[..., Any]) -> None:
         self.selector = selectors.DefaultSelector()

@@ -42,10 +42,7 @@ ENDLESS, OVER = Lease(FOREVER, FOREVER), Lease(0.0, 0.0)
 
 
 class FencePipe:
-    """The supervisor's ends of the pipes: ``feed`` for leases, ``reports`` for the fence's reports.
-
-    ``pid`` is the fence's.
-    """
+    """The supervisor's ends of the pipes: ``feed`` for leases, ``reports`` for the fence's reports."""
 
     def __init__(self, pid: int, feed: int, reports: int) -> None:
         self.pid, self.feed, self.reports = pid, feed, reports

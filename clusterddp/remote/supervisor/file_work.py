@@ -35,10 +35,7 @@ class _FileTask:
 
 
 class FileWork:
-    """The thread and its queue; the loop calls all methods.
-
-    ``wake`` is called from the thread when a requested job is done.
-    """
+    """The thread and its queue; the loop calls all methods."""
 
     def __init__(self, wake: Callable[[], object]) -> None:
         self._wake = wake

@@ -163,10 +163,7 @@ class ForkServer:
             self.pid = 0
 
     def end(self) -> None:
-        """End the server by SIGTERM, and treat it as any other process from now on.
-
-        Its workers have parents of their own.
-        """
+        """End the server by SIGTERM, and treat it as any other process from now on."""
         if self.pid:
             _signal(self.pid, signal.SIGTERM)
             self.pid = 0

@@ -27,10 +27,7 @@ class Inbox:
         self.lease = 0.0  # boot clock time when the attached operator was last heard
 
     def readers(self, changed: Callable[[], object]) -> Dict[str, Callable[[], None]]:
-        """The functions that the file thread calls at every turn, by name.
-
-        ``changed`` is called when something is new.
-        """
+        """The functions that the file thread calls at every turn, by name."""
 
         def noting(read: Callable[[], object]) -> Callable[[], None]:
             def look() -> None:

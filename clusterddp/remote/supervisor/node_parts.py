@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 class NodeParts:
-    """The base of ``Supervisor``, which makes the parts and goes through the phases.
-
-    ``plan``, ``spool``, ``children``, ``inbox`` and ``shutdown`` are the current attempt's.
-    """
+    """The base of ``Supervisor``, which makes the parts and goes through the phases."""
 
     member: int
     plan: "NodePlan"

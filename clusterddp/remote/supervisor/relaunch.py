@@ -69,10 +69,7 @@ class Relaunching:
         self.wanted_since: Optional[float] = None
 
     def step(self, node: "NodeParts", order: Optional[EndOrder]) -> Union[Attempt, Over, None]:
-        """What follows the attempt that has ended here, as soon as it is known.
-
-        ``order`` ends the run, if there is one.
-        """
+        """What follows the attempt that has ended here, as soon as it is known."""
         now = time.monotonic()
         self.waiting_since = self.waiting_since or now
         if self.begins:  # go on: a half made spool would look like an attempt that was lost
@@ -117,10 +114,7 @@ class Relaunching:
     # As leader
 
     def _decide_as_leader(self, node: "NodeParts", now: float) -> str:
-        """As leader, decide and publish what follows, if it is known.
-
-        Returns why the run ends for this node alone, if so.
-        """
+        """As leader, decide and publish what follows, if it is known."""
         limits, plan = self.conditions.limits, node.plan
         boot = boot_clock()
         lost = {*self.membership.lost(boot, limits.lost), *self.membership.behind(boot, limits.behind)}

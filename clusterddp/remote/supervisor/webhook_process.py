@@ -130,10 +130,7 @@ def _try_way(url: str) -> str:
 
 
 class Teller:
-    """Sends one node's notices, and knows what was sent.
-
-    ``silence`` is how many seconds without output are notified; 0: never. ``name`` and ``script`` are the run's.
-    """
+    """Sends one node's notices, and knows what was sent."""
 
     def __init__(self, spool: Spool, url: str, silence: float, name: Optional[str], script: Optional[str]) -> None:
         self.spool, self.url, self.silence = spool, url, silence

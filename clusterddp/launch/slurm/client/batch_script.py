@@ -70,11 +70,10 @@ def extra_line(line: str) -> str:
 
 
 def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", packed: str = "") -> str:
-    """The whole script of a job.
+    """The whole script of a job, for ``python`` (3.8 or newer) on its nodes.
 
-    ``python``: the Python (3.8 or newer) that runs our code there. ``code``: the path of our code, which all nodes see;
-    unused for a job whose nodes unpack it (``sent_code``). ``packed``: the archive, in base64, for nodes that share no
-    folder; empty if it is left out.
+    ``code``: the path of our code, which all nodes see; unused for a job whose nodes unpack it (``apart``). ``packed``:
+    the archive, in base64, for nodes that share no folder; empty if it is left out.
     """
     plan, record = job.plan, job.plan.record
     folder = f"{job.state}/slurm/{plan.run}"

@@ -88,10 +88,7 @@ def minutes(text: str) -> int | None:
 
 
 def beyond(limit: Shared, row: Mapping[str, str], job: Mapping[str, str]) -> str:
-    """Describe what a job alone asks for beyond a limit; empty if it does not.
-
-    ``row`` is the association or QOS, by sacctmgr's fields; ``job`` has the fields of ``scontrol show job -o``.
-    """
+    """Describe what a job alone asks for beyond a limit; empty if it does not."""
     value = row.get(limit.field, "")
     if not limit.tres:
         return f"{limit.field}={value}" if value == "0" else ""

@@ -148,10 +148,7 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
 
 
 def next_plan(plan: NodePlan, attempt: int, members: Sequence[int], store: int) -> NodePlan:
-    """A node's plan of the next attempt, from its last one.
-
-    ``members`` are its nodes, in order of their ranks; ``store`` is the member that has the rendezvous store.
-    """
+    """A node's plan of the next attempt, from its last one."""
     members = list(members)
     if plan.settings.rdzv_backend == STATIC and store in members:  # rank 0's agent has the store
         members = [store, *(member for member in members if member != store)]
