@@ -66,8 +66,8 @@ def _rows_of(host: Cleaned, finish: str) -> list[DownRow]:
     if host.environments and host.environments.error:
         rows.append(DownRow(host.host, FAILED, None, f"{host.environments.error}; its environments stay; {finish}"))
     elif host.environments:
-        what = counted(host.environments.removed, "environment")
-        rows.append(DownRow(host.host, REMOVED, host.environments.bytes, what))
+        done = host.environments.get()
+        rows.append(DownRow(host.host, REMOVED, done.bytes, counted(done.removed, "environment")))
     why = "it has processes here; `clusterddp stop {}` ends them"
     return rows + [DownRow(host.host, STAYS, None, f"run {run}: {why.format(run)}") for run in host.kept]
 

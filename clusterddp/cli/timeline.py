@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.cli.output import say
 from clusterddp.errors import ClusterddpError, UsageError
-from clusterddp.hosts.spans import LOGGER
-from clusterddp.runs.timeline import HERE, TimedSpan, as_page, as_text, of_events
+from clusterddp.runs.timeline import HERE, SPANS, TimedSpan, as_page, as_text, of_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,13 +67,13 @@ def recording(path: Path | None, cluster: Cluster) -> Iterator[_Recorder | None]
         yield None
         return
     recorder = _Recorder()
-    LOGGER.addHandler(recorder)
-    LOGGER.setLevel(logging.DEBUG)
+    SPANS.addHandler(recorder)
+    SPANS.setLevel(logging.DEBUG)
     try:
         yield recorder
     finally:
-        LOGGER.removeHandler(recorder)
-        LOGGER.setLevel(logging.NOTSET)
+        SPANS.removeHandler(recorder)
+        SPANS.setLevel(logging.NOTSET)
         if cluster.launched is not None:
             recorder.step("")
             _write(path, recorder.spans, cluster)

@@ -33,16 +33,6 @@ class EnvironmentFound:
     stays: str = ""  # why it is not to be removed; empty if it is
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EnvironmentsRemoved:
-    """The outcome on one host: how many were removed, and the space they and their wheels took; or an error."""
-
-    host: str
-    removed: int = 0
-    bytes: int = 0
-    error: str = ""
-
-
 def listed(
     entries: Sequence[HostEntry],
     host: Callable[[HostEntry], Host],
@@ -85,20 +75,18 @@ def listed(
 
 def remove(
     entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], going: Sequence[EnvironmentFound]
-) -> dict[str, EnvironmentsRemoved]:
+) -> dict[str, Outcome[RemoveAnswer]]:
     """Remove environments, with the wheels that no other one was made of; the outcome by host."""
 
-    def one(entry: HostEntry) -> EnvironmentsRemoved:
+    def one(entry: HostEntry) -> RemoveAnswer:
         idents = [one.ident for one in going if one.host == entry.name]
         request = RemoveRequest(idents=tuple(idents))
         answer = host(entry).call("remove_environments", written(request), timeout=LIMIT)
         with reading_answer(entry.name):
-            done = read_record(RemoveAnswer, answer, "answer")
-        return EnvironmentsRemoved(host=entry.name, removed=done.removed, bytes=done.bytes)
+            return read_record(RemoveAnswer, answer, "answer")
 
     hosts = {one.host for one in going}
-    outcomes = each([entry for entry in entries if entry.name in hosts], one)
-    return {one.name: one.value or EnvironmentsRemoved(host=one.name, error=str(one.error)) for one in outcomes}
+    return {outcome.name: outcome for outcome in each([entry for entry in entries if entry.name in hosts], one)}
 
 
 def _found(host: str, report: EnvironmentReport) -> tuple[str, EnvironmentFound]:

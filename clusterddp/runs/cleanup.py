@@ -13,10 +13,10 @@ from clusterddp.remote.shared.schema.record import read_record, read_records, wr
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clusterddp.environments.removal import EnvironmentsRemoved
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
+    from clusterddp.remote.shared.environment.removal_records import RemoveAnswer
     from clusterddp.runs.beside import WorkdirsRemoved
 
 LIMIT = 600.0  # seconds; a spool may be many gigabytes on a slow disk
@@ -37,7 +37,7 @@ class Cleaned:
     gone: bool = False  # whether nothing else of ours is left
     error: str = ""  # why the host could not be asked
     beside: WorkdirsRemoved | None = None  # the result for folders beside the workdir, if any were to be removed
-    environments: EnvironmentsRemoved | None = None  # the result for environments, if any were to be removed
+    environments: Outcome[RemoveAnswer] | None = None  # the result for environments, if any were to be removed
     warm: bool = False  # whether a warm server was ended
 
 

@@ -59,11 +59,11 @@ class Mending:
 
 MENDINGS = [
     Mending(
-        told=remedy("hosts/ssh/arguments.py", "remove it from ansible_ssh_common_args or ansible_ssh_extra_args"),
+        told=remedy("inventory/ssh_arguments.py", "remove it from ansible_ssh_common_args or ansible_ssh_extra_args"),
         wrong={"args": "-N"},
     ),
     Mending(
-        told=remedy("hosts/ssh/arguments.py", "remove it from ansible_ssh_common_args or ansible_ssh_extra_args"),
+        told=remedy("inventory/ssh_arguments.py", "remove it from ansible_ssh_common_args or ansible_ssh_extra_args"),
         wrong={"ansible_ssh_extra_args": "-o RemoteCommand=ls"},
     ),
     Mending(

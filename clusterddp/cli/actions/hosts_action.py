@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli.session import open_cluster
-from clusterddp.hosts.ssh.blocks import block
+from clusterddp.inventory.ssh_blocks import block
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from clusterddp.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from clusterddp.hosts.ssh.arguments import SshArgs
+    from clusterddp.inventory.ssh_arguments import SshArgs
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 _INCLUDE_DEPTH = 16  # ssh's own limit

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.hosts.ssh import target as targets
-from clusterddp.hosts.ssh.arguments import SshArgs, parse_ssh_args
 from clusterddp.hosts.ssh.config import user_home
 from clusterddp.hosts.ssh.target import Target
+from clusterddp.inventory.ssh_arguments import SshArgs, parse_ssh_args
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

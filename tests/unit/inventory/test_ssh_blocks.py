@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from clusterddp.hosts.ssh.blocks import block
 from clusterddp.inventory import HostEntry
+from clusterddp.inventory.ssh_blocks import block
 
 SSH = shutil.which("ssh")
 ALIAS = "\nHost gpu00\n  HostName 10.9.9.9\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.hosts.ssh.arguments import each_option
+from clusterddp.inventory.ssh_arguments import each_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

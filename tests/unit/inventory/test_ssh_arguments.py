@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterddp.errors import InventoryError
-from clusterddp.hosts.ssh.arguments import parse_ssh_args
+from clusterddp.inventory.ssh_arguments import parse_ssh_args
 
 HONOURED = [
     (["-o", "ProxyJump=bastion"], {"proxyjump": ("bastion",)}),
