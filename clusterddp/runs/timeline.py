@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clusterddp.hosts import spans
 from clusterddp.text.html_page import drawn
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.verdict.node_report import NodeReport
 
 HERE = "this machine"
+SPANS = spans.LOGGER  # where hosts' activities are reported
 GOES_ON = 2.0  # seconds of the workers' work that are still drawn
 COLUMNS = 50  # width of a bar in the text
 
