@@ -1,22 +1,5 @@
 """Every error a user can meet, and the exit codes of the command-line contract.
 
-    ClusterddpError
-    ├── UsageError           the command line or a setting is wrong
-    │   └── InventoryError   the inventory is wrong; carries file, line and key
-    ├── HostError            one host failed; carries its name
-    │   ├── UnreachableError     no connection (name, network, timeout)
-    │   ├── HostKeyError         the host's key is unknown or has changed
-    │   ├── AuthenticationError  the host refused our key
-    │   └── HelperError          our helper could not start or an operation failed on the host
-    │       └── NoPythonError        the host has no Python that our helper could start with
-    ├── HostsError           several hosts failed; carries each one's error
-    ├── ScriptError          the script itself is wrong; found before anything is started
-    ├── SyncError            the project cannot be synced
-    ├── LockError            the environment cannot be made of its lock
-    ├── PlanError            these hosts cannot hold this run
-    ├── DiscoverError        machines did not find each other on their network
-    └── RunError             a run cannot be found or is in the wrong state
-
 Each renders as one line: what, where, the value, the remedy. Anything else that escapes is a bug.
 """
 

@@ -1,28 +1,18 @@
-"""The zipapp's entry: one name per process role on a host.
-
-helper      the other end of an operator's connection; dies with it
-supervisor  owns one node of one run; outlives every connection
-store       the rendezvous store of a run
-fence       the process above a supervisor, where a warm server has begun both
-shim        the parent of one worker
-slurm       a job's part of a run that Slurm starts: on each node, and in the batch script
-beat        says in a workdir that other hosts may share that a run is live there
-webhook     tells a URL how a run fares
-"""
+"""The zipapp's entry: one name per process role on a host."""
 
 import importlib
 import sys
 from typing import List, Optional
 
 ROLES = {
-    "helper": ".helper.loop",
-    "supervisor": ".supervisor.process",
-    "fence": ".supervisor.fence",
-    "store": ".rendezvous.store",
-    "shim": ".worker.shim",
-    "beat": ".workdir.heartbeat",
-    "webhook": ".supervisor.webhook_process",
-    "slurm": ".slurm.job_role",
+    "helper": ".helper.loop",  # the other end of an operator's connection; dies with it
+    "supervisor": ".supervisor.process",  # owns one node of one run; outlives every connection
+    "fence": ".supervisor.fence",  # the process above a supervisor, where a warm server has begun both
+    "store": ".rendezvous.store",  # the rendezvous store of a run
+    "shim": ".worker.shim",  # the parent of one worker
+    "beat": ".workdir.heartbeat",  # says in a workdir that other hosts may share that a run is live there
+    "webhook": ".supervisor.webhook_process",  # tells a URL how a run fares
+    "slurm": ".slurm.job_role",  # a job's part of a run that Slurm starts: on each node, and in the batch script
 }
 
 

@@ -1,27 +1,9 @@
 """Define every message of run control: its fields, their types and ranges, and its encoding.
 
-Before the proof (control/connection.py):
-
-    Hello      called → caller   a nonce
-    Call       caller → called   the member indexes of both, a nonce, a proof
-    Ask        caller → called   the same, only to ask whether the called node's part has ended permanently
-    Accept     called → caller   "I lead you from now on", proved
-    Redirect   called → caller   "that node leads", proved; the connection ends
-    PartEnded  called → caller   "my part has ended permanently", proved; the connection ends
-
-After it, in authenticated frames:
-
-    Heartbeat        both ways         a heartbeat, which proves contact (control/contact.py); the leader answers each
-    StatusMessage    to the leader     the status of the sender
-    StatusTable      from the leader   the statuses of many nodes, in parts
-    EndOrder         both ways         end the run, or one attempt of it
-    AttemptDecision  both ways         what follows an attempt: another one and its nodes, or the end of the run
-    EndMessage       to the leader     how the sender's part in the run ended
-    VerdictPart      from the leader   the verdict on the run, in parts
-
-``decode`` returns one of these or raises DamagedError, whatever the bytes. Texts are cut when they are encoded to the
-lengths that it allows, so it never refuses a message of ours. Supervisors of one run have the same code, so an unknown
-field is an error.
+Those before the proof are explained in control/connection.py; the others travel in authenticated frames. ``decode``
+returns one of them or raises DamagedError, whatever the bytes. Texts are cut when they are encoded to the lengths that
+it allows, so it never refuses a message of ours. Supervisors of one run have the same code, so an unknown field is an
+error.
 """
 
 import enum
@@ -184,7 +166,7 @@ class PartEnded(NamedTuple):
 
 @record
 class Heartbeat(NamedTuple):
-    """A heartbeat; ``number``: its number; ``echo``: the newest number that the sender received.
+    """A heartbeat, both ways; ``number``: its number; ``echo``: the newest number that the sender received.
 
     ``majority``: whether the sender knows of a leader with a majority. ``age``: in a leader's heartbeat, seconds since
     its last contact with a majority; in a follower's, seconds since it last heard from another leader.
@@ -198,7 +180,7 @@ class Heartbeat(NamedTuple):
 
 @record
 class StatusMessage(NamedTuple):
-    """A node's status; ``operator``: seconds since any operator's last contact; ``epoch``: the newest it knows."""
+    """A node's status for the leader; ``operator``: seconds since any operator's contact; ``epoch``: its newest."""
 
     status: NodeStatus = field(nested(NodeStatus))
     operator: float = field(Fields.real)
@@ -264,14 +246,14 @@ class AttemptDecision(NamedTuple):
 
 @record
 class EndMessage(NamedTuple):
-    """The report of how the sender's part in the run ended."""
+    """The report to the leader of how the sender's part in the run ended."""
 
     end: NodeEnd = field(nested(NodeEnd))
 
 
 @record
 class VerdictPart(NamedTuple):
-    """Part ``number`` (from 0) of the ``parts`` parts of the verdict's JSON."""
+    """Part ``number`` (from 0) of the ``parts`` parts of the JSON of the leader's verdict."""
 
     number: int = field(_number(0, MOST_PARTS - 1))
     parts: int = field(_number(1, MOST_PARTS))
