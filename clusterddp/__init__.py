@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from clusterddp.logs.selection import Selection, Words
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
-    from clusterddp.runs.beside import WorkdirBeside
     from clusterddp.runs.cleanup import Cleaned, Orphans
     from clusterddp.runs.difference import Difference
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
+    from clusterddp.runs.named_workdirs import WorkdirBeside
     from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run_on_hosts import Site
@@ -153,7 +153,7 @@ _NAMES = {
     "clusterddp.logs.selection": "Selection Words",
     "clusterddp.project.project": "Project",
     "clusterddp.remote.shared.run.run_record": "RunRecord",
-    "clusterddp.runs.beside": "WorkdirBeside",
+    "clusterddp.runs.named_workdirs": "WorkdirBeside",
     "clusterddp.runs.cleanup": "Cleaned Orphans",
     "clusterddp.runs.difference": "Difference",
     "clusterddp.runs.holdings": "EverythingRemoved Holdings",

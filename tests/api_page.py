@@ -20,8 +20,8 @@ from clusterddp.launch.keywords import ClusterKeywords, ExecKeywords
 from clusterddp.launch.options import DECLARED, RunOptions
 from clusterddp.logs.lines import LogLine
 from clusterddp.logs.selection import Selection
-from clusterddp.runs.beside import WorkdirBeside
 from clusterddp.runs.cleanup import Cleaned, Orphans
+from clusterddp.runs.named_workdirs import WorkdirBeside
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run_view import RunView
 from clusterddp.runs.stacks import WorkerStack

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from clusterddp.launch.keywords import ClusterKeywords, DoctorKeywords, ExecKeywords
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.run_keywords import RunKeywords
-    from clusterddp.runs.beside import WorkdirBeside
     from clusterddp.runs.difference import Difference
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
+    from clusterddp.runs.named_workdirs import WorkdirBeside
     from clusterddp.runs.run_view import RunView
     from clusterddp.shell import Executed, Execution
     from clusterddp.sync.code_diff import FileDiff

@@ -10,14 +10,14 @@ from clusterddp.api import find_runs
 from clusterddp.environments import removal
 from clusterddp.errors import UnreachableError
 from clusterddp.launch import launcher
-from clusterddp.runs import beside, cleanup, holdings
+from clusterddp.runs import cleanup, holdings, named_workdirs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from clusterddp.environments.removal import EnvironmentFound
-    from clusterddp.runs.beside import WorkdirBeside
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
+    from clusterddp.runs.named_workdirs import WorkdirBeside
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.run_view import RunView
@@ -36,7 +36,7 @@ def down(
     entries, connect = launcher.keeping(site), site.connections.open
     runs = _left(site) if views is None else views
     proofs = {view.run: find_runs.attach(site, view).stop(grace=grace, reason="by `down`") for view in runs}
-    removed = beside.remove(entries, connect, site.project.workdir, workdirs, list(proofs))
+    removed = named_workdirs.remove(entries, connect, site.project.workdir, workdirs, list(proofs))
     gone = removal.remove(entries, connect, environments)
     cleaned = [
         replace(cleaned, beside=removed.get(cleaned.host), environments=gone.get(cleaned.host))
@@ -52,7 +52,7 @@ def down(
 
 def workdirs_beside(site: Site) -> list[WorkdirBeside]:
     """Return the folders beside the project's workdir on the hosts that answer."""
-    return beside.listed(launcher.keeping(site), site.connections.open, site.project, site.notify)
+    return named_workdirs.listed(launcher.keeping(site), site.connections.open, site.project, site.notify)
 
 
 def environments(site: Site, *, last_too: bool) -> list[EnvironmentFound]:

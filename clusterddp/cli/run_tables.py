@@ -12,7 +12,7 @@ from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.difference import code_of, environment_of
 from clusterddp.runs.difference import described as identity
-from clusterddp.runs.folders import beside, described
+from clusterddp.runs.folders import described, workdir_label
 from clusterddp.runs.run_status import UNREACHABLE
 from clusterddp.runs.stacks import groups
 from clusterddp.text.folding import folded_names
@@ -43,7 +43,7 @@ _STYLES = {
 
 def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
     """Print one row per run; with ``everything`` also its project and operator."""
-    folders = any(beside(view.record) for view in found)
+    folders = any(workdir_label(view.record) for view in found)
     environments = any(view.record.environment for view in found)
     more = ["code", *(["environment"] if environments else []), *(["folder"] if folders else [])]
     more += ["project", "operator"] if everything else []
@@ -54,7 +54,7 @@ def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
         ended = summary.ended or (now if view.live else None)
         begun = summary.started
         whose = [code_of(view.record) or "-", *([environment_of(view.record) or "-"] if environments else [])]
-        whose += [beside(view.record) or "-"] if folders else []
+        whose += [workdir_label(view.record) or "-"] if folders else []
         whose += [view.record.label or "-", record.operator or "-"] if everything else []
         table.add(
             escape(view.run),
@@ -73,10 +73,10 @@ def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
 
 def folders_line(found: Sequence[RunView]) -> str:
     """Return a line on where runs in the project's own folder worked, and what the marks mean; empty for several."""
-    own = {described(view.record) for view in found if not beside(view.record)}
+    own = {described(view.record) for view in found if not workdir_label(view.record)}
     if len(own) != 1 or "" in own:
         return ""
-    marked = any(beside(view.record) for view in found)
+    marked = any(workdir_label(view.record) for view in found)
     return f"folder: {own.pop()}{'; what is marked stands beside it' if marked else ''}"
 
 

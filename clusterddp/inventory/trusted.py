@@ -37,7 +37,7 @@ class InventorySource:
     writers: Writers
     folder: int
 
-    def beside(self, path: Path) -> bytes:
+    def read_beside(self, path: Path) -> bytes:
         """The bytes of a file below the inventory's folder.
 
         Raises ``InventoryError`` if it cannot be read, or if somebody could have written it who may not write the

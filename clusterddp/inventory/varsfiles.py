@@ -48,7 +48,7 @@ class VarsFiles:
             raise InventoryError(f"cannot be read: {error.strerror}", where=str(folder), remedy=remedy) from None
         merged: dict[str, Setting] = {}
         for path in paths:
-            merged.update(self._one(path, self._source.beside(path)))
+            merged.update(self._one(path, self._source.read_beside(path)))
         return merged
 
     def _one(self, path: Path, data: bytes) -> dict[str, Setting]:

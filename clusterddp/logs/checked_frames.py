@@ -67,13 +67,13 @@ class Lines:
 
     part: FilePart
     body: bytes
-    beside: FilePart | None = None  # what the body holds of the worker's other stream, if anything
-    pieces: tuple[int, ...] = ()  # with ``beside``: the sizes of pieces that are of ``part`` and of it in turn
+    second: FilePart | None = None  # what the body holds of the worker's other stream, if anything
+    pieces: tuple[int, ...] = ()  # with ``second``: the sizes of pieces that are of ``part`` and of it in turn
 
     @property
     def files(self) -> tuple[FilePart, ...]:
         """The parts of files that the body holds."""
-        return (self.part, self.beside) if self.beside else (self.part,)
+        return (self.part, self.second) if self.second else (self.part,)
 
     @property
     def offsets(self) -> Mapping[str, int]:
@@ -82,10 +82,10 @@ class Lines:
 
     def split(self) -> Iterator[Lines]:
         """Yield the same as output of one file each."""
-        if not self.beside:
+        if not self.second:
             yield self
             return
-        files, begin = [self.part, self.beside], 0
+        files, begin = [self.part, self.second], 0
         next_offsets = [part.offset for part in files]
         for number, size in enumerate(self.pieces):
             offset = next_offsets[number % 2]

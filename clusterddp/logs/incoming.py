@@ -95,8 +95,8 @@ def _lines(fields: Fields, body: bytes) -> Lines:
     if part.local_rank is None:
         raise ValueError("pieces of what has one stream")
     other = f"{part.start}.{part.local_rank}.{'err' if part.stream == 'out' else 'out'}"
-    beside = _part(fields.part("beside"), other, rank, sum(pieces[1::2]))
-    return Lines(part=part, body=body, beside=beside, pieces=pieces)
+    second = _part(fields.part("second"), other, rank, sum(pieces[1::2]))
+    return Lines(part=part, body=body, second=second, pieces=pieces)
 
 
 def _part(fields: Fields, file: str, rank: int | None, size: int) -> FilePart:

@@ -56,7 +56,7 @@ class FrameReader(ABC, Generic[T]):
     def spans(self, host: str, frame: LogFrame) -> list[tuple[FileView, Span]]:
         """Return the whole lines in a frame, as spans."""
         if isinstance(frame, Lines):
-            return self.spans_of_both(host, frame) if frame.beside else self._spans_of_file(host, frame)
+            return self.spans_of_both(host, frame) if frame.second else self._spans_of_file(host, frame)
         if isinstance(frame, LogHeader):
             if self.headers.get(host, frame).attempt != frame.attempt:
                 self.views = {key: view for key, view in self.views.items() if key[0] != host}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
     from clusterddp.remote.shared.environment.removal_records import RemoveAnswer
-    from clusterddp.runs.beside import WorkdirsRemoved
+    from clusterddp.runs.named_workdirs import WorkdirsRemoved
 
 LIMIT = 600.0  # seconds; a spool may be many gigabytes on a slow disk
 

@@ -23,6 +23,6 @@ def described(record: RunRecord) -> str:
     return ", ".join(f"{path} on {folded_names(names)}" for path, names in hosts.items())
 
 
-def beside(record: RunRecord) -> str:
+def workdir_label(record: RunRecord) -> str:
     """Return what distinguishes the run's folder from the project's own: ``@exp1``; empty for the project's own."""
     return f"@{record.workdir}" if record.workdir else ""

@@ -182,9 +182,9 @@ class _HostSync:
         self.workdir = state.workdir
         base = self._bases.of(state.base)
         self.manifest_part, changes, self.needs, contents = base.manifest_part, base.changes, base.needs, base.contents
-        differs = bool(state.have or state.gone)
+        differs = bool(state.have or state.missing)
         if differs:
-            removed = set(state.gone)
+            removed = set(state.missing)
             there = {path: entry for path, entry in base.entries.items() if path not in removed}
             for entry in state.have:
                 there[entry.path] = entry

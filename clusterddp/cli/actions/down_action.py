@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from clusterddp.api.cluster import Cluster
     from clusterddp.environments.removal import EnvironmentFound
-    from clusterddp.runs.beside import WorkdirBeside
     from clusterddp.runs.cleanup import Cleaned
+    from clusterddp.runs.named_workdirs import WorkdirBeside
     from clusterddp.runs.run_view import RunView
 
 _STAYS = "--environments removes those that are not used"

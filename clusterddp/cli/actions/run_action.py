@@ -113,7 +113,7 @@ def _start(cluster: Cluster, options: RunOptions, asked: Asked) -> int:
 def _refuse_contradictions(own: Mapping[str, Any], asked: Asked) -> None:
     """Refuse a command without a script, and options that contradict each other; ``own``: the run's."""
     if own.get("again"):
-        _refuse_beside_again()
+        _refuse_with_again()
         return
     if "script" not in own:
         raise click.MissingParameter(param_type="argument", param_hint="'SCRIPT'")
@@ -126,7 +126,7 @@ def _refuse_contradictions(own: Mapping[str, Any], asked: Asked) -> None:
         )
 
 
-def _refuse_beside_again() -> None:
+def _refuse_with_again() -> None:
     """Refuse options beside ``--again`` that would change the run; only how it is shown may be chosen."""
     its_own = {*DECLARED, "env_file"} - {"again", "limit"}
     wrong = [name for name in click.get_current_context().params if name in its_own and _typed(name)]

@@ -17,7 +17,7 @@ from ..workdir.folder_lock import LIVE_FOLDER, folder_id
 from ..workdir.live_runs import live_runs
 from ..workdir.stat_cache import folder_of
 from ..workdir.sync_record import SyncRecord
-from ..workdir.workdir import folders_beside, workdir_path
+from ..workdir.workdir import named_workdirs, workdir_path
 from .helpers import unended_jobs
 
 _NAMED = 3  # how many of a workdir's largest files are listed
@@ -57,7 +57,7 @@ def workdirs(states: List[str], state: str, project: str = "") -> List[bytes]:
             root = workdir_path(path, state)
         except Refused:  # it is a home, a state folder, or a file by now
             continue
-        found.update((root, *folders_beside(root)))
+        found.update((root, *named_workdirs(root)))
     return sorted(root for root in found if _is_ours(root) and _is_ours(os.path.join(root, LIVE_FOLDER)))
 
 

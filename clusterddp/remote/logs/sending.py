@@ -26,9 +26,9 @@ class ChunkSender:
     def _send_woven(self, woven: Woven) -> None:
         (begin, other_begin), (end, other_end) = woven.offsets, woven.next
         header = self._header(woven.files[0], begin, end, woven.time)
-        header["pieces"], header["beside"] = woven.sizes, {"offset": other_begin, "next": other_end}
+        header["pieces"], header["second"] = woven.sizes, {"offset": other_begin, "next": other_end}
         if woven.time is not None:
-            header["beside"]["time"] = header["time"]
+            header["second"]["time"] = header["time"]
         self._request.send(woven.body, **header)
 
     def dropped(self, file: LogFile, chunk: LogChunk, count: int) -> None:

@@ -13,34 +13,34 @@ from typing import Any, Dict, List, Set, Tuple
 from ..helper.request import Request
 from ..shared.cleanup.everything_records import PathLeft
 from ..shared.schema.record import written
-from ..shared.workdir.beside_records import (
-    BesideRequest,
-    FolderBeside,
-    FoldersBeside,
-    RemoveBesideAnswer,
-    RemoveBesideRequest,
-)
 from ..shared.workdir.manifest import as_text
+from ..shared.workdir.named_workdir_records import (
+    NamedWorkdir,
+    NamedWorkdirs,
+    NamedWorkdirsRequest,
+    RemoveWorkdirsAnswer,
+    RemoveWorkdirsRequest,
+)
 from ..system.bootstrap import Refused
 from .folder_lock import LIVE_FOLDER, FolderLock, folder_id
 from .live_runs import live_runs
 from .stat_cache import forget
-from .workdir import folders_beside, workdir_path
+from .workdir import named_workdirs, workdir_path
 
 SUPERVISOR_EXIT_LIMIT = 10.0  # seconds that a supervisor may take to exit after it wrote its exit record
 _REMOVED = b".clusterddp-removed-"
 
 
 def workdirs_beside(request: Request) -> Dict[str, Any]:
-    """Operation that takes a ``BesideRequest`` and returns a ``FoldersBeside`` (shared/workdir/beside_records.py)."""
+    """Operation that takes a ``NamedWorkdirsRequest`` and returns a ``NamedWorkdirs``."""
     state = request.state
-    primary = workdir_path(request.read_args(BesideRequest).workdir, state)
-    return written(FoldersBeside(tuple(_folder(state, path) for path in _ours(primary))))
+    primary = workdir_path(request.read_args(NamedWorkdirsRequest).workdir, state)
+    return written(NamedWorkdirs(tuple(_folder(state, path) for path in _ours(primary))))
 
 
 def remove_workdirs(request: Request) -> Dict[str, Any]:
-    """Operation that takes a ``RemoveBesideRequest`` and returns a ``RemoveBesideAnswer``."""
-    state, order = request.state, request.read_args(RemoveBesideRequest)
+    """Operation that takes a ``RemoveWorkdirsRequest`` and returns a ``RemoveWorkdirsAnswer``."""
+    state, order = request.state, request.read_args(RemoveWorkdirsRequest)
     primary = workdir_path(order.workdir, state)
     removed: List[str] = []
     kept: List[PathLeft] = []
@@ -60,11 +60,11 @@ def remove_workdirs(request: Request) -> Dict[str, Any]:
     for name in os.listdir(parent) if os.path.isdir(parent) else []:
         if name.startswith(_REMOVED):
             shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
-    return written(RemoveBesideAnswer(tuple(removed), freed, tuple(kept)))
+    return written(RemoveWorkdirsAnswer(tuple(removed), freed, tuple(kept)))
 
 
 def _ours(primary: bytes) -> List[bytes]:
-    return [path for path in folders_beside(primary) if os.path.isdir(os.path.join(path, LIVE_FOLDER))]
+    return [path for path in named_workdirs(primary) if os.path.isdir(os.path.join(path, LIVE_FOLDER))]
 
 
 def _live(state: str, path: bytes) -> List[str]:
@@ -91,10 +91,10 @@ def _remove(state: str, path: bytes) -> int:
     return taken
 
 
-def _folder(state: str, path: bytes) -> FolderBeside:
+def _folder(state: str, path: bytes) -> NamedWorkdir:
     taken, newest = _measured(path)
     live = tuple(_live(state, path))
-    return FolderBeside(as_text(path), folder_id(path) or "", bytes=taken, written=newest, live=live)
+    return NamedWorkdir(as_text(path), folder_id(path) or "", bytes=taken, written=newest, live=live)
 
 
 def _measured(path: bytes) -> Tuple[int, int]:

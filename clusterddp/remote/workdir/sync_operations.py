@@ -69,7 +69,7 @@ def state_of(state: str, order: SyncRequest) -> WorkdirState:
         if answer.ready:
             return answer._replace(links=tuple(_finish(order, folder)))
         chunks = there.chunks | parts_in(os.path.join(folder.path, LIVE_FOLDER, PARTS))
-        return answer._replace(base=there.base, have=there.have, gone=there.gone, chunks=sorted(chunks))
+        return answer._replace(base=there.base, have=there.have, missing=there.missing, chunks=sorted(chunks))
 
 
 def _data_there(state: str, order: SyncRequest, root: bytes) -> DataThere:
@@ -92,7 +92,7 @@ class _There(NamedTuple):
     digest: str
     base: str
     have: List[Entry]
-    gone: List[str]
+    missing: List[str]
     chunks: Set[str]
 
 
@@ -116,12 +116,12 @@ def _as_difference(record: SyncRecord, proof: VerifiedFiles) -> _There:
     lines = lines_of(record.manifest(record.digest)) if proof.differs else []
     put = {number: checked_entry(manifest.values_of(lines[number])[0]) for number in proof.differs}
     have = [entry for entry in proof.differs.values() if entry]
-    gone = [put[number].path for number, entry in proof.differs.items() if not entry]
+    missing = [put[number].path for number, entry in proof.differs.items() if not entry]
     chunk_lists = dict(record.memory.chunk_lists if record.memory else {})
     for entry in put.values():
         chunk_lists.pop(entry.content, None)
     chunk_lists.update(proof.chunk_lists)
-    return _There("" if proof.differs else record.digest, record.digest, have, gone, _digests(chunk_lists.values()))
+    return _There("" if proof.differs else record.digest, record.digest, have, missing, _digests(chunk_lists.values()))
 
 
 def _digests(chunk_lists: Iterable[List[str]]) -> Set[str]:
@@ -284,19 +284,19 @@ def _changed(record: SyncRecord, sent: _Sent, data: "Optional[DataPlan]", lock: 
     pieces = pieces_of(sent.difference, len(lines))
     fresh = [checked_entry(manifest.values_of(one)[0]) for one in pieces if isinstance(one, bytes)]
     numbers = left_out(len(lines), pieces)
-    gone = [checked_entry(manifest.values_of(lines[number])[0]) for number in numbers]
+    dropped = [checked_entry(manifest.values_of(lines[number])[0]) for number in numbers]
     same = memory is not None and memory.manifest == sent.earlier
     known = KnownFiles.remembered(memory, sent.manifest, pieces if same else ())
     new = {entry.path for entry in fresh}
-    if len(new) < len(fresh) or new - {entry.path for entry in gone} or (data and data.decision.put):
+    if len(new) < len(fresh) or new - {entry.path for entry in dropped} or (data and data.decision.put):
         _check_together(known.paths, data, record)
     hashes: Hashes = {}
     if memory and same:
-        for entry, stats in zip(gone, (memory.stats[number] for number in numbers)):
+        for entry, stats in zip(dropped, (memory.stats[number] for number in numbers)):
             if stats and entry.kind == manifest.FILE:
                 hashes[entry.path] = (unpacked(stats), memory.chunk_lists.get(entry.content, [entry.content]))
     disk = Disk(record.root, hashes, memory.at if memory else 0)
-    every, put = _with_data(fresh, gone, data)
+    every, put = _with_data(fresh, dropped, data)
     placing = WorkdirUpdate(record, every, lock.check, put, disk)
     if reuse and memory:
         disk.seen.update({path: one for path, one in memory.hashes().items() if path not in disk.seen})

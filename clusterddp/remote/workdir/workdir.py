@@ -6,7 +6,7 @@ from typing import List, NamedTuple, Optional
 
 from ..shared.workdir.manifest import as_text, on_disk
 from ..shared.workdir.sync_records import SyncRequest
-from ..shared.workdir.workdir_names import is_beside, is_name, named
+from ..shared.workdir.workdir_names import is_name, is_named, named
 from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
 from ..transfer.descriptor_walk import real_folder
 from .folder_lock import FolderLock, folder_id
@@ -132,14 +132,14 @@ def workdir_path(workdir: str, state: str, name: str = "") -> bytes:
     return root
 
 
-def folders_beside(primary: bytes) -> List[bytes]:
+def named_workdirs(primary: bytes) -> List[bytes]:
     """The existing folders of ``--workdir NAME`` beside a workdir, sorted."""
     parent, name = os.path.split(primary)
     try:
         names = os.listdir(parent)
     except FileNotFoundError:
         return []
-    paths = [os.path.join(parent, other) for other in sorted(names) if is_beside(as_text(other), as_text(name))]
+    paths = [os.path.join(parent, other) for other in sorted(names) if is_named(as_text(other), as_text(name))]
     return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
 
 

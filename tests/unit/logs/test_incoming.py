@@ -48,7 +48,7 @@ def lines(body: bytes = b"ab\n", **more: Any) -> Frame:
 
 def both(body: bytes = b"ab\nc\nd\n", **more: Any) -> Frame:
     """Lines of both streams: of 0.1.out 3 and 2 bytes from 10, of 0.1.err 2 from 4 in between."""
-    value = {"next": 15, "pieces": [3, 2, 2], "beside": {"offset": 4, "next": 6, "time": 10**18}, **more}
+    value = {"next": 15, "pieces": [3, 2, 2], "second": {"offset": 4, "next": 6, "time": 10**18}, **more}
     return lines(body, **value)
 
 
@@ -115,13 +115,13 @@ def test_lines_of_both_streams_are_saved_each_to_its_file_and_counted_as_read(tm
         both(pieces=[7]),
         both(pieces="322"),
         both(pieces=[3.0, 2, 2]),
-        both(b"a" * 1000, pieces=[1] * 1000, next=510, beside={"offset": 4, "next": 504}),
+        both(b"a" * 1000, pieces=[1] * 1000, next=510, second={"offset": 4, "next": 504}),
         both(next=17),
-        both(beside=None),
-        both(beside=[4, 6]),
-        both(beside={"offset": 4, "next": 5}),
-        both(beside={"offset": -2, "next": 0}),
-        both(beside={"offset": 4, "next": 6, "time": "now"}),
+        both(second=None),
+        both(second=[4, 6]),
+        both(second={"offset": 4, "next": 5}),
+        both(second={"offset": -2, "next": 0}),
+        both(second={"offset": 4, "next": 6, "time": "now"}),
         both(file="agent.out", start=None, local_rank=None, rank=None),
         Frame({"kind": "data"}, b"x"),
         Frame({**CAUGHT_UP, "offsets": {"../x": 1}}, b""),

@@ -325,8 +325,8 @@ def test_a_long_line_of_one_host_is_not_cut_because_another_host_sends_many() ->
 def test_a_frame_of_both_streams_shows_what_one_frame_for_each_piece_shows(body: bytes, begun: str) -> None:
     at = {stream: 6 if stream == begun else 0 for stream in ("out", "err")}
     header = {"file": "0.0.out", "start": 0, "local_rank": 0, "rank": 3, "stream": "out", "offset": at["out"]}
-    beside = {"offset": at["err"], "next": at["err"] + 4}
-    value = {**header, "next": at["out"] + len(body) - 4, "beside": beside, "pieces": [4, 4, len(body) - 8]}
+    second = {"offset": at["err"], "next": at["err"] + 4}
+    value = {**header, "next": at["out"] + len(body) - 4, "second": second, "pieces": [4, 4, len(body) - 8]}
     lines = read_frame(Frame(value, body))
     assert isinstance(lines, Lines)
     shown = []

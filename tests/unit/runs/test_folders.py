@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterddp.remote.shared.run.run_record import RunRecord
-from clusterddp.runs.folders import beside, described
+from clusterddp.runs.folders import described, workdir_label
 
 HOME = "/home/u/clusterddp/toy-1a"
 OTHER = "/data/toy-1a"
@@ -28,4 +28,4 @@ def record(*paths: str, name: str | None = None) -> RunRecord:
 )
 def test_a_runs_folder_is_told_whole_and_by_what_sets_it_apart(told: RunRecord, words: str, ending: str) -> None:
     assert described(told) == words
-    assert beside(told) == ending
+    assert workdir_label(told) == ending

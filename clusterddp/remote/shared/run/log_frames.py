@@ -1,14 +1,14 @@
 """The frames of the operation ``tail``: remote/logs/sending.py sends them, the operator's logs/incoming.py checks them.
 
     hello      hello: true, run, attempt, clock_error_ns      the first
-    lines      file, start, local_rank, rank, stream, offset, next; time, open, dropped; beside, pieces
+    lines      file, start, local_rank, rank, stream, offset, next; time, open, dropped; second, pieces
     began      began: the number of a start of the workers    when they are started again, in a follow
     exited     exited: how many workers have ended so far     when more of them have, in a follow
     caught_up  caught_up: true, offsets {file: offset}        in a follow, between the past and what comes
 
 ``file`` names a file of the spool: ``<start>.<local_rank>.<out|err>`` or ``agent.out``. With ``pieces`` the body holds
 lines of both streams of that worker in the order in which they were written: the sizes of pieces that are of ``file``
-and of its other stream in turn; ``beside`` has ``offset``, ``next`` and ``time`` of the other.
+and of its other stream in turn; ``second`` has ``offset``, ``next`` and ``time`` of the other.
 """
 
 import re

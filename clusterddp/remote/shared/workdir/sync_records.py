@@ -79,10 +79,10 @@ class WorkdirState(NamedTuple):
     notice: str = field(Fields.text)  # a line for the user; empty: none
     links: Tuple[str, ...] = field(Fields.texts)  # lines for the user
     data: DataThere = field(nested(DataThere))
-    # the manifest, one of those known, that describes what is there but for ``have`` and ``gone``; empty: none
+    # the manifest, one of those known, that describes what is there but for ``have`` and ``missing``; empty: none
     base: str = field(Fields.text, default="")
     have: Sequence[Entry] = bulk(_entries, default=())
-    gone: Sequence[str] = bulk(Fields.long_texts, default=())  # paths of ``base`` that are missing
+    missing: Sequence[str] = bulk(Fields.long_texts, default=())  # paths of ``base`` that are missing
     # digests of what is there besides: of large files, and of an interrupted sync
     chunks: Sequence[str] = bulk(Fields.long_texts, default=())
 

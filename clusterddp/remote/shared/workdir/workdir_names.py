@@ -19,7 +19,7 @@ def named(workdir: str, name: str) -> str:
     return "%s@%s" % (workdir, name)
 
 
-def is_beside(path: str, workdir: str) -> bool:
+def is_named(path: str, workdir: str) -> bool:
     """Whether a path is a folder ``work@NAME`` beside ``workdir``."""
     end = path[len(workdir) :]
     return path.startswith(workdir) and end.startswith("@") and is_name(end[1:])

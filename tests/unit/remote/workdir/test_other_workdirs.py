@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import HelperError
-from clusterddp.remote.shared.workdir.beside_records import FolderBeside, read_folders_beside, read_remove_answer
+from clusterddp.remote.shared.workdir.named_workdir_records import NamedWorkdir, read_named_workdirs, read_remove_answer
 from clusterddp.remote.workdir import other_workdirs
 from clusterddp.sync.send_code import sync
 from tests.unit.sync_help import FakeHost, FakeRequest, content, push, tree_of, write
@@ -41,8 +41,8 @@ def paths(host: FakeHost) -> list[str]:
     return [folder.path for folder in listed(host)]
 
 
-def listed(host: FakeHost) -> tuple[FolderBeside, ...]:
-    return read_folders_beside(asked(host, other_workdirs.workdirs_beside)).folders
+def listed(host: FakeHost) -> tuple[NamedWorkdir, ...]:
+    return read_named_workdirs(asked(host, other_workdirs.workdirs_beside)).folders
 
 
 def test_a_named_folder_has_the_code_alone_and_is_kept(root: Path, host: FakeHost) -> None:

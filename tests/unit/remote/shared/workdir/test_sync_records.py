@@ -38,7 +38,7 @@ STATE = WorkdirState(
     data=DataThere(settled=True, digest="d", standing=STANDING),
     base="b",
     have=[Entry("a\udcff", "file", True, 3, "c"), Entry("b", "link", False, 0, "a")],
-    gone=["x"],
+    missing=["x"],
     chunks=["c1", "c2"],
 )
 DATA = DataState(["p"], ["p"], [], ["c1"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterddp.remote.shared.wire.chunks import is_content, is_digest
-from clusterddp.remote.shared.workdir.workdir_names import is_beside, is_name
+from clusterddp.remote.shared.workdir.workdir_names import is_name, is_named
 
 HEX = "0123456789ab"
 DIGEST = "0f" * 32
@@ -33,7 +33,7 @@ def test_no_name_of_a_folder(name: str) -> None:
     ],
 )
 def test_what_lies_beside_a_workdir(path: str, *, beside: bool) -> None:
-    assert is_beside(path, "/w/p") == beside
+    assert is_named(path, "/w/p") == beside
 
 
 def test_digests_and_contents() -> None:

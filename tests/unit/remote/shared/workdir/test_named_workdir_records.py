@@ -11,11 +11,11 @@ from hypothesis import given
 from clusterddp.remote.shared.cleanup.everything_records import PathLeft
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import written
-from clusterddp.remote.shared.workdir.beside_records import (
-    FolderBeside,
-    FoldersBeside,
-    RemoveBesideAnswer,
-    read_folders_beside,
+from clusterddp.remote.shared.workdir.named_workdir_records import (
+    NamedWorkdir,
+    NamedWorkdirs,
+    RemoveWorkdirsAnswer,
+    read_named_workdirs,
     read_remove_answer,
 )
 from tests.unit.json_values import VALUES
@@ -23,9 +23,9 @@ from tests.unit.json_values import VALUES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FOUND = FoldersBeside((FolderBeside("/w@a", "id", 7, 0, ("r1",)), FolderBeside("/w@\udcff", "", 0, 1, ())))
-DONE = RemoveBesideAnswer(("/w@a",), 7, (PathLeft("/w@b", "run r1 is live there"),))
-READERS: list[tuple[Any, Callable[[Any], Any]]] = [(FOUND, read_folders_beside), (DONE, read_remove_answer)]
+FOUND = NamedWorkdirs((NamedWorkdir("/w@a", "id", 7, 0, ("r1",)), NamedWorkdir("/w@\udcff", "", 0, 1, ())))
+DONE = RemoveWorkdirsAnswer(("/w@a",), 7, (PathLeft("/w@b", "run r1 is live there"),))
+READERS: list[tuple[Any, Callable[[Any], Any]]] = [(FOUND, read_named_workdirs), (DONE, read_remove_answer)]
 
 
 @pytest.mark.parametrize(("record", "read"), READERS, ids=["list", "remove"])

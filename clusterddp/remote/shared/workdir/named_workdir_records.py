@@ -8,14 +8,14 @@ from ..schema.record import field, many, read_record, record
 
 
 @record
-class BesideRequest(NamedTuple):
+class NamedWorkdirsRequest(NamedTuple):
     """``workdirs_beside``: list the folders beside a workdir."""
 
     workdir: str = field(Fields.text)
 
 
 @record
-class FolderBeside(NamedTuple):
+class NamedWorkdir(NamedTuple):
     """One folder beside a workdir."""
 
     path: str = field(Fields.text)
@@ -26,14 +26,14 @@ class FolderBeside(NamedTuple):
 
 
 @record
-class FoldersBeside(NamedTuple):
+class NamedWorkdirs(NamedTuple):
     """The answer to ``workdirs_beside``."""
 
-    folders: Tuple[FolderBeside, ...] = field(many(FolderBeside))
+    folders: Tuple[NamedWorkdir, ...] = field(many(NamedWorkdir))
 
 
 @record
-class RemoveBesideRequest(NamedTuple):
+class RemoveWorkdirsRequest(NamedTuple):
     """``remove_workdirs``: remove those of ``paths`` that are beside the workdir and in which no run is live."""
 
     workdir: str = field(Fields.text)
@@ -42,7 +42,7 @@ class RemoveBesideRequest(NamedTuple):
 
 
 @record
-class RemoveBesideAnswer(NamedTuple):
+class RemoveWorkdirsAnswer(NamedTuple):
     """The answer to ``remove_workdirs``."""
 
     removed: Tuple[str, ...] = field(Fields.texts)  # paths
@@ -50,11 +50,11 @@ class RemoveBesideAnswer(NamedTuple):
     kept: Tuple[PathLeft, ...] = field(many(PathLeft))
 
 
-def read_folders_beside(data: Any) -> FoldersBeside:
+def read_named_workdirs(data: Any) -> NamedWorkdirs:
     """Read a host's answer; raises DamagedError."""
-    return read_record(FoldersBeside, data, "answer")
+    return read_record(NamedWorkdirs, data, "answer")
 
 
-def read_remove_answer(data: Any) -> RemoveBesideAnswer:
+def read_remove_answer(data: Any) -> RemoveWorkdirsAnswer:
     """Read a host's answer; raises DamagedError."""
-    return read_record(RemoveBesideAnswer, data, "answer")
+    return read_record(RemoveWorkdirsAnswer, data, "answer")

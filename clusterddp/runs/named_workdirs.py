@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.remote.shared.schema.record import written
-from clusterddp.remote.shared.workdir.beside_records import (
-    BesideRequest,
-    RemoveBesideRequest,
-    read_folders_beside,
+from clusterddp.remote.shared.workdir.named_workdir_records import (
+    NamedWorkdirsRequest,
+    RemoveWorkdirsRequest,
+    read_named_workdirs,
     read_remove_answer,
 )
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
     from clusterddp.project.project import Project
-    from clusterddp.remote.shared.workdir.beside_records import FolderBeside
+    from clusterddp.remote.shared.workdir.named_workdir_records import NamedWorkdir
 
 LIMIT = 600.0  # seconds; a folder may be many gigabytes on a slow disk
 
@@ -57,10 +57,10 @@ def listed(
     workdir = project.workdir
 
     def one(entry: HostEntry) -> list[tuple[str, WorkdirBeside]]:
-        order = BesideRequest(entry.workdir or workdir)
+        order = NamedWorkdirsRequest(entry.workdir or workdir)
         answer = host(entry).call("workdirs_beside", written(order), timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
-            return [_shown(entry.name, folder) for folder in read_folders_beside(answer).folders]
+            return [_shown(entry.name, folder) for folder in read_named_workdirs(answer).folders]
 
     outcomes = each(entries, one)
     found: dict[str, WorkdirBeside] = {}
@@ -74,7 +74,7 @@ def listed(
     return list(found.values())
 
 
-def _shown(host: str, folder: FolderBeside) -> tuple[str, WorkdirBeside]:
+def _shown(host: str, folder: NamedWorkdir) -> tuple[str, WorkdirBeside]:
     """What is the same text for the same folder on several hosts, and the folder."""
     found = WorkdirBeside(
         hosts=(host,),
@@ -100,7 +100,7 @@ def remove(
 
     def one(entry: HostEntry) -> WorkdirsRemoved:
         paths = tuple(folder.path for folder in folders if entry.name == folder.hosts[0])
-        order = RemoveBesideRequest(workdir=entry.workdir or workdir, paths=paths, stopped=tuple(stopped))
+        order = RemoveWorkdirsRequest(workdir=entry.workdir or workdir, paths=paths, stopped=tuple(stopped))
         answer = host(entry).call("remove_workdirs", written(order), timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
             done = read_remove_answer(answer)
