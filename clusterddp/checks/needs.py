@@ -84,12 +84,7 @@ def _read_health(host: str, data: Any) -> Health:
 
 
 HEALTH: Need[Health] = Need(
-    name="health",
-    operation="health",
-    arguments=_health_arguments,
-    read=_read_health,
-    timeout=60.0,
-    without_facts=True,
+    name="health", operation="health", arguments=_health_arguments, read=_read_health, timeout=60.0, without_facts=True
 )
 
 

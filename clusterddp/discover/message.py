@@ -25,15 +25,7 @@ from typing import NamedTuple, TypeVar
 
 from clusterddp.remote.shared.names.ip_address import is_address
 from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.schema.record import (
-    Reader,
-    checked,
-    field,
-    one_of,
-    readers_of,
-    record,
-    record_in,
-)
+from clusterddp.remote.shared.schema.record import Reader, checked, field, one_of, readers_of, record, record_in
 from clusterddp.remote.shared.wire.frames import parse_json
 
 Read = TypeVar("Read")

@@ -1,7 +1,4 @@
-"""Fills the doctor's page, one self-contained HTML file: nothing to load, no script (report.html.j2).
-
-Colour is never the only sign: every mark and every cell has a symbol or a number too.
-"""
+"""Fills the doctor's page, one self-contained HTML file; colour is never the only sign (report.html.j2)."""
 
 from __future__ import annotations
 

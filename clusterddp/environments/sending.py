@@ -1,7 +1,4 @@
-"""Sends wheels to hosts like any files: in chunks, resumed if interrupted, and from host to host if that is faster.
-
-On a host a wheel is the file ``environments/wheels/SHA256`` of its state folder.
-"""
+"""Sends wheels to hosts like any files: in chunks, resumed if interrupted, and from host to host if that is faster."""
 
 from __future__ import annotations
 

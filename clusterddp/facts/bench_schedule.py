@@ -1,7 +1,4 @@
-"""Schedules for the benchmark: rounds of pairs in which no host occurs twice, so that no network card is shared.
-
-Rounds are made by the circle method: one host stays in place, the others rotate; every pair meets exactly once.
-"""
+"""Schedules for the benchmark: rounds of pairs in which no host occurs twice, so that no network card is shared."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Show log lines on a terminal, with the line that is still being written at the bottom.
-
-Only the latest unfinished line is shown, cut to the terminal's width. It is cleared before anything else is written, so
-one rank's text is never joined to another's.
-"""
+"""Show log lines on a terminal, with the line that is still being written at the bottom."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The project: its folder, its id, and what is remembered of it.
+"""The project: its folder, its id, and what is remembered of it in `.clusterddp/`, which git ignores.
 
-Everything is in `.clusterddp/` at the project's root, which is ignored by git. Nothing is made before it is needed, so
-looking at runs in another folder leaves no trace.
+Nothing is made before it is needed, so looking at runs in another folder leaves no trace.
 """
 
 from __future__ import annotations

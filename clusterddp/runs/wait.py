@@ -1,7 +1,4 @@
-"""Wait for a run's end without reading its lines, by asking its hosts twice a second.
-
-A host that is already silent when the command begins delays it no more than one that falls silent later.
-"""
+"""Wait for a run's end without reading its lines, by asking its hosts twice a second."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Sends files other than the project's code to a folder on hosts: data, weights, whatever a user pushes.
 
-Files travel in chunks as in a sync, but nothing on the host is removed, and the host refuses to replace a file that
-differs and was not pushed before.
+Nothing on the host is removed, and the host refuses to replace a file that differs and was not pushed before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Checks of host names, network cards and TCP connections between the hosts.
 
-Connections are tried on the network that a run would choose (facts/network.py). A pair of hosts that cannot connect on
-any port is reported once, by the check ``network``; ``ports`` reports only problems of clusterddp_ports. Loss, latency
-and MTU of connections that work: checks/catalog/network_quality.py.
+A pair of hosts that cannot connect on any port is reported once, by the check ``network``; ``ports`` reports only
+problems of clusterddp_ports. Loss, latency and MTU: checks/catalog/network_quality.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The check that runs a small real job over all hosts, after all others.
-
-The other checks name causes. This one shows that a job fails for a reason that none of them covers, and how far it got.
-"""
+"""The check that runs a small real job over all hosts, after all others."""
 
 from __future__ import annotations
 

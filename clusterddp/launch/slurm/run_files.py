@@ -1,7 +1,4 @@
-"""Finds the files of runs under Slurm for ``pull``: on the login host if nodes share its folders, else on each node.
-
-A node is reached by a step of the run's own job while that runs, and later by a short job that holds the node.
-"""
+"""Finds the files of runs under Slurm for ``pull``: on the login host if nodes share its folders, else on each node."""
 
 from __future__ import annotations
 

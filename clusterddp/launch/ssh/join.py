@@ -70,7 +70,7 @@ class _OthersJoinError(PlanError):
 
 
 def refuse_other_launchers(record: RunRecord) -> None:
-    """Refuse hosts for a run whose hosts a workload manager chooses; raises PlanError if the run is such a run."""
+    """Refuse hosts for a run whose hosts a workload manager chooses."""
     if record.launcher not in {None, NAME}:
         raise PlanError(
             f"run {record.run} has the nodes of its job, and no host can join it",

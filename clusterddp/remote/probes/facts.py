@@ -1,7 +1,4 @@
-"""The operation ``facts``: everything that the operator has to know of a host before it plans a run.
-
-The slow parts run side by side: ``nvidia-smi`` while the setup lines run. Only torch's answer is cached.
-"""
+"""The operation ``facts``: everything that the operator has to know of a host before it plans a run."""
 
 import os
 import time

@@ -32,10 +32,7 @@ def signal_workers(spool: Spool, name: str) -> List[SignalReport]:
     ours = {process.pid for process in NodeProcesses.of(spool, spool.supervisor()).find()}
     return [
         SignalReport(
-            rank=event.rank,
-            local_rank=event.local_rank,
-            pid=event.pid or 0,
-            why=_send(event.pid or 0, number, ours),
+            rank=event.rank, local_rank=event.local_rank, pid=event.pid or 0, why=_send(event.pid or 0, number, ours)
         )
         for event in live_workers(spool.events())
     ]

@@ -1,7 +1,4 @@
-"""Everything that one attempt has on a node: its spool, its plan, its processes, the limits of its output.
-
-The file thread makes it, since that reads and opens files; then it belongs to the loop.
-"""
+"""Everything that one attempt has on a node: its spool, its plan, its processes, the limits of its output."""
 
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 

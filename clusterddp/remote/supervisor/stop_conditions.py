@@ -1,7 +1,4 @@
-"""A node's own reasons to end its part: limits, signals, a dead store, nodes out of reach.
-
-Each reason is one function, checked on its own (supervisor/node.py): where one fails the others still work.
-"""
+"""A node's own reasons to end its part: limits, signals, a dead store, nodes out of reach."""
 
 import time
 from typing import Callable, Dict, NamedTuple, Optional, Sequence

@@ -1,8 +1,4 @@
-"""Disk space: reserve it for records that must be written on a full disk, punch holes in files, measure folders.
-
-A reserved record is a file of blanks beside its path; on a full disk the record is written over the blanks, and the
-file renamed.
-"""
+"""Disk space: reserve it for records that must be written on a full disk, punch holes in files, measure folders."""
 
 import errno
 import fcntl

@@ -1,7 +1,4 @@
-"""Replace this process's command line and environment as a whole, as /proc and its children see them.
-
-For a fork that takes another program's place without exec.
-"""
+"""Replace this process's command line and environment as a whole, as /proc and its children see them."""
 
 import os
 import sys

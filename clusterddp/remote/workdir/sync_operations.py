@@ -192,12 +192,7 @@ def _sent(
 
 
 def _apply(
-    state: str,
-    order: SyncRequest,
-    lock: FolderLock,
-    sent: _Sent,
-    data: "Optional[DataPlan]",
-    incoming: ChunkStream,
+    state: str, order: SyncRequest, lock: FolderLock, sent: _Sent, data: "Optional[DataPlan]", incoming: ChunkStream
 ) -> Union[Synced, HostChanged]:
     folder = folder_of(state, lock.root)
     target, record = folder.path, folder.record

@@ -1,7 +1,4 @@
-"""What hosts are sent: the manifest, the lists of chunks, and the chunks that some of them lack.
-
-A chunk is read and compressed once for all hosts that need it at about the same time; only a few are kept in memory.
-"""
+"""What hosts are sent: the manifest, the lists of chunks, and the chunks that some of them lack."""
 
 from __future__ import annotations
 
