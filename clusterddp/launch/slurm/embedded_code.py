@@ -18,6 +18,7 @@ from clusterddp.errors import UsageError
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.launch.slurm.client.answers import read_config
 from clusterddp.remote.shared.slurm.job_record import OUR_CODE, PROJECT_CODE, SentCode
+from clusterddp.remote.shared.workdir.sync_records import SyncRequest
 from clusterddp.sync.transfer.progress_rate import Transfer
 from clusterddp.sync.transfer.upload import Files, Uploads
 
@@ -88,7 +89,7 @@ def carried_code(
     manifests = tree.manifest + tree.data_manifest
     uploads = Uploads(every, tree.chunks, Files.below(tree.root, every, tree.chunks), manifests)
     sizes = uploads.sizes()
-    sent = SentCode(
+    order = SyncRequest(
         workdir=workdir,
         digest="" if options.no_sync else tree.digest,
         name=name,
@@ -100,10 +101,11 @@ def carried_code(
         take=options.take or "",
         chunk_lists=sizes.chunk_lists,
     )
+    sent = SentCode(order)
     expected = re.sub("^~(?=/)", login.host.hello.home, workdir)
     if dry:
         return CarriedCode(sent=sent, workdir=expected, packed="")
-    if not sent.digest:
+    if not order.digest:
         return CarriedCode(sent=sent, workdir=expected, packed=_packed(b""))
     transfer = Transfer(f"sending the code to {login.host.name}", progress)
     transfer.expect(sum(chunk.size for chunk in uploads.every))

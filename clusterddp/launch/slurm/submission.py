@@ -97,7 +97,7 @@ def _submission(
     name = own if options.workdir == FRESH else options.workdir or ""
     carried = carried_code(login, project, tree, options, name, site.progress, dry=dry) if unshared else None
     if carried:
-        workdir, code = carried.workdir, carried.sent.digest
+        workdir, code = carried.workdir, carried.sent.order.digest
     else:
         workdir, code = _synced(login, site, project, tree, options, name, dry=dry)
     if not dry:

@@ -10,10 +10,9 @@ import shutil
 from typing import BinaryIO, Iterable
 
 from ..helper.request import Request
-from ..shared.schema.record import read_record, written
 from ..shared.slurm.job_record import JOB_ID, PROJECT_CODE, START, SentCode, SlurmJob
 from ..shared.slurm.login_records import ArrivedRequest, BroadcastRequest
-from ..shared.workdir.sync_records import HostChanged, SyncRequest
+from ..shared.workdir.sync_records import HostChanged
 from ..system.bootstrap import Refused, private, private_folder
 from ..system.bounded_child import Child
 from ..workdir.sync_operations import state_of, synced
@@ -84,12 +83,11 @@ class _FromFile(Request):
 
 def install_code(job: SlurmJob, sent: SentCode, path: str) -> str:
     """The folder on this node that holds the code of a job whose nodes share none; ``path`` is that of the stream."""
-    order = read_record(SyncRequest, written(sent), "code")
-    if not order.digest:
-        return state_of(job.state, order).workdir
+    if not sent.order.digest:
+        return state_of(job.state, sent.order).workdir
     try:
         with open(path, "rb") as stream:
-            answer = synced(_FromFile(job.state, stream), order)
+            answer = synced(_FromFile(job.state, stream), sent.order)
     except FileNotFoundError:
         raise Refused("the run's code is not there", "start the run again") from None
     if not isinstance(answer, HostChanged):
@@ -98,4 +96,4 @@ def install_code(job: SlurmJob, sent: SentCode, path: str) -> str:
         named = ", ".join(answer.conflicts[:5])
         remedy = "start the run again with --take project, or --take host"
         raise Refused("the project and this node both changed %s since the last sync" % named, remedy)
-    raise Refused("%s changed while the code was placed" % sent.workdir, "start the run again")
+    raise Refused("%s changed while the code was placed" % sent.order.workdir, "start the run again")

@@ -91,7 +91,7 @@ cat >"$folder/job.json" <<'END OF JOB'
   "world_size": 2
  },
  "python": "python3",
- "sent_code": {"broadcast": false, "chunk_lists": 2, "data": null, "data_size": 0, "digest": "ab12", "folders": [], "links": {}, "manifest": 10, "name": "", "take": "", "workdir": "~/work"},
+ "sent_code": {"broadcast": false, "order": {"base": "", "chunk_lists": 2, "data": null, "data_base": "", "data_size": 0, "digest": "ab12", "edited": false, "folders": [], "known": [], "links": {}, "made": false, "manifest": 10, "name": "", "prove": false, "reuse": false, "spread": false, "take": "", "workdir": "~/work"}},
  "state": "/home/u/.clusterddp"
 }
 END OF JOB

@@ -9,13 +9,14 @@ Pure.
 """
 
 import re
-from typing import Any, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Mapping, NamedTuple, Optional
 
 from ..run.log_frames import RUN
 from ..run.plan import NodePlan
 from ..schema.fields import Fields
-from ..schema.record import by_key, checked, field, maybe, nested, read_record, record
+from ..schema.record import checked, field, maybe, nested, read_record, record
 from ..verdict.verdict_record import VerdictRecord
+from ..workdir.sync_records import SyncRequest
 
 JOB_ID = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")  # an array's has its index behind
 COMMENT = "clusterddp:"  # begins a job's comment; the run's id follows
@@ -44,19 +45,10 @@ def start_name(environment: Mapping[str, str]) -> str:
 
 @record
 class SentCode(NamedTuple):
-    """How the project's code reaches a job whose nodes share no folder: the arguments of ``sync_apply``."""
+    """How the project's code reaches a job whose nodes share no folder."""
 
-    workdir: str = field(Fields.text)  # the folder on each node, which may begin with ~/
-    digest: str = field(Fields.text)  # empty: none is sent, and each node uses the code it has
-    manifest: int = field(Fields.number)  # bytes
-    chunk_lists: int = field(Fields.number)  # bytes
-    name: str = field(Fields.text, default="")  # of the folder beside ``workdir`` to use instead
-    # digest of the project's data; None: the node's data is left as it is
-    data: Optional[str] = field(Fields.maybe_text, default=None)
-    data_size: int = field(Fields.number, default=0)  # bytes of its manifest, at the end of ``manifest``
-    take: str = field(Fields.text, default="")  # whose version of data wins where project and node both changed it
-    folders: Tuple[str, ...] = field(Fields.texts, default=())  # to create in addition
-    links: Mapping[str, str] = field(by_key(Fields.text), default={})  # path inside → target
+    # what each node's workdir is to hold; without a digest none is sent, and each node uses the code it has
+    order: SyncRequest = field(nested(SyncRequest))
     # sent by sbcast, at the request of a client that follows the run; else it is in the job's script
     broadcast: bool = field(Fields.flag, default=False)
     more: Mapping[str, Any] = {}

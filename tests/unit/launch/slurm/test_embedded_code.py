@@ -16,7 +16,7 @@ from clusterddp.hosts.zipapp import bundle
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.slurm.embedded_code import MOST, carried_code, refuse_detached, refuse_together
-from clusterddp.remote.shared.slurm.job_record import SlurmJob
+from clusterddp.remote.shared.slurm.job_record import SentCode, SlurmJob
 from clusterddp.remote.slurm.code_delivery import install_code, keep_code
 from clusterddp.remote.slurm.job_folder import JobFolder
 from clusterddp.sync.project_files import scan
@@ -49,14 +49,14 @@ def test_what_a_script_carries_is_the_projects_code_as_it_was_and_our_own(tmp_pa
             node.mkdir(exist_ok=True)
             (node / name).write_bytes(archive.extractfile(name).read())  # type: ignore[union-attr]
     assert (node / "clusterddp.pyz").read_bytes() == bundle().code
-    sent = carried.sent._replace(workdir=str(tmp_path / "work"))
+    sent = SentCode(carried.sent.order._replace(workdir=str(tmp_path / "work")))
     state.mkdir(mode=0o700)
     job = SlurmJob(state=str(state), plan=PLAN, sent_code=sent)
     placed = install_code(job, sent, str(node / "code"))
     assert placed == str(tmp_path / "work")
     assert (tmp_path / "work" / "train.py").read_text() == "print(1)\n"
     assert (tmp_path / "work" / "pkg" / "large.bin").read_bytes() == (root / "pkg" / "large.bin").read_bytes()
-    assert install_code(job, sent._replace(digest=""), "") == placed  # as it is there
+    assert install_code(job, SentCode(sent.order._replace(digest="")), "") == placed  # as it is there
 
 
 def test_a_dry_run_packs_nothing(tmp_path: Path) -> None:
@@ -72,9 +72,8 @@ def test_code_that_is_more_than_a_script_holds_is_for_the_login_host_to_send(tmp
     carried = carried_code(login(tmp_path), project, tree, SCRIPT, "", print, dry=False)
     assert carried.sent.broadcast
     assert _names(carried.packed) == ["clusterddp.pyz"]
-    job = SlurmJob(
-        state=str(tmp_path / "state"), plan=PLAN, sent_code=carried.sent._replace(workdir=f"{tmp_path}/work")
-    )
+    sent = SentCode(carried.sent.order._replace(workdir=f"{tmp_path}/work"), broadcast=True)
+    job = SlurmJob(state=str(tmp_path / "state"), plan=PLAN, sent_code=sent)
     (tmp_path / "state").mkdir(mode=0o700)
     folder = JobFolder.of(job.state, PLAN.run)
     keep_code(folder, carried.code)

@@ -13,6 +13,7 @@ from clusterddp.launch.slurm.client.batch_script import END, JobRequest, extra_l
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import parsed
 from clusterddp.remote.shared.slurm.job_record import SentCode, SlurmJob, in_array, index_of, read_slurm_job
+from clusterddp.remote.shared.workdir.sync_records import SyncRequest
 from tests.unit.plan_made import PLAN, changed
 
 GOLDEN = Path(__file__).parents[4] / "data" / "slurm" / "script.sh"
@@ -36,7 +37,7 @@ OPTIONS = {"partition": "a100", "time": "90", "no-requeue": ""}
 ASKED = JobRequest(nodes=(2, 2), options=OPTIONS, lines=("--exclusive",))
 
 
-SENT = SentCode(workdir="~/work", digest="ab12", manifest=10, chunk_lists=2)
+SENT = SentCode(SyncRequest(workdir="~/work", digest="ab12", manifest=10, chunk_lists=2))
 
 
 def text(request: JobRequest | None = None) -> str:
