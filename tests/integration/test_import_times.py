@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.fork_server.fork_checks import FORK_SOCKET
+from clusterddp.remote.shared.run.plan import FORK_SOCKET
 from tests.integration.fork_spool import empty_torch, fork_server, torch_environment
 from tests.integration.test_preload import SCRIPT, folders, install
 from tests.integration.warm_spool import begun, warm_server

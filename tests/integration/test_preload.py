@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote.fork_server.fork_checks import FORK_SOCKET
 from clusterddp.remote.fork_server.preload_trial import NO_SUCH
 from clusterddp.remote.preload.server_folder import BEGUN_WITH
+from clusterddp.remote.shared.run.plan import FORK_SOCKET
 from tests.integration.fork_spool import empty_torch, fork_server, torch_environment
 from tests.integration.shim_spool import ShimSpool, make_spool
 from tests.integration.warm_spool import ask, begun, warm_server

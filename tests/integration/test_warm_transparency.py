@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.fork_server.fork_checks import FORK_SOCKET
+from clusterddp.remote.shared.run.plan import FORK_SOCKET
 from clusterddp.remote.worker.fork_client import connect
 from tests.integration.fork_spool import LOADED, empty_torch, torch_environment
 from tests.integration.shim_spool import PROBES, ShimSpool, make_spool

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.fork_server.fork_checks import FORK_SOCKET
 from clusterddp.remote.preload.server_folder import SCRIPT, WISHES
+from clusterddp.remote.shared.run.plan import FORK_SOCKET
 from clusterddp.remote.supervisor.fork_server_process import LOG
 from clusterddp.remote.worker.fork_client import ForkServerConnection, connect, decoded, send
 from clusterddp.remote.worker.worker_env import fork_server_environment, script_environment

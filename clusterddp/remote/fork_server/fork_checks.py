@@ -8,8 +8,9 @@ import sys
 from importlib.machinery import PathFinder
 from typing import Any, Container, Dict, List, Optional, Sequence, Set, Tuple
 
+from ..shared.run.plan import FORK_SOCKET
+
 NO_RENAME = "this kernel lets no process show another command line (CONFIG_CHECKPOINT_RESTORE)"
-FORK_SOCKET = "fork.sock"  # the fork server's, in the spool
 SET_AGAIN = ("TORCHINDUCTOR_CACHE_DIR",)  # torch._dynamo sets it when imported, and again when it is asked for
 NEWEST = (3, 13)  # CPython
 TELLING = (".egg-info", ".dist-info", ".egg-link", ".pth")  # files that declare plugins or further folders
@@ -18,6 +19,11 @@ HARMLESS_LINES = 8  # Ubuntu's own sitecustomize has fewer
 
 class RefusedError(Exception):
     """Nothing is forked; the message is the reason, which `-v` shows."""
+
+
+def socket_of(folder: str) -> str:
+    """Return the path of the socket of the fork server whose folder this is: a spool, or a warm server's."""
+    return os.path.join(folder, FORK_SOCKET)
 
 
 def tell(descriptor: int, line: str) -> None:

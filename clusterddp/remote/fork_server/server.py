@@ -22,17 +22,18 @@ import sys
 import time
 from typing import Iterable, List, NoReturn, Tuple
 
+from ..shared.run.plan import FORK_SOCKET
 from ..spool.layout import Spool
 from ..system.rename import rename
 from . import forked_agent
 from .environ_writes import mattering_write
 from .fork_checks import (
-    FORK_SOCKET,
     NO_RENAME,
     RefusedError,
     first_folders,
     refuse_start_up_code,
     refuse_unknown_python,
+    socket_of,
     tell,
 )
 from .forked_worker import WorkerInputs
@@ -181,7 +182,7 @@ def listen_in(folder: str) -> socket.socket:
     """A listening socket, which is in the folder only once somebody can connect to it."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     os.fchmod(listener.fileno(), 0o600)  # the file that bind makes has this mode, whatever the umask
-    path = os.path.join(folder, FORK_SOCKET)
+    path = socket_of(folder)
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         # By this name, for a folder's own path may be too long for an address.

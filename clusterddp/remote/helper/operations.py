@@ -39,7 +39,7 @@ TABLE = {
     "stop": "processes.stop:stop",
     "runs": "supervisor.status_operation:runs",
     "stacks": "processes.stacks:stacks",
-    "signal": "processes.signals:signal",
+    "signal": "supervisor.signal_operation:signal",
     "clean": "cleanup.uninstall:clean",
     "holdings": "cleanup.holdings:holdings",
     "remove_everything": "cleanup.everything:remove_everything",

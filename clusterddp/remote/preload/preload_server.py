@@ -26,7 +26,6 @@ from typing import Any, Dict, Iterable, List, NoReturn, Sequence, Tuple
 
 from ..fork_server.cwd_references import Holders
 from ..fork_server.fork_checks import (
-    FORK_SOCKET,
     NO_RENAME,
     RefusedError,
     first_folders,
@@ -34,6 +33,7 @@ from ..fork_server.fork_checks import (
     read_paths,
     refuse_start_up_code,
     refuse_unknown_python,
+    socket_of,
 )
 from ..fork_server.imports import AGENT_MODULES, Imports, worker_modules
 from ..fork_server.preload_packages import Preload, clash_with
@@ -163,7 +163,7 @@ class PreloadServer:
 
     def run(self) -> Tuple[str, str]:
         """Serve requests; return only in a worker."""
-        path = os.path.join(self.folder, FORK_SOCKET)
+        path = socket_of(self.folder)
         listener = listen_in(self.folder)
         last = boot_clock()
         while True:

@@ -5,7 +5,7 @@ import os
 import signal
 from typing import Any, NamedTuple, Optional, Tuple
 
-from ..fork_server.fork_checks import FORK_SOCKET
+from ..fork_server.fork_checks import socket_of
 from ..system import procfs
 from ..system.bootstrap import read_json
 
@@ -62,7 +62,7 @@ def find(state: str) -> Optional[LivePreloadServer]:
             or procfs.start_ticks(record["pid"]) != record["ticks"]
         ):
             return None
-        ready = os.path.exists(os.path.join(folder, FORK_SOCKET))
+        ready = os.path.exists(socket_of(folder))
         found = LivePreloadServer(
             int(record["pid"]), int(record["ticks"]), str(record["python"]), str(record["code"]), ready
         )

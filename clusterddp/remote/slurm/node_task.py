@@ -15,7 +15,6 @@ import sys
 import time
 from typing import Any, Callable, List, Optional, Sequence
 
-from ..processes import signals
 from ..shared.run.node_env import Node
 from ..shared.run.plan import NodePlan
 from ..shared.run.spool_records import Ready
@@ -26,6 +25,7 @@ from ..shared.slurm.nodelist import expand_nodelist
 from ..shared.supervisor.start_records import StartOrder
 from ..shared.verdict.failures import ended_by_manager
 from ..spool.layout import Spool, all_spools
+from ..supervisor.signal_operation import signal_workers
 from ..supervisor.start import commit_node, start_node
 from ..system import prctl
 from ..system.bootstrap import Refused
@@ -210,7 +210,7 @@ class Task:
     def _pass_on(self, spool: Spool) -> bool:
         """Send SIGUSR1 to the workers that handle it, as it would end the others; whether any got it."""
         try:
-            answers = signals.signal_workers(spool, "SIGUSR1")
+            answers = signal_workers(spool, "SIGUSR1")
         except (Refused, OSError) as error:
             sys.stdout.write("clusterddp: %s: the job's end is near, and nobody told: %s\n" % (self.host, error))
             return False

@@ -14,7 +14,7 @@ import socket
 import sys
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from ..fork_server.environ_reads import is_free, own_to_one
+from ..preload.server_environment import differing_variable, server_environment
 from ..preload.server_folder import LOG as WARM_LOG
 from ..preload.server_folder import RECORD, SCRIPT, WISHES, LivePreloadServer, end, find, folder_of, why_refused
 from ..shared.run.plan import NodePlan
@@ -130,9 +130,9 @@ class PreloadedStart(NamedTuple):
         if matter:
             raise DiffersError("%s is a secret of one run and not of the other" % matter[0])
         given, wanted = _environment_of(server.pid), self.worker_env
-        for name in sorted({*given, *wanted}):
-            if given.get(name) != wanted.get(name) and not is_free(name, server.reads):
-                raise DiffersError("%s is another" % name)
+        name = differing_variable(given, wanted, server.reads)
+        if name:
+            raise DiffersError("%s is another" % name)
         for difference in differences(server.pid):
             if difference not in OWN_TO_A_START:
                 raise DiffersError("its %s is another" % difference)
@@ -178,15 +178,7 @@ class PreloadedStart(NamedTuple):
         }
         write_json(os.path.join(self.folder, WISHES), wishes, durable=False)
         env = fork_server_environment(dict(self.environment), self.folder, settings)
-        hooked = ("CLUSTERDDP_HOOK", "CLUSTERDDP_USER_PYTHONPATH")
-        secret = self.spool.secrets()
-        # A package may read more names than torch does; the trial import on the server finds out which.
-        read = {name for name in env if not own_to_one([name])} if self.plan.host_settings.preload else set()
-        env = {
-            name: value
-            for name, value in env.items()
-            if name in hooked or (not is_free(name, read) and name not in secret)
-        }
+        env = server_environment(env, self.spool.secrets(), preload=bool(self.plan.host_settings.preload))
         pid = _detached([self.plan.python, "-c", "", "-u", SCRIPT], env, here, os.path.join(self.folder, WARM_LOG))
         record = {"pid": pid, "ticks": procfs.start_ticks(pid) or 0, "boot": procfs.boot_identity()}
         record.update(python=self.plan.python, code=os.path.basename(sys.argv[0]), awaits=awaited)

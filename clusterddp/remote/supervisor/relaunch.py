@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Tuple, Union
 from ..control.leader import Control
 from ..control.membership import Membership
 from ..control.messages import AttemptDecision, EndOrder, NodeState
-from ..fork_server.fork_checks import FORK_SOCKET
-from ..shared.run.plan import SECRETS, NodePlan, next_plan, spool_environment
+from ..shared.run.plan import FORK_SOCKET, SECRETS, NodePlan, next_plan, spool_environment
 from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import Ready
 from ..spool.creation import create_spool

@@ -12,7 +12,7 @@ import socket
 import struct
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from ..fork_server.fork_checks import FORK_SOCKET
+from ..shared.run.plan import FORK_SOCKET
 from ..system import procfs
 
 PATIENCE = 60.0  # seconds for the server to import the rest, and to fork

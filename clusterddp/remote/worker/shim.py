@@ -14,8 +14,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
-from ..fork_server.fork_checks import FORK_SOCKET
-from ..shared.run.plan import PLAN, SECRETS, SUPERVISOR, read_plan
+from ..shared.run.plan import FORK_SOCKET, PLAN, SECRETS, SUPERVISOR, read_plan
 from ..system import disk_space, prctl
 from ..system.oom_kills import OomKills
 from .grace import TIMER, Grace

@@ -17,6 +17,7 @@ OLDEST_TORCH = (2, 6)  # the first that looks for such entry points
 PORT_TO_COME = "{port}"  # in a plan's --rdzv-endpoint, until the port of the store is known
 PLAN, PEERS, SUPERVISOR, SECRETS = "plan.json", "peers.json", "supervisor.json", "secrets.json"  # in a spool
 PARTICIPANTS = "CLUSTERDDP_PARTICIPANTS"  # in the agent's environment: the descriptor of its supervisor's socket
+FORK_SOCKET = "fork.sock"  # the fork server's, in the spool
 AGENT_LOG = "agent.out"  # the agent's own output, in the spool's logs
 FORMAT = 1  # of the spool; newer code reads all older ones
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.fork_server.fork_checks import FORK_SOCKET
 from clusterddp.remote.fork_server.server import listen_in
 from clusterddp.remote.fork_server.worker_parent import LONGEST, receive
+from clusterddp.remote.shared.run.plan import FORK_SOCKET
 from clusterddp.remote.worker.fork_client import NotForkedError, connect
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ import signal as signals
 from typing import Any, Dict, List, Set
 
 from ..helper.request import Request
+from ..processes.ownership import NodeProcesses
+from ..processes.stacks import live_workers
 from ..shared.processes.worker_records import SignalReport, SignalRequest
 from ..shared.schema.record import written
 from ..spool.layout import Spool
 from ..system import procfs
 from ..system.bootstrap import Refused
-from .ownership import NodeProcesses
-from .stacks import live_workers
 
 
 def signal(request: Request) -> List[Dict[str, Any]]:
