@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import click
+
 from clusterddp.cli.project_options import OF_COMMANDS, checked, current_project, option_location
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values
@@ -39,6 +41,9 @@ class Defaults(Mapping[str, str]):
         return len(self._values())
 
     def _values(self) -> dict[str, str]:
+        context = click.get_current_context(silent=True)
+        if context and context.resilient_parsing:  # for a page of help, which shows no defaults, or for Tab
+            return {}
         if self._found is None:
             names = OF_COMMANDS | ({"limit"} if self._command == "up" else set())
             self._found = {}

@@ -29,6 +29,11 @@ def test_a_page_of_help_imports_no_library_but_click(library: str) -> None:
     assert library not in imported(line)
 
 
+def test_a_page_of_help_asks_for_no_project() -> None:
+    line = "from clusterddp.cli.main import cli; cli.main(['run', '--help'], standalone_mode=False)"
+    assert "clusterddp.project.project" not in imported(line)
+
+
 def test_a_command_on_all_hosts_imports_nothing_that_launches_judges_or_syncs() -> None:
     names = imported(
         "from clusterddp.api.cluster import Cluster; from clusterddp.shell import Command; "
