@@ -2,17 +2,33 @@
 
 import os
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Type, TypeVar
 
 from ..shared.run.spool_records import StopOrder, read_stop_order
-from ..shared.schema.record import written
+from ..shared.schema.fields import DamagedError, Fields
+from ..shared.schema.record import field, read_record, record, written
 from ..shared.slurm.job_record import OUR_CODE, PROJECT_CODE, START, SlurmJob, read_slurm_job
 from ..shared.verdict.verdict_record import VerdictRecord, read_verdict
 from ..spool.layout import Spool, all_spools, record_at
 from ..system.bootstrap import Refused, read_json, write_json
+from .shared_exchange import NodeFailure
 
 T = TypeVar("T")
 NAME = "slurm"  # of the folder in the state folder that holds all runs' folders
+
+
+@record
+class SubmittedJob(NamedTuple):
+    """What Slurm said when the run was submitted (``submitted.json``)."""
+
+    job: str = field(Fields.text)  # its id
+
+
+@record
+class BegunAttempt(NamedTuple):
+    """The attempt that a start is (``attempt.json`` in the start's folder)."""
+
+    attempt: int = field(Fields.number)
 
 
 class JobFolder:
@@ -60,16 +76,16 @@ class JobFolder:
 
     def submitted(self) -> Optional[str]:
         """Return Slurm's job id, as recorded at the submission or start; None if unknown."""
-        found = read_json(self.file("submitted.json"))
-        return str(found.get("job")) if isinstance(found, dict) and found.get("job") else None
+        found = self._whole("submitted.json", SubmittedJob)
+        return found.job or None if found else None
 
     def write_submitted(self, job: str) -> None:
         """Record Slurm's job id."""
-        write_json(self.file("submitted.json"), {"job": job})
+        write_json(self.file("submitted.json"), written(SubmittedJob(job)))
 
     def write_attempt(self, start: str, attempt: int) -> None:
         """Record the attempt's number of a start, whose folder must exist."""
-        write_json(self.file(start, "attempt.json"), {"attempt": attempt})
+        write_json(self.file(start, "attempt.json"), written(BegunAttempt(attempt)))
 
     def attempt(self) -> int:
         """Return the attempt's number of the last start, even before its nodes have met; 0: none has begun.
@@ -81,9 +97,8 @@ class JobFolder:
             return earlier
         if os.path.exists(self.file(starts[-1], "requeued.json")):
             return earlier + 1
-        found = read_json(self.file(starts[-1], "attempt.json"))
-        known = isinstance(found, dict) and type(found.get("attempt")) is int
-        return max(earlier, int(found["attempt"])) if known else earlier + 1
+        begun = self._whole(os.path.join(starts[-1], "attempt.json"), BegunAttempt)
+        return max(earlier, begun.attempt) if begun else earlier + 1
 
     def write_requeued(self, start: str, *, requeued: bool) -> None:
         """Record, or delete the record, that the job is requeued after a start for another attempt."""
@@ -222,10 +237,17 @@ class JobFolder:
         """Iterate over the errors of the last start's nodes that could not begin; nodes that Slurm ended come last."""
         for start in self.starts()[-1:]:
             names = sorted(name for name in os.listdir(self.file(start)) if name.startswith("failed."))
-            records = [read_json(self.file(start, name)) for name in names]
-            found = [one for one in records if isinstance(one, dict)]
-            for failed in sorted(found, key=lambda one: bool(one.get("ended"))):
-                yield str(failed.get("message"))
+            found = [self._whole(os.path.join(start, name), NodeFailure) for name in names]
+            for failed in sorted(filter(None, found), key=lambda one: one.ended):
+                yield failed.message
+
+    def _whole(self, name: str, kind: Type[T]) -> Optional[T]:
+        """A small record; None if its file is missing, or the record is damaged."""
+        found = read_json(self.file(name))
+        try:
+            return None if found is None else read_record(kind, found, name)
+        except DamagedError:
+            return None
 
     def _record(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
         return record_at(self.file(name), read)

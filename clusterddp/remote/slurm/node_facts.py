@@ -7,7 +7,7 @@ from ..probes.facts import gather_facts
 from ..shared.probes.facts_records import FactsRequest
 from ..shared.probes.python_query import PythonQuery
 from ..shared.schema.fields import Fields
-from ..shared.schema.record import field, many, maybe, read_record, record
+from ..shared.schema.record import field, many, maybe, record
 from ..shared.slurm.job_record import SlurmJob
 from ..shared.text.counted import counted
 from ..system.bootstrap import Refused
@@ -40,11 +40,6 @@ class NodeFacts(NamedTuple):
     attempts: int = field(Fields.number, default=0)  # how many there were before, as this node sees them
     key: str = field(Fields.text, default="")  # of run control, by the first node
     more: Mapping[str, Any] = {}
-
-
-def read_facts(data: Any) -> NodeFacts:
-    """A node from its JSON object; raises DamagedError."""
-    return read_record(NodeFacts, data, "facts")
 
 
 def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str, str]) -> NodeFacts:

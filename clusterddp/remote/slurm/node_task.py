@@ -13,13 +13,14 @@ import secrets as random
 import signal
 import sys
 import time
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 from ..shared.run.node_env import Node
 from ..shared.run.plan import NodePlan
 from ..shared.run.spool_records import Ready
 from ..shared.run.unplaced_plan import choose_backend, placed_plan
-from ..shared.schema.record import written
+from ..shared.schema.fields import Fields
+from ..shared.schema.record import field, record
 from ..shared.slurm.job_record import PROJECT_CODE, SentCode, SlurmJob, start_name
 from ..shared.slurm.nodelist import expand_nodelist
 from ..shared.supervisor.start_records import StartOrder
@@ -31,8 +32,8 @@ from ..system import prctl
 from ..system.bootstrap import Refused
 from .code_delivery import install_code
 from .job_folder import JobFolder
-from .node_facts import NodeFacts, choose_addresses, node_facts, read_facts
-from .shared_exchange import SharedExchange
+from .node_facts import NodeFacts, choose_addresses, node_facts
+from .shared_exchange import NodeFailure, SharedExchange
 
 NOT_THE_SCRIPT = 125
 PASSED_OVER = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # signals that do not end a task
@@ -43,6 +44,14 @@ LOOK_FOR_NOTICE = 2.0  # seconds between looks for a notice, in the folder that 
 SAVING = 60.0  # seconds from a notice to the end of an attempt that another follows; Slurm's own end comes 60 s later
 CLOCK_ERROR_NS = 10_000_000  # by which clocks of a cluster's nodes may differ; an assumption, not measured
 CLEANUP_REASON = "the start failed on another host"
+
+
+@record
+class NodePorts(NamedTuple):
+    """The ports that a node has bound, as the others hear of them; 0 for none."""
+
+    store: int = field(Fields.number)
+    control: int = field(Fields.number)
 
 
 class Task:
@@ -88,10 +97,9 @@ class Task:
                 self.await_secrets(plan)
             started = start_node(job.state, StartOrder(plan, self.folder.secrets(plan.secrets), self.key))
             spool = Spool(started.spool)
-            ports = shared.exchange("ready", {"store": started.store, "control": started.control})
-            both = zip(plan.peers, ports)
-            peers = tuple((peer.address, int(reply["control"])) for peer, reply in both)
-            commit_node(spool, Ready(store=int(ports[0]["store"]), peers=peers))
+            ports = shared.exchange("ready", NodePorts(store=started.store, control=started.control))
+            peers = tuple((peer.address, one.control) for peer, one in zip(plan.peers, ports))
+            commit_node(spool, Ready(store=ports[0].store, peers=peers))
         except (Refused, OSError, KeyError, ValueError) as error:
             self._fail(shared, error, spool)
         self.wait(job if spool else None)
@@ -122,7 +130,7 @@ class Task:
         if job.sent_code:  # other nodes than before have no spools of earlier attempts
             earlier.append(int(os.environ.get("SLURM_RESTART_COUNT") or 0))
         own = own._replace(attempts=max(earlier, default=0), key=random.token_hex(32) if not self.member else "")
-        all_facts = [read_facts(one) for one in shared.exchange("facts", written(own))]
+        all_facts = shared.exchange("facts", own)
         attempt = max(one.attempts for one in all_facts) + 1
         self.key = all_facts[0].key
         addresses = choose_addresses(all_facts, os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""))
@@ -174,7 +182,7 @@ class Task:
         remedy = "; " + error.remedy if isinstance(error, Refused) and error.remedy else ""
         line = message + remedy
         named = any(line.startswith(name + ": ") for name in self.names)
-        shared.fail(line if named else "%s: %s" % (self.host, line), ended=self.ending)
+        shared.fail(NodeFailure(line if named else "%s: %s" % (self.host, line), self.ending))
         sys.stderr.write("clusterddp: %s: %s\n" % (self.host, line))
         if spool:
             spool.write_stop_order(CLEANUP_REASON, 0.0)

@@ -17,7 +17,7 @@ from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.plan import NodePlan
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_settings import RunSettings
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import plain
 from clusterddp.remote.shared.slurm.job_record import (
     COMMENT,
     NOT_OURS,
@@ -37,6 +37,7 @@ END = "END OF JOB"
 PACKED = "# PACKED"  # the line before the archive that nodes unpack
 # Options that the script itself needs: a line of the inventory that changed one would break every run.
 OWNED = ("export", "chdir", "ntasks-per-node", "nodes", "open-mode", "output", "comment", "signal", "job-name", "array")
+_SHORTENED = (SlurmJob, NodePlan, HostSettings, RunSettings, RunRecord)  # records written without defaults
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?:[= ].*)?")
 
 
@@ -298,21 +299,16 @@ def _comment(text: str) -> str:
 
 def compact(job: SlurmJob) -> dict[str, Any]:
     """A job's JSON object without fields that have their default."""
-    data = written(job)
-    plan = _without_defaults(written(job.plan), NodePlan)
-    plan["host_settings"] = _without_defaults(written(job.plan.host_settings), HostSettings)
-    plan["settings"] = _without_defaults(written(job.plan.settings), RunSettings)
-    plan["record"] = _without_defaults(written(job.plan.record), RunRecord)
-    return {**_without_defaults(data, SlurmJob), "plan": plan}
+    return _without_defaults(job)
 
 
-def _without_defaults(data: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    defaults: Mapping[str, Any] = kind._field_defaults
-    return {name: value for name, value in data.items() if name not in defaults or not _same(value, defaults[name])}
-
-
-def _same(value: object, default: object) -> bool:
-    return value == (list(default) if isinstance(default, tuple) else default)
+def _without_defaults(value: Any) -> dict[str, Any]:
+    defaults: Mapping[str, Any] = value._field_defaults
+    fields = value._asdict()
+    more = fields.pop("more", {})
+    records = {name: _without_defaults(one) for name, one in fields.items() if isinstance(one, _SHORTENED)}
+    told = {name: plain(one) for name, one in fields.items() if name not in defaults or one != defaults[name]}
+    return {**more, **told, **records}
 
 
 def nodelist(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.slurm.job_folder import JobFolder
-from clusterddp.remote.slurm.shared_exchange import SharedExchange
+from clusterddp.remote.slurm.shared_exchange import NodeFailure, SharedExchange
 from clusterddp.remote.system.bootstrap import Refused
 
 if TYPE_CHECKING:
@@ -79,5 +79,6 @@ def test_why_a_start_failed_is_told_before_what_slurm_ended_for_it(tmp_path: Pat
     (tmp_path / "slurm" / "r1" / "start.7.9").mkdir(parents=True)
     names = ["gpu01", "gpu02", "gpu03"]
     for place, (message, ended) in enumerate([("status -15", True), ("no torch", False), ("status -9", True)]):
-        SharedExchange(folder.file("start.7.9"), names, place).fail(f"{names[place]}: {message}", ended=ended)
+        failure = NodeFailure(f"{names[place]}: {message}", ended)
+        SharedExchange(folder.file("start.7.9"), names, place).fail(failure)
     assert list(folder.failures()) == ["gpu02: no torch", "gpu01: status -15", "gpu03: status -9"]
