@@ -62,8 +62,8 @@ def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventor
     """Return the built-in nodes with the Python they train with, its description, and a notice (or an empty text)."""
     named = checked(project).get("python")
     found = find_python(project.root, (named, option_location(project, "python")) if named else None, os.environ)
-    said = f", {typed(Path(found.path))} ({found.by})"
-    return with_python(inventory, found.path), said, unused_venv(project.root, found, os.environ)
+    python = f", {typed(Path(found.path))} ({found.by})"
+    return with_python(inventory, found.path), python, unused_venv(project.root, found, os.environ)
 
 
 def _describe(inventory: Inventory, chosen: Choice) -> str:

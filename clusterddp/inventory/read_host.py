@@ -52,15 +52,17 @@ def _values(reader: VariableReader, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _not_read(merged: Layer) -> list[str]:
-    said = [
+    notices = [
         f"{setting.where}: no variable of Ansible's, so it does nothing here; did you mean {meant}?"
         for name, setting in merged.items()
         if (meant := variable_names.misspelled(name))
     ]
     unread = merged.get(ansible_names.NOT_READ)
     if unread is not None:
-        said.append(f"{unread.where}: not read; what the connection needs belongs into {ansible_names.COMMON_ARGS[0]}")
-    return said
+        notices.append(
+            f"{unread.where}: not read; what the connection needs belongs into {ansible_names.COMMON_ARGS[0]}"
+        )
+    return notices
 
 
 _ENV, _SECRETS = "clusterddp_env", "clusterddp_secrets"

@@ -120,8 +120,8 @@ def _part(fields: Fields, file: str, rank: int | None, size: int) -> FilePart:
 
 def _refuse_contradiction(fields: Fields, part: FilePart) -> None:
     """Refuse lines of a file that is none of logs, or is not the one that the other fields name."""
-    said = fields.maybe_number("start"), fields.maybe_number("local_rank"), fields.text("stream")
-    if said != (part.start, part.local_rank, part.stream) or (part.start is None and part.file != AGENT_LOG):
+    named = fields.maybe_number("start"), fields.maybe_number("local_rank"), fields.text("stream")
+    if named != (part.start, part.local_rank, part.stream) or (part.start is None and part.file != AGENT_LOG):
         raise ValueError(f"file is not what the rest of its header says: {part.file[:80]!r}")
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FOLDER = "crashes"
 KEPT = 20  # files
-MOST_SAID = 300  # letters of an exception on a line
+MOST_SHOWN = 300  # letters of an exception on a line
 LIBRARIES = ("click", "fabric", "paramiko", "cryptography", "pyyaml", "rich", "jinja2")
 LEAST = 8  # letters of a value in our environment that is taken for a secret by its variable's name
 _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")  # of an address
@@ -106,10 +106,10 @@ def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | 
 
 def summary(error: BaseException) -> str:
     """Describe an exception in half a line: its type, its first words, where it was raised."""
-    said = next(iter("".join(traceback.format_exception_only(error)).splitlines()), "")
+    line = next(iter("".join(traceback.format_exception_only(error)).splitlines()), "")
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    printable = "".join(letter if letter.isprintable() else " " for letter in said[:MOST_SAID])
+    printable = "".join(letter if letter.isprintable() else " " for letter in line[:MOST_SHOWN])
     return without_secrets(printable.strip()) + where
 
 

@@ -124,10 +124,10 @@ class Run(RunOnHosts):
             raise UsageError(f"{min(words)} beside a selection", remedy="put it into the selection")
         return self._lines(replace(selection or self._selection(words), follow=follow, timed=True))
 
-    def hosts_like(self, pattern: str, said: str) -> list[str]:
+    def hosts_like(self, pattern: str, origin: str) -> list[str]:
         """Return the hosts of the run and the inventory that an Ansible pattern matches.
 
-        ``said`` names where the pattern came from, for errors.
+        ``origin`` names where the pattern came from, for errors.
 
         Raises:
             InventoryError: The pattern is invalid.
@@ -135,7 +135,7 @@ class Run(RunOnHosts):
         inventory = self.cluster.inventory
         names = dict.fromkeys([*(entry.name for entry in inventory.hosts), *self.hosts])
         found = list(select(pattern, list(names), inventory.groups).hosts)
-        return found or list(inventory.matching(pattern, said))
+        return found or list(inventory.matching(pattern, origin))
 
     def _selection(self, words: Words) -> Selection:
         pattern = words.get("host")

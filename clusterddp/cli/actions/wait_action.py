@@ -31,12 +31,12 @@ class _Once:
     """Prints each message once, however often hosts are asked."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._shown: set[str] = set()
 
     def say(self, line: str) -> None:
         """Print the message if it is new."""
-        if line not in self._said:
-            self._said.add(line)
+        if line not in self._shown:
+            self._shown.add(line)
             say(line)
 
 

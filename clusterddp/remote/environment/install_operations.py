@@ -185,8 +185,8 @@ def _run(argv: List[str], env: Dict[str, str]) -> None:
     answer = Child(argv, env=env, timeout=LIMIT, cwd="/").answer()
     if answer.status != 0:
         lines = [line.strip(" \u00d7\u2570\u2500\u25b6\u2502") for line in answer.output.splitlines() if line.strip()]
-        said = " ".join(lines[:5])[:500] or "status %s" % answer.status
-        raise Refused("the environment cannot be built: %s" % said.replace("error: ", "", 1))
+        message = " ".join(lines[:5])[:500] or "status %s" % answer.status
+        raise Refused("the environment cannot be built: %s" % message.replace("error: ", "", 1))
 
 
 def _sha256(stream: Any) -> str:

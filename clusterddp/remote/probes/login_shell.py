@@ -38,10 +38,10 @@ class LoginShell:
         if self._child is None:
             return LoginPython(error=self._error)
         answer = self._child.answer()
-        _, mark, said = answer.payload.decode("utf-8", "replace").partition(_MARK + "\n")
+        _, mark, output = answer.payload.decode("utf-8", "replace").partition(_MARK + "\n")
         if not mark:
             return LoginPython(error="a login shell did not come to its prompt")
-        found = next((line for line in said.splitlines() if line.startswith("/")), None)
+        found = next((line for line in output.splitlines() if line.startswith("/")), None)
         same = bool(found and python and identity(found) == identity(python))
         return LoginPython(python=found, same=same)
 

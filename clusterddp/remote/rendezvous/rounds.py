@@ -113,7 +113,7 @@ class Rounds:
     ) -> None:
         self.store, self.job, self.store_address = store, job, store_address
         self.tell, self.now, self.sleep = tell, now, sleep
-        self.said = participants
+        self.read_participants = participants
         self.number = -1  # the number of the round that this node takes part in
         self.world: Optional[World] = None
         self.next_look = 0.0
@@ -122,7 +122,7 @@ class Rounds:
     @property
     def participants(self) -> Participants:
         """The nodes that take part; all in a job of a fixed size, which run control ends as a whole."""
-        return self.said() if self.job.elastic else EVERYONE
+        return self.read_participants() if self.job.elastic else EVERYONE
 
     def next(self) -> World:
         """Take part in the next round; return when every node of it has read the decision.
@@ -161,8 +161,10 @@ class Rounds:
 
     def is_left_out(self, number: int, world: World) -> bool:
         """Whether the newest round left this node out and run control has not included it again, as far as we know."""
-        said = self.participants
-        return (said.excludes(self.job.node) or said.epoch < world.epoch) and self.newest_round() == number
+        participants = self.participants
+        return (
+            participants.excludes(self.job.node) or participants.epoch < world.epoch
+        ) and self.newest_round() == number
 
     def newest_round(self) -> int:
         """Return the number of the round that forms or runs."""
@@ -214,8 +216,10 @@ class Rounds:
         The result is empty if this node knows only an older epoch than the decision's: in that epoch a node that has
         just joined would look excluded.
         """
-        said = self.participants
-        return set() if said.epoch < world.epoch else {node for node in world.nodes if said.excludes(node)}
+        participants = self.participants
+        return (
+            set() if participants.epoch < world.epoch else {node for node in world.nodes if participants.excludes(node)}
+        )
 
     def raise_round(self, number: int) -> int:
         """Open the round after ``number`` unless another node has; return the newest round's number."""
@@ -303,8 +307,8 @@ class Forming:
 
     def may_decide(self, record: List[Any]) -> bool:
         """Whether the node of a record takes part and has brought an epoch at least as new as ours."""
-        said = self.rounds.participants
-        return not said.excludes(record[0]) and record[3] >= said.epoch
+        participants = self.rounds.participants
+        return not participants.excludes(record[0]) and record[3] >= participants.epoch
 
     def record(self, index: int) -> Optional[List[Any]]:
         """Return the record of the ``index``-th node that joined; None while it has not written it."""
@@ -325,11 +329,11 @@ class Forming:
     def decide(self, deadline: float) -> bool:
         """Decide the round if that is possible now; return True once it is decided."""
         self.look()
-        said = self.rounds.participants
-        if said.epoch < self.epoch and self.job.elastic:  # another node knows more and decides
+        participants = self.rounds.participants
+        if participants.epoch < self.epoch and self.job.elastic:  # another node knows more and decides
             return False
-        missing = [node for node in self.expected if node not in self.came and not said.has_ended(node)]
-        lost = {node for node in [*missing, *self.came] if said.excludes(node)}
+        missing = [node for node in self.expected if node not in self.came and not participants.has_ended(node)]
+        lost = {node for node in [*missing, *self.came] if participants.excludes(node)}
         here = sorted(node for node in self.came if node not in lost)[: self.job.most]
         missing = [node for node in missing if node not in lost]
         if self.is_over(here, missing):
@@ -338,7 +342,7 @@ class Forming:
         error = self.why_impossible(here, missing, lost, deadline)
         if not error and not self.complete(here, missing):
             return False
-        self.publish(here, error, said.epoch)
+        self.publish(here, error, participants.epoch)
         return True
 
     def is_over(self, here: Sequence[int], missing: Sequence[int]) -> bool:
@@ -346,8 +350,8 @@ class Forming:
 
         Without them the new nodes would run a script that has succeeded once more, or wait for others in vain.
         """
-        said = self.rounds.participants
-        took_part = self.number > 0 and any(said.has_ended(node) for node in self.expected)
+        participants = self.rounds.participants
+        took_part = self.number > 0 and any(participants.has_ended(node) for node in self.expected)
         return took_part and not missing and not set(here).intersection(self.expected)
 
     def complete(self, here: Sequence[int], missing: Sequence[int]) -> bool:

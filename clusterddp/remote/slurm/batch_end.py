@@ -40,11 +40,11 @@ def end(folder: JobFolder, start: str, status: int) -> int:
         if job.sent_code:
             wait_for_collection(folder, start)
             folder.remove_secrets()  # the next start may be on other nodes
-        said = requeue(os.environ["SLURM_JOB_ID"])
+        refusal = requeue(os.environ["SLURM_JOB_ID"])
         _say(folder, "%s; attempt %d comes when Slurm starts the job again" % (found.line, found.attempt + 1))
-        if not said:
+        if not refusal:
             time.sleep(REQUEUED)
-        _say(folder, "the job is not requeued: %s" % (said or "Slurm has not ended this script"))
+        _say(folder, "the job is not requeued: %s" % (refusal or "Slurm has not ended this script"))
         folder.write_requeued(start, requeued=False)
     elif not (by_manager and plan.settings.relaunch):  # else only Slurm knows whether it starts again
         folder.write_end(found)
@@ -144,5 +144,5 @@ def wait_for_collection(folder: JobFolder, start: str) -> None:
 def _is_watched() -> bool:
     """Whether the job has another step: the helper of a client that follows the run."""
     argv = ["squeue", "--steps", "--noheader", "--format=%i", "--jobs", os.environ["SLURM_JOB_ID"]]
-    said = subprocess.run(argv, check=False, capture_output=True, text=True)
-    return said.returncode != 0 or any(map(STEP.fullmatch, said.stdout.split()))
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    return done.returncode != 0 or any(map(STEP.fullmatch, done.stdout.split()))

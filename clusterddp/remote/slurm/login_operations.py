@@ -130,8 +130,8 @@ def _take_out(run: str) -> None:
     """Cancel the jobs of a run whose job id is unknown, found by their comment; the runs were ordered to stop."""
     answer = run_command(["squeue", "--me", "--all", "--noheader", "--format=%i|%k"])
     for line in answer.out.splitlines() if answer.status == 0 else ():
-        job, _, said = line.strip().partition("|")
-        if said == COMMENT + run and JOB_ID.fullmatch(job):
+        job, _, comment = line.strip().partition("|")
+        if comment == COMMENT + run and JOB_ID.fullmatch(job):
             run_command(["scancel", job])
 
 

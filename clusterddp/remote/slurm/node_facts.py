@@ -108,10 +108,10 @@ def choose_addresses(nodes: Sequence[NodeFacts], known: str = "") -> List[Addres
         return [(*nodes[0].addresses, Address("127.0.0.1", "lo", ""))[0]]
     shared = set.intersection(*({one.network for one in node.addresses} for node in nodes))
     if not shared:
-        said = "; ".join(
+        networks = "; ".join(
             "%s: %s" % (node.host, ", ".join(a.network for a in node.addresses) or "none") for node in nodes
         )
-        raise Refused("no network holds all nodes (%s)" % said, "set clusterddp_interface")
+        raise Refused("no network holds all nodes (%s)" % networks, "set clusterddp_interface")
 
     def worth(network: str) -> Tuple[int, bool, bool, str]:
         speeds = [one.speed for node in nodes for one in node.addresses if one.network == network]

@@ -62,8 +62,8 @@ class Children:
         # The socket that tells the agent which nodes take part, and the agent's end of it.
         self.informed: Optional[socket.socket] = None
         self.agents_end: Optional[socket.socket] = None
-        self._said: Optional[Participants] = None
-        self._said_at = 0.0
+        self._sent: Optional[Participants] = None
+        self._sent_at = 0.0
         self.store: Optional[int] = None
         self.store_again = False  # whether the store was started a second time, the plain way
         self.fork_server: Optional[ForkServer] = None
@@ -192,8 +192,8 @@ class Children:
     def inform_agent(self, participants: Participants) -> None:
         """Send the agent the participating nodes and the time until which it may run without another message."""
         now = boot_clock()
-        changed = self._said is None or participants[:3] != self._said[:3]
-        due = participants != self._said and now - self._said_at >= RENEW
+        changed = self._sent is None or participants[:3] != self._sent[:3]
+        due = participants != self._sent and now - self._sent_at >= RENEW
         if self.informed is None or not (changed or due):
             return
         try:
@@ -204,7 +204,7 @@ class Children:
             self.informed.close()
             self.informed = None
             return
-        self._said, self._said_at = participants, now
+        self._sent, self._sent_at = participants, now
 
     @property
     def agent_log(self) -> int:
@@ -259,7 +259,7 @@ class Children:
             elif pid == self.store:
                 self.event("store_exited", exit_code=exit_code(status))
                 # Its quick start may not suit this torch. Once it has served, a new store would lack its data.
-                again = not self.store_again and "serving" not in self.store_said()
+                again = not self.store_again and "serving" not in self.store_output()
                 self.store = None
                 self.store_again = True
                 if again:
@@ -283,7 +283,7 @@ class Children:
         if not procfs.exists(pid):  # else the pid was reused, which happens only once its group is empty
             terminate.kill_group(pid)
 
-    def store_said(self) -> str:
+    def store_output(self) -> str:
         """The store's last line of output."""
         output = os.pread(self.logs[STORE_LOG], MOST_OUTPUT, 0).decode(errors="replace")
         return (output.strip().splitlines() or ["it said nothing"])[-1]

@@ -40,7 +40,7 @@ class Conclusion:
         self.ends: Dict[int, NodeEnd] = {}  # other nodes' ends as they sent them, by member index
         self.over = False  # whether the verdict is recorded here, or there will be none
         self._since = self._sent_at = 0.0
-        self._said_at = NEVER  # when our end was last sent to the leader
+        self._sent_at = NEVER  # when our end was last sent to the leader
         self._received_parts: List[Optional[str]] = []  # of the leader's verdict
         self._parts: List[VerdictPart] = []  # of the verdict that we made as leader
         self._verdict: Optional[VerdictRecord] = None  # to be recorded
@@ -71,8 +71,8 @@ class Conclusion:
             if seen is None:
                 return False
             self._since, self.end = now, seen.value
-        if not self.over and not self.control.leading and now - self._said_at > TELL:
-            self._said_at = now
+        if not self.over and not self.control.leading and now - self._sent_at > TELL:
+            self._sent_at = now
             self.control.send(EndMessage(self.end))
         if not self._settled and self._received_parts and None not in self._received_parts:
             self._take_verdict(node)

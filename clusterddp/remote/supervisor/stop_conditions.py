@@ -110,7 +110,7 @@ class StopConditions:
     def _store(self) -> Optional[EndOrder]:
         """The rendezvous store died here, or with its node's part of an elastic job that ended before ours."""
         if self.children.store_died:
-            return of_attempt(self.plan, "the rendezvous store died: %s" % self.children.store_said(), 0.0)
+            return of_attempt(self.plan, "the rendezvous store died: %s" % self.children.store_output(), 0.0)
         member = self.plan.store_member
         status = self.membership.over(self.plan.attempt).get(member) if self.plan.settings.elastic else None
         if member == self.plan.member or status is None or status.state is not NodeState.ENDED or not status.code:

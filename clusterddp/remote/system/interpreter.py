@@ -30,7 +30,7 @@ def find_interpreter(wanted: Optional[str], env: Dict[str, str], workdir: Option
     one to the home folder, allowed). Raises Refused if there is none, or it does not run.
     """
     names = [wanted] if wanted else ["python", "python3"]
-    said = ""
+    problem = ""
     for name in names:
         found = locate(name, env, workdir)
         if found is None:
@@ -39,8 +39,8 @@ def find_interpreter(wanted: Optional[str], env: Dict[str, str], workdir: Option
         if answer.payload:
             who = json.loads(answer.payload)
             return Interpreter(str(who["python"]) or found, str(who["version"]), [str(entry) for entry in who["path"]])
-        said = said or "%s does not run: %s" % (found, answer.last_line() or "status %s" % answer.status)
-    message = said or "no %s in the environment of this host" % " or ".join(names)
+        problem = problem or "%s does not run: %s" % (found, answer.last_line() or "status %s" % answer.status)
+    message = problem or "no %s in the environment of this host" % " or ".join(names)
     raise Refused(message, "set clusterddp_python to the interpreter that has torch, or clusterddp_setup to bring it")
 
 

@@ -81,11 +81,11 @@ def _run(lines: Sequence[str], env: Dict[str, str], timeout: float) -> ChildResu
 
 def _failure(lines: Sequence[str], answer: ChildResult) -> str:
     """Why the setup lines failed, in one line."""
-    said = answer.last_line()
-    tail = ": " + said if said else ""
+    last_line = answer.last_line()
+    tail = ": " + last_line if last_line else ""
     if answer.payload[:1] != b"F":
         return "the setup lines ended the shell with status %s before their end%s" % (answer.status, tail)
-    if ": syntax error" in said or "unexpected EOF" in said or "unexpected end of file" in said:
+    if ": syntax error" in last_line or "unexpected EOF" in last_line or "unexpected end of file" in last_line:
         return "the setup lines are not valid shell%s" % tail
     status, number = answer.payload[1:].decode().split()
     text = "\n".join(lines).split("\n")

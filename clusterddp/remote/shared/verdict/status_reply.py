@@ -49,14 +49,14 @@ def read_nodes(answer: Any, host: Optional[str], run: str) -> List[NodeReport]:
 
 def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
     """Split an answer into the readable runs and a message for each run whose files are damaged; raises ValueError."""
-    whole, said = [], []
+    whole, notices = [], []
     for number, fields in enumerate(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: fields)):
         if fields.given("damaged"):
             node = record_in(fields, DamagedNode)
-            said.append("run %s cannot be shown: %s" % (node.run, node.damaged))
+            notices.append("run %s cannot be shown: %s" % (node.run, node.damaged))
         else:
             whole.append(answer[number])
-    return whole, said
+    return whole, notices
 
 
 def changes(node: Mapping[str, Any], known: Mapping[str, str]) -> Dict[str, Any]:

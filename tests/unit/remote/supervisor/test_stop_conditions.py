@@ -21,7 +21,7 @@ def conditions(word: NodeStatus | None, *, died: bool = False, **changes: Any) -
     membership: Any = SimpleNamespace(names=HOSTS, over=lambda attempt: {0: word} if word and attempt == 1 else {})
     unused: Any = None
     made = StopConditions(unused, membership, unused, plan)
-    children: Any = SimpleNamespace(store_died=died, store_said=lambda: "killed")
+    children: Any = SimpleNamespace(store_died=died, store_output=lambda: "killed")
     made.begin(plan, children)
     return made
 
