@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,8 +46,7 @@ class End:
     ended: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FilePart:
+class FilePart(NamedTuple):
     """Bytes of one log file: which, and whose output they are."""
 
     file: str  # its name in the spool
@@ -61,8 +60,7 @@ class FilePart:
     dropped: int = 0  # how many bytes before them are lost: the log limit was reached
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lines:
+class Lines(NamedTuple):
     """Output of one file, or of both streams of a worker in the order in which they were written."""
 
     part: FilePart
@@ -90,7 +88,7 @@ class Lines:
         for number, size in enumerate(self.pieces):
             offset = next_offsets[number % 2]
             next_offsets[number % 2] += size
-            part = replace(files[number % 2], offset=offset, next=offset + size)
+            part = files[number % 2]._replace(offset=offset, next=offset + size)
             yield Lines(part=part, body=self.body[begin : begin + size])
             begin += size
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.logs.checked_frames import Lines
@@ -92,7 +91,7 @@ def _split(frame: Frame) -> Iterator[Frame]:
     lines = read_frame(frame)
     assert isinstance(lines, Lines)
     for one in lines.split():
-        header = {name: value for name, value in asdict(one.part).items() if value or name not in {"time", "dropped"}}
+        header = {name: value for name, value in one.part._asdict().items() if value or name not in {"time", "dropped"}}
         yield Frame(header, one.body)
 
 

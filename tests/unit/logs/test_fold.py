@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -220,7 +219,7 @@ def test_ranks_that_a_host_invents_are_forgotten_again() -> None:
     part = source.frame(b"").part
     view = FileView(source.host, part)
     for rank in range(5 * MOST_LATEST):
-        view.part = replace(part, rank=rank)
+        view.part = part._replace(rank=rank)
         fold.take(view, 0, None, b"line\n")
         clock.now += HOLD / 10
         assert len(fold._latest) <= MOST_LATEST + 1

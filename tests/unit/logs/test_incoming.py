@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,11 +58,11 @@ def test_what_a_host_rightly_sends_is_let_in() -> None:
         Frame(CAUGHT_UP, b""), Frame(EXITED, b""), Frame({"kind": "end"}, END),
     ]  # fmt: skip
     part = FilePart(file="0.1.out", start=0, local_rank=1, rank=3, stream="out", offset=10, next=13, time=10**18)
-    none = FilePart(**{**asdict(part), **agent})
+    none = FilePart(**{**part._asdict(), **agent})
     assert let_in(*frames) == [
         LogHeader(run="abcdefghjk", attempt=1, clock_error_ns=5),
         Lines(part=part, body=b"ab\n"),
-        Lines(part=replace(part, next=10, dropped=4), body=b""),
+        Lines(part=part._replace(next=10, dropped=4), body=b""),
         Lines(part=part, body=b"ab\n"),
         Lines(part=none, body=b"ab\n"),
         CaughtUp(offsets={"0.1.out": 13, "agent.out": 0}),
