@@ -25,17 +25,12 @@ KEPT = 256  # heartbeats whose time of sending is kept
 
 
 class Echoes:
-    """The heartbeats of one connection.
-
-    Attributes:
-        number: Number of the last heartbeat that we sent.
-        theirs: Number of the newest heartbeat received.
-        proved: When we sent the newest heartbeat that has been echoed.
-    """
+    """The heartbeats of one connection."""
 
     def __init__(self) -> None:
-        self.number = self.theirs = 0
-        self.proved = NEVER
+        self.number = 0  # of the last heartbeat that we sent
+        self.theirs = 0  # of the newest heartbeat received
+        self.proved = NEVER  # when we sent the newest heartbeat that has been echoed
         self._sent: Deque[Tuple[int, float]] = deque(maxlen=KEPT)
 
     def send(self, now: float) -> int:
@@ -55,16 +50,12 @@ class Echoes:
 
 
 class Contact:
-    """The contact of one node with a majority of the run.
-
-    Attributes:
-        proved: The latest time at which this node was certainly in contact with a majority.
-        elsewhere: No other leader was in contact with a majority later than this.
-        left: When we last followed another leader, or last led a majority.
-    """
+    """The contact of one node with a majority of the run."""
 
     def __init__(self) -> None:
-        self.proved = self.elsewhere = self.left = NEVER
+        self.proved = NEVER  # the latest time at which this node was certainly in contact with a majority
+        self.elsewhere = NEVER  # no other leader was in contact with a majority later than this
+        self.left = NEVER  # when we last followed another leader, or last led a majority
 
     def follow(self, proved: float, age: float) -> None:
         """Record that our leader echoed a heartbeat sent at ``proved``; ``age``: seconds since its own contact."""
