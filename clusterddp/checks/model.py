@@ -30,19 +30,15 @@ def internal_error(subject: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What a check found on some hosts; ``symptom`` and ``fix`` replace those of the check if they are given.
-
-    ``final``: no job can start on the host even if the check is skipped. ``by_hand``: the check's playbook does not
-    repair it.
-    """
+    """What a check found on some hosts; ``symptom`` and ``fix`` replace those of the check if they are given."""
 
     verdict: Verdict
     hosts: tuple[str, ...]
     message: str
     symptom: str = ""
     fix: str = ""
-    final: bool = False
-    by_hand: bool = False
+    final: bool = False  # no job can start on the host even if the check is skipped
+    by_hand: bool = False  # the check's playbook does not repair it
 
 
 def fail(host: str, message: str, **more: Any) -> Finding:

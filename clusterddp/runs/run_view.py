@@ -28,25 +28,18 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunView:
-    """One run as the hosts report it: the nodes of its last attempt, and hosts of its plan that did not answer.
-
-    ``earlier``: nodes of earlier attempts, oldest first. ``spares``: nodes that wait for a relaunch. ``job``: the job
-    of the workload manager that started the run, if any. ``copies``: copies of the verdict, from its hosts and the
-    project. ``shown``: the project's copy. ``about``: the project's record of a run of which no host answers; such a
-    run has no nodes. ``watched``: the run was followed to its end, so a host that does not answer is lost; without
-    having watched, one cannot tell.
-    """
+    """One run as the hosts report it: the nodes of its last attempt, and hosts of its plan that did not answer."""
 
     run: str
     nodes: tuple[NodeReport, ...]
     silent: tuple[str, ...] = ()
-    earlier: tuple[NodeReport, ...] = ()
-    spares: tuple[NodeReport, ...] = ()
-    copies: tuple[VerdictRecord, ...] = ()
-    about: RunRecord | None = None
-    job: JobStatus | None = None
-    shown: VerdictRecord | None = None
-    watched: bool = False
+    earlier: tuple[NodeReport, ...] = ()  # nodes of earlier attempts, oldest first
+    spares: tuple[NodeReport, ...] = ()  # nodes that wait for a relaunch
+    copies: tuple[VerdictRecord, ...] = ()  # of the verdict, from its hosts and the project
+    about: RunRecord | None = None  # the project's record of a run of which no host answers; such a run has no nodes
+    job: JobStatus | None = None  # of the workload manager that started the run, if any
+    shown: VerdictRecord | None = None  # the project's copy of the verdict
+    watched: bool = False  # it was followed to its end, so a host that does not answer is lost
 
     @property
     def id(self) -> str:

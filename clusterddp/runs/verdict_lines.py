@@ -30,10 +30,7 @@ NO_MEMBER = 1 << 20  # member index of a writer that is not one of the run's nod
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """How a run ended: state, exit code (docs/run.md), one line; ``notices`` come before it, the remedy after.
-
-    ``slow_imports``: the time its script spent importing installed packages, if that was long.
-    """
+    """How a run ended: state, exit code (docs/run.md), one line; ``notices`` come before it, the remedy after."""
 
     state: str
     exit_code: int
@@ -41,7 +38,7 @@ class Verdict:
     failures: tuple[Failure, ...] = ()
     notices: tuple[str, ...] = ()
     remedy: str = ""
-    slow_imports: SlowImports | None = None
+    slow_imports: SlowImports | None = None  # what its script spent importing installed packages, if that was long
 
     @property
     def culprits(self) -> tuple[str, ...]:

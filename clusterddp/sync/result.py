@@ -41,13 +41,10 @@ class Changes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StandingData:
-    """A host's own versions of the project's data, which are kept: path → content, empty if it was removed there.
-
-    ``news`` are the paths that no earlier sync has reported.
-    """
+    """A host's own versions of the project's data, which are kept: path → content, empty if it was removed there."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
-    news: tuple[str, ...] = ()
+    news: tuple[str, ...] = ()  # the paths that no earlier sync has reported
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,15 +66,12 @@ class HostSync:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncResult:
-    """The results of all hosts, in the order given; all of them hold ``digest``.
-
-    ``seconds``: how long it took. ``subfolder``: of the project, where the command was given.
-    """
+    """The results of all hosts, in the order given; all of them hold ``digest``."""
 
     digest: str
     hosts: tuple[HostSync, ...]
-    seconds: float = 0.0
-    subfolder: str = ""
+    seconds: float = 0.0  # how long it took
+    subfolder: str = ""  # of the project, where the command was given
 
     @property
     def workdirs(self) -> Mapping[str, str]:

@@ -93,21 +93,17 @@ class Joined(NamedTuple):
 
 @record
 class NodeStatus(NamedTuple):
-    """The status of a node, as it reports it.
-
-    ``left``: it has finished and leaves the run; ``code``: its agent's exit code; ``slow``: its heartbeats go over TCP
-    alone; ``carry``: its port from which new nodes get the replicated paths, or 0.
-    """
+    """The status of a node, as it reports it."""
 
     state: NodeState = field(_state)
     attempt: int = field(_ATTEMPT)
-    code: Optional[int] = field(Fields.maybe_number, default=None)
+    code: Optional[int] = field(Fields.maybe_number, default=None)  # its agent's exit code
     curable: bool = field(Fields.flag, default=True)
     cause: str = field(_short(CAUSE), default="")
-    left: bool = field(Fields.flag, default=False)
+    left: bool = field(Fields.flag, default=False)  # it has finished and leaves the run
     joined: Optional[Joined] = field(maybe(nested(Joined)), default=None)
-    slow: bool = field(Fields.flag, default=False)
-    carry: int = field(_PORT, default=0)
+    slow: bool = field(Fields.flag, default=False)  # its heartbeats go over TCP alone
+    carry: int = field(_PORT, default=0)  # its port from which new nodes get the replicated paths, or 0
 
     def to_json(self) -> Dict[str, Any]:
         """Return the status as a JSON object, its cause shortened to ``CAUSE`` characters."""
@@ -166,15 +162,12 @@ class PartEnded(NamedTuple):
 
 @record
 class Heartbeat(NamedTuple):
-    """A heartbeat, both ways; ``number``: its number; ``echo``: the newest number that the sender received.
+    """A heartbeat, both ways."""
 
-    ``majority``: whether the sender knows of a leader with a majority. ``age``: in a leader's heartbeat, seconds since
-    its last contact with a majority; in a follower's, seconds since it last heard from another leader.
-    """
-
-    majority: bool = field(Fields.flag)
+    majority: bool = field(Fields.flag)  # whether the sender knows of a leader with a majority
     number: int = field(_COUNT)
-    echo: int = field(_COUNT)
+    echo: int = field(_COUNT)  # the newest number that the sender received
+    # a leader's: seconds since its last contact with a majority; a follower's: since it last heard from another leader
     age: float = field(Fields.real)
 
 
@@ -198,16 +191,12 @@ class NodeStatusRow(NamedTuple):
 
 @record
 class TakingPart(NamedTuple):
-    """The nodes that take part in an attempt, as decided by its leader.
-
-    ``epoch`` grows with each change; ``members``: the participants' member indexes; ``ended``: those of nodes whose
-    agents have ended successfully. All other nodes of the attempt are excluded because they are lost or have failed.
-    """
+    """The nodes that take part in an attempt, as decided by its leader; all others are lost or have failed."""
 
     attempt: int = field(_ATTEMPT)
-    epoch: int = field(_COUNT)
-    members: Tuple[int, ...] = field(_members)
-    ended: Tuple[int, ...] = field(_members, default=())
+    epoch: int = field(_COUNT)  # grows with each change
+    members: Tuple[int, ...] = field(_members)  # the participants' member indexes
+    ended: Tuple[int, ...] = field(_members, default=())  # those of nodes whose agents have ended successfully
 
 
 @record
@@ -221,14 +210,11 @@ class StatusTable(NamedTuple):
 
 @record
 class EndOrder(NamedTuple):
-    """An order to end the run or, with ``attempt``, only that attempt, which another may follow.
-
-    ``grace``: seconds until SIGKILL. ``ours``: whether the cause lies with the launcher or its hosts (a lost host, a
-    signal) rather than with the job or the user.
-    """
+    """An order to end the run or, with ``attempt``, only that attempt, which another may follow."""
 
     reason: str = field(_short(REASON))
-    grace: float = field(Fields.real)
+    grace: float = field(Fields.real)  # seconds until SIGKILL
+    # the cause lies with the launcher or its hosts (a lost host, a signal), not with the job or the user
     ours: bool = field(Fields.flag)
     attempt: Optional[int] = field(maybe(_ATTEMPT), default=None)
 

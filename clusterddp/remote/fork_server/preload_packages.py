@@ -32,15 +32,11 @@ ABANDONED = 3600.0  # seconds after which a trial's folder counts as abandoned
 
 @record
 class KeptVerdicts(NamedTuple):
-    """Verdicts, one for each name, with the state that they depend on.
-
-    ``paths`` are the files that were read, and the folders that were searched; ``digest`` is one of the rules and of
-    the state of these paths.
-    """
+    """Verdicts, one for each name, with the state that they depend on."""
 
     verdicts: Tuple[PreloadVerdict, ...] = field(many(PreloadVerdict))
-    paths: Tuple[str, ...] = field(Fields.texts)
-    digest: str = field(Fields.text)
+    paths: Tuple[str, ...] = field(Fields.texts)  # the files that were read, and the folders that were searched
+    digest: str = field(Fields.text)  # of the rules and of the state of these paths
 
 
 def decode(data: bytes) -> KeptVerdicts:

@@ -81,16 +81,12 @@ def find(state: str) -> Optional[LivePreloadServer]:
 
 
 class Wishes(NamedTuple):
-    """The settings that a warm server is started with.
+    """The settings that a warm server is started with."""
 
-    ``preload`` are the packages to import, ``secrets`` the names of the secrets of the run that starts it. ``cwd`` and
-    ``argv`` are the folder and command line of that run's workers; an empty folder is unknown.
-    """
-
-    preload: Tuple[str, ...] = ()
-    secrets: Tuple[str, ...] = ()
-    cwd: str = ""
-    argv: Tuple[str, ...] = ()
+    preload: Tuple[str, ...] = ()  # the packages to import
+    secrets: Tuple[str, ...] = ()  # the names of the secrets of the run that starts it
+    cwd: str = ""  # the folder of that run's workers; empty: unknown
+    argv: Tuple[str, ...] = ()  # their command line
 
 
 def read_wishes(folder: str) -> Wishes:

@@ -39,13 +39,10 @@ ALONE = "no majority of the hosts reach each other; it waits for an operator"
 
 
 class Over(NamedTuple):
-    """No attempt follows on this node, and that is recorded.
-
-    ``leaves``: the other nodes go on without this one, and make the verdict.
-    """
+    """No attempt follows on this node, and that is recorded."""
 
     reason: str
-    leaves: bool = False
+    leaves: bool = False  # the other nodes go on without this one, and make the verdict
 
 
 def may_follow(plan: NodePlan, order: Optional[EndOrder]) -> bool:

@@ -184,16 +184,13 @@ class DataRecord:
 
 
 class DataPlan(NamedTuple):
-    """What a sync is to do with the project's data.
-
-    ``project``: all of the project's data; ``before``: what was last written, by path.
-    """
+    """What a sync is to do with the project's data."""
 
     record: DataRecord
     digest: str
     sent: bytes
-    project: List[Entry]
-    before: Dict[str, Entry]
+    project: List[Entry]  # all of the project's data
+    before: Dict[str, Entry]  # what was last written, by path
     decision: DataDecision
 
     def complete(self) -> StandingVersions:

@@ -43,18 +43,13 @@ packed = _STATS.pack  # raises struct.error for times beyond the year 2262
 
 
 class StatCache(NamedTuple):
-    """Line by line of the manifest of ``digest``: the paths, as on disk, and the packed stats.
-
-    An empty stat means that the file has to be read again. ``at``: files changed less than RACY before that may have
-    changed once more since. ``chunk_lists``: the chunks of each content that has several (content → digests of its
-    chunks).
-    """
+    """Line by line of the manifest of ``digest``: the paths, as on disk, and the packed stats."""
 
     digest: str
-    at: int
+    at: int  # files changed less than RACY before that may have changed once more since
     paths: List[bytes]
-    stats: List[bytes]
-    chunk_lists: Dict[str, List[str]]
+    stats: List[bytes]  # an empty one means that the file has to be read again
+    chunk_lists: Dict[str, List[str]]  # content with several chunks → their digests
     manifest: bytes
 
     def hashes(self) -> Hashes:

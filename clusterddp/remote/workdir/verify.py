@@ -18,16 +18,12 @@ _OFTEN = 256  # files between two heartbeats of the lock
 
 
 class VerifiedFiles(NamedTuple):
-    """The result: the packed stats for each line of the manifest, empty where the file is not as the line says.
-
-    ``differs``: number of a line → what is at its path. ``read``: how many files were read; ``chunk_lists``: the chunks
-    of each of their contents that has several.
-    """
+    """The result: the packed stats for each line of the manifest, empty where the file is not as the line says."""
 
     stats: List[bytes]
-    differs: Dict[int, Optional[Entry]]
-    read: int
-    chunk_lists: Dict[str, List[str]]
+    differs: Dict[int, Optional[Entry]]  # number of a line → what is at its path
+    read: int  # how many files were read
+    chunk_lists: Dict[str, List[str]]  # the chunks of each of their contents that has several
 
 
 def prove(

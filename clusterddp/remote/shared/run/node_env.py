@@ -37,15 +37,11 @@ def without_other_launchers(environment: Mapping[str, str]) -> Dict[str, str]:
 
 
 class Node(NamedTuple):
-    """One host's part in a run, as its facts and the inventory determine it.
-
-    ``address`` and ``interface`` belong to the data plane; ``devices`` is CUDA_VISIBLE_DEVICES or None for all.
-    ``threads`` is OMP_NUM_THREADS of each worker; None leaves it to torchrun, which takes 1 where it has several.
-    """
+    """One host's part in a run, as its facts and the inventory determine it."""
 
     host: str
     nproc: int
-    address: str
+    address: str  # of the data plane, as the interface
     interface: Optional[str]
     python: str
     env: Mapping[str, str]  # the host's, from the inventory
@@ -56,8 +52,8 @@ class Node(NamedTuple):
     run_dir: str
     clock_offset_ns: int = 0
     clock_error_ns: int = 0
-    devices: Optional[str] = None
-    threads: Optional[int] = None
+    devices: Optional[str] = None  # CUDA_VISIBLE_DEVICES; None: all
+    threads: Optional[int] = None  # each worker's OMP_NUM_THREADS; None leaves it to torchrun
 
 
 def node_environment(run: str, settings: RunSettings, node: Node) -> Dict[str, str]:

@@ -71,18 +71,15 @@ class Failure(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """How a run ended: state, exit code (docs/run.md), one line.
-
-    ``notice`` is shown before the line. ``texts`` holds the texts to search for known messages, the best first.
-    """
+    """How a run ended: state, exit code (docs/run.md), one line."""
 
     state: str
     exit_code: int
     line: str
     failures: Tuple[Failure, ...] = ()
     failed: int = 0  # workers, of which ``failures`` may hold only some
-    notice: str = ""
-    texts: Tuple[str, ...] = ()
+    notice: str = ""  # shown before the line
+    texts: Tuple[str, ...] = ()  # to search for known messages, the best first
     by_loss: bool = False  # lost hosts are the only known cause
 
 
