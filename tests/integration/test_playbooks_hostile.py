@@ -20,7 +20,9 @@ __all__ = ["pytestmark", "user"]
 LINE = "6.6.6.6 bank.example"
 # A host's Python: the real one, whose modules report what stands in lies.json besides, or instead.
 LIAR = """#!{python} -I
-import json, subprocess, sys
+import json, os, subprocess, sys
+if "-c" in sys.argv:  # no module of Ansible's: our helper, which talks as it runs
+    os.execv("{python}", ["{python}", *sys.argv[1:]])
 done = subprocess.run(["{python}", *sys.argv[1:]], stdout=subprocess.PIPE)
 said = done.stdout
 try:
