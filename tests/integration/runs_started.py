@@ -86,6 +86,10 @@ class Started:
     def events(self, name: str) -> list[dict[str, Any]]:
         return [event_json(event) for event in of_kind(self.spool.events(), name)]
 
+    def account(self) -> str:
+        """All that is on record of the node and what its agent said, for the message of a failure."""
+        return "\n".join([self.host.name, *(str(event_json(event)) for event in self.spool.events()), self.said()])
+
     def event(self, name: str) -> dict[str, Any]:
         """The first event of that name, waited for."""
         first: dict[str, Any] = wait_for(lambda: self.events(name), f"event {name}")[0]

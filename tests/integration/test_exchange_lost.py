@@ -1,6 +1,7 @@
 """An agent that dies after a round was decided and before torchrun's agents have exchanged their ranks. Real torchrun.
 
-It kills itself there, by an audit hook: the handler has just put the round's number into the agent's environment.
+It kills itself there, by an audit hook: the handler has just put the round's number into the agent's environment, and
+so have those of the others.
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ pytestmark = pytest.mark.torch
 
 AGAIN = 20.0  # seconds to the next attempt
 DIES_THERE = """
-    import os, signal, sys
+    import os, signal, sys, time
 
     def seen(event, args):
-        if event == "os.putenv" and args[0] == b"CLUSTERDDP_ROUND" and os.environ.get("PET_LOCAL_ADDR") == {victim!r}:
-            try:
-                os.mkdir({mark!r})
-            except FileExistsError:  # only once
-                return
-            os.kill(os.getpid(), signal.SIGKILL)
+        if event == "os.putenv" and args[0] == b"CLUSTERDDP_ROUND":
+            me = os.environ["PET_LOCAL_ADDR"]
+            os.makedirs({there!r} + "/" + me, exist_ok=True)
+            while me == {victim!r} and len(os.listdir({there!r})) < {nodes}:
+                time.sleep(0.01)  # who has not read the decision yet would begin a new round instead
+            if me == {victim!r} and not os.path.exists({mark!r}):
+                os.mkdir({mark!r})  # only once
+                os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(seen)
 """
@@ -50,7 +53,8 @@ def test_the_others_go_on_soon_in_another_attempt(
     hook.mkdir()
     env = {"PYTHONPATH": str(hook)}
     plan = plan_for(hosts, tmp_path, "pass", (1, 2, 1), env, nnodes=elastic, relaunch=1)
-    code = DIES_THERE.format(victim=plan.nodes[victim].address, mark=str(mark))
+    there = str(tmp_path / "read the decision")
+    code = DIES_THERE.format(victim=plan.nodes[victim].address, mark=str(mark), there=there, nodes=len(hosts))
     (hook / "sitecustomize.py").write_text(textwrap.dedent(code))
 
     def ended_well() -> list[Spool]:

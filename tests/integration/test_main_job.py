@@ -31,14 +31,20 @@ names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "CLUSTERDDP_HOS
 print(json.dumps([socket.gethostname(), [os.environ[name] for name in names], sys.argv]), flush=True)
 """
 DIES_ONCE = """
-import os, pathlib, signal, threading
+import os, pathlib, signal, socket, threading
+there = (os.environ["MASTER_ADDR"], 45456)
 mark = pathlib.Path(os.environ["CLUSTERDDP_RUN_DIR"], "was here")  # torchrun's own count differs between hosts
 first = not mark.exists()
 mark.touch()
 print("first round" if first else "again", flush=True)
-if first and os.environ["RANK"] == "1":
-    os.kill(os.getpid(), signal.SIGKILL)
+while first and os.environ["RANK"] == "1":
+    try:
+        socket.create_connection(there)  # the other has made its mark too
+        os.kill(os.getpid(), signal.SIGKILL)
+    except ConnectionRefusedError:
+        pass
 if first:
+    listening = socket.create_server(there)
     threading.Event().wait(600)  # as in a collective with the dead one, until torchrun ends it
 """
 
@@ -136,9 +142,9 @@ def test_ddp_trains_over_gloo(user: User, lab: Lab) -> None:
     """Agents and workers with nothing but the installed torch."""
     whole: dict[str, dict[str, object]] = {"all": {"clusterddp_python": sys.executable}, **TWO_WORKERS}
     path = lab.write_inventory(user.folder / "whole.yaml", more=whole)
-    done = user.run("run", "-i", str(path), "--limit", "gpu00,gpu01", "toy_ddp.py", "--steps", "2")
+    done = user.run("run", "-i", str(path), "--limit", "gpu01,gpu02", "toy_ddp.py", "--steps", "2")
     assert done.code == 0, done.out + done.err
-    places = {rank: place for rank, place in PLACES.items() if place[0] in {"gpu00", "gpu01"}}
+    places = {0: ("gpu01", 0), 1: ("gpu02", 0)}
     for rank, (host, local_rank) in places.items():
         mine = [said for said in done.workers if said.rank == rank]
         assert {(said.host, said.local_rank) for said in mine} == {(host, local_rank)}

@@ -21,11 +21,12 @@ from clusterddp.runs.run_view import run_views
 from tests.integration.cli import WAIT
 from tests.integration.real_helper import entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of
-from tests.lean import training_python
+from tests.lab.system import LabError
+from tests.lean import lean_python, training_python
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from clusterddp.launch.make_plan import LaunchPlan
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 need_torch()
 pytestmark = pytest.mark.torch
 
-PORTS = (29340, 29359)
+PORTS = (28100, 28299)  # of these tests alone: a run takes some ports, and TCP keeps each for a minute after it
 DIES_ONCE = f"""{WAIT}
 import signal
 names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH")
@@ -80,8 +81,10 @@ def plan_for(
     counts: tuple[int, ...],
     env: dict[str, str],
     backend: str = "clusterddp",
+    python: str = "",
     **options: Any,
 ) -> LaunchPlan:
+    """A plan whose workers have stores but no tensors, unless ``python`` is another interpreter."""
     run = new_run_id()
     nodes = [
         node(
@@ -90,7 +93,7 @@ def plan_for(
             run,
             nproc=count,
             ports=PORTS,
-            python=training_python(),
+            python=python or lean_python(),
             env={"OMP_NUM_THREADS": "1", **env},
         )
         for host, count in zip(hosts, counts, strict=True)
@@ -154,10 +157,18 @@ HANGS_WITH_ALL = """
 """
 
 
+def all_started(nodes: Sequence[Started]) -> None:
+    """Wait for all seven workers."""
+    try:
+        wait_for(lambda: sum(len(at.events("worker_started")) for at in nodes) == 7, "all workers")
+    except LabError as error:
+        raise AssertionError(f"{error}: {[at.account() for at in nodes]}") from None
+
+
 def test_an_elastic_run_goes_on_without_a_node_though_nothing_fails(hosts: list[Host], tmp_path: Path) -> None:
     plan = plan_for(hosts, tmp_path, HANGS_WITH_ALL, (2, 1, 4), {}, nnodes=(2, 3))
     with launched(hosts, plan) as (one, two, three):
-        wait_for(lambda: sum(len(at.events("worker_started")) for at in (one, two, three)) == 7, "all workers")
+        all_started((one, two, three))
         os.kill(two.event("agent_started")["pid"], signal.SIGKILL)
         records = [started.ended() for started in (one, two, three)]
         (view,) = run_views([started.status() for started in (one, two, three)])
@@ -173,7 +184,7 @@ def test_an_elastic_run_goes_on_without_a_node_though_nothing_fails(hosts: list[
 def test_an_elastic_run_ends_when_too_few_nodes_are_left(hosts: list[Host], tmp_path: Path) -> None:
     plan = plan_for(hosts, tmp_path, HANGS_WITH_ALL, (2, 1, 4), {}, nnodes=(2, 3))
     with launched(hosts, plan) as nodes:
-        wait_for(lambda: sum(len(at.events("worker_started")) for at in nodes) == 7, "all workers")
+        all_started(nodes)
         for gone in nodes[1:]:
             os.kill(gone.event("agent_started")["pid"], signal.SIGKILL)
         records = [started.ended() for started in nodes]
@@ -201,7 +212,8 @@ ENV_STYLE = """
 
 def test_a_static_run_of_a_script_that_wants_its_local_rank(hosts: list[Host], tmp_path: Path) -> None:
     given = ("$local_rank", "${local_rank}", "$$", "$(x)")
-    plan = plan_for(hosts[:2], tmp_path, ENV_STYLE, (1, 2), {}, backend="static", pass_local_rank=True, args=given)
+    static: dict[str, Any] = {"backend": "static", "python": training_python()}
+    plan = plan_for(hosts[:2], tmp_path, ENV_STYLE, (1, 2), {}, **static, pass_local_rank=True, args=given)
     with launched(hosts[:2], plan) as (one, two):
         assert [started.ended()["state"] for started in (one, two)] == ["succeeded", "succeeded"]
         said = [one.said("0.0.out"), two.said("0.0.out"), two.said("0.1.out")]

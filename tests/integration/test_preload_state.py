@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.fork_spool import LOADED
 from tests.integration.test_preload import install, tried
+from tests.lean import training_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ def test_torchs_own_generators_are_found_where_a_package_makes_one(tmp_path: Pat
         "tensor": "import torch\nW = torch.rand(3)\n",
         "default": "import torch\nG = torch.default_generator\nZ = torch.zeros(3)\n",
     }
-    found = tried(tmp_path, list(packages), install(tmp_path, packages), first=LOADED)
+    found = tried(tmp_path, list(packages), install(tmp_path, packages), python=training_python(), first=LOADED)
     why = "it keeps a random generator of its own in %s, of the type torch._C.Generator, which all workers would share"
     assert {name: verdict[0] for name, verdict in found.items()} == {
         "attribute": why % "attribute.G",
