@@ -18,7 +18,7 @@ from hypothesis import settings
 from tests import login, order, pythons
 from tests.chaos.rounds import SEED
 from tests.lab import Lab, why_not
-from tests.own_lab import own_lab
+from tests.own_lab import KEPT, own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -39,6 +39,9 @@ def pytest_configure() -> None:
     # Whatever a test makes known of this user's consent is none of who runs the tests.
     os.environ["XDG_STATE_HOME"] = state = tempfile.mkdtemp(prefix="clusterddp-state-")
     atexit.register(shutil.rmtree, state, ignore_errors=True)
+    if KEPT not in os.environ:  # else this is one of pytest-xdist's processes
+        os.environ[KEPT] = kept = tempfile.mkdtemp(prefix="clusterddp-facts-")
+        atexit.register(shutil.rmtree, kept, ignore_errors=True)
     examples = int(os.environ.get("CLUSTERDDP_FUZZ_EXAMPLES", "100"))
     settings.register_profile("patient", deadline=None, max_examples=examples)  # a busy machine is no failure
     settings.load_profile("patient")

@@ -165,6 +165,7 @@ class Lab:
         key = (self.folder / "id_ed25519.pub").read_text()
         for host in self.hosts:
             host.write("/root/.ssh/authorized_keys", key, user="root", mode=0o600)
+            host.write("/root/.bashrc", "", user="root")  # the operator's own would begin every command there
 
     @property
     def inventory(self) -> Path:
