@@ -104,10 +104,7 @@ class Child:
 
 
 def _sleep_until_end(pid: int, seconds: float) -> None:
-    """Sleep until a child has ended.
-
-    Popen's own wait with a limit looks every 50 ms, and the child may take 20.
-    """
+    """Sleep until a child has ended. Popen's own wait with a limit looks every 50 ms, and the child may take 20."""
     try:
         handle = os.pidfd_open(pid)
     except (AttributeError, OSError):  # Python 3.8, an older kernel

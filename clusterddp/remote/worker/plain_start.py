@@ -34,10 +34,7 @@ class Worker(NamedTuple):
 
 
 class Plain:
-    """A worker that is this process's own child.
-
-    ``out`` and ``err`` are the descriptors of its output files.
-    """
+    """A worker that is this process's own child. ``out`` and ``err`` are the descriptors of its output files."""
 
     forked = False
 
