@@ -157,7 +157,7 @@ def _high(times: List[int]) -> int:
     return sorted(times)[min(len(times) - 1, int(len(times) * 0.95))]
 
 
-def main(options: Dict[str, Any]) -> None:
+def main(*, backend: str, timeout: float, parts: List[str], most: int) -> None:
     """Run all parts; an exception ends the run and appears in its verdict."""
     print(json.dumps({"what": "rendezvous"}), flush=True)  # torchrun starts workers when all nodes are there
     from datetime import timedelta
@@ -165,22 +165,22 @@ def main(options: Dict[str, Any]) -> None:
     import torch
     import torch.distributed as dist
 
-    if options["backend"] == "nccl":
+    if backend == "nccl":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group(options["backend"], timeout=timedelta(seconds=options["timeout"]))
-    worker = BenchWorker(torch, dist, options["backend"])
-    parts: Dict[str, Callable[[], None]] = {
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    worker = BenchWorker(torch, dist, backend)
+    works: Dict[str, Callable[[], None]] = {
         "gemm": worker.gemm,
-        "allreduce": lambda: worker.allreduce(options["most"]),
+        "allreduce": lambda: worker.allreduce(most),
         "late": worker.late,
     }
-    for part in options["parts"]:
+    for part in parts:
         dist.barrier()
-        parts[part]()
+        works[part]()
     dist.barrier()
     worker.tell("end", rank=worker.rank)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(**json.loads(sys.argv[1]))

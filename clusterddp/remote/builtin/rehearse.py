@@ -6,7 +6,7 @@ A run starts it in place of a script. Its argument is a JSON object: ``backend``
 import json
 import os
 import sys
-from typing import Any, Dict
+from typing import Any
 
 SIZE = 1 << 18  # floats, one MiB: enough to stall in a network that drops large packets
 
@@ -17,7 +17,7 @@ def tell(stage: str, **fields: Any) -> None:
     sys.stdout.flush()
 
 
-def main(options: Dict[str, Any]) -> None:
+def main(*, backend: str, timeout: float) -> None:
     """Run all stages; an exception ends the run and appears in its verdict."""
     tell("rendezvous")  # torchrun starts workers when all nodes are there
     from datetime import timedelta
@@ -26,10 +26,10 @@ def main(options: Dict[str, Any]) -> None:
     import torch.distributed as dist
 
     tell("import torch")
-    cuda = options["backend"] == "nccl"
+    cuda = backend == "nccl"
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group(options["backend"], timeout=timedelta(seconds=options["timeout"]))
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     rank, world = dist.get_rank(), dist.get_world_size()
     tell("process group")
     numbers = torch.full((SIZE,), float(rank + 1), device="cuda" if cuda else "cpu")
@@ -44,4 +44,4 @@ def main(options: Dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(**json.loads(sys.argv[1]))

@@ -9,13 +9,14 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, NoReturn
+from typing import Callable, List, NoReturn
 
 from ..shared.run.plan import PARTICIPANTS
 from ..system import prctl
 from ..system.clock import boot_clock
 from ..system.rename import rename, set_environment
 from .fork_checks import tell
+from .fork_requests import BeginOrder
 
 HELD_UP = 127
 POLL = 0.001  # seconds between checks for the new parent
@@ -44,16 +45,16 @@ def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int)
         os._exit(0)
     tell(descriptor, "%d" % os.getpid())
     order = _order(descriptor)
-    if order["until"] is not None and boot_clock() >= order["until"]:
+    if order.until is not None and boot_clock() >= order.until:
         os._exit(HELD_UP)  # we were delayed, and the other nodes may be in a later attempt
-    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for handle in (1, 2):
         os.dup2(log, handle)
     os.close(log)
     os.close(descriptor)
-    set_environment(order["env"].items())
-    rename(order["argv"], order["env"].items())
-    sys.argv = order["argv"][2:]  # after python -m or -u
+    set_environment(order.env.items())
+    rename(order.argv, order.env.items())
+    sys.argv = order.argv[2:]  # after python -m or -u
     _end(main)
 
 
@@ -83,7 +84,7 @@ def _store(own: List[int]) -> Main:
     return lambda: serve([str(listener), "forked"])
 
 
-def _order(descriptor: int) -> Dict[str, Any]:
+def _order(descriptor: int) -> BeginOrder:
     """Read the supervisor's order, a line of JSON; exit if the socket is closed before."""
     data = b""
     while not data.endswith(b"\n"):
@@ -91,8 +92,7 @@ def _order(descriptor: int) -> Dict[str, Any]:
         if not more:
             os._exit(0)
         data += more
-    order: Dict[str, Any] = json.loads(data)
-    return order
+    return BeginOrder(**json.loads(data))
 
 
 def _end(main: Main) -> NoReturn:

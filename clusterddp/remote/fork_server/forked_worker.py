@@ -14,6 +14,7 @@ from ..system import prctl
 from ..system.oom_kills import OOM_SCORE
 from ..system.rename import rename, set_environment
 from .fork_checks import NO_RENAME, RefusedError, first_folders, refuse_shadows, tell
+from .fork_requests import WorkerRequest
 from .import_times import measure
 
 # Set by torchrun for each worker; importing torch reads none of these (docs/performance.md).
@@ -42,14 +43,13 @@ class WorkerInputs(NamedTuple):
 
 
 def become(
-    given: WorkerInputs, request: Dict[str, Any], handles: List[int], parent: int, pipes: Tuple[int, int]
+    given: WorkerInputs, request: WorkerRequest, handles: List[int], parent: int, pipes: Tuple[int, int]
 ) -> Tuple[str, str]:
     """Prepare the worker and wait until it may begin; return its spool and ``<start>.<local_rank>``.
 
     When it is ready, the first of ``pipes`` is closed with nothing written, and the order to begin is read from the
-    second. On failure the reason is written to the first, and the process exits. ``request`` is
-    ``{spool, key, argv, env}`` from the shim; ``handles`` are stdin, stdout and stderr; ``parent`` is the pid of the
-    worker parent.
+    second. On failure the reason is written to the first, and the process exits. ``handles`` are stdin, stdout and
+    stderr; ``parent`` is the pid of the worker parent.
     """
     refused, held = pipes
     try:
@@ -63,16 +63,15 @@ def become(
         os._exit(1)
     os.close(held)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    spool, key = str(request["spool"]), str(request["key"])
-    measure(spool, key, given.left_out)
-    return spool, key
+    measure(request.spool, request.key, given.left_out)
+    return request.spool, request.key
 
 
-def _check(given: WorkerInputs, request: Dict[str, Any], handles: Sequence[int]) -> None:
+def _check(given: WorkerInputs, request: WorkerRequest, handles: Sequence[int]) -> None:
     """Refuse a worker that might behave differently from one started plainly; raises RefusedError."""
-    if request["argv"] != given.argv:
-        raise RefusedError("its command line is another: %s" % " ".join(request["argv"]))
-    wanted = dict(request["env"])
+    if request.argv != given.argv:
+        raise RefusedError("its command line is another: %s" % " ".join(request.argv))
+    wanted = dict(request.env)
     for name in sorted({*given.env, *wanted}):
         if given.env.get(name) != wanted.get(name) and not is_of_a_worker(name):
             raise RefusedError("%s is set for this worker alone" % name)
@@ -91,7 +90,7 @@ def is_of_a_worker(name: str) -> bool:
     return name in OF_A_WORKER or name.startswith(OF_A_WORKER_PREFIX)
 
 
-def _change(given: WorkerInputs, request: Dict[str, Any], handles: Sequence[int], parent: int) -> None:
+def _change(given: WorkerInputs, request: WorkerRequest, handles: Sequence[int], parent: int) -> None:
     """Renew what a fork inherits from its parent; raises RefusedError or OSError if something cannot be renewed."""
     os.setsid()
     if not prctl.set_pdeathsig(signal.SIGKILL) or os.getppid() != parent:
@@ -100,7 +99,7 @@ def _change(given: WorkerInputs, request: Dict[str, Any], handles: Sequence[int]
     for number, handle in enumerate(handles):
         os.dup2(handle, number)
         os.close(handle)
-    env = [(str(name), str(value)) for name, value in request["env"]]
+    env = [(str(name), str(value)) for name, value in request.env]
     set_environment(env)
     if not rename(given.argv, env):
         raise RefusedError(NO_RENAME)

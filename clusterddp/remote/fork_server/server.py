@@ -36,6 +36,7 @@ from .fork_checks import (
     socket_of,
     tell,
 )
+from .fork_requests import AgentRequest
 from .forked_worker import WorkerInputs
 from .imports import AGENT_MODULES, Imports, worker_modules
 from .preload_packages import Preload, clash_with
@@ -101,7 +102,7 @@ class Server:
     def obey(self, listener: socket.socket) -> None:
         """Fork what the supervisor has asked for by now; it adopts each from a process between.
 
-        A request is ``{role, spool}``; with it come the socket for its order and the role's own descriptors.
+        With an ``AgentRequest`` come the socket for its order and the role's own descriptors.
         """
         while True:
             handles = array.array("i")
@@ -113,16 +114,16 @@ class Server:
                 handles.frombytes(rights)
             if not data:  # the supervisor is gone
                 os._exit(0)
-            request = json.loads(data)
+            request = AgentRequest(**json.loads(data))
             between = os.fork()
             if between:
                 os.waitpid(between, 0)
             else:
-                self.fork_adopted(listener, request["role"], request["spool"], list(handles))
+                self.fork_adopted(listener, request, list(handles))
             for handle in handles:
                 os.close(handle)
 
-    def fork_adopted(self, listener: socket.socket, role: str, spool: str, handles: List[int]) -> NoReturn:
+    def fork_adopted(self, listener: socket.socket, request: AgentRequest, handles: List[int]) -> NoReturn:
         """In the process between: fork once more, and end."""
         middle = os.getpid()
         if os.fork():
@@ -130,7 +131,7 @@ class Server:
         try:
             listener.close()
             self.orders.close()
-            forked_agent.run(role, spool, handles, self.supervisor, middle)
+            forked_agent.run(request.role, request.spool, handles, self.supervisor, middle)
         finally:
             os._exit(1)
 

@@ -9,6 +9,7 @@ import socket
 import struct
 from typing import Any, Dict, List, Tuple
 
+from .fork_requests import WorkerRequest
 from .forked_worker import WorkerInputs, become
 
 LONGEST = 4 << 20  # bytes of a request
@@ -36,7 +37,7 @@ class WorkerParent:
             for handle in (status_reader, release):
                 os.close(handle)
             self.connection.close()
-            return become(self.given, request, handles, parent, (tell, held))
+            return become(self.given, WorkerRequest(**request), handles, parent, (tell, held))
         try:
             for handle in (tell, held, *handles):
                 os.close(handle)

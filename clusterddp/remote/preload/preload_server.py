@@ -40,12 +40,14 @@ from ..fork_server.preload_packages import Preload, clash_with
 from ..fork_server.preload_trial import LARGEST, PreloadVerdict
 from ..fork_server.server import listen_in
 from ..fork_server.worker_parent import receive
+from ..shared.schema.record import written
 from ..system import cgroups, prctl, procfs
 from ..system.bootstrap import write_json
 from ..system.clock import boot_clock
 from ..system.rename import rename
-from .run_start import Beginning, StartRequest, be_fence
-from .server_folder import BEGUN_WITH, REFUSED, read_wishes, state_of
+from .run_start import Beginning, be_fence
+from .server_folder import BEGUN_WITH, REFUSED, ImportedRecord, read_wishes, state_of
+from .start_request import StartRequest
 
 TITLE = "clusterddp: warm server"  # its command line, for `ps`
 LOOK = 2.0  # seconds between checks whether it has to end, and which runs have ended
@@ -119,11 +121,13 @@ class PreloadServer:
         self.seen = {path: import_state(path, self.imports.asked) for path in read_paths()}
         self.driver = _driver()
         prctl.set_oom_score_adj(FIRST_TO_GO)
-        record: Dict[str, Any] = {"reads": sorted(self.imports.reads)}
-        record["packages"] = [one.name for one in self.preload.imported]
-        record["left_out"] = ["%s: %s" % (one.name, one.left_out) for one in self.preload.left_out]
-        record["considered"] = sorted({name for one in self.preload.verdicts for name in one.reads})
-        write_json(os.path.join(self.folder, BEGUN_WITH), record, durable=False)
+        imported = ImportedRecord(
+            packages=tuple(one.name for one in self.preload.imported),
+            left_out=tuple("%s: %s" % (one.name, one.left_out) for one in self.preload.left_out),
+            reads=tuple(sorted(self.imports.reads)),
+            considered=tuple(sorted({name for one in self.preload.verdicts for name in one.reads})),
+        )
+        write_json(os.path.join(self.folder, BEGUN_WITH), written(imported), durable=False)
 
     def load_packages(self) -> None:
         """Import the inventory's packages, except those that failed their trial or read a secret.

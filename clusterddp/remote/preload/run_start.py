@@ -3,7 +3,7 @@
 import os
 import signal
 import socket
-from typing import Dict, FrozenSet, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
+from typing import FrozenSet, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
 
 from ..fork_server.cwd_references import Holders
 from ..fork_server.fork_checks import RefusedError, tell
@@ -13,21 +13,7 @@ from ..system import prctl
 from ..system.interpreter_argv import NotFoundError, begin_otherwise
 from ..system.rename import set_environment
 from .server_folder import SCRIPT
-
-
-class StartRequest(NamedTuple):
-    """What the helper asks for."""
-
-    program: List[str]  # the helper's interpreter, with the arguments up to the zipapp
-    spool: str
-    env: Dict[str, str]  # of fence and supervisor
-    # which listening sockets came after the supervisor's stdin and stdout: the store's, run control's
-    listening: List[bool]
-    score: int  # the oom_score_adj of all of them
-    cwd: str  # the workers'
-    argv: List[str]  # a worker's command line
-    worker_env: Dict[str, str]  # what all workers have in common
-    log: str  # the path of the fork server's output
+from .start_request import StartRequest
 
 
 class Beginning(NamedTuple):

@@ -6,6 +6,8 @@ import signal
 from typing import Any, NamedTuple, Optional, Tuple
 
 from ..fork_server.fork_checks import socket_of
+from ..shared.schema.fields import Fields
+from ..shared.schema.record import field, read_record, record
 from ..system import procfs
 from ..system.bootstrap import read_json
 
@@ -54,46 +56,58 @@ def state_of(folder: str) -> str:
 def find(state: str) -> Optional[LivePreloadServer]:
     """Return the live warm server of a state folder; None if there is none."""
     folder = folder_of(state)
-    record = read_json(os.path.join(folder, RECORD))
+    kept = read_json(os.path.join(folder, RECORD))
     try:
-        if (
-            not record
-            or record["boot"] != procfs.boot_identity()
-            or procfs.start_ticks(record["pid"]) != record["ticks"]
-        ):
+        if not kept:
+            return None
+        server = read_record(ServerRecord, kept, RECORD)
+        if server.boot != procfs.boot_identity() or procfs.start_ticks(server.pid) != server.ticks:
             return None
         ready = os.path.exists(socket_of(folder))
-        found = LivePreloadServer(
-            int(record["pid"]), int(record["ticks"]), str(record["python"]), str(record["code"]), ready
-        )
+        found = LivePreloadServer(server.pid, server.ticks, server.python, server.code, ready)
         wishes = read_wishes(folder)
-        awaited, since = map(int, record.get("awaits", (0, 0)))
-        found = found._replace(preload=wishes.preload, secrets=wishes.secrets, awaits=(awaited, since))
+        found = found._replace(preload=wishes.preload, secrets=wishes.secrets, awaits=server.awaits)
         with_it = read_json(os.path.join(folder, BEGUN_WITH)) if ready else None
-        if not with_it:
-            return found
-        packages, left_out, reads, considered = (
-            _texts(with_it[name]) for name in ("packages", "left_out", "reads", "considered")
-        )
-        return found._replace(packages=packages, left_out=left_out, reads=reads, considered=considered)
-    except (KeyError, TypeError, ValueError):
+        return found._replace(**read_record(ImportedRecord, with_it, BEGUN_WITH)._asdict()) if with_it else found
+    except ValueError:
         return None
 
 
+@record
+class ServerRecord(NamedTuple):
+    """A warm server that was started (``server.json``)."""
+
+    pid: int = field(Fields.number)
+    ticks: int = field(Fields.number)  # since boot, of its start
+    boot: str = field(Fields.text)
+    python: str = field(Fields.text)
+    code: str = field(Fields.text)  # the name of its zipapp
+    awaits: Tuple[int, int] = field(Fields.pair, default=(0, 0))
+
+
+@record
+class ImportedRecord(NamedTuple):
+    """What a warm server has imported (``packages.json``); fields as in ``LivePreloadServer``."""
+
+    packages: Tuple[str, ...] = field(Fields.texts)
+    left_out: Tuple[str, ...] = field(Fields.texts)
+    reads: Tuple[str, ...] = field(Fields.texts)
+    considered: Tuple[str, ...] = field(Fields.texts)
+
+
+@record
 class Wishes(NamedTuple):
     """The settings that a warm server is started with."""
 
-    preload: Tuple[str, ...] = ()  # the packages to import
-    secrets: Tuple[str, ...] = ()  # the names of the secrets of the run that starts it
-    cwd: str = ""  # the folder of that run's workers; empty: unknown
-    argv: Tuple[str, ...] = ()  # their command line
+    preload: Tuple[str, ...] = field(Fields.texts, default=())  # the packages to import
+    secrets: Tuple[str, ...] = field(Fields.texts, default=())  # the names of the secrets of the run that starts it
+    cwd: str = field(Fields.text, default="")  # the folder of that run's workers; empty: unknown
+    argv: Tuple[str, ...] = field(Fields.texts, default=())  # their command line
 
 
 def read_wishes(folder: str) -> Wishes:
-    """Read the settings of the warm server that a folder belongs to; raises KeyError, TypeError or ValueError."""
-    wishes = read_json(os.path.join(folder, WISHES)) or {}
-    texts = {name: _texts(wishes.get(name, [])) for name in ("preload", "secrets", "argv")}
-    return Wishes(cwd=str(wishes.get("cwd", "")), **texts)
+    """Read the settings of the warm server that a folder belongs to; raises ValueError if they are damaged."""
+    return read_record(Wishes, read_json(os.path.join(folder, WISHES)) or {}, WISHES)
 
 
 def why_refused(state: str) -> str:
@@ -107,15 +121,9 @@ def why_refused(state: str) -> str:
     return last[len(REFUSED) :] if last.startswith(REFUSED) else ""
 
 
-def _texts(value: Any) -> Tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError(value)
-    return tuple(map(str, value))
-
-
 def warm_server(request: Any) -> Optional[int]:
     """Operation: KiB of memory of this host's warm server, by ``procfs.own_memory``; None: there is none."""
-    server = find(request.args["state"])
+    server = find(request.state)
     if not server or not server.ready:
         return None
     try:

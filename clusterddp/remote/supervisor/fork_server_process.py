@@ -12,6 +12,7 @@ import signal
 import socket
 from typing import Callable, List, Mapping, Optional, Sequence
 
+from ..fork_server.fork_requests import AgentRequest, BeginOrder
 from ..shared.run.plan import NodePlan
 from ..spool.quoted import SERVER_LOG
 from ..system.clock import boot_clock
@@ -65,10 +66,10 @@ class Fork:
         pid, self.pid = self.pid, None
         if pid is None:
             return None
-        order = {"argv": list(argv), "env": dict(env), "log": log, "until": until if until < float("inf") else None}
+        order = BeginOrder([*argv], dict(env), log, until if until < float("inf") else None)
         self.sock.settimeout(ORDER_LIMIT)
         try:
-            self.sock.sendall(json.dumps(order).encode("ascii") + b"\n")
+            self.sock.sendall(json.dumps(order._asdict()).encode("ascii") + b"\n")
         except OSError:  # it has ended, perhaps killed by the kernel, or does not read
             _signal(pid, signal.SIGKILL)
             return None
@@ -144,7 +145,7 @@ class ForkServer:
         if not self.pid:
             return None
         ours, its = socket.socketpair()
-        request = json.dumps({"role": role, "spool": spool}).encode("ascii")
+        request = json.dumps(AgentRequest(role, spool)._asdict()).encode("ascii")
         rights = array.array("i", [its.fileno(), *handles]).tobytes()
         try:
             self.sock.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])

@@ -16,8 +16,21 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..preload.server_environment import differing_variable, server_environment
 from ..preload.server_folder import LOG as WARM_LOG
-from ..preload.server_folder import RECORD, SCRIPT, WISHES, LivePreloadServer, end, find, folder_of, why_refused
+from ..preload.server_folder import (
+    RECORD,
+    SCRIPT,
+    WISHES,
+    LivePreloadServer,
+    ServerRecord,
+    Wishes,
+    end,
+    find,
+    folder_of,
+    why_refused,
+)
+from ..preload.start_request import StartRequest
 from ..shared.run.plan import NodePlan
+from ..shared.schema.record import written
 from ..spool.creation import write_hook
 from ..spool.layout import Spool
 from ..system import procfs
@@ -83,23 +96,23 @@ class PreloadedStart(NamedTuple):
         if not server.ready:
             awaits = "it waits for the end of another run here" if server.waiting else "it is not ready yet"
             raise NotReadyError(awaits)
-        request = {
-            "program": [sys.executable, "-I", "-S", self.spool.code],
-            "spool": self.spool.folder,
-            "env": dict(os.environ, CLUSTERDDP_RUN_ID=self.spool.run, CLUSTERDDP_HOST=self.spool.host),
-            "listening": list(listeners),
-            "score": int(_text("/proc/self/oom_score_adj") or 0),
-            "cwd": self.plan.cwd,
-            "argv": [self.plan.python, *self.plan.worker_argv],
-            "worker_env": self.worker_env,
-            "log": self.spool.path(LOG),
-        }
+        request = StartRequest(
+            program=[sys.executable, "-I", "-S", self.spool.code],
+            spool=self.spool.folder,
+            env=dict(os.environ, CLUSTERDDP_RUN_ID=self.spool.run, CLUSTERDDP_HOST=self.spool.host),
+            listening=[*listeners],
+            score=int(_text("/proc/self/oom_score_adj") or 0),
+            cwd=self.plan.cwd,
+            argv=[self.plan.python, *self.plan.worker_argv],
+            worker_env=self.worker_env,
+            log=self.spool.path(LOG),
+        )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(PATIENCE)
             try:
                 if connect(sock, self.folder) != server.pid:
                     raise DiffersError("another process has its socket")
-                send(sock, request, handles)
+                send(sock, request._asdict(), handles)
                 answer = decoded(ForkServerConnection(sock).line())
                 if "refused" in answer:
                     raise DiffersError(str(answer["refused"]))
@@ -170,19 +183,20 @@ class PreloadedStart(NamedTuple):
         awaited = supervisor, procfs.start_ticks(supervisor) or 0
         settings = "warm %g %d %d" % (self.plan.host_settings.warm, *awaited)
         argv = [self.plan.python, *self.plan.worker_argv]
-        wishes = {
-            "preload": self.plan.host_settings.preload,
-            "secrets": self.plan.secrets,
-            "cwd": self.plan.cwd,
-            "argv": argv,
-        }
-        write_json(os.path.join(self.folder, WISHES), wishes, durable=False)
+        wishes = Wishes(self.plan.host_settings.preload, self.plan.secrets, self.plan.cwd, tuple(argv))
+        write_json(os.path.join(self.folder, WISHES), written(wishes), durable=False)
         env = fork_server_environment(dict(self.environment), self.folder, settings)
         env = server_environment(env, self.spool.secrets(), preload=bool(self.plan.host_settings.preload))
         pid = _detached([self.plan.python, "-c", "", "-u", SCRIPT], env, here, os.path.join(self.folder, WARM_LOG))
-        record = {"pid": pid, "ticks": procfs.start_ticks(pid) or 0, "boot": procfs.boot_identity()}
-        record.update(python=self.plan.python, code=os.path.basename(sys.argv[0]), awaits=awaited)
-        write_json(os.path.join(self.folder, RECORD), record, durable=False)
+        server = ServerRecord(
+            pid=pid,
+            ticks=procfs.start_ticks(pid) or 0,
+            boot=procfs.boot_identity(),
+            python=self.plan.python,
+            code=os.path.basename(sys.argv[0]),
+            awaits=awaited,
+        )
+        write_json(os.path.join(self.folder, RECORD), written(server), durable=False)
 
 
 def _detached(argv: List[str], env: Mapping[str, str], folder: str, log: str) -> int:

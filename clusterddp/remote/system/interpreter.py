@@ -11,7 +11,7 @@ from .bounded_child import Child
 QUICK = 30.0  # seconds for an interpreter that only reports its path and version
 _WHO = (
     "import json, os, sys; os.write(int(sys.argv[2]), json.dumps("
-    "{'python': sys.executable, 'version': sys.version.split()[0], 'path': sys.path}).encode())"
+    "[sys.executable, sys.version.split()[0], sys.path]).encode())"
 )
 
 
@@ -37,8 +37,8 @@ def find_interpreter(wanted: Optional[str], env: Dict[str, str], workdir: Option
             continue
         answer = Child([found, "-c", _WHO], env=env, timeout=QUICK, cwd="/", given=b"").answer()
         if answer.payload:
-            who = json.loads(answer.payload)
-            return Interpreter(str(who["python"]) or found, str(who["version"]), [str(entry) for entry in who["path"]])
+            python, version, path = json.loads(answer.payload)
+            return Interpreter(str(python) or found, str(version), [str(entry) for entry in path])
         problem = problem or "%s does not run: %s" % (found, answer.last_line() or "status %s" % answer.status)
     message = problem or "no %s in the environment of this host" % " or ".join(names)
     raise Refused(message, "set clusterddp_python to the interpreter that has torch, or clusterddp_setup to bring it")

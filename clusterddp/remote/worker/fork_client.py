@@ -12,6 +12,7 @@ import socket
 import struct
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from ..fork_server.fork_requests import WorkerRequest
 from ..shared.run.plan import FORK_SOCKET
 from ..system import procfs
 
@@ -127,8 +128,7 @@ def fork_worker(spool: str, key: str, argv: Sequence[str], env: Dict[str, str], 
         server = connect(sock, spool)
         for difference in differences(server):
             raise NotForkedError("the fork server's %s is another" % difference)
-        request = {"spool": spool, "key": key, "argv": list(argv), "env": list(env.items())}
-        send(sock, request, handles)
+        send(sock, WorkerRequest(spool, key, [*argv], [*env.items()])._asdict(), handles)
         connection = ForkServerConnection(sock)
         answer = decoded(connection.line())
         pid = answer.get("pid")
