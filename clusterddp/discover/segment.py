@@ -67,8 +67,8 @@ def _interfaces() -> list[NetworkSegment]:
     """Interfaces that are up, IPv4 before IPv6."""
     if sys.platform != "linux":
         raise DiscoverError("discover runs on Linux only", remedy="give MASTER_ADDR by hand")
-    found = [one for one in interfaces.addresses() if one["up"]]
-    up = [NetworkSegment(interface=one["interface"], address=one["address"], family=one["family"]) for one in found]
+    found = [one for one in interfaces.addresses() if one.up]
+    up = [NetworkSegment(interface=one.interface, address=one.address, family=one.family) for one in found]
     return sorted(up, key=lambda one: one.family)
 
 

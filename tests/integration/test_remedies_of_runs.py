@@ -88,11 +88,11 @@ def test_a_run_goes_on_after_a_bug_of_ours_and_is_followed_by_the_told_command(u
 
 def own_address() -> str:
     """An address of this machine that others could reach."""
-    found = [one["address"] for one in interfaces.addresses() if one["up"] and one["interface"] != "lo"]
+    found = [one.address for one in interfaces.addresses() if one.up and one.interface != "lo"]
     outside = [address for address in found if ":" not in address]
     if not outside:
         pytest.skip("this machine is in no network")
-    return str(outside[0])
+    return outside[0]
 
 
 OUTSIDE = remedy("launch/ssh/join.py", "start the run with hosts of two machines, or with clusterddp_address")

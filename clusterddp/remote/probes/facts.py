@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional
 from ..helper.request import Request
 from ..shared.names import interfaces
 from ..shared.probes.facts_records import FactsRequest
+from ..shared.schema.record import plain
 from ..system import nvidia_smi
 from ..system.bootstrap import Refused, home_folder
 from ..system.interpreter import find_interpreter
@@ -26,7 +27,8 @@ def facts(request: Request) -> Dict[str, Any]:
     Takes a ``FactsRequest`` (shared/probes/facts_records.py); the operator reads its ``Facts`` (facts/host.py).
     Raises Refused if the setup lines fail, or the network interfaces cannot be listed.
     """
-    return gather_facts(request.read_args(FactsRequest), request.state)
+    found: Dict[str, Any] = plain(gather_facts(request.read_args(FactsRequest), request.state))
+    return found
 
 
 def gather_facts(asked: FactsRequest, state: str) -> Dict[str, Any]:
@@ -42,7 +44,7 @@ def gather_facts(asked: FactsRequest, state: str) -> Dict[str, Any]:
         "ssh_address": interfaces.ssh_address(session),
         "addresses": _addresses(),
         "ephemeral_range": interfaces.ephemeral_range(),
-        "gpus": [gpu._asdict() for gpu in gpus],
+        "gpus": gpus,
         "nvidia_error": nvidia_error,
         "pci_gpus": pci,
         "visible_devices": visible,
@@ -64,7 +66,7 @@ def _telling(env: Dict[str, str]) -> Dict[str, str]:
     return {name: env[name][:1000] for name in sorted(names)}
 
 
-def _addresses() -> Any:
+def _addresses() -> List[interfaces.InterfaceAddress]:
     try:
         return interfaces.addresses()
     except OSError as error:

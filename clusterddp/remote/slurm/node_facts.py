@@ -4,6 +4,7 @@ import ipaddress
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..probes.facts import gather_facts
+from ..shared.names.interfaces import InterfaceAddress
 from ..shared.probes.facts_records import FactsRequest
 from ..shared.probes.python_query import PythonQuery
 from ..shared.schema.fields import Fields
@@ -57,7 +58,8 @@ def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str,
     if wrong:
         raise Refused(str(wrong), "set clusterddp_python to the interpreter that has torch")
     nproc = job.nproc or workers(int(torch.get("device_count") or 0), environment)
-    cores = min(int(found["usable_cores"]), _number(environment, "SLURM_CPUS_ON_NODE") or int(found["usable_cores"]))
+    usable = int(found["usable_cores"])
+    cores = min(usable, _number(environment, "SLURM_CPUS_ON_NODE") or usable)
     return NodeFacts(
         host=host,
         python=str(found["python"]),
@@ -66,7 +68,7 @@ def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str,
         nccl=None if torch.get("nccl") is None else str(torch["nccl"]),
         nproc=nproc,
         threads=max(1, cores // nproc),
-        gpus=tuple(str(gpu["name"]) for gpu in found["gpus"]),
+        gpus=tuple(gpu.name for gpu in found["gpus"]),
         addresses=tuple(_addresses(found["addresses"], job.interface)),
         workdir=workdir,
     )
@@ -86,13 +88,12 @@ def _number(environment: Mapping[str, str], name: str) -> int:
     return int(value) if value.isdigit() else 0
 
 
-def _addresses(found: Sequence[Mapping[str, Any]], interface: Optional[str]) -> List[Address]:
+def _addresses(found: Sequence[InterfaceAddress], interface: Optional[str]) -> List[Address]:
     kept = []
     for one in found:
-        inside = ipaddress.ip_interface("%s/%d" % (one["address"], one["prefix"]))
-        if one["up"] and not inside.is_loopback and not inside.is_link_local and interface in (None, one["interface"]):
-            network = str(inside.network)
-            kept.append(Address(str(one["address"]), str(one["interface"]), network, int(one["speed_mbit"] or 0)))
+        inside = ipaddress.ip_interface("%s/%d" % (one.address, one.prefix))
+        if one.up and not inside.is_loopback and not inside.is_link_local and interface in (None, one.interface):
+            kept.append(Address(one.address, one.interface, str(inside.network), one.speed_mbit or 0))
     if not kept and interface:
         raise Refused("it has no address on %s" % interface, "set clusterddp_interface to one that all nodes have")
     return kept

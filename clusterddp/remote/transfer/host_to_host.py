@@ -184,7 +184,7 @@ class HostToHostChunks:
 def _about(state: str) -> HostReady:
     """What the operator has to know before this host can exchange chunks."""
     try:
-        addresses = interfaces.addresses()
+        addresses = [one._asdict() for one in interfaces.addresses()]
     except OSError:
         addresses = []
     where = {

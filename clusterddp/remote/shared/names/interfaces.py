@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 import sys
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 _DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _GETLINK, _GETADDR = 18, 22
@@ -26,12 +26,20 @@ _SIOCETHTOOL, _ETHTOOL_GSET = 0x8946, 0x1
 _SPEED_UNKNOWN = (0, 0xFFFF, 0xFFFFFFFF)
 
 
-def addresses() -> List[Dict[str, Any]]:
-    """List all IPv4 and stable global IPv6 addresses: ``{interface, address, family, prefix, speed_mbit, up, mtu}``.
+class InterfaceAddress(NamedTuple):
+    """An address of this host, and what its interface is."""
 
-    ``family`` is 4 or 6, ``prefix`` the network's length in bits, ``speed_mbit`` null where it is unknown. Raises
-    OSError if the kernel does not answer.
-    """
+    interface: str
+    mtu: int
+    up: bool
+    speed_mbit: Optional[int]  # None where it is unknown
+    address: str
+    family: int  # 4 or 6
+    prefix: int  # the network's length in bits
+
+
+def addresses() -> List[InterfaceAddress]:
+    """List all IPv4 and stable global IPv6 addresses; raises OSError if the kernel does not answer."""
     links = _links()
     found = []
     for body in _dump(_GETADDR, struct.pack("=BBBBI", socket.AF_UNSPEC, 0, 0, 0, 0)):
@@ -40,9 +48,8 @@ def addresses() -> List[Dict[str, Any]]:
         raw = attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS)
         if raw is None or index not in links or not _wanted(family, flags, scope):
             continue
-        address = {"address": socket.inet_ntop(family, raw), "prefix": prefix}
-        address["family"] = 4 if family == socket.AF_INET else 6
-        found.append({**links[index], **address})
+        number = 4 if family == socket.AF_INET else 6
+        found.append(InterfaceAddress(*links[index], socket.inet_ntop(family, raw), number, prefix))
     return found
 
 
@@ -68,20 +75,17 @@ def _wanted(family: int, flags: int, scope: int) -> bool:
     return family == socket.AF_INET6 and scope == _SCOPE_GLOBAL and not flags & _IFA_UNSTEADY
 
 
-def _links() -> Dict[int, Dict[str, Any]]:
-    """Map the kernel's interface indices to name, MTU, state and speed."""
+def _links() -> Dict[int, Tuple[str, int, bool, Optional[int]]]:
+    """Map the kernel's interface indices to name, MTU, whether it is up, and speed."""
     links = {}
     for body in _dump(_GETLINK, struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)):
         _, _, index, flags, _ = struct.unpack_from("=BxHiII", body)
         attributes = dict(_attributes(body[16:]))
         name = attributes.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode("utf-8", "replace")
         state = attributes.get(_IFLA_OPERSTATE, b"\0")[0]
-        links[index] = {
-            "interface": name,
-            "mtu": int.from_bytes(attributes.get(_IFLA_MTU, b""), sys.byteorder),
-            "up": bool(flags & _IFF_UP) and state in (_OPER_UNKNOWN, _OPER_UP),
-            "speed_mbit": _speed(name, index),
-        }
+        mtu = int.from_bytes(attributes.get(_IFLA_MTU, b""), sys.byteorder)
+        up = bool(flags & _IFF_UP) and state in (_OPER_UNKNOWN, _OPER_UP)
+        links[index] = (name, mtu, up, _speed(name, index))
     return links
 
 
