@@ -121,12 +121,12 @@ def _no_gpus(asked: Asked) -> GpuHealth | None:
 
 
 def _gpu_arguments(asked: Asked) -> Mapping[str, Any]:
-    tried = asked.own if asked.own and GPU_TRIAL.name in asked.needs and _can_be_tried(asked.own) else None
+    tried = asked.own if asked.own and GPU_SMOKE_TEST.name in asked.needs and _can_be_tried(asked.own) else None
     return written(GpuHealthRequest(python_query(asked.entry), tried.devices if tried else 0))
 
 
 def _can_be_tried(own: Facts) -> bool:
-    """Whether torch may start the GPUs: not while a process uses them, which may need the memory that a trial takes."""
+    """Whether torch may start the GPUs: not while a process uses them, for a smoke test takes memory."""
     free = all(not gpu.processes and (gpu.used_mib or 0) < FREE_MIB for gpu in own.gpus)
     return bool(free and own.torch and own.torch.cuda and not own.torch.device_error)
 
@@ -143,7 +143,9 @@ GPU_HEALTH: Need[GpuHealth] = Need(
     timeout=420.0,  # setup lines, GPUs started in a few waves, copies between them, each within its own limit
     known=_no_gpus,
 )
-GPU_TRIAL: Need[Any] = Need(name="gpu-trial", lack=_never)  # makes the question for GPU_HEALTH try each GPU with torch
+GPU_SMOKE_TEST: Need[Any] = Need(
+    name="gpu-smoke-test", lack=_never
+)  # makes the question for GPU_HEALTH try each GPU with torch
 # For the folders state, workdir and home, the other hosts that have the same one.
 SHARED: Need[Mapping[str, tuple[str, ...]]] = Need(name="shared", lack=_never)
 

@@ -68,9 +68,9 @@ def test_the_machine_tells_of_every_gpu_and_tries_it() -> None:
     assert told.error is None
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
     assert [card.uuid for card in told.cards] == [line.split("UUID: ")[1].rstrip(")") for line in listed.splitlines()]
-    assert told.trial
-    assert not told.trial.starts[0].error
-    assert told.trial.starts[0].capability
+    assert told.smoke_test
+    assert not told.smoke_test.starts[0].error
+    assert told.smoke_test.starts[0].capability
 
 
 def test_the_doctor_finds_healthy_gpus(user: User) -> None:

@@ -12,7 +12,7 @@ from clusterddp.checks.needs import ELECTION, GPU_HEALTH, HEALTH, SHARED
 from clusterddp.facts.dials import Pair
 from clusterddp.facts.host import TorchFacts
 from clusterddp.facts.network import DialFailure
-from clusterddp.remote.shared.probes.gpu_records import Card, GpuCopies, GpuHealth, GpuStart, Trial
+from clusterddp.remote.shared.probes.gpu_records import Card, GpuCopies, GpuHealth, GpuSmokeTest, GpuStart
 from clusterddp.remote.shared.probes.health_records import Cgroup, FolderDisk, Health, LoginPython, Lookup, Write
 from tests.unit.facts_made import interface, node
 
@@ -48,7 +48,7 @@ def gpu_health(*uuids: str, **fields: Any) -> GpuHealth:
     starts = tuple(GpuStart(number=index, capability=(9, 0), arches=("sm_80", "sm_90")) for index in range(len(uuids)))
     values: dict[str, Any] = {
         "cards": tuple(card(index, uuid) for index, uuid in enumerate(uuids)),
-        "trial": Trial(starts=starts, peers=GpuCopies(tried=2)),
+        "smoke_test": GpuSmokeTest(starts=starts, peers=GpuCopies(tried=2)),
         **fields,
     }
     return GpuHealth(**values)

@@ -79,7 +79,7 @@ HARMLESS = {
 WITH_TORCH = {
     "rendezvous/store.py",
     "probes/scripts/torch_facts.py",
-    "probes/scripts/gpu_trial.py",
+    "probes/scripts/use_gpu.py",
     "builtin/rehearse.py",
     "builtin/bench.py",
 }
@@ -90,7 +90,7 @@ BOOTSTRAP = {("system/bootstrap.py", f"{PACKAGE}.{part}") for part in ("__main__
 PROGRAMS = {
     "worker/hook/sitecustomize.py",
     "probes/scripts/torch_facts.py",
-    "probes/scripts/gpu_trial.py",
+    "probes/scripts/use_gpu.py",
     "builtin/rehearse.py",
     "builtin/bench.py",
 }  # run as files of their own, never imported by ours

@@ -79,7 +79,7 @@ def _model(seen: Seen, card: Card) -> str:
 
 
 def _fabric(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
-    started = health.trial is not None and all(not start.error for start in health.trial.starts)
+    started = health.smoke_test is not None and all(not start.error for start in health.smoke_test.starts)
     # A single GPU of a board that is passed to a virtual machine may be outside the fabric, and does not need it.
     wrong = list(on_cards(seen.name, health.cards, _outside, warn if started else fail))
     yield from wrong

@@ -10,7 +10,7 @@ from ..system import nvidia_smi
 from ..system.bounded_child import Child
 from ..system.small_files import sorted_names, text_of
 from . import nvidia_smi_xml
-from .gpu_trial import try_gpus
+from .torch_gpus import try_gpus
 from .xids import KernelLog
 
 QUICK = 10.0  # seconds that systemctl may take
@@ -36,7 +36,7 @@ def gpu_health(request: Request) -> Dict[str, Any]:
     links = Child([program, "nvlink", "-s"], env=session, timeout=nvidia_smi.TIMEOUT) if program else None
     log = KernelLog(session)
     manager = _fabric_manager(session)
-    trial = try_gpus(asked, session)
+    smoke_test = try_gpus(asked, session)
     listed, error = _cards(cards)
     states, links_error = _links(links)
     seen = log.xids()
@@ -55,7 +55,7 @@ def gpu_health(request: Request) -> Dict[str, Any]:
             open_driver=direct.open_driver,
             mellanox=direct.mellanox,
             iommu=iommu([card.bus for card in listed]),
-            trial=trial,
+            smoke_test=smoke_test,
         )
     )
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.checks.catalog.gpu_health import MEANINGS, OF_PROGRAMS
-from clusterddp.checks.catalog.gpu_trial import _built_for
+from clusterddp.checks.catalog.gpu_smoke import _built_for
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer
 from clusterddp.checks.needs import GPU_HEALTH
 from clusterddp.errors import HelperError
 from clusterddp.facts.read_facts import read_answer
-from clusterddp.remote.shared.probes.gpu_records import Card, GpuCopies, GpuHealth, GpuStart, Trial, Xid
+from clusterddp.remote.shared.probes.gpu_records import Card, GpuCopies, GpuHealth, GpuSmokeTest, GpuStart, Xid
 from clusterddp.remote.shared.probes.health_records import PortOwner
 from tests.unit.evidence_made import card, cluster, gpu_health, raised, said, seen, with_answers, wrong
 from tests.unit.facts_made import gpu_health_json, gpus
@@ -44,9 +44,9 @@ def ailing(**fields: Any) -> Evidence:
 
 def tried(**fields: Any) -> Evidence:
     """Its second host's GPUs were tried with another outcome."""
-    healthy = gpu_health(*UUIDS).trial
+    healthy = gpu_health(*UUIDS).smoke_test
     assert healthy
-    return with_gpus(gpu_health={"trial": healthy._replace(**fields)})
+    return with_gpus(gpu_health={"smoke_test": healthy._replace(**fields)})
 
 
 CARDS: list[tuple[dict[str, Any], str, str, str]] = [
@@ -103,7 +103,7 @@ def test_hosts_whose_gpus_are_cut_otherwise_are_named() -> None:
 
 
 def test_an_nvidia_smi_that_hangs_is_told_once() -> None:
-    silent = {"cards": (), "error": "nvidia-smi did not answer within 30 s", "trial": None}
+    silent = {"cards": (), "error": "nvidia-smi did not answer within 30 s", "smoke_test": None}
     assert said(with_gpus(gpu_health=silent)) == [("nvidia-smi", "fail", ("gpu02",))]
 
 
@@ -123,7 +123,7 @@ def test_hosts_without_nvidia_gpus_are_skipped_not_judged() -> None:
 
 
 def test_gpus_that_are_in_use_are_not_tried() -> None:
-    found = by_name(with_gpus(gpu_health={"trial": None}), "gpu02")
+    found = by_name(with_gpus(gpu_health={"smoke_test": None}), "gpu02")
     for name in ("architecture", "gpu-start", "peer-copies"):
         assert (found[name].verdict, found[name].message) == ("skipped", "its GPUs are in use")
 
@@ -211,15 +211,17 @@ def test_switches_without_their_manager_are_told() -> None:
     assert said(with_gpus(gpu_health={"switches": 0, "fabric_manager": "inactive"})) == []
     # In a container nobody tells of the service: GPUs that start prove that it runs.
     assert said(with_gpus(gpu_health={"switches": 6})) == []
-    assert said(with_gpus(gpu_health={"switches": 6, "trial": None})) == [("fabric-manager", "unknown", ("gpu02",))]
+    assert said(with_gpus(gpu_health={"switches": 6, "smoke_test": None})) == [
+        ("fabric-manager", "unknown", ("gpu02",))
+    ]
 
 
 def test_a_dead_fabric_manager_explains_gpus_that_do_not_start() -> None:
     starts = tuple(GpuStart(number=index, error="Error 802: system not yet initialized") for index in range(2))
-    dead = {"switches": 6, "fabric_manager": "failed", "trial": Trial(starts=starts)}
+    dead = {"switches": 6, "fabric_manager": "failed", "smoke_test": GpuSmokeTest(starts=starts)}
     assert said(with_gpus(gpu_health=dead)) == [("fabric-manager", "fail", ("gpu02",))]
     outside = tuple(card(index, f"GPU-gpu02-{index}", fabric_state="Not Started") for index in range(2))
-    (result,) = wrong(with_gpus(gpu_health={"cards": outside, "trial": Trial(starts=starts)}))
+    (result,) = wrong(with_gpus(gpu_health={"cards": outside, "smoke_test": GpuSmokeTest(starts=starts)}))
     assert (result.name, result.verdict) == ("fabric-manager", "fail")
     assert result.message == "GPU 0, 1: its place in the NVLink fabric: Not Started"
 
@@ -286,8 +288,8 @@ def test_copies_between_gpus_that_do_not_arrive_are_named() -> None:
 
 
 def test_an_iommu_that_translates_is_the_first_to_be_changed() -> None:
-    trial = Trial(starts=(), peers=GpuCopies(hangs=(0, 1)))
-    (result,) = wrong(with_gpus(gpu_health={"trial": trial, "iommu": "DMA-FQ"}))
+    smoke_test = GpuSmokeTest(starts=(), peers=GpuCopies(hangs=(0, 1)))
+    (result,) = wrong(with_gpus(gpu_health={"smoke_test": smoke_test, "iommu": "DMA-FQ"}))
     assert result.fix.startswith("boot with iommu=pt")
 
 
@@ -335,7 +337,7 @@ made_cards = st.builds(
     fabric_state=st.none() | st.text(max_size=5),
 )
 made_trials = st.builds(
-    Trial,
+    GpuSmokeTest,
     error=st.none() | st.text(max_size=5),
     starts=st.lists(st.builds(GpuStart, number=st.integers(0, 3), arches=st.just(("sm_80", "gfx9"))), max_size=2).map(
         tuple
@@ -354,7 +356,7 @@ made_trials = st.builds(
         xids=st.lists(st.builds(Xid, bus=st.text(max_size=5)), max_size=2).map(tuple),
         switches=st.integers(0, 2),
         fabric_manager=st.none() | st.just("failed"),
-        trial=st.none() | made_trials,
+        smoke_test=st.none() | made_trials,
     )
 )
 def test_no_check_of_gpus_raises_whatever_is_true(health: GpuHealth) -> None:

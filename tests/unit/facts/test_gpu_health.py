@@ -61,7 +61,7 @@ def test_a_host_without_nvidia_smi_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(nvidia_smi, "find_program", lambda _env: None)
     asked = {"devices": 0, "job": {"python": sys.executable}}
     told = read_answer(GpuHealth, "here", run_operation(gpu_health.gpu_health, asked))
-    assert (told.cards, told.error, told.trial) == ((), "no nvidia-smi on this host", None)
+    assert (told.cards, told.error, told.smoke_test) == ((), "no nvidia-smi on this host", None)
 
 
 def test_an_nvidia_smi_that_fails_is_told_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ class GpuCopies(NamedTuple):
 
 
 @record
-class Trial(NamedTuple):
+class GpuSmokeTest(NamedTuple):
     """How torch started and tried its GPUs; ``peers`` is None if fewer than two start. An ``error`` voids the rest."""
 
     error: Optional[str] = field(Fields.maybe_text, default=None)
@@ -95,4 +95,6 @@ class GpuHealth(NamedTuple):
     open_driver: bool = field(Fields.flag, default=False)
     mellanox: Tuple[str, ...] = field(Fields.texts, default=())  # InfiniBand adapters that could reach a GPU's memory
     iommu: Optional[str] = field(Fields.maybe_text, default=None)
-    trial: Optional[Trial] = field(maybe(nested(Trial)), default=None)  # None: the GPUs were not tried
+    smoke_test: Optional[GpuSmokeTest] = field(
+        maybe(nested(GpuSmokeTest)), default=None
+    )  # None: the GPUs were not tried

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.facts.read_facts import read_answer
-from clusterddp.remote.probes import gpu_trial
-from clusterddp.remote.shared.probes.gpu_records import GpuCopies, GpuHealth, GpuHealthRequest, Trial
+from clusterddp.remote.probes import torch_gpus
+from clusterddp.remote.shared.probes.gpu_records import GpuCopies, GpuHealth, GpuHealthRequest, GpuSmokeTest
 from clusterddp.remote.shared.probes.python_query import PythonQuery
 from clusterddp.remote.shared.schema.record import written
 from tests.unit.facts_made import gpu_health_json
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Try so many GPUs of a made torch, each as told: well, hang, crash, raise, wrong; pairs: hang, garbage."""
     (tmp_path / "torch.py").write_text(TORCH)
-    monkeypatch.setattr(gpu_trial, "START", 20.0)
-    monkeypatch.setattr(gpu_trial, "PEERS", 20.0)
+    monkeypatch.setattr(torch_gpus, "START", 20.0)
+    monkeypatch.setattr(torch_gpus, "PEERS", 20.0)
 
-    def trial(count: int, **told: Any) -> Trial:
+    def smoke_test(count: int, **told: Any) -> GpuSmokeTest:
         (tmp_path / "told.json").write_text(json.dumps({name.lstrip("_"): word for name, word in told.items()}))
         job = PythonQuery(python=sys.executable, env={"PYTHONPATH": str(tmp_path)})
-        found = gpu_trial.try_gpus(GpuHealthRequest(job, count), dict(os.environ))
+        found = torch_gpus.try_gpus(GpuHealthRequest(job, count), dict(os.environ))
         assert found is not None
-        assert read_answer(GpuHealth, "here", gpu_health_json(trial=written(found))).trial == found
+        assert read_answer(GpuHealth, "here", gpu_health_json(smoke_test=written(found))).smoke_test == found
         return found
 
-    return trial
+    return smoke_test
 
 
 def test_gpus_that_are_well_start_and_copy(attempt: Any) -> None:
@@ -77,13 +77,13 @@ def test_a_gpu_that_does_not_start_takes_nothing_from_the_others(attempt: Any, w
 
 
 def test_a_gpu_that_hangs_is_given_up(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_trial, "START", 3.0)
+    monkeypatch.setattr(torch_gpus, "START", 3.0)
     found = attempt(1, _0="hang")
     assert [one.error for one in found.starts] == ["no answer within 3 s"]
 
 
 def test_a_copy_that_hangs_is_named_with_its_pair(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_trial, "PEERS", 6.0)
+    monkeypatch.setattr(torch_gpus, "PEERS", 6.0)
     found = attempt(2, **{"1-0": "hang"})
     assert found.peers == GpuCopies(hangs=(1, 0), tried=1)
 
@@ -94,22 +94,22 @@ def test_what_arrives_changed_is_named_with_its_pair(attempt: Any) -> None:
 
 
 def test_more_gpus_than_are_tried_at_once_are_all_tried(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_trial, "AT_ONCE", 2)
+    monkeypatch.setattr(torch_gpus, "AT_ONCE", 2)
     assert [one.number for one in attempt(5).starts] == [0, 1, 2, 3, 4]
 
 
 def test_without_gpus_nothing_is_started() -> None:
-    assert gpu_trial.try_gpus(GpuHealthRequest(PythonQuery(python="/nope"), 0), {}) is None
+    assert torch_gpus.try_gpus(GpuHealthRequest(PythonQuery(python="/nope"), 0), {}) is None
 
 
 def test_an_interpreter_that_is_not_there_is_told() -> None:
-    found = gpu_trial.try_gpus(GpuHealthRequest(PythonQuery(python="/nope/python"), 1), dict(os.environ))
+    found = torch_gpus.try_gpus(GpuHealthRequest(PythonQuery(python="/nope/python"), 1), dict(os.environ))
     assert found is not None
     assert "no /nope/python" in (found.error or "")
 
 
 def test_a_torch_without_cuda_says_so() -> None:
     need_torch()
-    found = gpu_trial.try_gpus(GpuHealthRequest(PythonQuery(python=sys.executable), 1), dict(os.environ))
+    found = torch_gpus.try_gpus(GpuHealthRequest(PythonQuery(python=sys.executable), 1), dict(os.environ))
     assert found is not None
     assert "CUDA" in (found.starts[0].error or "") or found.starts[0].capability

@@ -1,4 +1,4 @@
-"""Checks of GPUs by torch's own trial of each: built for their architecture, started, copied between."""
+"""Checks of GPUs by a smoke test of each in torch: built for their architecture, started, copied between."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.gpu_health import CATEGORY
 from clusterddp.checks.model import Check, Finding, fail, unknown
-from clusterddp.checks.needs import FACTS, GPU_HEALTH, GPU_TRIAL
+from clusterddp.checks.needs import FACTS, GPU_HEALTH, GPU_SMOKE_TEST
 from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.remote.shared.probes.gpu_records import GpuHealth, Trial
+    from clusterddp.remote.shared.probes.gpu_records import GpuHealth, GpuSmokeTest
 
 _ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
-def for_trials(judge: Callable[[Seen, Trial], Iterable[Finding]]) -> Callable[[Evidence], Iterable[Finding]]:
-    """Turn a function that judges one host's GPU trial into a check; hosts whose GPUs were not tried are skipped."""
+def for_tests(
+    judge: Callable[[Seen, GpuSmokeTest], Iterable[Finding]],
+) -> Callable[[Evidence], Iterable[Finding]]:
+    """Make a check of a function that judges one host's GPU smoke test; hosts whose GPUs were not tried are skipped."""
 
     def judged(evidence: Evidence) -> Iterable[Finding]:
         for seen in evidence.hosts:
             health = GPU_HEALTH.of(seen)
-            if health and health.trial and health.trial.error:
-                yield unknown(seen.name, f"could not look: {health.trial.error}")
-            elif health and health.trial:
-                yield from judge(seen, health.trial)
+            if health and health.smoke_test and health.smoke_test.error:
+                yield unknown(seen.name, f"could not look: {health.smoke_test.error}")
+            elif health and health.smoke_test:
+                yield from judge(seen, health.smoke_test)
             elif health and not _fails_already(seen):
                 yield Finding(verdict="skipped", hosts=(seen.name,), message=_untried(seen, health))
 
@@ -45,13 +47,13 @@ def _fails_already(seen: Seen) -> bool:
     return bool(seen.facts and seen.facts.torch and seen.facts.torch.device_error)
 
 
-def _architecture(seen: Seen, trial: Trial) -> Iterable[Finding]:
+def _architecture(seen: Seen, smoke_test: GpuSmokeTest) -> Iterable[Finding]:
     unfit: dict[tuple[int, int], list[int]] = {}
-    for start in trial.starts:
+    for start in smoke_test.starts:
         if start.capability and start.arches and not _built_for(start.arches, start.capability):
             unfit.setdefault(start.capability, []).append(start.number)
     for (major, minor), indices in unfit.items():
-        arches = ", ".join(trial.starts[0].arches)
+        arches = ", ".join(smoke_test.starts[0].arches)
         where = f"cuda:{', '.join(map(str, indices))}"
         yield fail(seen.name, f"{where}: this torch is built for {arches}, not for sm_{major}{minor}")
 
@@ -78,19 +80,19 @@ def _start(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
         if seen.facts and seen.facts.torch and seen.facts.torch.device_error:
             yield fail(seen.name, seen.facts.torch.device_error)
-    yield from for_trials(_started)(evidence)
+    yield from for_tests(_started)(evidence)
 
 
-def _started(seen: Seen, trial: Trial) -> Iterable[Finding]:
-    for start in trial.starts:
+def _started(seen: Seen, smoke_test: GpuSmokeTest) -> Iterable[Finding]:
+    for start in smoke_test.starts:
         if start.error:
             yield fail(seen.name, f"cuda:{start.number}: {start.error}")
 
 
-def _peers(seen: Seen, trial: Trial) -> Iterable[Finding]:
-    peers = trial.peers
+def _peers(seen: Seen, smoke_test: GpuSmokeTest) -> Iterable[Finding]:
+    peers = smoke_test.peers
     if peers is None:
-        why = "it has one GPU" if len(trial.starts) == 1 else "because of gpu-start"
+        why = "it has one GPU" if len(smoke_test.starts) == 1 else "because of gpu-start"
         yield Finding(verdict="skipped", hosts=(seen.name,), message=why)
         return
     health = GPU_HEALTH.of(seen)
@@ -112,8 +114,8 @@ CHECKS = (
         name="architecture",
         category=CATEGORY,
         title="torch is built for the GPUs' generation",
-        judge=for_trials(_architecture),
-        needs=(FACTS, GPU_HEALTH, GPU_TRIAL),
+        judge=for_tests(_architecture),
+        needs=(FACTS, GPU_HEALTH, GPU_SMOKE_TEST),
         after=("python", "torch", "gpus", "driver"),
         symptom="no kernel image is available for execution on the device",
         fix="install a build of torch that lists the GPU's sm_XX in torch.cuda.get_arch_list()",
@@ -123,7 +125,7 @@ CHECKS = (
         category=CATEGORY,
         title="torch can start the GPUs it sees",
         judge=_start,
-        needs=(FACTS, GPU_HEALTH, GPU_TRIAL),
+        needs=(FACTS, GPU_HEALTH, GPU_SMOKE_TEST),
         after=("python", "torch", "gpus", "driver", "nvidia-smi", "fabric-manager", "architecture"),
         symptom="CUDA error, or a hang in the first .cuda()",
         fix="reset the GPU or reboot; on machines with NVSwitch look at nvidia-fabricmanager",
@@ -132,8 +134,8 @@ CHECKS = (
         name="peer-copies",
         category=CATEGORY,
         title="GPUs of one host copy to each other",
-        judge=for_trials(_peers),
-        needs=(FACTS, GPU_HEALTH, GPU_TRIAL),
+        judge=for_tests(_peers),
+        needs=(FACTS, GPU_HEALTH, GPU_SMOKE_TEST),
         after=("python", "torch", "gpus", "driver", "fabric-manager", "architecture", "gpu-start"),
         symptom="a hang at 100 % GPU use in the first collective, or a loss that becomes NaN",
         fix="clusterddp_env: {NCCL_P2P_DISABLE: 1}",

@@ -1,6 +1,6 @@
 """Try each GPU with the job's own torch: start it, compute, copy to the others; each attempt has its own timeout.
 
-The attempts are processes of the training interpreter (probes/scripts/gpu_trial.py), a few at once: a GPU that hangs or
+The attempts are processes of the training interpreter (probes/scripts/use_gpu.py), a few at once: a GPU that hangs or
 crashes its process does not affect the others, and nothing of an attempt stays on a GPU.
 """
 
@@ -9,7 +9,7 @@ import os
 import pkgutil
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from ..shared.probes.gpu_records import GpuCopies, GpuHealthRequest, GpuStart, Trial
+from ..shared.probes.gpu_records import GpuCopies, GpuHealthRequest, GpuSmokeTest, GpuStart
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, maybe, read_record, record
 from ..system.bootstrap import Refused
@@ -31,7 +31,7 @@ class CopyLine(NamedTuple):
     error: Optional[str] = field(Fields.maybe_text, default=None)
 
 
-def try_gpus(asked: GpuHealthRequest, session: Dict[str, str]) -> Optional[Trial]:
+def try_gpus(asked: GpuHealthRequest, session: Dict[str, str]) -> Optional[GpuSmokeTest]:
     """Try the first ``devices`` GPUs of torch; None where that is 0.
 
     ``session`` is the environment that the setup lines start from. Copies are tried only if two GPUs or more, and all
@@ -44,20 +44,20 @@ def try_gpus(asked: GpuHealthRequest, session: Dict[str, str]) -> Optional[Trial
         env = job_environment(asked.job, session)
         interpreter = find_interpreter(asked.job.python, env, asked.job.workdir)
     except Refused as error:
-        return Trial(error=error.message)
+        return GpuSmokeTest(error=error.message)
     starts: List[GpuStart] = []
     width = max(2, min(AT_ONCE, os.cpu_count() or 1))
     for first in range(0, count, width):
         indices = range(first, min(first + width, count))
-        trials = [(index, _ask(interpreter, env, "start", index, START)) for index in indices]
-        starts += [_start(index, child.answer()) for index, child in trials]
+        children = [(index, _ask(interpreter, env, "start", index, START)) for index in indices]
+        starts += [_start(index, child.answer()) for index, child in children]
     well = sum(not one.error for one in starts)
     peers = _peers(_ask(interpreter, env, "peers", count, PEERS).answer()) if well == count > 1 else None
-    return Trial(starts=tuple(starts), peers=peers)
+    return GpuSmokeTest(starts=tuple(starts), peers=peers)
 
 
 def _ask(interpreter: Interpreter, env: Dict[str, str], what: str, number: int, timeout: float) -> Child:
-    source = (pkgutil.get_data(__package__ or "", "scripts/gpu_trial.py") or b"").decode()
+    source = (pkgutil.get_data(__package__ or "", "scripts/use_gpu.py") or b"").decode()
     # From the root folder: a torch.py in a user's home must not be taken for torch.
     return Child([interpreter.python, "-c", source, what, str(number)], env=env, timeout=timeout, cwd="/", given=b"")
 
