@@ -17,13 +17,13 @@ import secrets
 import shlex
 import stat
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
 from clusterddp.project.user_folders import make_private, user_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
 KEY = "consent.key"
@@ -86,10 +86,10 @@ class Consent:
     inode: int  # that folder's inode, by which it is recognised after it was renamed
     proof: str = ""  # the HMAC over all of it; empty while it is made
 
-    def values(self, data: Mapping[str, Any]) -> tuple[object, ...]:
-        """Return the values that the proof covers; ``data`` is project.json, with the id, the path and the limit."""
+    def values(self, project: str | None, inventory: str | None, limit: str | None) -> tuple[object, ...]:
+        """Return the values that the proof covers; ``inventory`` is its path, as project.json holds it."""
         who = (self.writers.owner, self.writers.group, self.writers.everyone)
-        return (data.get("id"), data.get("inventory"), data.get("limit"), self.root, self.inode, *who)
+        return (project, inventory, limit, self.root, self.inode, *who)
 
     def to_json(self) -> dict[str, object]:
         """Return it as project.json holds it; ``read_consent`` is the inverse."""

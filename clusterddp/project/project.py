@@ -32,6 +32,8 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from clusterddp.project.project_file import ProjectData
+
 _CONSENT, _TRIED, _RUN = "consent", "tried", "run"  # what is proved
 _INDEX = "runs.jsonl"
 _PROOF = "started_here"  # of a line of the index
@@ -65,7 +67,7 @@ class Project:
     @property
     def label(self) -> str:
         """Return the folder's name when the project was made, with only characters that are safe in a path."""
-        return str(self._read().get("label") or project_file.label_of(self.root))
+        return self._read().label or project_file.label_of(self.root)
 
     @property
     def id(self) -> str:
@@ -73,7 +75,7 @@ class Project:
         if self.fixed_id:
             return self.fixed_id
         try:
-            return str(self._made()["id"])
+            return str(self._made().id)
         except project_folder.UnwritableError as error:
             remedy = f"{error.remedy}, or set CLUSTERDDP_PROJECT to an id of your choice"
             raise UsageError(error.message, remedy=remedy) from error
@@ -81,7 +83,7 @@ class Project:
     @property
     def known_id(self) -> str | None:
         """Return the project's id if it has one; looking at runs makes none."""
-        return self.fixed_id or self._read().get("id")
+        return self.fixed_id or self._read().id
 
     @property
     def workdir(self) -> str:
@@ -92,19 +94,18 @@ class Project:
     def named(self) -> Remembered:
         """Return the inventory and limit in project.json, whoever wrote it: for messages, never to be used."""
         data = self._read()
-        inventory = data.get("inventory")
-        return Remembered(inventory=self.root / inventory if inventory else None, limit=data.get("limit"))
+        return Remembered(inventory=self.root / data.inventory if data.inventory else None, limit=data.limit)
 
     @property
     def remembered(self) -> Remembered:
         """Return the inventory and limit of the last ``up``, if project.json proves that this user gave them."""
         data = self._read()
-        agreed = read_consent(data.get("consent")) if data.get("inventory") else None
-        if agreed is None or not proves(agreed.proof, known_key(), _CONSENT, *agreed.values(data)):
+        agreed = read_consent(data.consent)
+        if agreed is None or not data.inventory:
             return Remembered()
-        return Remembered(
-            inventory=self._moved(data["inventory"], agreed), limit=data.get("limit"), writers=agreed.writers
-        )
+        if not proves(agreed.proof, known_key(), _CONSENT, *agreed.values(data.id, data.inventory, data.limit)):
+            return Remembered()
+        return Remembered(inventory=self._moved(data.inventory, agreed), limit=data.limit, writers=agreed.writers)
 
     def remember(self, inventory: Path | None, limit: str | None, writers: Writers | None = None) -> None:
         """Keep the user's consent to an inventory and a limit for later commands.
@@ -112,16 +113,13 @@ class Project:
         ``inventory``: its path; made absolute. ``writers``: who may write it besides root; None: this user alone.
         Raises UsageError if the project folder or the user's state folder cannot be written.
         """
-        data = self._made()
-        data["inventory"] = str(inventory.absolute()) if inventory else None
-        data["limit"] = limit
-        for key in ("tried", "tried_proof", "consent"):
-            data.pop(key, None)
+        path = str(inventory.absolute()) if inventory else None
+        data = self._made()._replace(inventory=path, limit=limit, consent=None, tried=None, tried_proof=None)
         if inventory:
             whose = writers or Writers(owner=os.geteuid())
             agreed = Consent(writers=whose, root=str(self.root), inode=self.root.stat().st_ino)
-            agreed = replace(agreed, proof=proof(made_key(), _CONSENT, *agreed.values(data)))
-            data["consent"] = agreed.to_json()
+            agreed = replace(agreed, proof=proof(made_key(), _CONSENT, *agreed.values(data.id, path, limit)))
+            data = data._replace(consent=agreed.to_json())
         self.write(NAME, project_file.encoded(data))
 
     def _moved(self, inventory: str, agreed: Consent) -> Path:
@@ -136,17 +134,15 @@ class Project:
     def tried(self) -> Path | None:
         """Return the inventory of this user's last ``up`` if that has not made its hosts ready, else None."""
         data = self._read()
-        tried = data.get("tried")
-        if not tried or not proves(data.get("tried_proof"), known_key(), _TRIED, data["id"], tried):
-            return None
-        return Path(tried)
+        proved = data.tried and proves(data.tried_proof, known_key(), _TRIED, data.id, data.tried)
+        return Path(data.tried) if data.tried and proved else None
 
     def remember_try(self, inventory: Path) -> None:
         """Remember that an ``up`` of this inventory has begun; raises UsageError."""
         data = self._made()
         tried = str(inventory.absolute())
-        data.update(tried=tried, tried_proof=proof(made_key(), _TRIED, data["id"], tried))
-        self.write(NAME, project_file.encoded(data))
+        proved = proof(made_key(), _TRIED, data.id, tried)
+        self.write(NAME, project_file.encoded(data._replace(tried=tried, tried_proof=proved)))
 
     def record_run(self, record: RunRecord) -> None:
         """Append one run to the local index, with the proof that this user started it."""
@@ -196,8 +192,8 @@ class Project:
 
         Only its owner does: looking at another user's project changes nothing in it.
         """
-        data = {} if self.fixed_id else project_file.read(self.folder)
-        if not data or (project_file.is_placed(self.root, data) and data.get("label")):
+        data = None if self.fixed_id else project_file.read(self.folder)
+        if data is None or data.id is None or (project_file.is_placed(self.root, data) and data.label):
             return ""
         original, settled = self.original, False
         if (self.folder / NAME).lstat().st_uid == os.geteuid():
@@ -210,20 +206,20 @@ class Project:
         when = "now" if settled else "once its folder can be written"
         return f"this project is a copy of {original} and gets an id of its own {when}, {shares}"
 
-    def _made(self) -> dict[str, Any]:
+    def _made(self) -> ProjectData:
         """Return the content of project.json; write it first if there is none, or if this copy needs its own id."""
         data = self._read()
-        if data.get("id"):
+        if data.id:
             return data
-        return project_file.settle(self.root) if data else self._create()
+        return project_file.settle(self.root) if self.original else self._create()
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> ProjectData:
         """Return what project.json holds; for a copy without its own id yet, only the inventory it names."""
         data = project_file.read(self.folder)
         original = None if self.fixed_id else project_file.original_of(self.root, data)
-        return {**project_file.kept_by_copy(data, original), "id": None} if original else data
+        return project_file.kept_by_copy(data, original) if original else data
 
-    def _create(self) -> dict[str, Any]:
+    def _create(self) -> ProjectData:
         """Make project.json; of two simultaneous commands the first one's id is used by both."""
         project_folder.create(self.folder, NAME, project_file.encoded(project_file.new(self.root)))
         return self._read()

@@ -12,12 +12,14 @@ import os
 import re
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterddp.errors import UsageError
 from clusterddp.project import project_folder
 from clusterddp.project.consent import known_key, made_key, proof, proves
 from clusterddp.project.project_folder import FOLDER
+from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.schema.record import checked, nullable, read_record, record, written
 from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
@@ -29,27 +31,45 @@ OF_RUNS = ("runs.jsonl", "verdicts")  # in the project's folder: what is kept of
 _LOCATION = "place"
 VALID_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VALID_LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,39}")
-_TEXTS = ("id", "inventory", "limit", "tried", "label", "root")
 
 
-def read(folder: Path) -> dict[str, Any]:
+@record
+class ProjectData(NamedTuple):
+    """What project.json holds, whoever wrote it; None for what it does not hold."""
+
+    id: str | None = nullable(checked(VALID_ID.fullmatch, "an id"), default=None)
+    label: str | None = nullable(Fields.maybe_text, default=None)
+    root: str | None = nullable(Fields.maybe_text, default=None)  # where the project was, and the proof of that
+    root_proof: object = nullable(Fields.anything, default=None)
+    inventory: str | None = nullable(Fields.maybe_text, default=None)  # of the last `up`, with its limit and consent
+    limit: str | None = nullable(Fields.maybe_text, default=None)
+    consent: object = nullable(Fields.anything, default=None)
+    tried: str | None = nullable(Fields.maybe_text, default=None)  # of an `up` that has not succeeded, and the proof
+    tried_proof: object = nullable(Fields.anything, default=None)
+    more: Mapping[str, Any] = {}
+
+
+def read(folder: Path) -> ProjectData:
     """Return what project.json of a ``.clusterddp`` holds; empty without one. Raises UsageError."""
     path = folder / NAME
     try:
-        data = parse_json(project_folder.read(project_folder.own(folder) / NAME, MOST))
+        value = parse_json(project_folder.read(project_folder.own(folder) / NAME, MOST))
     except (FileNotFoundError, NotADirectoryError):
-        return {}
+        return ProjectData()
     except (OSError, ValueError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
         raise UsageError(f"{path}: cannot be read ({reason})", remedy="remove it or mend it") from error
-    if not _is_ours(data):
-        raise UsageError(f"{path}: holds something else than a project's id", remedy="remove it or mend it")
-    return dict(data)
+    with contextlib.suppress(ValueError):
+        data = read_record(ProjectData, value, "project")
+        if data.id and _VALID_LABEL.fullmatch(data.label or "_"):
+            return data
+    raise UsageError(f"{path}: holds something else than a project's id", remedy="remove it or mend it")
 
 
-def encoded(data: Mapping[str, Any]) -> bytes:
+def encoded(data: ProjectData) -> bytes:
     """Return the bytes of project.json."""
-    return json.dumps(data, indent=1, sort_keys=True).encode() + b"\n"
+    held = {name: value for name, value in written(data).items() if value is not None}
+    return json.dumps(held, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def label_of(root: Path) -> str:
@@ -58,53 +78,52 @@ def label_of(root: Path) -> str:
     return plain[:40].rstrip("-.") or "project"
 
 
-def new(root: Path) -> dict[str, Any]:
+def new(root: Path) -> ProjectData:
     """Return the project.json of a new project."""
-    ident = secrets.token_hex(5)
-    return {"id": ident, "label": label_of(root), **location(root, ident)}
+    return located(root, ProjectData(id=secrets.token_hex(5), label=label_of(root)))
 
 
-def settle(root: Path) -> dict[str, Any]:
+def settle(root: Path) -> ProjectData:
     """Record where the project is now; a copy gets an id of its own, and none of its original's runs."""
     folder = root / FOLDER
     with project_folder.writing(folder), _locked(folder):
         data = read(folder)
         if original := original_of(root, data):
-            _set_runs_aside(folder, data["id"])
-            data = {**kept_by_copy(data, original), **new(root)}
-        data.setdefault("label", label_of(root))
-        data.update(location(root, data["id"]))
+            _set_runs_aside(folder, str(data.id))
+            kept = kept_by_copy(data, original)
+            data = new(root)._replace(inventory=kept.inventory, limit=kept.limit)
+        data = located(root, data._replace(label=data.label or label_of(root)))
         project_folder.write(folder, NAME, encoded(data))
         return data
 
 
-def kept_by_copy(data: Mapping[str, Any], original: Path) -> dict[str, Any]:
+def kept_by_copy(data: ProjectData, original: Path) -> ProjectData:
     """Return what a copy keeps of project.json: the name of its inventory, which needs the user's consent again."""
-    kept = {key: data[key] for key in ("inventory", "limit") if data.get(key)}
-    if Path(kept.get("inventory", "/")).is_relative_to(original):
-        kept["inventory"] = str(Path(kept["inventory"]).relative_to(original))
-    return kept
+    inventory = data.inventory
+    if inventory and Path(inventory).is_relative_to(original):
+        inventory = str(Path(inventory).relative_to(original))
+    return ProjectData(inventory=inventory, limit=data.limit)
 
 
-def location(root: Path, ident: str) -> dict[str, str]:
-    """Return what project.json records of the project's location; nothing without a key."""
+def located(root: Path, data: ProjectData) -> ProjectData:
+    """Return what project.json holds once it records the project's location; unchanged without a key."""
     with contextlib.suppress(UsageError):
-        return {"root": str(root), "root_proof": proof(made_key(), _LOCATION, ident, str(root))}
-    return {}
+        return data._replace(root=str(root), root_proof=proof(made_key(), _LOCATION, data.id, str(root)))
+    return data
 
 
-def is_placed(root: Path, data: Mapping[str, Any]) -> bool:
+def is_placed(root: Path, data: ProjectData) -> bool:
     """Whether project.json records this location."""
-    return data.get("root") == str(root)
+    return data.root == str(root)
 
 
-def original_of(root: Path, data: Mapping[str, Any]) -> Path | None:
+def original_of(root: Path, data: ProjectData) -> Path | None:
     """Return the project that this one is a copy of; None if it was only renamed, or is visible at two paths."""
-    kept = data.get("root") if data else None
+    kept = data.root
     if not kept or is_placed(root, data):
         return None
     try:
-        if not proves(data.get("root_proof"), known_key(), _LOCATION, data["id"], kept):
+        if not proves(data.root_proof, known_key(), _LOCATION, data.id, kept):
             return None
         if os.path.samestat(os.stat(kept), os.stat(root)):  # noqa: PTH116 - Path's raises
             return None
@@ -113,7 +132,7 @@ def original_of(root: Path, data: Mapping[str, Any]) -> Path | None:
         return Path(kept)  # it cannot be seen, so it is treated as another project
     except (OSError, ValueError, UsageError):
         return None
-    return Path(kept) if isinstance(there, dict) and there.get("id") == data["id"] else None
+    return Path(kept) if isinstance(there, dict) and there.get("id") == data.id else None
 
 
 def _set_runs_aside(folder: Path, ident: str) -> None:
@@ -135,11 +154,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _is_ours(data: object) -> bool:
-    if not isinstance(data, dict) or not VALID_ID.fullmatch(str(data.get("id") or "")):
-        return False
-    if not _VALID_LABEL.fullmatch(str(data.get("label") or "_")):
-        return False
-    return all(isinstance(data.get(key) or "", str) for key in _TEXTS)
