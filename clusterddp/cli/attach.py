@@ -22,10 +22,10 @@ from clusterddp.remote.shared.run.run_state import RunState, end_event
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.background import joining_late_hosts, lease_renewal
 from clusterddp.runs.ending import SILENT
-from clusterddp.runs.folders import described
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.preload_hint import is_new
 from clusterddp.runs.run import interrupted_by
+from clusterddp.runs.run_folders import described
 from clusterddp.runs.watch import RunWatch
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.difference import code_of, environment_of
 from clusterddp.runs.difference import described as identity
-from clusterddp.runs.folders import described, workdir_label
+from clusterddp.runs.run_folders import described, workdir_label
 from clusterddp.runs.run_status import UNREACHABLE
 from clusterddp.runs.stacks import groups
 from clusterddp.text.folding import folded_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterddp.remote.shared.run.run_record import RunRecord
-from clusterddp.runs.folders import described, workdir_label
+from clusterddp.runs.run_folders import described, workdir_label
 
 HOME = "/home/u/clusterddp/toy-1a"
 OTHER = "/data/toy-1a"
