@@ -5,6 +5,7 @@ Each input follows from its number, so what fails is found again by its number. 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -20,6 +21,14 @@ from clusterddp.hosts.ssh.config import _lines
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, _parse
 from clusterddp.logs.incoming import checked
 from clusterddp.remote.probes import nvidia_smi_xml
+from clusterddp.remote.shared.cleanup.clean_records import CleanAnswer, UnusedWorkdir
+from clusterddp.remote.shared.cleanup.everything_records import ActiveRun, HoldingsAnswer, SizedFolder, WorkdirHeld
+from clusterddp.remote.shared.environment.removal_records import EnvironmentReport
+from clusterddp.remote.shared.processes.orphan_records import OrphanedRun
+from clusterddp.remote.shared.run.spool_records import LeftProcess
+from clusterddp.remote.shared.schema.fields import DamagedError
+from clusterddp.remote.shared.schema.record import read_record, written
+from clusterddp.remote.shared.slurm.login_records import CommandAnswer
 from clusterddp.remote.shared.verdict.status_reply import read_nodes
 from clusterddp.remote.shared.wire.frames import Decoder, Frame, ProtocolError, encode, parse, parse_json
 from clusterddp.remote.system import nvidia_smi
@@ -74,6 +83,13 @@ def replies(data: bytes) -> None:
         json.dumps(view.to_json())
 
 
+def answers(data: bytes) -> None:
+    told = parse_json(data)
+    for answer in ANSWERS:
+        with contextlib.suppress(DamagedError):
+            read_record(type(answer), told, "answer")
+
+
 def stacks(data: bytes) -> None:
     for stack in parse_stacks("gpu00", parse_json(data)):
         json.dumps(stack.to_json())
@@ -119,10 +135,18 @@ STACKS = [
     json.dumps([{**STACK, "source": source, "text": text}]).encode()
     for source, text in (("py-spy", json.dumps(SPIED)), ("faulthandler", DUMPED))
 ]
+ANSWERS = (
+    CommandAnswer(status=0, out="17\n", err=""),
+    EnvironmentReport(ident="ab", lock="uv.lock", project="p", bytes=1, used=2, live=("r1",), building=False),
+    HoldingsAnswer((SizedFolder("/s", 1),), 1, (ActiveRun("r1", "", ""),), (WorkdirHeld("/w", "x", 1, 2, 3),), ()),
+    CleanAnswer(1, 2, 3, 4, kept=("r1",), workdirs=(UnusedWorkdir("/w", 3),), gone=False),
+    OrphanedRun(run="r1", host="gpu00", known=True, processes=(LeftProcess(7, 1, "python"),)),
+)
 DECODERS: dict[str, tuple[list[bytes], Callable[[bytes], None], tuple[type[Exception], ...]]] = {
     "frames": ([encode({"id": 1, "kind": "data", "n": 5}, b"body") * 2], frames, (ProtocolError,)),
     "log frames": (LOG_LINES, log_frames, (ProtocolError, HelperError)),
     "replies": ([json.dumps([node()]).encode()], replies, (ValueError,)),
+    "answers": ([json.dumps(written(one)).encode() for one in ANSWERS], answers, (ValueError,)),
     "stacks": (STACKS, stacks, (ValueError,)),
     "known_hosts": ([KNOWN], known_hosts, (HostKeyError,)),
     "ssh_config": ([CONFIG], ssh_config, ()),

@@ -21,7 +21,7 @@ from clusterddp.launch.slurm.client.held_nodes import held_nodes, job_minutes
 from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry, step_words
 from clusterddp.launch.slurm.client.survey import survey
 from clusterddp.launch.slurm.shared_folder import job_words, unshared
-from clusterddp.launch.slurm.submission import settings_of, slurm_request
+from clusterddp.launch.slurm.submission import nodes_share_folders, settings_of, slurm_request
 from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
 from clusterddp.runs.node_answers import Wanted, nodes_of
 
@@ -102,7 +102,7 @@ def borrow_nodes(site: Site, query: HostQuery) -> Iterator[LentHosts]:
     with hold(login, [job_words(request)], site.connections, site.progress) as (lease,):
         nodes = _site(site, entry, login, lease.job, lease.nodes) if lease.job else None
         seen = replace(seen, refused=None if lease.job else lease.refused)
-        if nodes and settings_of(site.inventory).slurm.get("shared", True):
+        if nodes and nodes_share_folders(site.inventory):
             seen = replace(seen, unshared=_unshared(login, nodes))
         yield LentHosts(site=nodes, manager=_reported(entry, seen))
 

@@ -17,7 +17,7 @@ from clusterddp.launch.slurm.client.held_nodes import Held, held_nodes, job_minu
 from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
 from clusterddp.launch.slurm.client.survey import survey
 from clusterddp.launch.slurm.job_nodes import JobNodes
-from clusterddp.launch.slurm.submission import settings_of
+from clusterddp.launch.slurm.submission import nodes_share_folders, settings_of
 from clusterddp.sync.transfer.collect import Origin
 from clusterddp.text.folding import folded_names
 
@@ -45,15 +45,10 @@ done"""
 _ASKED = ("partition", "account", "qos")
 
 
-def _is_apart(site: Site) -> bool:
-    """Whether nodes share no folder with the login host, according to the inventory."""
-    return not settings_of(site.inventory).slurm.get("shared", True)
-
-
 @contextlib.contextmanager
 def origins(site: Site, query: FileQuery) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
     """Where the files are, usable while the block runs, and the errors of nodes that cannot be reached."""
-    if query.view is None and (query.pattern or _is_apart(site)):
+    if query.view is None and (query.pattern or not nodes_share_folders(site.inventory)):
         query = replace(query, view=query.last_run())  # its nodes are asked
     login = LoginHost(site.connections.open(login_entry(site.inventory)))
     nodes = (*query.view.earlier, *query.view.nodes) if query.view else ()
@@ -63,7 +58,7 @@ def origins(site: Site, query: FileQuery) -> Iterator[tuple[list[Origin], list[C
     def origin(host: Host, workdir: str) -> Origin:
         return Origin(host=host, workdir=workdir, path=query.path or "", run=query.run.run if query.run else "")
 
-    if not _is_apart(site):
+    if nodes_share_folders(site.inventory):
         if query.view:
             _meant(site, query, [*workdirs], {})
         yield [origin(login.host, next(iter(workdirs.values()), usual))], []

@@ -88,7 +88,7 @@ def _submission(
     tree = repeat.tree if repeat else scan(project, options.sync_limit)
     path = script_of(options, project)
     check_synced(path, options, project, tree)
-    unshared = not settings.slurm.get("shared", True)
+    unshared = not nodes_share_folders(inventory)
     if unshared:
         refuse_together(options, inside=inside)
     login = log_in()
@@ -204,6 +204,11 @@ def without_hidden(given: Mapping[str, str], secrets: Collection[str]) -> tuple[
 def settings_of(inventory: Inventory) -> HostEntry:
     """The host whose variables apply to all nodes of a job: the first one named, else the login host."""
     return next(iter(_named(inventory)), None) or login_entry(inventory)
+
+
+def nodes_share_folders(inventory: Inventory) -> bool:
+    """Whether nodes share folders with the login host, according to the inventory."""
+    return bool(settings_of(inventory).slurm.get("shared", True))
 
 
 def _named(inventory: Inventory) -> list[HostEntry]:
