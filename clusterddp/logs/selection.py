@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from clusterddp.errors import UsageError
+from clusterddp.remote.shared.logs.tail_request import TailRequest
+from clusterddp.remote.shared.schema.record import written
 from clusterddp.text.units import parse_duration, ranks, shown
 
 if TYPE_CHECKING:
@@ -114,19 +116,20 @@ class Selection:
     def args(self, spool: str, position: Position | None = None) -> dict[str, Any]:
         """Return the arguments of ``tail`` for one spool, from ``position`` on."""
         at = position or Position()
-        return {
-            "spool": spool,
-            "from": dict(at.offsets),
-            "follow": self.follow,
-            "stream": self.stream,
-            "ranks": None if self.ranks is None else list(self.ranks),
-            "agent": self.ranks is None if self.agent is None else self.agent,
-            "teardown": self.teardown,
-            "since": self.since_ns,
-            "until": self.until_ns,
-            "grep": self.grep,
-            "tail": None if at.caught_up else self.tail,
-            "timed": self.timed,
-            "partials": self.partials,
-            "ordered": self.ordered,
-        }
+        request = TailRequest(
+            spool=spool,
+            offsets=dict(at.offsets),
+            follow=self.follow,
+            stream=self.stream,
+            ranks=None if self.ranks is None else tuple(self.ranks),
+            agent=self.ranks is None if self.agent is None else self.agent,
+            teardown=self.teardown,
+            since=self.since_ns,
+            until=self.until_ns,
+            grep=self.grep,
+            tail=None if at.caught_up else self.tail,
+            timed=self.timed,
+            partials=self.partials,
+            ordered=self.ordered,
+        )
+        return written(request)

@@ -11,6 +11,7 @@ from clusterddp.logs.checked_frames import Lines
 from clusterddp.logs.incoming import checked, read_frame
 from clusterddp.remote.logs.tail import tail
 from clusterddp.remote.logs.time_index import IndexWriter
+from clusterddp.remote.shared.schema.record import read_record
 from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.remote.spool.events import append_event
 from tests.unit.plan_made import plan_text
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterddp.logs.checked_frames import LogFrame
+    from clusterddp.remote.shared.logs.tail_request import TailRequest
 
 SECOND = 10**9
 LIMIT = 20.0  # seconds a test waits for an event before it fails
@@ -111,6 +113,9 @@ class Tail:
         self.result: Any = None
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run)
+
+    def read_args(self, kind: type[TailRequest]) -> TailRequest:
+        return read_record(kind, self.args, "arguments")
 
     def send(self, body: bytes, **header: Any) -> None:
         self.send_frame(Frame(header, body))

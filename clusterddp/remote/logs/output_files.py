@@ -12,6 +12,7 @@ import os
 import re
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Union
 
+from ..shared.logs.tail_request import TailRequest
 from ..shared.run.event_schema import WORKER_STARTED, of_kind
 from ..shared.run.log_units import first_unit, last_unit
 from ..shared.run.plan import AGENT_LOG
@@ -252,12 +253,11 @@ class LineFilter:
 class LogFiles:
     """The log files of one spool by name, and how far each was read."""
 
-    def __init__(self, spool: Spool, args: Dict[str, Any], *, timed: bool) -> None:
+    def __init__(self, spool: Spool, asked: TailRequest, *, timed: bool) -> None:
         self.folder = spool.logs
         self.files: Dict[str, LogFile] = {}
         self._events = spool.events_file
-        self._args = args
-        self._from: Dict[str, int] = args.get("from") or {}
+        self._asked = asked
         self._timed = timed
 
     def wanted(self) -> List[LogFile]:
@@ -281,7 +281,7 @@ class LogFiles:
 
     def resumed(self, file: LogFile) -> bool:
         """Whether the request names an offset to resume this file at."""
-        return file.name in self._from
+        return file.name in self._asked.offsets
 
     def _discover(self) -> None:
         try:
@@ -292,7 +292,7 @@ class LogFiles:
         for name in [name for name in names if name not in self.files and _NAME.match(name)]:
             file = self.files[name] = LogFile(self.folder, name)
             file.timed = self._timed
-            file.pos = int(self._from.get(name, 0))
+            file.pos = self._asked.offsets.get(name, 0)
 
     def _identify(self, files: List[LogFile]) -> None:
         """Look up the files' ranks.
@@ -306,10 +306,10 @@ class LogFiles:
             file.identified = True
 
     def _wants(self, file: LogFile) -> bool:
-        args = self._args
+        asked = self._asked
         if file.name == AGENT_LOG:
-            return bool(args.get("agent"))
-        if not file.identified or args.get("stream", "both") not in ("both", file.stream):
+            return asked.agent
+        if not file.identified or asked.stream not in ("both", file.stream):
             return False
-        local_ranks, ranks = args.get("local_ranks"), args.get("ranks")
+        local_ranks, ranks = asked.local_ranks, asked.ranks
         return (local_ranks is None or file.local_rank in local_ranks) and (ranks is None or file.rank in ranks)

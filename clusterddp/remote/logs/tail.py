@@ -1,19 +1,6 @@
 """The operation ``tail``: the log lines of one node's spool, those there now and, with ``follow``, new ones.
 
-Arguments of the operation, all but ``spool`` optional:
-
-    spool         the spool's folder
-    from          {file: offset}: where to go on; a file not named is read from its start
-    follow        go on until the run has ended
-    stream        out, err or both
-    ranks, local_ranks   lists; agent: whether the agent's own output is wanted too
-    since, until  ns by the operator's clock
-    grep          a regular expression, on a line's bytes without its end
-    tail          so many last lines of each worker only
-    timed         every chunk carries the time of its lines
-    partials      unfinished lines too, once they rest
-    teardown      false: without the agent's lines that follow an end of its workers (logs/worker_ends.py)
-    ordered       false: stdout and stderr of a worker each by itself, not in the order in which they were written
+The arguments are a ``TailRequest`` (shared/logs/tail_request.py).
 
 First comes a frame ``hello``; then data frames (logs/sending.py), the past ordered by time; in follow mode an
 empty frame ``caught_up`` with all offsets, then what comes, as it comes, and an empty frame ``exited`` when workers
@@ -27,6 +14,7 @@ import time
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
 
 from ..helper.request import Request
+from ..shared.logs.tail_request import TailRequest
 from ..shared.run.plan import AGENT_LOG, SUPERVISOR
 from ..shared.schema.record import written
 from ..shared.wire.frames import MAX_BODY
@@ -52,9 +40,10 @@ CHUNKS_PER_TURN = 1000
 
 def tail(request: Request) -> Dict[str, Any]:
     """Operation: send the log lines; the module's docstring describes arguments and frames."""
-    if not os.path.isdir(request.args["spool"]):
-        raise Refused("the run's logs are gone: no %s" % request.args["spool"])
-    reader = LogTail(request)
+    asked = request.read_args(TailRequest)
+    if not os.path.isdir(asked.spool):
+        raise Refused("the run's logs are gone: no %s" % asked.spool)
+    reader = LogTail(request, asked)
     request.send(b"", hello=True, **reader.hello())
     return reader.run()
 
@@ -62,17 +51,16 @@ def tail(request: Request) -> Dict[str, Any]:
 class LogTail:
     """One reader of one spool."""
 
-    def __init__(self, request: Request) -> None:
-        args = self.args = request.args
-        self.request = request
-        self.spool = Spool(args["spool"])
+    def __init__(self, request: Request, asked: TailRequest) -> None:
+        self.request, self.asked = request, asked
+        self.spool = Spool(asked.spool)
         self.plan = self.spool.plan()
         self.offset_ns = self.plan.clock_offset_ns
-        self.since, self.until = self._host_time("since"), self._host_time("until")
-        self.timed = bool(args.get("timed") or self.since or self.until)
-        self.pattern = _compiled(args.get("grep"))
-        self.logs = LogFiles(self.spool, args, timed=self.timed)
-        self.groups = Groups(self.logs, ordered=args.get("ordered", True))
+        self.since, self.until = self._host_time(asked.since), self._host_time(asked.until)
+        self.timed = bool(asked.timed or self.since or self.until)
+        self.pattern = _compiled(asked.grep)
+        self.logs = LogFiles(self.spool, asked, timed=self.timed)
+        self.groups = Groups(self.logs, ordered=asked.ordered)
         self.sender = ChunkSender(request, self.offset_ns)
         self.filters: Dict[str, LineFilter] = {}
         self.worker_ends = WorkerEnds(self.spool.events_file)
@@ -80,9 +68,8 @@ class LogTail:
         self.grown: Dict[str, Tuple[int, float]] = {}  # file → (size, when it was first seen so large)
         self.lost_checked = self.exit_seen = 0.0
 
-    def _host_time(self, name: str) -> Optional[int]:
-        value = self.args.get(name)
-        return None if value is None else int(value) + self.offset_ns
+    def _host_time(self, time_ns: Optional[int]) -> Optional[int]:
+        return None if time_ns is None else time_ns + self.offset_ns
 
     def hello(self) -> Dict[str, Any]:
         """The fields of the ``hello`` frame."""
@@ -95,7 +82,7 @@ class LogTail:
             time.sleep(BATCH_DELAY)  # the supervisor's last moment
             over = self.ended()
         self.history(over)
-        if self.args.get("follow") and not over:
+        if self.asked.follow and not over:
             self.request.send(b"", caught_up=True, offsets=self.logs.offsets())
             self.live()
         ended = self.spool.exit_record()
@@ -121,16 +108,16 @@ class LogTail:
         """Send the lines that are there now, ordered by time."""
         groups = self.groups.of(self.logs.wanted())
         files = [file for group in groups for file in group.files]
-        follow = bool(self.args.get("follow")) and not over
+        follow = self.asked.follow and not over
         limits: Dict[str, int] = {}
         for group in groups:
             limits.update(group.sizes())
         self._load_indexes(files, limits, wait=not follow, over=over)
-        whole = over or (not follow and bool(self.args.get("partials")))
+        whole = over or (not follow and self.asked.partials)
         for file in files:
             limits[file.name] = self._apply_since_until(file, limits[file.name])
-        if self.args.get("tail") is not None:
-            self._skip_to_last(groups, limits, int(self.args["tail"]), whole=whole)
+        if self.asked.tail is not None:
+            self._skip_to_last(groups, limits, self.asked.tail, whole=whole)
         past = [self._past_chunks(group, limits, whole=whole, hold=follow) for group in groups]
         for _, file, chunk in heapq.merge(*past, key=lambda entry: entry[0]):
             self.send_matching(file, chunk, final=whole and file.pos >= limits[file.name])
@@ -256,7 +243,7 @@ class LogTail:
 
     def _is_resting(self, file: LogFile, size: int) -> bool:
         """Whether an unfinished line may be shown: the request wants such lines, and it has not grown for a while."""
-        if not self.args.get("partials") or self.pattern:
+        if not self.asked.partials or self.pattern:
             return False
         now = time.monotonic()
         seen = self.grown.get(file.name)
@@ -290,7 +277,7 @@ class LogTail:
     def _wanted(self, file: LogFile) -> Optional[Wanted]:
         """The filter for a file's lines; None passes all."""
         search = self.pattern.search if self.pattern else None
-        if file.name == AGENT_LOG and not self.args.get("teardown", True):
+        if file.name == AGENT_LOG and not self.asked.teardown:
             return lambda at, line: not self.worker_ends.hides(at, line) and (search is None or search(line))
         return (lambda _at, line: search(line)) if search else None
 

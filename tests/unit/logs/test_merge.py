@@ -260,8 +260,8 @@ def test_a_selection_goes_to_the_host_and_the_last_lines_only_once() -> None:
     selection = Selection(ranks=(0, 2), tail=5, follow=True)
     first = selection.args("/spool")
     again = selection.args("/spool", Position(offsets={"0.0.out": 7}, caught_up=True))
-    assert (first["tail"], first["from"], first["agent"], first["ranks"]) == (5, {}, False, [0, 2])
-    assert (again["tail"], again["from"]) == (None, {"0.0.out": 7})
+    assert (first["tail"], first["offsets"], first["agent"], first["ranks"]) == (5, {}, False, [0, 2])
+    assert (again["tail"], again["offsets"]) == (None, {"0.0.out": 7})
 
 
 def test_a_host_that_is_given_up_is_not_waited_for() -> None:

@@ -131,7 +131,7 @@ class TestSave:
         writer.end()
         folder = tmp_path / "saved"
         for size in (0, 100, len(text)):  # a save that was cut anywhere goes on there
-            frames = read(writer, partials=True, **{"from": {"0.1.out": size}}).checked()
+            frames = read(writer, partials=True, offsets={"0.1.out": size}).checked()
             folder.mkdir(exist_ok=True)
             saver = Saver(folder, "run1")
             saver.save([FrameArrived(host="h", frame=frame) for frame in frames])
@@ -155,7 +155,7 @@ class TestGoingOn:
         places = offsets_after(read_lines(path, "r1"))
         assert places == {1: {"h": {"0.1.out": 9, "agent.out": 9}}}
         selection = Selection(start=places[1])
-        assert selection.args("/s", selection.resume_position("h", Position(offsets={"0.1.out": 20})))["from"] == {
+        assert selection.args("/s", selection.resume_position("h", Position(offsets={"0.1.out": 20})))["offsets"] == {
             "0.1.out": 20,
             "agent.out": 9,
         }

@@ -185,7 +185,7 @@ def test_the_next_attempt_is_shown_from_its_beginning() -> None:
 
     verdict, shown = followed(run, start={"gpu00": {"0.0.out": 7}}, tail=3, hosts=("gpu00",))
     assert (verdict.exit_code, shown) == (0, ["a\n", "a\n"])
-    assert [(asked["from"], asked["tail"]) for asked in run.asked] == [({"0.0.out": 7}, 3), ({}, None)]
+    assert [(asked["offsets"], asked["tail"]) for asked in run.asked] == [({"0.0.out": 7}, 3), ({}, None)]
     assert [asked["spool"] for asked in run.asked] == ["/spool", "/spool/2"]
 
 

@@ -119,7 +119,7 @@ def test_the_last_lines_and_what_follows_an_earlier_reading_are_in_order(
         writer.end()
         assert lines_of(read(writer, tail=count)) == writes[max(0, len(writes) - count) :]
         offsets = {f"0.0.{name}": sum(len(data) for of, data in writes[:seen] if of == name) for name in ("out", "err")}
-        assert lines_of(read(writer, **{"from": offsets})) == writes[seen:]
+        assert lines_of(read(writer, offsets=offsets)) == writes[seen:]
 
 
 @settings(max_examples=25, deadline=None)

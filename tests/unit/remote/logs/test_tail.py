@@ -122,7 +122,7 @@ def test_a_line_of_five_megabytes_comes_in_frames_that_fit(writer: Writer) -> No
 def test_reading_goes_on_where_another_reader_stopped(writer: Writer) -> None:
     writer.say("0.0.out", b"one\ntwo\n")
     writer.end()
-    assert read(writer, **{"from": {"0.0.out": 4}}).text() == b"two\n"
+    assert read(writer, offsets={"0.0.out": 4}).text() == b"two\n"
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_a_line_is_never_earlier_than_one_that_was_written_before_it_on_the_othe
     assert shown(tail.finish(), writer) == expected
     assert shown(read(writer, timed=True), writer) == expected
     assert shown(read(writer, timed=True, tail=3), writer) == expected[1:]
-    assert shown(read(writer, timed=True, **{"from": {ERR: 6}}), writer) == expected[1:]
+    assert shown(read(writer, timed=True, offsets={ERR: 6}), writer) == expected[1:]
     assert shown(read(writer, timed=True, stream="out"), writer) == [expected[1], expected[3]]
     assert shown(read(writer, timed=True, stream="err"), writer) == [expected[0], expected[2]]
 
@@ -203,7 +203,7 @@ def test_whatever_the_index_says_times_are_in_order_and_the_same_for_every_reade
         begin = {name: sum(len(data) for of, data, _ in writes[:seen] if of == name[-3:]) for name in (OUT, ERR)}
         selections: list[dict[str, Any]] = [
             {"tail": count},
-            {"from": begin},
+            {"offsets": begin},
             {"stream": "out"},
             {"stream": "err"},
             {"since": when},
