@@ -47,8 +47,8 @@ class Notifier:
         if self._target:
             from clusterddp.remote.shared.run.webhook_request import notice_of  # noqa: PLC0415 - HTTP, only for --notify
 
-            told = notice_of(self._run, _struck(self.record), event, text, time.time_ns())
-            thread = threading.Thread(target=self._send, args=(told,), name="notify", daemon=True)
+            notice = notice_of(self._run, _struck(self.record), event, text, time.time_ns())
+            thread = threading.Thread(target=self._send, args=(notice,), name="notify", daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -60,13 +60,13 @@ class Notifier:
         except KeyboardInterrupt:
             say("--notify: not waited for any longer")
 
-    def _send(self, told: Mapping[str, Any]) -> None:
+    def _send(self, notice: Mapping[str, Any]) -> None:
         if is_url(self._target):
             from clusterddp.remote.shared.run.webhook_request import post  # noqa: PLC0415 - HTTP, only for --notify
 
-            why, _ = post(self._target, told, PATIENCE)
+            why, _ = post(self._target, notice, PATIENCE)
         else:
-            why = _run(self._target, told)
+            why = _run(self._target, notice)
         if why and not self._failed:
             self._failed = True
             say(f"--notify: {why}; nobody is told")
@@ -88,9 +88,9 @@ def _struck(record: RunRecord) -> RunRecord:
     return record._replace(name=redaction.value(record.name), script=redaction.value(record.script))
 
 
-def _run(command: str, told: Mapping[str, Any]) -> str:
+def _run(command: str, notice: Mapping[str, Any]) -> str:
     """Run the command; return why it failed, or an empty text."""
-    own = {f"CLUSTERDDP_{name.upper()}": _in_variable(value) for name, value in told.items()}
+    own = {f"CLUSTERDDP_{name.upper()}": _in_variable(value) for name, value in notice.items()}
     try:
         done = subprocess.run(
             ["/bin/sh", "-c", command],

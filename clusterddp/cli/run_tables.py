@@ -109,8 +109,8 @@ def print_status(view: RunView) -> None:
         line(f"folder: {escape(folder)}")
     for off, spare in record.replaced.items():
         line(escape(f"{off} could not be reached at the start; spare {spare} has its place"))
-    for told in recovered_lines(details.failures):
-        line(escape(told))
+    for note in recovered_lines(details.failures):
+        line(escape(note))
     for notice in summary.notices:
         line(escape(completed(notice)))
     if view.live and details.last_output and time.time() - details.last_output >= _SILENCE:

@@ -51,8 +51,8 @@ def act(
     if program:
         _become(program, words, {**values, **torchrun_env(options, found)})
     if as_json:
-        told = {"id": identity, "rank": rank, "world_size": world_size, "master_addr": found.master_addr}
-        click.echo(json.dumps({**told, "master_port": found.master_port, "local_addr": found.local_addr}))
+        fields = {"id": identity, "rank": rank, "world_size": world_size, "master_addr": found.master_addr}
+        click.echo(json.dumps({**fields, "master_port": found.master_port, "local_addr": found.local_addr}))
     else:
         click.echo("\n".join(f"{name}={shlex.quote(value)}" for name, value in values.items()))
     return 0

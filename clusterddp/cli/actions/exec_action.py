@@ -76,8 +76,8 @@ def in_json(execution: Execution) -> int:
     code = _drawn(execution, OutputRenderer())
     for name in execution.hosts:
         end = execution.results[name]
-        told = {"host": name, "exit_code": end.code, "error": end.error, "cwd": end.cwd, "left": list(end.left)}
-        sys.stdout.write(json.dumps(told) + "\n")
+        fields = {"host": name, "exit_code": end.code, "error": end.error, "cwd": end.cwd, "left": list(end.left)}
+        sys.stdout.write(json.dumps(fields) + "\n")
     return _told(execution, code)
 
 

@@ -29,6 +29,6 @@ def act(
     for host in done:
         groups.setdefault((host.folder, host.files, host.sent_bytes), []).append(host)
     for (folder, files, size), hosts in groups.items():
-        told = f"{counted(files, 'file')} put there, {human_size(size)} sent" if files else "all is there"
-        put(f"{folded_names([host.name for host in hosts])}: {folder}: {told}")
+        summary = f"{counted(files, 'file')} put there, {human_size(size)} sent" if files else "all is there"
+        put(f"{folded_names([host.name for host in hosts])}: {folder}: {summary}")
     return 0

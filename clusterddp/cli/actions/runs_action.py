@@ -63,8 +63,8 @@ def _compare(cluster: Cluster, a: str, b: str, *, as_json: bool) -> None:
     found, files = cluster.diff(a, b)
     if as_json:
         code = None if files is None else [asdict(one) for one in files]
-        told = [{"what": one.what, "a": one.a, "b": one.b} for one in found]
-        click.echo(json.dumps({"a": a, "b": b, "differences": told, "files": code}, indent=1))
+        differences = [{"what": one.what, "a": one.a, "b": one.b} for one in found]
+        click.echo(json.dumps({"a": a, "b": b, "differences": differences, "files": code}, indent=1))
         return
     from clusterddp.cli.run_tables import print_diff  # noqa: PLC0415 - --json needs no rich
 

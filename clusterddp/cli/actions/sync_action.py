@@ -56,8 +56,10 @@ def _summary(host: HostSync, *, dry: bool) -> str:
     if not changes:
         return "nothing to change"
     counts = {"new": len(changes.new), "changed": len(changes.changed), "removed": len(changes.removed)}
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f"{'would be ' if dry else ''}{told}; {human_size(host.sent_bytes)} {'to send' if dry else 'in these files'}"
+    summary = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return (
+        f"{'would be ' if dry else ''}{summary}; {human_size(host.sent_bytes)} {'to send' if dry else 'in these files'}"
+    )
 
 
 def _lines(changes: Changes) -> Iterator[str]:

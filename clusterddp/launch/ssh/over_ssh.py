@@ -68,8 +68,8 @@ class Ssh:
         """See ``Launcher``."""
         plan, hosts = _planned(site, options, dry=False)
         secrets = secret_values(plan.all_secrets)
-        apart = {*(host.name for host in hosts), *plan.record.replaced}
-        left = [entry.name for entry in site.inventory.nodes if entry.name not in apart]
+        used = {*(host.name for host in hosts), *plan.record.replaced}
+        left = [entry.name for entry in site.inventory.nodes if entry.name not in used]
         left = left[: plan.settings.max_nodes - len(plan.nodes)] if plan.settings.elastic else []
         plan = replace(plan, record=plan.record._replace(left_out=tuple(left), launcher=NAME))
         site.progress("starting")
