@@ -11,12 +11,12 @@ import threading
 import time
 from typing import Callable, List, NoReturn
 
+from ..shared.run.fork_requests import BeginOrder
 from ..shared.run.plan import PARTICIPANTS
 from ..system import prctl
 from ..system.clock import boot_clock
 from ..system.rename import rename, set_environment
 from .fork_checks import tell
-from .fork_requests import BeginOrder
 
 HELD_UP = 127
 POLL = 0.001  # seconds between checks for the new parent

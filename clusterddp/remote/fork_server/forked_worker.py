@@ -10,11 +10,11 @@ import sys
 import time
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
 
+from ..shared.run.fork_requests import WorkerRequest
 from ..system import prctl
 from ..system.oom_kills import OOM_SCORE
 from ..system.rename import rename, set_environment
 from .fork_checks import NO_RENAME, RefusedError, first_folders, refuse_shadows, tell
-from .fork_requests import WorkerRequest
 from .import_times import measure
 
 # Set by torchrun for each worker; importing torch reads none of these (docs/performance.md).

@@ -22,6 +22,7 @@ import sys
 import time
 from typing import Iterable, List, NoReturn, Tuple
 
+from ..shared.run.fork_requests import AgentRequest
 from ..shared.run.plan import FORK_SOCKET
 from ..spool.layout import Spool
 from ..system.rename import rename
@@ -36,7 +37,6 @@ from .fork_checks import (
     socket_of,
     tell,
 )
-from .fork_requests import AgentRequest
 from .forked_worker import WorkerInputs
 from .imports import AGENT_MODULES, Imports, worker_modules
 from .preload_packages import Preload, clash_with

@@ -9,7 +9,7 @@ import socket
 import struct
 from typing import Any, Dict, List, Tuple
 
-from .fork_requests import WorkerRequest
+from ..shared.run.fork_requests import WorkerRequest
 from .forked_worker import WorkerInputs, become
 
 LONGEST = 4 << 20  # bytes of a request

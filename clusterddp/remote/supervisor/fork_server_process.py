@@ -12,7 +12,7 @@ import signal
 import socket
 from typing import Callable, List, Mapping, Optional, Sequence
 
-from ..fork_server.fork_requests import AgentRequest, BeginOrder
+from ..shared.run.fork_requests import AgentRequest, BeginOrder
 from ..shared.run.plan import NodePlan
 from ..spool.quoted import SERVER_LOG
 from ..system.clock import boot_clock

@@ -12,7 +12,7 @@ import socket
 import struct
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from ..fork_server.fork_requests import WorkerRequest
+from ..shared.run.fork_requests import WorkerRequest
 from ..shared.run.plan import FORK_SOCKET
 from ..system import procfs
 
