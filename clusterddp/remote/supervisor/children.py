@@ -6,6 +6,7 @@ import selectors
 import signal
 import socket
 import subprocess
+import time
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from ..processes import terminate
@@ -248,7 +249,12 @@ class Children:
             signal.signal(number, signal.SIG_DFL)
 
     def reap(self) -> None:
-        """Reap ended children: note the agent's or store's end, and record orphans."""
+        """Reap ended children: note the agent's or store's end, and record orphans.
+
+        Where the agent is reaped in the same call, an orphan counts as ended before it: its end is often why the
+        agent ended, and the supervisor ends nothing for the agent's end before it knows of it.
+        """
+        now = time.time_ns()
         for pid, status in reap():
             for one in (self.fork_server, *self.forks.values()):
                 if one:
@@ -265,13 +271,13 @@ class Children:
                 if again:
                     self.start_store("plain")
             else:
-                self._note_orphan(pid, status, self.agent_bytes())
+                self._note_orphan(pid, status, self.agent_bytes(), now)
 
-    def _note_orphan(self, pid: int, status: int, agent_bytes: int) -> None:
-        self.do(lambda: self.record_orphan(pid, status, agent_bytes))
+    def _note_orphan(self, pid: int, status: int, agent_bytes: int, time_ns: int) -> None:
+        self.do(lambda: self.record_orphan(pid, status, agent_bytes, time_ns))
 
-    def record_orphan(self, pid: int, status: int, agent_bytes: int) -> None:
-        """Record the end of an orphan, if it was a worker whose shim was killed: nobody else does."""
+    def record_orphan(self, pid: int, status: int, agent_bytes: int, time_ns: int) -> None:
+        """Record the end of an orphan at ``time_ns``, if it was a worker whose shim was killed: nobody else does."""
         events = [event for event in self.spool.events() if pid in (event.pid, event.more.get("pid"))]
         if [event.kind for event in events] != [WORKER_STARTED]:
             return
@@ -279,7 +285,7 @@ class Children:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = exit_code(status)
         ended = {"status": status, "exit_code": code, "signal": number, "maxrss_kib": None}
-        self.spool.event("worker_exited", agent_bytes=agent_bytes, orphan=True, **ended, **started)
+        self.spool.event("worker_exited", time=time_ns, agent_bytes=agent_bytes, orphan=True, **ended, **started)
         if not procfs.exists(pid):  # else the pid was reused, which happens only once its group is empty
             terminate.kill_group(pid)
 
