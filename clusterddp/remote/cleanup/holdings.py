@@ -11,10 +11,10 @@ from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused, home_folder
 from ..system.disk_space import disk_usage
-from ..user_files.push_record import pushed_files
 from ..workdir.data import DataRecord
 from ..workdir.folder_lock import LIVE_FOLDER, folder_id
 from ..workdir.live_runs import live_runs
+from ..workdir.push_record import pushed_files
 from ..workdir.stat_cache import folder_of
 from ..workdir.sync_record import SyncRecord
 from ..workdir.workdir import named_workdirs, workdir_path

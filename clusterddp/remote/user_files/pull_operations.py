@@ -19,11 +19,11 @@ from ..shared.workdir.manifest import LINK, Disk, Entry, as_text, checked_path, 
 from ..system.bootstrap import Refused
 from ..workdir.data import DataRecord
 from ..workdir.hashes import KeptHashes
+from ..workdir.push_record import pushed_in
 from ..workdir.start_marker import RunBegin, start_of
 from ..workdir.sync_record import SyncRecord
 from ..workdir.workdir import shared_as, workdir_path
 from .push_operations import dest_path
-from .push_record import pushed_in
 
 _NEVER = (".git", "__pycache__")
 

@@ -27,10 +27,10 @@ from ..transfer.descriptor_walk import real_folder
 from ..transfer.stream_head import read_plan
 from ..workdir.case_folding import refuse_folded
 from ..workdir.links import make_links
+from ..workdir.push_record import PushRecord
 from ..workdir.sync_record import SyncRecord
 from ..workdir.update import WorkdirUpdate
 from ..workdir.workdir import file_of, shared_as, workdir_path
-from .push_record import PushRecord
 
 PARTS = b".clusterddp-parts"
 _NAMED = 5  # paths in a refusal

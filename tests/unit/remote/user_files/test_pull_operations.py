@@ -11,8 +11,8 @@ import pytest
 from clusterddp.remote.shared.wire.chunks import hash_file
 from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.remote.user_files.pull_operations import pull_list
-from clusterddp.remote.user_files.push_record import PushRecord
 from clusterddp.remote.workdir.folder_lock import make_live_folder
+from clusterddp.remote.workdir.push_record import PushRecord
 from clusterddp.remote.workdir.start_marker import mark_start, start_of
 from tests.unit.operation import run_operation
 from tests.unit.sync_help import FakeHost, push, write

@@ -1,4 +1,4 @@
-"""The record of what pushes have put into one folder of a host, kept in the state folder; see push_operations.py."""
+"""The record of what pushes (user_files/push_operations.py) have put into one folder, kept in the state folder."""
 
 import hashlib
 import os
@@ -11,8 +11,8 @@ from ..shared.schema.record import bulk, checked, field, read_record, record, wr
 from ..shared.wire.chunks import content_of
 from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, link_entry, on_disk, stats_of
 from ..system.bootstrap import private_folder, read_json, write_private
-from ..workdir.hashes import FileHash, file_hashes
-from ..workdir.stat_cache import boot_id
+from .hashes import FileHash, file_hashes
+from .stat_cache import boot_id
 
 _TICK = 0.03  # seconds after which a further change of a file shows in its times
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry, link_entry
-from clusterddp.remote.user_files.push_record import PushRecord, pushed_files, pushed_in
+from clusterddp.remote.workdir.push_record import PushRecord, pushed_files, pushed_in
 from tests.unit.json_values import VALUES
 
 if TYPE_CHECKING:
