@@ -31,66 +31,67 @@ from clusterddp.remote.shared.wire.frames import parse_json
 Read = TypeVar("Read")
 
 KINDS = ("announce", "answer", "done", "bye", "refuse", "rival")
-MOST_WORLD = 4096  # machines
-MOST_ID = 64  # bytes
-SHORTEST_KEY = 16  # bytes
-MOST_DATAGRAM = 1400  # bytes: whole in any Ethernet frame
-HEARD_AT_ONCE = 32  # entries of ``heard`` in one datagram
-MISSING_AT_ONCE = 16
+MAX_WORLD_SIZE = 4096  # machines
+MAX_ID_BYTES = 64
+MIN_KEY_BYTES = 16
+MAX_DATAGRAM_BYTES = 1400  # whole in any Ethernet frame
+MAX_HEARD = 32  # entries of ``heard`` in one datagram
+MAX_MISSING = 16  # entries of ``missing``
 _MAGIC = b"cdd1"
-_DIGEST, _TAG = 16, 32
+_DIGEST, _TAG = 16, 32  # bytes
 _HEAD = len(_MAGIC) + 1 + _DIGEST
 _NONCE = re.compile(r"[0-9a-f]{16}")
-_MOST_TURN = 2**40
+_MAX_TURN = 2**40
 
 
-def _number(most: int) -> Reader[int]:
-    return lambda fields, name: fields.number(name, most)
+def _number_up_to(limit: int) -> Reader[int]:
+    """Return the reader of a number from 0 to ``limit``."""
+    return lambda fields, name: fields.number(name, limit)
 
 
-def _at_once(read: Reader[Read], most: int) -> Reader[tuple[Read, ...]]:
-    """The reader of a list of at most so many items."""
+def _list_of(read: Reader[Read], limit: int) -> Reader[tuple[Read, ...]]:
+    """Return the reader of a list of at most ``limit`` items, each read by ``read``."""
 
     def read_list(fields: Fields, name: str) -> tuple[Read, ...]:
-        found = fields.items(name, lambda one: read(one, "item"))
-        if len(found) > most:
-            raise fields.wrong(name, len(found), f"a list of at most {most}")
-        return found
+        items = fields.items(name, lambda item: read(item, "item"))
+        if len(items) > limit:
+            raise fields.wrong(name, len(items), f"a list of at most {limit}")
+        return items
 
     return read_list
 
 
-def _heard(fields: Fields, name: str) -> tuple[int, str]:
-    """Read a pair of a rank and a nonce."""
+def _read_heard(fields: Fields, name: str) -> tuple[int, str]:
+    """Read an entry of ``heard``: a rank and its nonce."""
     pair = Fields(dict(zip(("rank", "nonce"), fields.array(name), strict=True)))
     return _rank(pair, "rank"), _nonce(pair, "nonce")
 
 
-_rank, _nonce = _number(MOST_WORLD - 1), checked(_NONCE.fullmatch, "a nonce")
+_rank, _nonce = _number_up_to(MAX_WORLD_SIZE - 1), checked(_NONCE.fullmatch, "a nonce")
 
 
 @record
 class Message(NamedTuple):
-    """One message."""
+    """The body of a datagram."""
 
     kind: str = field(one_of(*KINDS))
     sender: str = field(_nonce)  # the nonce of the sending process
     to: str = field(_nonce, default="")  # the nonce of the addressee; empty in announcements and questions
     rank: int = field(_rank, default=0)  # the sender's
-    world_size: int = field(_number(MOST_WORLD), default=1)
+    world_size: int = field(_number_up_to(MAX_WORLD_SIZE), default=1)
     # the sender's on its interface; in ``refuse`` that of the machine that has the rank
     address: str = field(checked(is_address, "an address"), default="")
-    port: int = field(_number(65535), default=0)  # rank 0's MASTER_PORT
-    turn: int = field(_number(_MOST_TURN), default=0)  # rank 0's count of announcements, or its echo
+    port: int = field(_number_up_to(65535), default=0)  # rank 0's MASTER_PORT
+    turn: int = field(_number_up_to(_MAX_TURN), default=0)  # rank 0's count of announcements, or its echo
     complete: bool = field(Fields.flag, default=False)  # rank 0 has heard from all
-    heard: tuple[tuple[int, str], ...] = field(_at_once(_heard, HEARD_AT_ONCE), default=())  # only in complete ones
-    missing: tuple[int, ...] = field(_at_once(_rank, MISSING_AT_ONCE), default=())  # the first ranks not heard yet
-    missing_count: int = field(_number(MOST_WORLD), default=0)  # the number of all that are missing
+    heard: tuple[tuple[int, str], ...] = field(_list_of(_read_heard, MAX_HEARD), default=())  # only in complete ones
+    missing: tuple[int, ...] = field(_list_of(_rank, MAX_MISSING), default=())  # the first ranks not heard yet
+    missing_count: int = field(_number_up_to(MAX_WORLD_SIZE), default=0)  # the number of all that are missing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Unbelieved:
-    """A datagram of this id whose sender is not trusted, and why."""
+class UntrustedDatagram:
+    """A datagram of this id that is ignored since its sender has not our key, and the reason."""
 
     reason: str
 
@@ -103,43 +104,46 @@ class Codec:
     key: bytes | None
 
     def encode(self, message: Message) -> bytes:
-        """The datagram of a message."""
+        """Return the datagram of a message."""
         plain = {name: value for name, value in message._asdict().items() if value or name in {"kind", "sender"}}
         body = json.dumps(plain, separators=(",", ":")).encode()
         head = _MAGIC + (b"\1" if self.key else b"\0") + self._digest()
         return head + (self._tag(head, body) if self.key else b"") + body
 
-    def decode(self, datagram: bytes) -> Message | Unbelieved | None:
-        """The message in a datagram; None if it has another id, or is damaged. Never raises."""
+    def decode(self, datagram: bytes) -> Message | UntrustedDatagram | None:
+        """Return the message in a datagram; None if it has another id, or is damaged. Never raises."""
         head, rest = datagram[:_HEAD], datagram[_HEAD:]
-        if len(datagram) > MOST_DATAGRAM or head[: len(_MAGIC)] != _MAGIC or head[len(_MAGIC) + 1 :] != self._digest():
+        unsigned = head[: len(_MAGIC)] + head[len(_MAGIC) + 1 :]  # the head without the flag ``signed``
+        if len(datagram) > MAX_DATAGRAM_BYTES or unsigned != _MAGIC + self._digest():
             return None
         signed = head[len(_MAGIC)] == 1
         if not self.key:
-            return Unbelieved(reason="it uses a key, this one has none") if signed else _message(rest)
+            return UntrustedDatagram(reason="it uses a key, this one has none") if signed else _decode_body(rest)
         if not signed:
-            return Unbelieved(reason="it uses no key")
+            return UntrustedDatagram(reason="it uses no key")
         if not hmac.compare_digest(rest[:_TAG], self._tag(head, rest[_TAG:])):
-            return Unbelieved(reason="it uses another key")
-        return _message(rest[_TAG:])
+            return UntrustedDatagram(reason="it uses another key")
+        return _decode_body(rest[_TAG:])
 
     def _digest(self) -> bytes:
+        """Return the digest of the id, by which datagrams of other jobs are told apart."""
         return hashlib.sha256(self.id.encode()).digest()[:_DIGEST]
 
     def _tag(self, head: bytes, body: bytes) -> bytes:
+        """Return the signature of a datagram."""
         return hmac.new(self.key or b"", head + body, hashlib.sha256).digest()
 
 
-def _message(body: bytes) -> Message | None:
-    """The message in a body, every field checked; None if any is wrong."""
+def _decode_body(body: bytes) -> Message | None:
+    """Return the message in a body, every field checked; None if any is wrong."""
     try:
-        return _checked(Fields(parse_json(body), most=MOST_DATAGRAM))
+        return _read_message(Fields(parse_json(body), most=MAX_DATAGRAM_BYTES))
     except ValueError:  # anybody may send anything
         return None
 
 
-def _checked(fields: Fields) -> Message:
-    """Read a message; raises ValueError."""
+def _read_message(fields: Fields) -> Message:
+    """Read a message; raises ValueError if a field is wrong or unknown."""
     message = record_in(fields, Message)
     if fields.rest(readers_of(Message)) or message.rank >= message.world_size:
         raise ValueError(message)

@@ -29,13 +29,13 @@ class Failed:
     remedy: str = ""
 
 
-def ranks(some: Sequence[int], count: int = 0) -> str:
-    """Ranks as text: ``rank 2``; ``ranks 2, 5``; ``ranks 1, 2 and 98 more``."""
-    more = max(0, count - len(some))
-    text = ", ".join(str(rank) for rank in some) + (f" and {more} more" if more else "")
-    return f"rank {text}" if len(some) + more == 1 else f"ranks {text}"
+def ranks(listed: Sequence[int], count: int = 0) -> str:
+    """Return ranks as text: ``rank 2``; ``ranks 2, 5``; ``ranks 1, 2 and 98 more`` with a larger ``count``."""
+    more = max(0, count - len(listed))
+    text = ", ".join(str(rank) for rank in listed) + (f" and {more} more" if more else "")
+    return f"rank {text}" if len(listed) + more == 1 else f"ranks {text}"
 
 
 def seconds(value: float) -> str:
-    """Seconds as text: ``60 s``, ``0.5 s``."""
+    """Return seconds as text: ``60 s``, ``0.5 s``."""
     return f"{value:g} s"

@@ -63,7 +63,7 @@ class Simulation:
             address=f"10.0.1.{rank}",
             now=self.now,
             timeout=timeout,
-            chance=self._random.random,
+            random_number=self._random.random,
         )
         self._parts.append(part)
         return part

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.discover.message import (
-    HEARD_AT_ONCE,
     KINDS,
-    MISSING_AT_ONCE,
-    MOST_DATAGRAM,
-    MOST_WORLD,
+    MAX_DATAGRAM_BYTES,
+    MAX_HEARD,
+    MAX_MISSING,
+    MAX_WORLD_SIZE,
     Codec,
     Message,
-    Unbelieved,
+    UntrustedDatagram,
 )
 
 KEY, OTHER = b"0123456789abcdef", b"fedcba9876543210"
 nonces = st.from_regex(r"[0-9a-f]{16}", fullmatch=True)
-some_ranks = st.integers(0, MOST_WORLD - 1)
-some_places = st.integers(1, MOST_WORLD).flatmap(lambda size: st.tuples(st.integers(0, size - 1), st.just(size)))
+some_ranks = st.integers(0, MAX_WORLD_SIZE - 1)
+some_places = st.integers(1, MAX_WORLD_SIZE).flatmap(lambda size: st.tuples(st.integers(0, size - 1), st.just(size)))
 messages = st.builds(
     lambda place, **fields: Message(rank=place[0], world_size=place[1], **fields),
     place=some_places,
@@ -33,9 +33,9 @@ messages = st.builds(
     port=st.integers(0, 65535),
     turn=st.integers(0, 2**40),
     complete=st.booleans(),
-    heard=st.lists(st.tuples(some_ranks, nonces), max_size=HEARD_AT_ONCE).map(tuple),
-    missing=st.lists(some_ranks, max_size=MISSING_AT_ONCE).map(tuple),
-    missing_count=st.integers(0, MOST_WORLD),
+    heard=st.lists(st.tuples(some_ranks, nonces), max_size=MAX_HEARD).map(tuple),
+    missing=st.lists(some_ranks, max_size=MAX_MISSING).map(tuple),
+    missing_count=st.integers(0, MAX_WORLD_SIZE),
 )
 codecs = st.builds(Codec, id=st.text(min_size=1), key=st.none() | st.binary(min_size=16))
 HELLO = Message(kind="answer", sender="0" * 16, rank=1, world_size=2, address="10.0.0.2")
@@ -45,7 +45,7 @@ HELLO = Message(kind="answer", sender="0" * 16, rank=1, world_size=2, address="1
 def test_what_is_read_is_what_was_written_and_fits(message: Message, codec: Codec) -> None:
     datagram = codec.encode(message)
     assert codec.decode(datagram) == message
-    assert len(datagram) <= MOST_DATAGRAM
+    assert len(datagram) <= MAX_DATAGRAM_BYTES
 
 
 @given(data=st.binary(max_size=3000), codec=codecs)
@@ -95,7 +95,7 @@ def test_a_changed_byte_is_not_believed(message: Message, place: int, change: in
     codec = Codec(id="job7", key=KEY)
     datagram = bytearray(codec.encode(message))
     datagram[21 + (place - 21) % (len(datagram) - 21)] ^= change
-    assert codec.decode(bytes(datagram)) == Unbelieved(reason="it uses another key")
+    assert codec.decode(bytes(datagram)) == UntrustedDatagram(reason="it uses another key")
 
 
 def test_many_ids_do_not_mix() -> None:
@@ -106,13 +106,13 @@ def test_many_ids_do_not_mix() -> None:
 
 def test_who_has_not_the_key_is_not_believed_and_why_is_known() -> None:
     keyed, plain, other = (Codec(id="job7", key=key) for key in (KEY, None, OTHER))
-    assert other.decode(keyed.encode(HELLO)) == Unbelieved(reason="it uses another key")
-    assert keyed.decode(plain.encode(HELLO)) == Unbelieved(reason="it uses no key")
-    assert plain.decode(keyed.encode(HELLO)) == Unbelieved(reason="it uses a key, this one has none")
+    assert other.decode(keyed.encode(HELLO)) == UntrustedDatagram(reason="it uses another key")
+    assert keyed.decode(plain.encode(HELLO)) == UntrustedDatagram(reason="it uses no key")
+    assert plain.decode(keyed.encode(HELLO)) == UntrustedDatagram(reason="it uses a key, this one has none")
 
 
 def test_a_signature_is_of_one_id() -> None:
     """A datagram of another job with the same key, made to look like this one's."""
     here, there = Codec(id="job7", key=KEY), Codec(id="job8", key=KEY)
     mine, theirs = here.encode(HELLO), there.encode(HELLO._replace(rank=0))
-    assert here.decode(mine[:21] + theirs[21:]) == Unbelieved(reason="it uses another key")
+    assert here.decode(mine[:21] + theirs[21:]) == UntrustedDatagram(reason="it uses another key")

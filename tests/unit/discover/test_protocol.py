@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterddp.discover.announcer import EXPIRE, MOST_REFUSED, Announcer
-from clusterddp.discover.message import MOST_DATAGRAM, Message
+from clusterddp.discover.announcer import MAX_REFUSALS, SILENCE_TIMEOUT, Announcer
+from clusterddp.discover.message import MAX_DATAGRAM_BYTES, Message
 from clusterddp.discover.outcome import Failed, Met
-from clusterddp.discover.seeker import MOST_MASTERS
+from clusterddp.discover.seeker import MAX_ANNOUNCERS
 from tests.unit.segment_simulated import ADDRESS, PORT, Simulation, Weather
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def test_whatever_is_lost_nobody_leaves_before_rank_0_has_heard_all(
     if any(isinstance(part.outcome, Met) for part in others):
         assert master.outcome == FOUND
     if master.outcome == FOUND:
-        assert all(master.nonce in part._masters for part in others)
+        assert all(master.nonce in part._announcements for part in others)
 
 
 @given(seed=SEEDS)
@@ -145,7 +145,7 @@ def test_recordings_of_an_earlier_process_keep_no_dead_rank_alive(seed: int) -> 
     simulation.kill(second)
     for number, datagram in enumerate(recorded * 3):
         simulation.at(20 + number * 15 / len(recorded), partial(simulation.send, datagram))
-    simulation.run(until=20 + EXPIRE + 1)
+    simulation.run(until=20 + SILENCE_TIMEOUT + 1)
     assert master.missing(simulation.now) == [1, 2]
 
 
@@ -198,9 +198,9 @@ def test_a_stranger_without_a_key_fills_neither_memory_nor_terminal() -> None:
         stranger = f"{number + 1:016x}"
         master.receive(Message(kind="answer", sender=stranger, to=master.nonce, rank=1, world_size=4), 0.1)
         seeker.receive(Message(kind="announce", sender=stranger, world_size=3, turn=1), 0.1)
-    assert len(master.notices) == len(master._refused) == MOST_REFUSED
-    assert len(seeker._masters) == MOST_MASTERS
-    assert len(seeker._answers) <= MOST_MASTERS + 1
+    assert len(master.notices) == len(master._refused) == MAX_REFUSALS
+    assert len(seeker._announcements) == MAX_ANNOUNCERS
+    assert len(seeker._answers) <= MAX_ANNOUNCERS + 1
 
 
 def test_a_rank_that_gives_up_is_missing_at_once() -> None:
@@ -248,4 +248,4 @@ def test_many_machines_meet_in_datagrams_that_fit() -> None:
     parts: Parts = [simulation.announcer(40), *others]
     simulation.run()
     assert all(part.outcome == FOUND for part in parts)
-    assert max(map(len, simulation.recorded)) <= MOST_DATAGRAM
+    assert max(map(len, simulation.recorded)) <= MAX_DATAGRAM_BYTES
