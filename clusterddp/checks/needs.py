@@ -9,7 +9,7 @@ from clusterddp.errors import HelperError
 from clusterddp.facts.gpu_assignment import FREE_MIB
 from clusterddp.facts.host import python_query
 from clusterddp.facts.job_paths import job_paths
-from clusterddp.facts.library_defaults import elected
+from clusterddp.facts.library_defaults import own_endpoints
 from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.shared.probes.gpu_records import GpuHealth, GpuHealthRequest
 from clusterddp.remote.shared.probes.health_records import Health, HealthRequest
@@ -107,7 +107,7 @@ def _no_vote(_: Evidence, seen: Seen, __: Culprits) -> Finding | None:
 
 # For each endpoint, whether torch on this host believes that the endpoint is this host.
 ELECTION: Need[Mapping[str, bool]] = Need(
-    name="election", operation="election", arguments=_election_arguments, read=elected, lack=_no_vote
+    name="election", operation="election", arguments=_election_arguments, read=own_endpoints, lack=_no_vote
 )
 
 

@@ -16,8 +16,8 @@ from clusterddp.doctor.rehearsal import RehearsalPart, play
 from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts.bench import Together
 from clusterddp.facts.bench_results import Measured
-from clusterddp.facts.bench_schedule import always_bad, at_once, neighbours, second_round
-from clusterddp.facts.gpu_assignment import assign_gpus, workers
+from clusterddp.facts.bench_schedule import faulty_hosts, first_groups, second_groups, turns_of
+from clusterddp.facts.gpu_assignment import assign_gpus, worker_count
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 
@@ -75,7 +75,7 @@ def _ready(taking: Sequence[RehearsalPart]) -> tuple[str, list[RehearsalPart]]:
     ready = []
     for part in taking:
         own = devices[part.host.name]
-        ready.append(replace(part, nproc=workers(part.host.entry, part.facts, own), devices=own))
+        ready.append(replace(part, nproc=worker_count(part.host.entry, part.facts, own), devices=own))
     nccl = all(part.facts.devices and part.facts.torch and part.facts.torch.nccl_available for part in ready)
     return "nccl" if nccl else "gloo", ready
 
@@ -130,16 +130,16 @@ def _hosts_at_fault(
 ) -> _Group:
     """Find hosts at fault with smaller groups: those all of whose groups are bad while others are good."""
     by_name = {part.host.name: part for part in ready}
-    first = neighbours(list(by_name))
+    first = first_groups(list(by_name))
     if not first:
         return ()
     speeds: dict[_Group, float] = {}
     progress(f"telling apart: {counted(len(first), 'group')}")
     _try(cluster, by_name, backend, first, speeds)
-    second = [group for group in second_round(first, _bad(speeds)) if group not in speeds]
+    second = [group for group in second_groups(first, _bad(speeds)) if group not in speeds]
     progress(f"telling apart: {counted(len(second), 'more group')}")
     _try(cluster, by_name, backend, second, speeds)
-    return tuple(always_bad(list(speeds), _bad(speeds)))
+    return tuple(faulty_hosts(list(speeds), _bad(speeds)))
 
 
 def _bad(speeds: Mapping[_Group, float]) -> set[_Group]:
@@ -166,7 +166,7 @@ def _try(
         why, _, _ = _ended(played)
         return 0.0 if why else max((one.busbw for one in _measured(played).reduces), default=0.0)
 
-    for turn in at_once(groups):
+    for turn in turns_of(groups):
         pool = ThreadPoolExecutor(len(turn))
         try:
             speeds.update(zip(turn, pool.map(one, turn), strict=True))

@@ -16,7 +16,7 @@ from clusterddp.checks.needs import PAIRS, WORKERS
 from clusterddp.doctor.bench_collectives import measure_together, parts_for
 from clusterddp.doctor.rehearsal import parts
 from clusterddp.facts.bench import Bench
-from clusterddp.facts.bench_schedule import first_rounds, rows_of
+from clusterddp.facts.bench_schedule import first_rounds, suspect_rounds
 from clusterddp.facts.speeds import Speed, slow_pairs
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.probe.dial_hosts import start_listener
@@ -95,7 +95,7 @@ def pair_speeds(
             progress(f"bandwidth: round {number}/{len(rounds)}")
             meter.measure(one)
         suspects = {host for pair in slow_pairs(meter.speeds) for host in pair}
-        rows = rows_of([host.name for host in hosts], suspects, list(meter.found))
+        rows = suspect_rounds([host.name for host in hosts], suspects, list(meter.found))
         for number, one in enumerate(rows, 1):
             progress(f"bandwidth: round {number}/{len(rows)} of {len(suspects)} slow hosts")
             meter.measure(one)

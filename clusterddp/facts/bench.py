@@ -40,9 +40,9 @@ class Bench:
         measured = self.together.measured if self.together else Measured()
         return {
             "network": self.label or None,
-            "pairs": [one.to_json() for one in self.speeds],
+            "pairs": [speed.to_json() for speed in self.speeds],
             "backend": self.together.backend if self.together else None,
-            "gemm": [one.to_json() for one in measured.gemms],
-            "allreduce": [one.to_json() for one in measured.reduces],
-            "ranks": [one.to_json() for one in measured.lateness],
+            "gemm": [gemm.to_json() for gemm in measured.gemms],
+            "allreduce": [reduce.to_json() for reduce in measured.reduces],
+            "ranks": [rank.to_json() for rank in measured.lateness],
         }

@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.facts.read_facts import Fields, facts_of, read_as
-from clusterddp.facts.speeds import MAD, NOTABLE, Z, median
+from clusterddp.facts.speeds import MAD_TO_SIGMA, MAX_DEVIATIONS, NOTABLE_SHARE, median
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-LATE = 1.6  # a rank is late at this multiple of the others' time: ranks on shared cores differ by up to a third
-ALIKE = 3  # fewer GPUs of one model are not compared
+LATE_RATIO = 1.6  # a rank is late at this multiple of the others' time: ranks on shared cores differ by up to a third
+MIN_ALIKE = 3  # fewer GPUs of one model are not compared
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gemm:
-    """A rank's time for a matrix product of ``size`` rows; ``wrong`` elements differed when it was repeated."""
+    """A rank's median and 95th percentile of time for a matrix product of ``size`` rows.
+
+    ``wrong`` is how many elements differed when it was repeated.
+    """
 
     host: str
     rank: int
@@ -94,11 +97,11 @@ class AllReduce:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lateness:
-    """A rank's time in computation and in waiting before each barrier, in ns, one number per block."""
+    """How long a rank computed, and then waited for the others at the barrier, in each block of work."""
 
     host: str
     rank: int
-    worked: tuple[int, ...]
+    worked: tuple[int, ...]  # ns, one number per block
     waited: tuple[int, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -164,28 +167,31 @@ def _allreduce(fields: Fields) -> AllReduce:
 
 
 def late_ranks(lateness: Sequence[Lateness]) -> list[tuple[Lateness, float]]:
-    """Ranks whose time for equal work is ``LATE`` times that of the others or more, with that multiple.
+    """Ranks whose time for equal work is ``LATE_RATIO`` times that of the others or more, with that multiple.
 
     Each block is compared with the median of the other ranks in the same block, so a slowdown of all counts for none.
     """
     found = []
-    for one in lateness:
-        others = [other for other in lateness if other is not one and len(other.worked) == len(one.worked)]
-        usual = [median(other.worked[block] for other in others) for block in range(len(one.worked))]
-        times = median(own / base for own, base in zip(one.worked, usual, strict=True) if base)
-        if times >= LATE:
-            found.append((one, times))
+    for rank in lateness:
+        others = [other for other in lateness if other is not rank and len(other.worked) == len(rank.worked)]
+        usual_times = [median(other.worked[block] for other in others) for block in range(len(rank.worked))]
+        ratio = median(worked / usual for worked, usual in zip(rank.worked, usual_times, strict=True) if usual)
+        if ratio >= LATE_RATIO:
+            found.append((rank, ratio))
     return found
 
 
 def slow_gpus(gemms: Sequence[Gemm]) -> list[tuple[Gemm, float]]:
-    """GPUs clearly slower than most of their model, each with the median of the model (TFLOP/s)."""
+    """GPUs clearly slower than most of their model, each with the median of the model (TFLOP/s).
+
+    The thresholds are those for slow network directions (speeds.py).
+    """
     found = []
     for alike in _by_device(gemms).values():
-        middle = median(one.tflops for one in alike)
-        deviation = MAD * median(abs(one.tflops - middle) for one in alike)
-        limit = min((1 - NOTABLE) * middle, middle - Z * deviation)
-        found += [(one, middle) for one in alike if len(alike) >= ALIKE and one.tflops < limit]
+        middle = median(gemm.tflops for gemm in alike)
+        deviation = MAD_TO_SIGMA * median(abs(gemm.tflops - middle) for gemm in alike)
+        limit = min((1 - NOTABLE_SHARE) * middle, middle - MAX_DEVIATIONS * deviation)
+        found += [(gemm, middle) for gemm in alike if len(alike) >= MIN_ALIKE and gemm.tflops < limit]
     return found
 
 
@@ -193,38 +199,37 @@ def odd_sums(gemms: Sequence[Gemm]) -> list[Gemm]:
     """GPUs whose matrix product differs from that of most GPUs of their model."""
     found: list[Gemm] = []
     for alike in _by_device(gemms).values():
-        sums = [one.sum for one in alike]
+        sums = [gemm.sum for gemm in alike]
         usual = max(sums, key=sums.count)
-        if len(alike) >= ALIKE and sums.count(usual) > len(sums) / 2:
-            found += [one for one in alike if one.sum != usual]
+        if len(alike) >= MIN_ALIKE and sums.count(usual) > len(sums) / 2:
+            found += [gemm for gemm in alike if gemm.sum != usual]
     return found
 
 
 def _by_device(gemms: Iterable[Gemm]) -> dict[tuple[str, int, str], list[Gemm]]:
+    """Group the results of GPUs that can be compared: of one model, matrix size and number type."""
     found: dict[tuple[str, int, str], list[Gemm]] = {}
-    for one in gemms:
-        if one.device:
-            found.setdefault((one.device, one.size, one.type), []).append(one)
+    for gemm in gemms:
+        if gemm.device:
+            found.setdefault((gemm.device, gemm.size, gemm.type), []).append(gemm)
     return found
 
 
 # Model, number of GPUs, busbw in GB/s of an all-reduce within one such machine, source.
 # Azure's health checks (azurehpc-health-checks) demand at least these for 16 GB.
-FIGURES = (
+EXPECTED_BUSBW = (
     ("H100 NVL", 2, 208.0, "the least that Azure's health checks take"),
     ("H100", 8, 460.0, "the least that Azure's health checks take"),
     ("H200", 8, 431.0, "the least that Azure's health checks take"),
     ("A100", 8, 228.0, "the least that Azure's health checks take"),
 )
-FAR_LOWER = 0.5  # share of such a figure below which a machine is called far too slow
+FAR_LOWER_SHARE = 0.5  # share of such a figure below which a machine is called far too slow
 
 
-def expected(gemms: Sequence[Gemm]) -> tuple[float, str] | None:
+def expected_busbw(gemms: Sequence[Gemm]) -> tuple[float, str] | None:
     """The expected bus bandwidth and its source, if known: all GPUs of one machine, of one model in the table."""
-    names = {one.device for one in gemms}
-    if len({one.host for one in gemms}) != 1 or len(names) != 1:
+    names = {gemm.device for gemm in gemms}
+    if len({gemm.host for gemm in gemms}) != 1 or len(names) != 1:
         return None
-    return next(
-        ((busbw, source) for model, count, busbw, source in FIGURES if model in min(names) and len(gemms) == count),
-        None,
-    )
+    rows = (row for row in EXPECTED_BUSBW if row[0] in min(names) and row[1] == len(gemms))
+    return next(((busbw, source) for _, _, busbw, source in rows), None)

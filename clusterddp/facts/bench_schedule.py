@@ -1,4 +1,4 @@
-"""Schedules for the benchmark: rounds of pairs in which no host occurs twice, so that no network card is shared."""
+"""Schedules for the benchmark: rounds of pairs in which no host occurs twice, so that none shares its network."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     Round = tuple[Pair, ...]
     Group = tuple[str, ...]
 
-FEW = 3  # up to so many hosts, all pairs are tried
-MANY = 32  # hosts; from more on a sample of the rounds comes first
+ALL_PAIRS_HOSTS = 3  # of three hosts all pairs are the groups; fewer hosts have no groups
+SAMPLED_HOSTS = 32  # of more hosts than this, a sample of the rounds comes first
 
 
 def all_rounds(hosts: Sequence[str]) -> list[Round]:
@@ -30,56 +30,56 @@ def all_rounds(hosts: Sequence[str]) -> list[Round]:
 def first_rounds(hosts: Sequence[str]) -> list[Round]:
     """All rounds; of many hosts about log2 N of them, evenly spread, so that each is measured with some others."""
     rounds = all_rounds(hosts)
-    if len(hosts) <= MANY:
+    if len(hosts) <= SAMPLED_HOSTS:
         return rounds
     count = len(hosts).bit_length()
     return [rounds[number * len(rounds) // count] for number in range(count)]
 
 
-def rows_of(hosts: Sequence[str], suspects: Collection[str], measured: Collection[Pair]) -> list[Round]:
-    """The remaining rounds, to measure the suspects with every other host."""
-    known = {frozenset(pair) for pair in measured}
-    left = [
-        tuple(pair for pair in one if set(pair) & set(suspects) and frozenset(pair) not in known)
-        for one in all_rounds(hosts)
+def suspect_rounds(hosts: Sequence[str], suspects: Collection[str], measured: Collection[Pair]) -> list[Round]:
+    """Rounds of the pairs that have a suspect (a host of a slow pair) and are not measured yet."""
+    measured_pairs = {frozenset(pair) for pair in measured}
+    remaining = [
+        tuple(pair for pair in pairs if set(pair) & set(suspects) and frozenset(pair) not in measured_pairs)
+        for pairs in all_rounds(hosts)
     ]
-    return [one for one in left if one]
+    return [pairs for pairs in remaining if pairs]
 
 
-def neighbours(hosts: Sequence[str]) -> list[Group]:
+def first_groups(hosts: Sequence[str]) -> list[Group]:
     """The groups tried first: pairs of neighbours; the last of an odd number has three hosts; of three hosts all pairs.
 
     Empty for two hosts or fewer: a group cannot show which of two hosts is at fault.
     """
-    if len(hosts) <= FEW:
-        return [pair for one in all_rounds(hosts) for pair in one] if len(hosts) == FEW else []
+    if len(hosts) <= ALL_PAIRS_HOSTS:
+        return [pair for turn in all_rounds(hosts) for pair in turn] if len(hosts) == ALL_PAIRS_HOSTS else []
     pairs: list[Group] = [tuple(hosts[index : index + 2]) for index in range(0, len(hosts) - len(hosts) % 2, 2)]
     return [*pairs[:-1], (*pairs[-1], hosts[-1])] if len(hosts) % 2 else pairs
 
 
-def second_round(first: Sequence[Group], bad: Collection[Group]) -> list[Group]:
+def second_groups(first: Sequence[Group], bad: Collection[Group]) -> list[Group]:
     """Groups that isolate the faulty host of a slow group: each of its hosts with one of a fast group.
 
     Good hosts are used several times if there are too few. Empty if no group was bad, or none was good: then nothing
     can be concluded.
     """
     good = list(dict.fromkeys(host for group in first if group not in bad for host in group))
-    doubtful = dict.fromkeys(host for group in first if group in bad for host in group if host not in good)
-    return [(host, good[index % len(good)]) for index, host in enumerate(doubtful)] if good else []
+    suspects = dict.fromkeys(host for group in first if group in bad for host in group if host not in good)
+    return [(host, good[index % len(good)]) for index, host in enumerate(suspects)] if good else []
 
 
-def always_bad(groups: Sequence[Group], bad: Collection[Group]) -> list[str]:
-    """The faulty hosts: those in two groups or more that were all bad, while some other group was good."""
+def faulty_hosts(groups: Sequence[Group], bad: Collection[Group]) -> list[str]:
+    """The hosts in two groups or more that were all bad; empty if no group was good."""
     if all(group in bad for group in groups):
         return []
-    counts: dict[str, list[bool]] = {}
+    bad_by_host: dict[str, list[bool]] = {}
     for group in groups:
         for host in group:
-            counts.setdefault(host, []).append(group in bad)
-    return [host for host, found in counts.items() if len(found) > 1 and all(found)]
+            bad_by_host.setdefault(host, []).append(group in bad)
+    return [host for host, outcomes in bad_by_host.items() if len(outcomes) > 1 and all(outcomes)]
 
 
-def at_once(groups: Sequence[Group]) -> list[list[Group]]:
+def turns_of(groups: Sequence[Group]) -> list[list[Group]]:
     """Divide groups into turns so that no host is in two groups of one turn."""
     turns: list[list[Group]] = []
     for group in groups:

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
     from clusterddp.facts.host import Interface
 
-BLACK_HOLE = "black hole"
-LEAST_RESENT = 5  # fewer retransmitted segments between two hosts may be chance
-LOSSY = 0.05  # their least share; a busy machine alone makes a few of few packets be retransmitted
+BLACK_HOLE = "black hole"  # as ``Pair.word``
+# A pair of hosts loses packets if at least so many TCP segments, and this share of them, were retransmitted: fewer may
+# be chance, and of few packets a busy machine alone makes some be retransmitted.
+MIN_RESENT, LOSSY_SHARE = 5, 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Dialled:
+class DialAttempt:
     """One TCP connection tried from ``source`` to an address of ``target``, and what was measured on it."""
 
     source: str
@@ -36,11 +37,11 @@ class Dialled:
     resent: int = 0  # how many of them were retransmitted
 
     @classmethod
-    def from_json(cls, source: str, target: str, address: str, port: int, data: Any, *, ranged: bool) -> Dialled:
+    def from_json(cls, source: str, target: str, address: str, port: int, data: Any, *, ranged: bool) -> DialAttempt:
         """Read one answer of ``source`` to its ``dial`` operation; ``HelperError`` if it is damaged."""
         result = read_answer(DialResult, source, data)
-        seen = result._replace(word=result.word[:80])._asdict()
-        return cls(source=source, target=target, address=address, port=port, ranged=ranged, **seen)
+        measured = result._replace(word=result.word[:80])._asdict()
+        return cls(source=source, target=target, address=address, port=port, ranged=ranged, **measured)
 
     @property
     def failure(self) -> DialFailure | None:
@@ -94,41 +95,48 @@ class Pair:
         }
 
 
-def lost_not_dropped(dialled: Iterable[Dialled]) -> list[Dialled]:
-    """Rename timeouts to "lost" between hosts whose other connections lose packets: no firewall need be the cause."""
+def mark_lost(dialled: Iterable[DialAttempt]) -> list[DialAttempt]:
+    """Change the word ``timeout`` to ``lost`` between hosts whose other connections lose packets.
+
+    There the lost packets explain the timeout; elsewhere a firewall is the likely cause.
+    """
     dialled = list(dialled)
-    ways: dict[frozenset[str], list[Dialled]] = {}
+    by_hosts: dict[frozenset[str], list[DialAttempt]] = {}
     for one in dialled:
-        ways.setdefault(frozenset((one.source, one.target)), []).append(one)
-    lossy = {hosts for hosts, between in ways.items() if _lossy(between)}
+        by_hosts.setdefault(frozenset((one.source, one.target)), []).append(one)
+    lossy = {hosts for hosts, between in by_hosts.items() if _lossy(between)}
     return [
         replace(one, word=LOST) if one.word == TIMEOUT and frozenset((one.source, one.target)) in lossy else one
         for one in dialled
     ]
 
 
-def matrix(where: Mapping[str, Interface], dialled: Iterable[Dialled]) -> tuple[Pair, ...]:
-    """The result for every ordered pair of hosts, row by row, from the connections to one network's addresses."""
-    found: dict[tuple[str, str], list[Dialled]] = {}
+def matrix(interfaces: Mapping[str, Interface], dialled: Iterable[DialAttempt]) -> tuple[Pair, ...]:
+    """The result for every ordered pair of hosts, row by row, on the chosen network.
+
+    ``interfaces`` is each host's interface there; connections to other addresses are ignored.
+    """
+    by_direction: dict[tuple[str, str], list[DialAttempt]] = {}
     for one in dialled:
-        if one.target in where and where[one.target].address == one.address:
-            found.setdefault((one.source, one.target), []).append(one)
+        if one.target in interfaces and interfaces[one.target].address == one.address:
+            by_direction.setdefault((one.source, one.target), []).append(one)
     return tuple(
-        _pair(source, target, found.get((source, target), ()))
-        for source in where
-        for target in where
+        _pair(source, target, by_direction.get((source, target), ()))
+        for source in interfaces
+        for target in interfaces
         if source != target
     )
 
 
-def _pair(source: str, target: str, dialled: Sequence[Dialled]) -> Pair:
+def _pair(source: str, target: str, dialled: Sequence[DialAttempt]) -> Pair:
+    """Summarise the connections tried from one host to another."""
     if not dialled:
         return Pair(source=source, target=target, verdict="unknown", word="not dialled")
     broken = [one for one in dialled if one.word != OK]
     rtts = [one.rtt_us for one in dialled if one.rtt_us is not None]
     bulks = [one.bulk for one in dialled if one.bulk is not None]
     sent, resent = sum(one.sent for one in dialled), sum(one.resent for one in dialled)
-    ports = "" if not broken else "all" if len(broken) == len(dialled) else _kind(broken[0])
+    ports = "" if not broken else "all" if len(broken) == len(dialled) else _port_kind(broken[0])
     return Pair(
         source=source,
         target=target,
@@ -142,12 +150,13 @@ def _pair(source: str, target: str, dialled: Sequence[Dialled]) -> Pair:
     )
 
 
-def _lossy(dialled: Iterable[Dialled]) -> bool:
+def _lossy(dialled: Iterable[DialAttempt]) -> bool:
+    """Whether these connections together lost packets."""
     sent, resent = 0, 0
     for one in dialled:
         sent, resent = sent + one.sent, resent + one.resent
-    return resent >= LEAST_RESENT and resent >= LOSSY * sent
+    return resent >= MIN_RESENT and resent >= LOSSY_SHARE * sent
 
 
-def _kind(one: Dialled) -> str:
-    return "clusterddp_ports" if one.ranged else "ephemeral"
+def _port_kind(dial: DialAttempt) -> str:
+    return "clusterddp_ports" if dial.ranged else "ephemeral"

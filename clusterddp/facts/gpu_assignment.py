@@ -21,13 +21,13 @@ FREE_MIB = 500  # a GPU with less memory in use counts as free: the driver and a
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuPolicy:
-    """``--gpus``, parsed. Not ``given``: the inventory decides; ``bare``: a number that may be an index or a count."""
+    """The parsed value of ``--gpus``."""
 
-    given: bool = False
-    bare: bool = False
-    free: bool = False
-    count: int | None = None
-    names: tuple[str, ...] = ()
+    given: bool = False  # else the inventory decides
+    bare: bool = False  # a single number, which may mean an index or a count
+    free: bool = False  # only GPUs that nobody uses
+    count: int | None = None  # how many of them; None: all
+    names: tuple[str, ...] = ()  # indices or UUIDs; empty: all
 
     @classmethod
     def parse(cls, text: str | None) -> GpuPolicy:
@@ -58,13 +58,13 @@ class _Device:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _NodeGpus:
-    """The GPUs that a node sees, and those it may use: all of ``pool`` (``fixed``), ``count`` of it, or a share."""
+    """The GPUs that a node sees, and those it may use."""
 
-    name: str
+    name: str  # the node's
     visible: tuple[_Device, ...]
-    pool: tuple[_Device, ...]
-    fixed: bool
-    count: int | None
+    pool: tuple[_Device, ...]  # those it may use
+    fixed: bool  # it uses all of the pool, which the inventory lists
+    count: int | None  # so many of the pool; None: an even share with the other nodes of its machine
 
     def names(self, taken: Sequence[_Device]) -> tuple[str, ...] | None:
         """CUDA_VISIBLE_DEVICES for the taken GPUs; None where these are all that are visible."""
@@ -80,19 +80,19 @@ def assign_gpus(
     Raises ``UsageError`` for an invalid policy, ``PlanError`` if a GPU does not exist, is claimed twice, or too few are
     left.
     """
-    wanted = GpuPolicy.parse(policy)
-    if wanted.bare:
-        _refuse_unclear(wanted, nodes)
-    choices = [_choice(entry, facts, wanted) for entry, facts in nodes]
+    option = GpuPolicy.parse(policy)
+    if option.bare:
+        _refuse_ambiguous(option, nodes)
+    choices = [_node_gpus(entry, facts, option) for entry, facts in nodes]
     taken: dict[str, tuple[_Device, ...]] = {}
-    for group in [[choice] for choice in choices] if share else _machines(choices):
-        taken.update(_divide(group, free=wanted.free))
+    for group in [[choice] for choice in choices] if share else _by_machine(choices):
+        taken.update(_divide(group, free=option.free))
     return {choice.name: choice.names(taken[choice.name]) for choice in choices}
 
 
-def _refuse_unclear(wanted: GpuPolicy, nodes: Nodes) -> None:
+def _refuse_ambiguous(option: GpuPolicy, nodes: Nodes) -> None:
     """Refuse a number that could be an index or a count, with a message that shows both spellings."""
-    count = int(wanted.names[0])
+    count = int(option.names[0])
     name = next((entry.name for entry, facts in nodes if len(_visible(facts)) > count), None)
     if name:
         first = ",".join(map(str, range(count))) + ("," if count == 1 else "")
@@ -106,25 +106,26 @@ def one_free_gpu_each(nodes: Sequence[tuple[HostEntry, Facts]]) -> dict[str, tup
     """For each node one free GPU of those that the inventory allows it, for the doctor's rehearsal; empty if none."""
     found: dict[str, tuple[str, ...]] = {}
     taken: set[str] = set()
-    for choice in [_choice(entry, facts, GpuPolicy()) for entry, facts in nodes]:
+    for choice in [_node_gpus(entry, facts, GpuPolicy()) for entry, facts in nodes]:
         free = [device for device in choice.pool if device.free and device.key not in taken][:1]
         taken |= {device.key for device in free}
         found[choice.name] = tuple(device.name for device in free)
     return found
 
 
-def _choice(entry: HostEntry, facts: Facts, wanted: GpuPolicy) -> _NodeGpus:
+def _node_gpus(entry: HostEntry, facts: Facts, option: GpuPolicy) -> _NodeGpus:
+    """Combine ``--gpus`` with the inventory's ``clusterddp_gpus`` of one node; the option wins."""
     visible = _visible(facts)
-    own = None if wanted.given else entry.gpus
-    names = wanted.names or (own if isinstance(own, tuple) else ())
-    where = "--gpus" if wanted.names else "clusterddp_gpus"
-    pool = tuple(_find(entry.name, visible, name, where) for name in names) if names else visible
+    from_inventory = None if option.given else entry.gpus
+    names = option.names or (from_inventory if isinstance(from_inventory, tuple) else ())
+    source = "--gpus" if option.names else "clusterddp_gpus"
+    pool = tuple(_find_device(entry.name, visible, name, source) for name in names) if names else visible
     return _NodeGpus(
         name=entry.name,
         visible=visible,
-        pool=tuple(device for device in pool if device.free) if wanted.free else pool,
-        fixed=isinstance(own, tuple),
-        count=own if isinstance(own, int) else wanted.count,
+        pool=tuple(device for device in pool if device.free) if option.free else pool,
+        fixed=isinstance(from_inventory, tuple),
+        count=from_inventory if isinstance(from_inventory, int) else option.count,
     )
 
 
@@ -132,10 +133,10 @@ def _visible(facts: Facts) -> tuple[_Device, ...]:
     """The GPUs visible in the host's environment: those of its CUDA_VISIBLE_DEVICES if set, else all."""
     if facts.visible_devices is not None:
         names = [name.strip() for name in facts.visible_devices.split(",")]
-        return tuple(_named(name, facts) for name in names if name and name != "-1")
+        return tuple(_device_named(name, facts) for name in names if name and name != "-1")
     if facts.gpus and not any(gpu.mig for gpu in facts.gpus):
         return tuple(_device(gpu, gpu.uuid) for gpu in facts.gpus)
-    return tuple(_named(str(index), facts) for index in range(facts.devices))
+    return tuple(_device_named(str(index), facts) for index in range(facts.devices))
 
 
 def _device(gpu: Gpu, name: str) -> _Device:
@@ -143,16 +144,17 @@ def _device(gpu: Gpu, name: str) -> _Device:
     return _Device(key=gpu.uuid, name=name, index=gpu.index, free=free)
 
 
-def _named(name: str, facts: Facts) -> _Device:
+def _device_named(name: str, facts: Facts) -> _Device:
+    """The GPU with a name from CUDA_VISIBLE_DEVICES: an index, or (the beginning of) a UUID."""
     for gpu in facts.gpus:
-        named = name == str(gpu.index) or (name.startswith("GPU-") and gpu.uuid.startswith(name))
-        if named and not gpu.mig:
+        matches = name == str(gpu.index) or (name.startswith("GPU-") and gpu.uuid.startswith(name))
+        if matches and not gpu.mig:
             return _device(gpu, name)
     index = int(name) if name.isascii() and name.isdecimal() and len(name) < 6 else None
     return _Device(key=f"{facts.boot}#{name}", name=name, index=index, free=True)  # ROCm, MIG: only the name is known
 
 
-def _find(host: str, visible: Sequence[_Device], name: str, where: str) -> _Device:
+def _find_device(host: str, visible: Sequence[_Device], name: str, source: str) -> _Device:
     for device in visible:
         by_uuid = name.startswith("GPU-") and (device.name.startswith(name) or device.key.startswith(name))
         if name in (str(device.index), device.name) or by_uuid:
@@ -160,12 +162,12 @@ def _find(host: str, visible: Sequence[_Device], name: str, where: str) -> _Devi
     if name.startswith("MIG-"):
         return _Device(key=name, name=name, index=None, free=True)
     if not visible:
-        raise PlanError(f"{host}: {where} names GPU {name}, but the host has no GPU", remedy=f"leave {where} out")
-    there = ", ".join(device.name if device.index is None else str(device.index) for device in visible)
-    raise PlanError(f"{host}: {where} names GPU {name}, but the host has: {there}", remedy=f"correct {where}")
+        raise PlanError(f"{host}: {source} names GPU {name}, but the host has no GPU", remedy=f"leave {source} out")
+    existing = ", ".join(device.name if device.index is None else str(device.index) for device in visible)
+    raise PlanError(f"{host}: {source} names GPU {name}, but the host has: {existing}", remedy=f"correct {source}")
 
 
-def _machines(choices: Sequence[_NodeGpus]) -> list[list[_NodeGpus]]:
+def _by_machine(choices: Sequence[_NodeGpus]) -> list[list[_NodeGpus]]:
     """Group the nodes by machine: those that see a common GPU."""
     groups: list[tuple[set[str], list[_NodeGpus]]] = []
     for choice in choices:
@@ -183,57 +185,63 @@ def _divide(group: Sequence[_NodeGpus], *, free: bool) -> dict[str, tuple[_Devic
     """Divide one machine's GPUs among its nodes: named GPUs first, then counts, then the rest in even shares."""
     taken: dict[str, tuple[_Device, ...]] = {}
     owner: dict[str, str] = {}
-    even = sum(1 for choice in group if not choice.fixed and choice.count is None)
+    sharers = sum(1 for choice in group if not choice.fixed and choice.count is None)
     for choice in sorted(group, key=lambda choice: (not choice.fixed, choice.count is None)):
         left = tuple(device for device in choice.pool if device.key not in owner)
         if choice.fixed:
             _refuse_claimed(choice, owner)
-            mine = choice.pool
+            devices = choice.pool
         elif choice.count is not None:
-            mine = _counted(choice, left, free=free)
+            devices = _take_count(choice, left, free=free)
         else:
-            mine = left[: -(-len(left) // even)]
-            even -= 1
-            _refuse_none(choice, mine, free=free)
-        taken[choice.name] = mine
-        owner.update((device.key, choice.name) for device in mine)
+            devices = left[: -(-len(left) // sharers)]
+            sharers -= 1
+            _refuse_empty(choice, devices, free=free)
+        taken[choice.name] = devices
+        owner.update((device.key, choice.name) for device in devices)
     return taken
 
 
 def _refuse_claimed(choice: _NodeGpus, owner: dict[str, str]) -> None:
+    """Raise if a GPU that the inventory gives this node is another's already; ``owner``: GPU key → node."""
     for device in choice.pool:
         if device.key in owner:
             raise PlanError(
-                f"{choice.name} and {owner[device.key]} both claim GPU {device.name} of one machine", remedy=_OWN
+                f"{choice.name} and {owner[device.key]} both claim GPU {device.name} of one machine",
+                remedy=_ASSIGN_REMEDY,
             )
 
 
-def _counted(choice: _NodeGpus, left: tuple[_Device, ...], *, free: bool) -> tuple[_Device, ...]:
+def _take_count(choice: _NodeGpus, left: tuple[_Device, ...], *, free: bool) -> tuple[_Device, ...]:
+    """The first of the GPUs left, as many as the node needs; ``PlanError`` if there are too few."""
     count = choice.count or 0
     if len(left) >= count:
         return left[:count]
     if free and not choice.visible:
         raise PlanError(f"{choice.name}: --gpus free:{count}, but the host has no GPU", remedy="leave --gpus out")
     if free:
-        raise PlanError(f"{choice.name}: --gpus free:{count}, but only {len(left)} of its GPUs are free", remedy=_WAIT)
+        raise PlanError(
+            f"{choice.name}: --gpus free:{count}, but only {len(left)} of its GPUs are free", remedy=_WAIT_REMEDY
+        )
     raise PlanError(
         f"{choice.name}: clusterddp_gpus expects {counted(count, 'GPU')}, but {len(left)} are there for it",
         remedy="look at nvidia-smi on the host, or correct clusterddp_gpus",
     )
 
 
-def _refuse_none(choice: _NodeGpus, mine: tuple[_Device, ...], *, free: bool) -> None:
-    if choice.visible and not mine:
+def _refuse_empty(choice: _NodeGpus, devices: tuple[_Device, ...], *, free: bool) -> None:
+    """Raise if a node that has GPUs would get none."""
+    if choice.visible and not devices:
         if free:
-            raise PlanError(f"{choice.name}: none of its GPUs is free", remedy=_WAIT)
-        raise PlanError(f"{choice.name}: no GPU of its machine is left for it", remedy=_OWN)
+            raise PlanError(f"{choice.name}: none of its GPUs is free", remedy=_WAIT_REMEDY)
+        raise PlanError(f"{choice.name}: no GPU of its machine is left for it", remedy=_ASSIGN_REMEDY)
 
 
-_WAIT = "wait, share them by `run --share-gpus` without --gpus, or leave the host out by --limit"
-_OWN = "give each its own in clusterddp_gpus, or share them: `run --share-gpus`"
+_WAIT_REMEDY = "wait, share them by `run --share-gpus` without --gpus, or leave the host out by --limit"
+_ASSIGN_REMEDY = "give each its own in clusterddp_gpus, or share them: `run --share-gpus`"
 
 
-def workers(entry: HostEntry, facts: Facts, devices: Sequence[str] | None = None) -> int:
+def worker_count(entry: HostEntry, facts: Facts, devices: Sequence[str] | None = None) -> int:
     """The number of workers of a node: the inventory's number, else one per GPU, else one."""
     if entry.nproc is not None:
         return entry.nproc
@@ -256,6 +264,7 @@ def check_gpus(nodes: Nodes) -> list[str]:
 
 
 def _wrong_gpus(facts: Facts) -> str | None:
+    """Why torch does not see a host's GPUs, with the remedy; None if it sees all."""
     if facts.nvidia_error:
         return f"{facts.nvidia_error}; repair the driver, or set clusterddp_nproc to go on without"
     torch = facts.torch

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from clusterddp.facts.host import Facts
     from clusterddp.inventory import HostEntry
 
-MOST, LONGEST = 64, 1000
+MAX_PATHS, MAX_PATH_LENGTH = 64, 1000  # characters
 
 
 def job_paths(entry: HostEntry, facts: Facts) -> dict[str, str]:
@@ -19,7 +19,7 @@ def job_paths(entry: HostEntry, facts: Facts) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in {**facts.folder_variables, **entry.env}.items():
         parts = [part for part in value.split(":") if part]
-        if all(part.startswith(("/", "~/")) and len(part) < LONGEST and part.isprintable() for part in parts):
+        if all(part.startswith(("/", "~/")) and len(part) < MAX_PATH_LENGTH and part.isprintable() for part in parts):
             for part in parts:
                 found.setdefault(part, name)
-    return dict(list(found.items())[:MOST])
+    return dict(list(found.items())[:MAX_PATHS])

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from clusterddp.facts.host import Addresses, Facts, Interface
     from clusterddp.inventory import HostEntry
 
-    Placed = Facts | Addresses
+    HostAddresses = Facts | Addresses
     Nodes = Sequence[tuple[HostEntry, Facts]] | Sequence[tuple[HostEntry, Addresses]]
 
-UNKNOWN_SPEED = 10_000  # Mbit/s; a card that reports no speed is a virtual machine's, mostly about so fast
-MOST = 16  # candidates tried
+UNKNOWN_SPEED = 10_000  # Mbit/s; an interface that reports no speed is a virtual machine's, mostly about so fast
+MAX_CANDIDATES = 16  # networks tried
 OK = "ok"  # the result of a successful connection
 TIMEOUT, LOST = "timeout", "lost"  # no answer; no answer between hosts whose other connections lose packets
 # Bridges of containers and virtual machines, overlays, tunnels: slow, or the same on every machine. They are only used
@@ -33,7 +33,7 @@ _VIRTUAL = (
     "docker", "br-", "veth", "virbr", "lxc", "lxd", "podman", "cni", "flannel", "cali", "cilium", "kube", "weave",
     "tun", "tap", "wg", "tailscale", "zt", "vxlan", "ovs",
 )  # fmt: skip
-_WORDS = {
+_MEANINGS = {
     TIMEOUT: "no answer, a firewall drops it",
     LOST: "no answer, and other connections between them lose packets",
     "refused": "refused, a firewall rejects it",
@@ -46,10 +46,10 @@ _WORDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """A network that gives every node one address: ``where``, by host name."""
+    """A network that gives every node one address."""
 
     label: str
-    where: Mapping[str, Interface]
+    where: Mapping[str, Interface]  # each host's interface on it, by the host's name
     ssh: bool  # whether these are the addresses of the operator's SSH connections
 
     @property
@@ -72,7 +72,7 @@ class DialFailure:
     @property
     def meaning(self) -> str:
         """The error as shown to the user."""
-        return _WORDS.get(self.word, self.word)
+        return _MEANINGS.get(self.word, self.word)
 
     def __str__(self) -> str:
         kind = "clusterddp_ports" if self.ranged else "ports outside clusterddp_ports"
@@ -86,133 +86,141 @@ def loopback(nodes: Nodes, *, growing: bool = False) -> dict[str, Interface] | N
     """
     if not nodes or any(entry.data_address or entry.interface for entry, _ in nodes):
         return None
-    if growing and len(nodes) == 1 and _allowed(*nodes[0]):
+    if growing and len(nodes) == 1 and _usable_addresses(*nodes[0]):
         return None
     first = nodes[0][1]
     if not all(_same_machine(first, facts) for _, facts in nodes):
         return None
-    found = {entry.name: _loopback_of(facts) for entry, facts in nodes}
-    return {name: one for name, one in found.items() if one} if all(found.values()) else None
+    by_name = {entry.name: _loopback_of(facts) for entry, facts in nodes}
+    return {name: one for name, one in by_name.items() if one} if all(by_name.values()) else None
 
 
 def candidates(nodes: Nodes) -> list[Candidate]:
     """The candidate networks to try, unordered; raises PlanError."""
-    allowed = {entry.name: _allowed(entry, facts) for entry, facts in nodes}
+    allowed = {entry.name: _usable_addresses(entry, facts) for entry, facts in nodes}
     found: dict[tuple[str, ...], Candidate] = {}
-    for label, where in _tagged(nodes, allowed).items():
+    for label, where in _by_common_tag(nodes, allowed).items():
         addresses = tuple(one.address for one in where.values())
-        if len(where) == len(nodes) and addresses not in found and not _clashes(nodes, where):
-            found[addresses] = Candidate(label=label, where=where, ssh=_is_ssh(nodes, where))
+        if len(where) == len(nodes) and addresses not in found and not _addresses_clash(nodes, where):
+            found[addresses] = Candidate(label=label, where=where, ssh=_are_ssh_addresses(nodes, where))
     if not found:
-        listing = "; ".join(f"{name} has {_listed(own)}" for name, own in list(allowed.items())[:4])
+        listing = "; ".join(f"{name} has {_list_addresses(own)}" for name, own in list(allowed.items())[:4])
         raise PlanError(
             f"no network holds an address of every host: {listing}",
             remedy="set clusterddp_address or clusterddp_interface on each",
         )
-    return list(found.values())[:MOST]
+    return list(found.values())[:MAX_CANDIDATES]
 
 
 def dials(
     chosen: Sequence[Candidate], ports: Mapping[str, tuple[int, int]], nonces: Mapping[str, str], source: str
 ) -> list[tuple[str, str, int, str]]:
     """The connections that one node must try for all candidates: ``(target, address, port, nonce)``, each once."""
-    wanted = {
+    unique = {
         (target, one.address, port, nonces[target]): None
         for candidate in chosen
         for target, one in candidate.where.items()
         if target != source
         for port in ports.get(target, ())  # none for a target that could not listen
     }
-    return list(wanted)
+    return list(unique)
 
 
-def nearest(chosen: Sequence[Candidate], failures: Iterable[DialFailure]) -> tuple[Candidate, list[DialFailure]]:
-    """The candidate with the fewest failed connections (of equal ones the fastest), and the failures on it."""
+def best_candidate(chosen: Sequence[Candidate], failures: Iterable[DialFailure]) -> tuple[Candidate, list[DialFailure]]:
+    """The network with the fewest failed connections (of equal ones the fastest), and the failures on it."""
     failures = list(failures)
     ranked = sorted(chosen, key=lambda one: (-one.speed, not one.ssh, _is_v6(one)))
-    broken = {id(one): [failure for failure in failures if _concerns(failure, one)] for one in ranked}
-    best = min(ranked, key=lambda one: len(broken[id(one)]))
-    return best, broken[id(best)]
+    failures_on = {id(one): [failure for failure in failures if _concerns(failure, one)] for one in ranked}
+    best = min(ranked, key=lambda one: len(failures_on[id(one)]))
+    return best, failures_on[id(best)]
 
 
-def _same_machine(one: Placed, other: Placed) -> bool:
+def _same_machine(one: HostAddresses, other: HostAddresses) -> bool:
     # The addresses are compared too: where /proc is hidden, boot ids look alike.
     return one.boot == other.boot and {a.address for a in one.addresses} == {a.address for a in other.addresses}
 
 
-def _loopback_of(facts: Placed) -> Interface | None:
+def _loopback_of(facts: HostAddresses) -> Interface | None:
     return next((one for one in facts.addresses if one.address == "127.0.0.1"), None)
 
 
-def _allowed(entry: HostEntry, facts: Placed) -> list[Interface]:
+def _usable_addresses(entry: HostEntry, facts: HostAddresses) -> list[Interface]:
     """The addresses a node may use: those that the inventory names, else all that could reach another machine."""
     if entry.data_address:
-        return [_named_address(entry, facts)]
+        return [_inventory_address(entry, facts)]
     if entry.interface:
-        own = [one for one in facts.addresses if one.name == entry.interface]
-        if not own:
+        with_name = [one for one in facts.addresses if one.name == entry.interface]
+        if not with_name:
             names = ", ".join(dict.fromkeys(one.name for one in facts.addresses)) or "none"
             raise PlanError(
                 f"{entry.name}: clusterddp_interface {entry.interface} has no address; interfaces with one: {names}",
                 remedy="correct clusterddp_interface",
             )
-        return own
-    return [one for one in facts.addresses if _outward(one) or (one.address == facts.ssh_address and not one.loopback)]
+        return with_name
+    return [
+        one
+        for one in facts.addresses
+        if _reaches_others(one) or (one.address == facts.ssh_address and not one.loopback)
+    ]
 
 
-def _named_address(entry: HostEntry, facts: Placed) -> Interface:
+def _inventory_address(entry: HostEntry, facts: HostAddresses) -> Interface:
+    """The interface of the host that has the inventory's ``clusterddp_address``."""
     try:
-        wanted = str(ipaddress.ip_address(entry.data_address or ""))
+        address = str(ipaddress.ip_address(entry.data_address or ""))
     except ValueError:
         raise PlanError(
             f"{entry.name}: clusterddp_address {entry.data_address} is no IP address",
             remedy="give it in digits, names differ from host to host",
         ) from None
     for one in facts.addresses:
-        if str(ipaddress.ip_address(one.address)) == wanted:
+        if str(ipaddress.ip_address(one.address)) == address:
             return one
+    listing = _list_addresses(facts.addresses)
     raise PlanError(
-        f"{entry.name}: clusterddp_address {wanted} is on none of its interfaces ({_listed(facts.addresses)}); "
+        f"{entry.name}: clusterddp_address {address} is on none of its interfaces ({listing}); "
         "workers bind it, so an address translated by NAT cannot serve",
         remedy="give an address of the host itself",
     )
 
 
-def is_virtual(card: str) -> bool:
-    """Whether a card's name is typical of bridges, containers and tunnels."""
-    return card.startswith(_VIRTUAL)
+def is_virtual(interface: str) -> bool:
+    """Whether an interface's name is typical of bridges, containers and tunnels."""
+    return interface.startswith(_VIRTUAL)
 
 
-def _outward(one: Interface) -> bool:
-    return one.up and not one.loopback and not one.link_local and not is_virtual(one.name)
+def _reaches_others(interface: Interface) -> bool:
+    """Whether other machines may reach this address."""
+    return interface.up and not interface.loopback and not interface.link_local and not is_virtual(interface.name)
 
 
-def _tagged(nodes: Nodes, allowed: Mapping[str, list[Interface]]) -> dict[str, dict[str, Interface]]:
-    """Each node's best address by what it has in common with others: network, interface name, use by SSH."""
+def _by_common_tag(nodes: Nodes, allowed: Mapping[str, list[Interface]]) -> dict[str, dict[str, Interface]]:
+    """For each tag (a network, an interface's name, use by SSH) the best address that each node has with it."""
     tags: dict[str, dict[str, Interface]] = {}
     for entry, facts in nodes:
         named = bool(entry.data_address or entry.interface)
-        own = sorted(allowed[entry.name], key=lambda one: _rank(one, facts.ssh_address))
-        for one in own:
-            common = [str(one.network), f"interface {one.name}, IPv{one.family}"]
+        best_first = sorted(allowed[entry.name], key=lambda one: _rank(one, facts.ssh_address))
+        for one in best_first:
+            tags_of_address = [str(one.network), f"interface {one.name}, IPv{one.family}"]
             if named or one.address == facts.ssh_address:
-                common.append(f"the addresses SSH uses, IPv{one.family}")
-            for tag in common:
+                tags_of_address.append(f"the addresses SSH uses, IPv{one.family}")
+            for tag in tags_of_address:
                 tags.setdefault(tag, {}).setdefault(entry.name, one)
     return tags
 
 
-def _rank(one: Interface, ssh_address: str | None) -> tuple[bool, int]:
-    return one.address != ssh_address, -(one.speed_mbit or UNKNOWN_SPEED)
+def _rank(interface: Interface, ssh_address: str | None) -> tuple[bool, int]:
+    """A sort key: the address that SSH uses first, then the fastest."""
+    return interface.address != ssh_address, -(interface.speed_mbit or UNKNOWN_SPEED)
 
 
-def _clashes(nodes: Nodes, where: Mapping[str, Interface]) -> bool:
+def _addresses_clash(nodes: Nodes, where: Mapping[str, Interface]) -> bool:
     """Whether two machines have the same address, as with a container bridge: then it does not connect them."""
     holders: dict[str, str] = {}
     return any(holders.setdefault(where[entry.name].address, facts.boot) != facts.boot for entry, facts in nodes)
 
 
-def _is_ssh(nodes: Nodes, where: Mapping[str, Interface]) -> bool:
+def _are_ssh_addresses(nodes: Nodes, where: Mapping[str, Interface]) -> bool:
     return all(facts.ssh_address in (None, where[entry.name].address) for entry, facts in nodes)
 
 
@@ -221,8 +229,9 @@ def _is_v6(candidate: Candidate) -> bool:
 
 
 def _concerns(failure: DialFailure, candidate: Candidate) -> bool:
+    """Whether the connection was to an address of this network."""
     return candidate.where[failure.target].address == failure.address
 
 
-def _listed(addresses: Sequence[Interface]) -> str:
+def _list_addresses(addresses: Sequence[Interface]) -> str:
     return ", ".join(f"{one.address}/{one.prefix} on {one.name}" for one in addresses[:6]) or "none"

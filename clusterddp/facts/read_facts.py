@@ -36,7 +36,7 @@ def read_answer(kind: type[T], host: str, data: Any) -> T:
 
 
 def read_as(kind: type[T], fields: Fields, **given: Any) -> T:
-    """Decode a JSON object into a dataclass, field by field; fields in ``given`` are taken from there.
+    """Decode a JSON object into a dataclass, field by field; values in ``given`` are used as they are.
 
     Supported annotations: ``str``, ``int`` (not negative), ``bool``, tuples (from lists), mappings and dataclasses
     (from objects), and each with ``| None``, which may be missing. Anything else that is missing, wrong or too long
@@ -50,22 +50,23 @@ def read_as(kind: type[T], fields: Fields, **given: Any) -> T:
 @functools.cache
 def _readers(kind: Any) -> Mapping[str, Reader]:
     hints = typing.get_type_hints(kind, localns=_NAMES, include_extras=True)
-    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+    return {field.name: _reader_for(hints[field.name]) for field in dataclasses.fields(kind)}
 
 
-def _reader(hint: Any) -> Reader:
+def _reader_for(hint: Any) -> Reader:
+    """The function that reads a field with this annotation."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        own: Reader = inner[1]
-        return own
+        custom: Reader = inner[1]
+        return custom
     if origin in (typing.Union, types.UnionType):
-        there = _reader(next(one for one in inner if one is not types.NoneType))
-        return lambda fields, name: there(fields, name) if fields.given(name) else None
+        read = _reader_for(next(one for one in inner if one is not types.NoneType))
+        return lambda fields, name: read(fields, name) if fields.given(name) else None
     if origin is tuple:
-        each, count = _reader(inner[0]), None if inner[-1] is Ellipsis else len(inner)
+        each, count = _reader_for(inner[0]), None if inner[-1] is Ellipsis else len(inner)
         return lambda fields, name: fields.items(name, lambda one: each(one, "item"), count)
     if origin is Mapping:
-        value = _reader(inner[1])
+        value = _reader_for(inner[1])
         return lambda fields, name: fields.mapping(name, value)
     if dataclasses.is_dataclass(hint):
         kind: Any = hint

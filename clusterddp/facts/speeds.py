@@ -1,9 +1,9 @@
 """Finds the slow hosts, and slow directions between hosts, from the measured speed of pairs.
 
 The reference is the median over the hosts of what each reaches with its best partner: so one slow host, which is part
-of most pairs of a small cluster, does not lower it. Given MANY healthy directions, one is slow if it is NOTABLE below
-their median and more than Z robust deviations away; given fewer, their scatter says little, and only what is below LOW
-of the reference is slow.
+of most pairs of a small cluster, does not lower it. A direction is slow if it is NOTABLE_SHARE below the median of the
+healthy ones and more than MAX_DEVIATIONS away; if fewer than MIN_DIRECTIONS are healthy, their scatter says little, and
+it must also be below LOW_SHARE of the reference.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from clusterddp.remote.shared.probes.network_records import Throughput
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-LOW = 0.4  # share of what healthy hosts reach: four test hosts on two busy cores scatter down to half of it
-NOTABLE = 0.05  # this share below the median
-MANY = 12  # directions from which scatter can be estimated
-Z = 3.5  # robust standard deviations
-MAD = 1.4826  # factor from a median absolute deviation to a standard deviation
-MOST_OF_A_ROW = 0.75  # with so many of its directions slow, the host is called slow instead of them
+LOW_SHARE = 0.4  # share of what healthy hosts reach: four test hosts on two busy cores scatter down to half of it
+NOTABLE_SHARE = 0.05  # this share below the median
+MIN_DIRECTIONS = 12  # directions from which scatter can be estimated
+MAX_DEVIATIONS = 3.5  # standard deviations, estimated from the median absolute deviation
+MAD_TO_SIGMA = 1.4826  # factor from a median absolute deviation to a standard deviation
+SLOW_HOST_SHARE = 0.75  # with this share of its directions slow, the host is called slow instead of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,11 +66,11 @@ class SlowHost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowness:
-    """Slow hosts, slow directions between other hosts, and the usual speed."""
+    """The slow hosts, the slow directions between other hosts, and the usual speed."""
 
     usual: float  # Mbit/s
     hosts: tuple[SlowHost, ...] = ()
-    ways: tuple[Speed, ...] = ()
+    ways: tuple[Speed, ...] = ()  # the slow directions
 
 
 def median(values: Iterable[float]) -> float:
@@ -82,13 +82,13 @@ def median(values: Iterable[float]) -> float:
     return ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
 
 
-def slowness(speeds: Sequence[Speed]) -> Slowness:
+def find_slow_hosts(speeds: Sequence[Speed]) -> Slowness:
     """Find the slow hosts, and the slow directions that no slow host explains."""
     measured = [one for one in speeds if not one.error]
-    usual = _usual(measured)
-    low = {(one.source, one.target) for one in measured if one.mbit < _limit(measured, usual)}
+    usual = _usual_mbit(measured)
+    low = {(one.source, one.target) for one in measured if one.mbit < _limit_mbit(measured, usual)}
     hosts: list[SlowHost] = []
-    while (worst := _worst(measured, low)) is not None:
+    while (worst := _slowest_host(measured, low)) is not None:
         hosts.append(worst)
         measured = [one for one in measured if worst.name not in (one.source, one.target)]
     ways = tuple(one for one in measured if (one.source, one.target) in low)
@@ -98,11 +98,12 @@ def slowness(speeds: Sequence[Speed]) -> Slowness:
 def slow_pairs(speeds: Sequence[Speed]) -> list[tuple[str, str]]:
     """All slow directions, including those of slow hosts."""
     measured = [one for one in speeds if not one.error]
-    limit = _limit(measured, _usual(measured))
+    limit = _limit_mbit(measured, _usual_mbit(measured))
     return [(one.source, one.target) for one in measured if one.mbit < limit]
 
 
-def _usual(measured: Sequence[Speed]) -> float:
+def _usual_mbit(measured: Sequence[Speed]) -> float:
+    """The median over the hosts of what each reaches with its best partner."""
     best: dict[str, float] = {}
     for one in measured:
         for host in (one.source, one.target):
@@ -110,30 +111,32 @@ def _usual(measured: Sequence[Speed]) -> float:
     return median(best.values())
 
 
-def _limit(measured: Sequence[Speed], usual: float) -> float:
+def _limit_mbit(measured: Sequence[Speed], usual: float) -> float:
     """The speed in Mbit/s below which a direction counts as slow."""
-    healthy = [one.mbit for one in measured if one.mbit >= LOW * usual]
+    healthy = [one.mbit for one in measured if one.mbit >= LOW_SHARE * usual]
     middle = median(healthy)
-    deviation = MAD * median(abs(value - middle) for value in healthy)
-    notable = min((1 - NOTABLE) * middle, middle - Z * deviation)
-    return max(0.0, notable if len(healthy) >= MANY else min(LOW * usual, notable))
+    deviation = MAD_TO_SIGMA * median(abs(value - middle) for value in healthy)
+    notable = min((1 - NOTABLE_SHARE) * middle, middle - MAX_DEVIATIONS * deviation)
+    return max(0.0, notable if len(healthy) >= MIN_DIRECTIONS else min(LOW_SHARE * usual, notable))
 
 
-def _worst(measured: Sequence[Speed], low: set[tuple[str, str]]) -> SlowHost | None:
+def _slowest_host(measured: Sequence[Speed], low: set[tuple[str, str]]) -> SlowHost | None:
     """The host with the most slow directions, among those with most of their sends or receives slow."""
-    found: list[tuple[int, SlowHost]] = []
+    candidates: list[tuple[int, SlowHost]] = []
     for name in dict.fromkeys(host for one in measured for host in (one.source, one.target)):
         sent = [one for one in measured if one.source == name]
         received = [one for one in measured if one.target == name]
-        sends, receives = _mostly(sent, low), _mostly(received, low)
+        sends, receives = _mostly_slow(sent, low), _mostly_slow(received, low)
         if sends or receives:
             bad = [*(sent if sends else ()), *(received if receives else ())]
             count = sum((one.source, one.target) in low for one in bad)
             mbit = median(one.mbit for one in bad)
-            found.append((count, SlowHost(name=name, sends=sends, receives=receives, mbit=mbit)))
-    return max(found, key=lambda one: one[0], default=(0, None))[1]
+            candidates.append((count, SlowHost(name=name, sends=sends, receives=receives, mbit=mbit)))
+    return max(candidates, key=lambda one: one[0], default=(0, None))[1]
 
 
-def _mostly(ways: Sequence[Speed], low: set[tuple[str, str]]) -> bool:
+def _mostly_slow(directions: Sequence[Speed], low: set[tuple[str, str]]) -> bool:
     """Whether most directions of a host are slow; a single one does not count."""
-    return len(ways) > 1 and sum((one.source, one.target) in low for one in ways) >= MOST_OF_A_ROW * len(ways)
+    return len(directions) > 1 and sum((one.source, one.target) in low for one in directions) >= SLOW_HOST_SHARE * len(
+        directions
+    )

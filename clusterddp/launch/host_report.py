@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.facts.gpu_assignment import workers
+from clusterddp.facts.gpu_assignment import worker_count
 from clusterddp.launch import preflight
 from clusterddp.launch.make_plan import predicted_ranks
 from clusterddp.launch.options import RunOptions
@@ -46,7 +46,7 @@ def report(
     facts, devices = preflight.admit_hosts(hosts, outcomes, options, checks, notify, busy=False)
     seen = survey_network(hosts, facts, measured=False)
     network = preflight.admit_network(hosts, outcomes, options, checks, notify, seen)
-    counts = {host.name: workers(host.entry, facts[host.name], devices[host.name]) for host in hosts}
+    counts = {host.name: worker_count(host.entry, facts[host.name], devices[host.name]) for host in hosts}
     nodes = [node_of(host, facts[host.name], network[host.name], counts[host.name], None, "", "", "") for host in hosts]
     taking = [node for host, node in zip(hosts, nodes, strict=True) if host.entry.role == "node"]
     ranks = predicted_ranks(taking, backend_for("auto", hosts, facts))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from clusterddp.environments import install
-from clusterddp.facts.gpu_assignment import workers
+from clusterddp.facts.gpu_assignment import worker_count
 from clusterddp.launch import preflight
 from clusterddp.launch.code_on_hosts import code_of, kept_code
 from clusterddp.launch.make_plan import check_restarts, host_settings, make_plan, run_settings
@@ -182,7 +182,7 @@ def make_nodes(now: Preparation) -> None:
 
 def _node(now: Preparation, host: Host) -> Node:
     facts, devices, network = now.facts[host.name], now.devices[host.name], now.network[host.name]
-    count = now.options.nproc_per_node or workers(host.entry, facts, devices)
+    count = now.options.nproc_per_node or worker_count(host.entry, facts, devices)
     workdir = now.code.workdirs[host.name]
     cwd = f"{workdir}/{now.project.subfolder}" if now.project.subfolder else workdir
     _log.debug("%s: workers: %d; between the hosts: %s (%s); workdir %s", host.name, count, *network, workdir)

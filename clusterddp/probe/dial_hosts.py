@@ -7,7 +7,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.facts.dials import Dialled
+from clusterddp.facts.dials import DialAttempt
 from clusterddp.facts.host import Facts, python_query
 from clusterddp.facts.network import dials
 from clusterddp.facts.read_facts import read_answer
@@ -43,7 +43,7 @@ def probe(hosts: Sequence[Host], *, fresh: bool = False) -> list[Outcome[Facts]]
 
 def try_all(
     hosts: Sequence[Host], chosen: Sequence[Candidate], *, echoes: int = 0
-) -> tuple[list[Dialled], list[Outcome[Any]]]:
+) -> tuple[list[DialAttempt], list[Outcome[Any]]]:
     """Try TCP connections between all pairs on all candidates at once; second, the hosts that could not listen or dial.
 
     Large packets are sent on every connection; before them ``echoes`` small messages, to measure losses and round
@@ -145,7 +145,7 @@ def _dial(
     ports: Mapping[str, tuple[int, int]],
     nonces: Mapping[str, str],
     echoes: int,
-) -> list[Dialled]:
+) -> list[DialAttempt]:
     targets = dials(chosen, ports, nonces, host.name)
     wanted = tuple(
         DialTarget(address, port, nonce, *((0, 0) if port == ports[target][0] else (echoes, BULK)))  # once a direction
@@ -156,6 +156,6 @@ def _dial(
     if not isinstance(answers, list) or len(answers) != len(targets):
         raise HelperError(host.name, "its dials came back in another number than was asked for")
     return [
-        Dialled.from_json(host.name, target, address, port, answer, ranged=port == ports[target][0])
+        DialAttempt.from_json(host.name, target, address, port, answer, ranged=port == ports[target][0])
         for (target, address, port, _), answer in zip(targets, answers, strict=True)
     ]

@@ -12,8 +12,8 @@ from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RunSeen, S
 from clusterddp.checks.model import Asked, internal_error
 from clusterddp.checks.needs import DIALLED, NETWORK, RUNS, SHARED
 from clusterddp.errors import ClusterddpError, HelperError, PlanError
-from clusterddp.facts.dials import lost_not_dropped, matrix
-from clusterddp.facts.network import candidates, loopback, nearest
+from clusterddp.facts.dials import mark_lost, matrix
+from clusterddp.facts.network import best_candidate, candidates, loopback
 from clusterddp.hosts.fanout import each
 from clusterddp.probe.dial_hosts import facts_of_host, shared_folders, try_all
 from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
@@ -174,9 +174,9 @@ def survey_network(
         return NetworkSeen(error=error.message, remedy=error.remedy)
     echoes = max(3, min(20, 120 // len(hosts))) if measured else 0  # many between few hosts
     dialled, deaf = try_all(hosts, chosen, echoes=echoes) if len(hosts) > 1 else ([], [])
-    dialled = lost_not_dropped(dialled)
+    dialled = mark_lost(dialled)
     failures = [failure for one in dialled if (failure := one.failure)]
-    best, broken = nearest(chosen, failures)
+    best, broken = best_candidate(chosen, failures)
     others = ", ".join(f"{one.label} ({one.speed} Mbit/s)" for one in chosen if one is not best) or "none"
     _log.debug(
         "network %s (%d Mbit/s), the fastest with the fewest failed dials: %d of %d; besides it: %s",

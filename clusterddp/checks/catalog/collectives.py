@@ -8,8 +8,8 @@ from clusterddp.checks.catalog import rehearsal
 from clusterddp.checks.catalog.performance import CATEGORY, rate
 from clusterddp.checks.model import Check, Finding, fail, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, WORKERS
-from clusterddp.facts.bench_results import FAR_LOWER, expected, late_ranks, odd_sums, slow_gpus
-from clusterddp.facts.speeds import median, slowness
+from clusterddp.facts.bench_results import FAR_LOWER_SHARE, expected_busbw, late_ranks, odd_sums, slow_gpus
+from clusterddp.facts.speeds import find_slow_hosts, median
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 
@@ -31,10 +31,10 @@ def slow_all_reduce(bench: Bench) -> str:
     if together is None or not together.measured.reduces or together.measured.reduces[-1].world < 2:
         return ""
     last = together.measured.reduces[-1]
-    figure = expected(together.measured.gemms)
-    if figure and last.size >= 1 << 30 and last.busbw < FAR_LOWER * figure[0]:
+    figure = expected_busbw(together.measured.gemms)
+    if figure and last.size >= 1 << 30 and last.busbw < FAR_LOWER_SHARE * figure[0]:
         return f"{last.busbw:.0f} GB/s on the bus, such machines reach {figure[0]:.0f} ({figure[1]})"
-    pairs = slowness(bench.speeds)
+    pairs = find_slow_hosts(bench.speeds)
     if pairs.hosts or pairs.ways:
         return ""  # the check `bandwidth` reports it
     reached = last.busbw * 8000

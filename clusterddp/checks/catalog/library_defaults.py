@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog.network import CATEGORY, is_loopback
 from clusterddp.checks.model import Check, Finding, warn
 from clusterddp.checks.needs import DIALLED, ELECTION, FACTS, HEALTH, looked_up
-from clusterddp.facts.library_defaults import NCCL, gloo_cards, nccl_cards
+from clusterddp.facts.library_defaults import NCCL_VARIABLE, gloo_interfaces, nccl_interfaces
 from clusterddp.facts.network import is_virtual
 
 if TYPE_CHECKING:
@@ -61,15 +61,15 @@ def _card_choice(evidence: Evidence) -> Iterable[Finding]:
         if chosen is None or chosen.loopback or seen.facts is None:
             continue  # one host, or nodes of one machine
         own_name = looked_up(seen, seen.facts.hostname)
-        notes = [*_nccl(seen.facts, chosen.name), *_gloo(gloo_cards(seen.facts, own_name), chosen.name)]
+        notes = [*_nccl(seen.facts, chosen.name), *_gloo(gloo_interfaces(seen.facts, own_name), chosen.name)]
         if notes:
             yield warn(seen.name, f"{' and '.join(notes)}; runs of clusterddp set {chosen.name}")
 
 
 def _nccl(facts: Facts, chosen: str) -> Iterable[str]:
-    if NCCL in facts.environment or not facts.devices:
+    if NCCL_VARIABLE in facts.environment or not facts.devices:
         return  # the check `interface` judges a variable that is set; without GPUs nothing uses NCCL
-    cards = nccl_cards(facts)
+    cards = nccl_interfaces(facts)
     if cards and cards[0] != chosen:
         yield f"NCCL by itself would take {cards[0]}"
         return

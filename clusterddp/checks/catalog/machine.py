@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks.model import Check, Finding, Need, fail, for_each, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.needs import FACTS, HEALTH, RUNS
-from clusterddp.facts.gpu_assignment import workers
+from clusterddp.facts.gpu_assignment import worker_count
 from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.shared.probes.torchrun_records import StrayRank, StrayRanks
 from clusterddp.remote.shared.text.counted import counted
@@ -92,7 +92,7 @@ def _memory(entry: HostEntry, health: Health) -> Finding | None:
 
 
 def _cores(entry: HostEntry, facts: Facts) -> Finding | None:
-    count = workers(entry, facts)
+    count = worker_count(entry, facts)
     if count <= facts.cores:
         return None
     return warn(entry.name, f"{counted(count, 'worker')} on {counted(facts.cores, 'core')}")
@@ -104,7 +104,7 @@ def _cgroup(evidence: Evidence) -> Iterable[Finding]:
         if not seen.facts or not health or not health.cgroup:
             yield unknown(seen.name, "could not look: the host does not tell its control groups")
             continue
-        group, count = health.cgroup, workers(seen.entry, seen.facts)
+        group, count = health.cgroup, worker_count(seen.entry, seen.facts)
         tight = []
         if group.cpu_thousandths is not None and group.cpu_thousandths < count * 1000:
             tight.append(f"{group.cpu_thousandths / 1000:.3g} CPUs")

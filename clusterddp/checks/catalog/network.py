@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, NETWORK, looked_up
 from clusterddp.facts.dials import BLACK_HOLE
-from clusterddp.facts.library_defaults import GLOO, NCCL, fits
+from clusterddp.facts.library_defaults import GLOO_VARIABLE, NCCL_VARIABLE, matches_setting
 from clusterddp.text.folding import few, folded_names
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ def is_loopback(address: str) -> bool:
 
 def _interface(entry: HostEntry, facts: Facts) -> Finding | None:
     cards = list(dict.fromkeys(one.name for one in facts.addresses))
-    for name, exact in ((NCCL, False), (GLOO, True)):
+    for name, exact in ((NCCL_VARIABLE, False), (GLOO_VARIABLE, True)):
         wanted = facts.environment.get(name)
-        if wanted and not any(fits(card, wanted, exact=exact) for card in cards):
+        if wanted and not any(matches_setting(card, wanted, exact=exact) for card in cards):
             return fail(entry.name, f"{name}={wanted}, and it has {', '.join(cards) or 'no card with an address'}")
     return None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog import gpus
 from clusterddp.checks.model import Check, Finding, fail, unknown, warn
 from clusterddp.checks.needs import BENCH, DIALLED, FACTS, HEALTH, PAIRS, RUNS
-from clusterddp.facts.speeds import slowness
+from clusterddp.facts.speeds import find_slow_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +40,7 @@ def _bandwidth(evidence: Evidence) -> Iterable[Finding]:
         yield Finding(verdict="skipped", hosts=tuple(seen.name for seen in evidence.hosts), message=bench.alone)
         return
     speeds = [one for one in bench.speeds if {one.source, one.target} <= judged]
-    found = slowness(speeds)
+    found = find_slow_hosts(speeds)
     for host in found.hosts:
         yield warn(host.name, f"{_direction(host)} {rate(host.mbit)}, others reach {rate(found.usual)}")
     for way in found.ways:

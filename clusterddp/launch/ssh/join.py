@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.environments import install
 from clusterddp.errors import PlanError, RunError, SyncError
-from clusterddp.facts.gpu_assignment import workers
+from clusterddp.facts.gpu_assignment import worker_count
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.launch import option_values, preflight
 from clusterddp.launch.make_plan import LOOPBACK
@@ -167,7 +167,7 @@ def _join(
     for host in hosts:
         workdir = workdirs[host.name]
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
-        count = record.nproc or workers(host.entry, facts[host.name], devices[host.name])
+        count = record.nproc or worker_count(host.entry, facts[host.name], devices[host.name])
         run = plan.run
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
         (node,) = with_threads([node], facts, plan.settings.env)

@@ -244,7 +244,7 @@ class PassedOn:
         try:
             where = network.loopback(nodes)
             if where is None:
-                where = dict(network.nearest(network.candidates(nodes), ())[0].where)
+                where = dict(network.best_candidate(network.candidates(nodes), ())[0].where)
         except PlanError as error:
             _log.debug("hosts cannot pass on: %s", error)
             for member in ready:

@@ -9,7 +9,7 @@ import pytest
 from clusterddp.checks.evidence import Answer
 from clusterddp.checks.needs import ELECTION, HEALTH
 from clusterddp.errors import HelperError
-from clusterddp.facts.library_defaults import elected, gloo_cards, nccl_cards
+from clusterddp.facts.library_defaults import gloo_interfaces, nccl_interfaces, own_endpoints
 from clusterddp.remote.shared.probes.health_records import Lookup
 from tests.unit.evidence_made import cluster, seen, with_answers, wrong
 from tests.unit.facts_made import gpus, interface, node
@@ -50,16 +50,16 @@ NCCL: list[tuple[tuple[Interface, ...], dict[str, str], tuple[str, ...]]] = [
 def test_nccl_takes_cards_in_its_own_order(
     addresses: tuple[Interface, ...], environment: dict[str, str], cards: tuple[str, ...]
 ) -> None:
-    assert nccl_cards(facts(*addresses, **environment)) == cards
+    assert nccl_interfaces(facts(*addresses, **environment)) == cards
 
 
 def test_gloo_takes_the_card_of_the_hosts_own_name() -> None:
     found = facts(LO, ETH, DOCKER)
-    assert gloo_cards(found, Lookup(addresses=("10.0.0.2",))) == ("eth0",)
-    assert gloo_cards(found, Lookup(addresses=("127.0.0.1",))) == ("lo",)
-    assert gloo_cards(found, Lookup(addresses=("10.9.9.9",))) == ()
-    assert gloo_cards(found, None) == ()
-    assert gloo_cards(facts(LO, ETH, GLOO_SOCKET_IFNAME="eth0"), None) == ("eth0",)
+    assert gloo_interfaces(found, Lookup(addresses=("10.0.0.2",))) == ("eth0",)
+    assert gloo_interfaces(found, Lookup(addresses=("127.0.0.1",))) == ("lo",)
+    assert gloo_interfaces(found, Lookup(addresses=("10.9.9.9",))) == ()
+    assert gloo_interfaces(found, None) == ()
+    assert gloo_interfaces(facts(LO, ETH, GLOO_SOCKET_IFNAME="eth0"), None) == ("eth0",)
 
 
 def with_card(*cards: Interface, devices: int = 2) -> Evidence:
@@ -154,11 +154,11 @@ def test_a_host_that_could_not_be_asked_is_unknown_and_one_without_names_is_skip
 
 
 def test_what_a_host_answers_is_checked() -> None:
-    assert elected("gpu01", {"matches": {"gpu01": True}, "error": None}) == {"gpu01": True}
+    assert own_endpoints("gpu01", {"matches": {"gpu01": True}, "error": None}) == {"gpu01": True}
     data: Any
     for data in ({"matches": {}, "error": "no answer within 6 s"}, {"matches": {"gpu01": 1}, "error": None}, []):
         with pytest.raises(HelperError, match="gpu01"):
-            elected("gpu01", data)
+            own_endpoints("gpu01", data)
 
 
 def test_an_election_that_a_dead_name_server_keeps_waiting_is_told_by_its_cause_alone() -> None:

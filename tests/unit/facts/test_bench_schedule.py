@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from clusterddp.facts.bench_schedule import (
     all_rounds,
-    always_bad,
-    at_once,
+    faulty_hosts,
+    first_groups,
     first_rounds,
-    neighbours,
-    rows_of,
-    second_round,
+    second_groups,
+    suspect_rounds,
+    turns_of,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def test_the_rows_of_suspects_are_completed_and_nothing_else(count: int, places:
     hosts = names(count)
     suspects = {hosts[place] for place in places}
     first = [pair for one in first_rounds(hosts) for pair in one]
-    rounds = rows_of(hosts, suspects, first)
+    rounds = suspect_rounds(hosts, suspects, first)
     more = [frozenset(pair) for one in rounds for pair in one]
     wanted = {pair for pair in every_pair(hosts) if pair & suspects} - {frozenset(pair) for pair in first}
     assert len(more) == len(set(more))
@@ -76,7 +76,7 @@ def test_the_rows_of_suspects_are_completed_and_nothing_else(count: int, places:
 
 @given(st.integers(4, 40))
 def test_neighbours_hold_every_host_once(count: int) -> None:
-    groups = neighbours(names(count))
+    groups = first_groups(names(count))
     assert [host for group in groups for host in group] == names(count)
     assert all(2 <= len(group) <= 3 for group in groups)
 
@@ -85,35 +85,35 @@ def test_neighbours_hold_every_host_once(count: int) -> None:
 def test_one_bad_host_is_isolated_wherever_it_is(count: int, data: st.DataObject) -> None:
     hosts = names(count)
     bad = data.draw(st.sampled_from(hosts))
-    first = neighbours(hosts)
+    first = first_groups(hosts)
     failed = [group for group in first if bad in group]
-    second = second_round(first, failed)
+    second = second_groups(first, failed)
     again = [group for group in second if bad in group]
-    assert always_bad([*first, *second], [*failed, *again]) == [bad]
+    assert faulty_hosts([*first, *second], [*failed, *again]) == [bad]
     for group in second:
         assert bad not in group[1:]
 
 
 def test_two_bad_hosts_in_two_groups_are_both_found() -> None:
-    first = neighbours(names(8))
+    first = first_groups(names(8))
     failed = [first[0], first[2]]
-    second = second_round(first, failed)
+    second = second_groups(first, failed)
     again = [group for group in second if {"gpu00", "gpu05"} & set(group)]
-    assert always_bad([*first, *second], [*failed, *again]) == ["gpu00", "gpu05"]
+    assert faulty_hosts([*first, *second], [*failed, *again]) == ["gpu00", "gpu05"]
 
 
 def test_nothing_can_be_told_where_all_or_no_group_is_bad() -> None:
-    first = neighbours(names(4))
-    assert second_round(first, first) == []
-    assert always_bad(first, first) == []
-    assert second_round(first, []) == []
-    assert always_bad(first, []) == []
-    assert neighbours(names(2)) == []
+    first = first_groups(names(4))
+    assert second_groups(first, first) == []
+    assert faulty_hosts(first, first) == []
+    assert second_groups(first, []) == []
+    assert faulty_hosts(first, []) == []
+    assert first_groups(names(2)) == []
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("efgh")), max_size=12))
 def test_groups_of_one_turn_share_no_host(groups: list[tuple[str, ...]]) -> None:
-    turns = at_once(groups)
+    turns = turns_of(groups)
     assert sorted(group for turn in turns for group in turn) == sorted(groups)
     for turn in turns:
         assert len({host for group in turn for host in group}) == sum(len(group) for group in turn)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from clusterddp.facts.dials import Dialled, Pair, lost_not_dropped, matrix
+from clusterddp.facts.dials import DialAttempt, Pair, mark_lost, matrix
 from tests.unit.facts_made import interface
 
 WHERE = {"a": interface("10.0.0.1"), "b": interface("10.0.0.2")}
 
 
-def dialled(word: str = "ok", *, ranged: bool = False, address: str = "10.0.0.2", **more: Any) -> Dialled:
-    return Dialled(
+def dialled(word: str = "ok", *, ranged: bool = False, address: str = "10.0.0.2", **more: Any) -> DialAttempt:
+    return DialAttempt(
         source="a", target="b", address=address, port=29400 if ranged else 40000, ranged=ranged, word=word, **more
     )
 
 
-def pair(*dials: Dialled) -> Pair:
+def pair(*dials: DialAttempt) -> Pair:
     return next(one for one in matrix(WHERE, dials) if one.source == "a")
 
 
@@ -49,13 +49,13 @@ def test_a_few_segments_sent_again_are_no_loss_and_many_are() -> None:
 
 def test_an_unanswered_dial_between_hosts_that_lose_packets_is_lost_and_no_firewalls_work() -> None:
     shut, lossy = dialled("timeout", ranged=True), dialled(sent=50, resent=10)
-    assert [one.word for one in lost_not_dropped([shut, lossy])] == ["lost", "ok"]
+    assert [one.word for one in mark_lost([shut, lossy])] == ["lost", "ok"]
     back = replace(lossy, source="b", target="a")
-    assert [one.word for one in lost_not_dropped([shut, back])] == ["lost", "ok"]
+    assert [one.word for one in mark_lost([shut, back])] == ["lost", "ok"]
     other = replace(lossy, target="c")
-    assert [one.word for one in lost_not_dropped([shut, other])] == ["timeout", "ok"]
-    assert [one.word for one in lost_not_dropped([shut, dialled(sent=50, resent=4)])] == ["timeout", "ok"]
-    assert [one.word for one in lost_not_dropped([dialled("refused", ranged=True), lossy])] == ["refused", "ok"]
+    assert [one.word for one in mark_lost([shut, other])] == ["timeout", "ok"]
+    assert [one.word for one in mark_lost([shut, dialled(sent=50, resent=4)])] == ["timeout", "ok"]
+    assert [one.word for one in mark_lost([dialled("refused", ranged=True), lossy])] == ["refused", "ok"]
 
 
 def test_dials_on_another_network_do_not_count() -> None:

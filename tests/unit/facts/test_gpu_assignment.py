@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.errors import PlanError, UsageError
-from clusterddp.facts.gpu_assignment import assign_gpus, check_gpus, workers
+from clusterddp.facts.gpu_assignment import assign_gpus, check_gpus, worker_count
 from clusterddp.facts.host import TorchFacts
 from tests.unit.facts_made import Node, gpus, node
 
@@ -26,21 +26,21 @@ def uuids(*indices: int) -> tuple[str, ...]:
 
 
 def test_a_worker_for_every_gpu_torch_sees() -> None:
-    assert workers(*node(devices=8)) == 8
+    assert worker_count(*node(devices=8)) == 8
 
 
 def test_one_worker_without_gpu() -> None:
-    assert workers(*node()) == 1
-    assert workers(*node(torch=None)) == 1
+    assert worker_count(*node()) == 1
+    assert worker_count(*node(torch=None)) == 1
 
 
 def test_the_inventorys_number_stands_above_what_is_there() -> None:
-    assert workers(*node(devices=8, entry={"nproc": 3})) == 3
+    assert worker_count(*node(devices=8, entry={"nproc": 3})) == 3
 
 
 def test_a_worker_for_every_gpu_that_was_given() -> None:
-    assert workers(*node(devices=8), ("GPU-1", "GPU-2")) == 2
-    assert workers(*node(devices=8), ()) == 1
+    assert worker_count(*node(devices=8), ("GPU-1", "GPU-2")) == 2
+    assert worker_count(*node(devices=8), ()) == 1
 
 
 def test_a_node_alone_keeps_what_its_host_shows() -> None:

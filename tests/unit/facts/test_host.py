@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.errors import ClusterddpError, HelperError
-from clusterddp.facts.gpu_assignment import assign_gpus, check_gpus, workers
+from clusterddp.facts.gpu_assignment import assign_gpus, check_gpus, worker_count
 from clusterddp.facts.host import Facts
 from clusterddp.facts.network import candidates, loopback
 from clusterddp.inventory import HostEntry
@@ -160,4 +160,4 @@ def test_judging_any_facts_gives_a_value_or_our_error(hosts: list[Any], policy: 
     for judge in (loopback, candidates, lambda nodes: assign_gpus(nodes, policy)):
         with contextlib.suppress(ClusterddpError):
             judge(nodes)
-    assert all(workers(entry, facts) >= 1 for entry, facts in nodes)
+    assert all(worker_count(entry, facts) >= 1 for entry, facts in nodes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import PlanError
-from clusterddp.facts.network import Candidate, DialFailure, candidates, dials, loopback, nearest
+from clusterddp.facts.network import Candidate, DialFailure, best_candidate, candidates, dials, loopback
 from tests.unit.facts_made import Node, interface, node
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def pair(*networks: tuple[str, str, int | None], **more: Any) -> list[Node]:
 
 
 def chosen(nodes: list[Node], *failures: DialFailure) -> dict[str, tuple[str, str]]:
-    best, broken = nearest(candidates(nodes), failures)
+    best, broken = best_candidate(candidates(nodes), failures)
     if broken:
         raise PlanError("; ".join(map(str, broken)))
     return {name: (one.name, one.address) for name, one in best.where.items()}

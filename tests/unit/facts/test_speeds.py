@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.errors import HelperError
-from clusterddp.facts.speeds import Speed, slow_pairs, slowness
+from clusterddp.facts.speeds import Speed, find_slow_hosts, slow_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,56 +39,56 @@ def test_scatter_on_a_busy_machine_is_nothing(cells: list[int]) -> None:
     count = 3 if len(cells) == 6 else 4
     for seed in range(20):
         left = random.Random(seed).sample(cells, len(cells))
-        found = slowness(speeds(count, lambda *_, left=left: left.pop()))
+        found = find_slow_hosts(speeds(count, lambda *_, left=left: left.pop()))
         assert (found.hosts, found.ways) == ((), ())
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 8, 40])
 @pytest.mark.parametrize("bad", [0, 1, 2])
 def test_a_slow_host_is_named_alone(count: int, bad: int) -> None:
-    found = slowness(speeds(count, lambda one, other: 96 if bad in (one, other) else 9000 + 100 * one))
+    found = find_slow_hosts(speeds(count, lambda one, other: 96 if bad in (one, other) else 9000 + 100 * one))
     assert [(host.name, host.sends, host.receives) for host in found.hosts] == [(f"gpu{bad:02}", True, True)]
     assert found.ways == ()
     assert round(found.hosts[0].mbit) == 96
 
 
 def test_a_host_that_is_slow_one_way_only_says_which() -> None:
-    found = slowness(speeds(5, lambda one, _: 900 if one == 3 else 9000))
+    found = find_slow_hosts(speeds(5, lambda one, _: 900 if one == 3 else 9000))
     assert [(host.name, host.sends, host.receives) for host in found.hosts] == [("gpu03", True, False)]
-    found = slowness(speeds(5, lambda _, other: 900 if other == 3 else 9000))
+    found = find_slow_hosts(speeds(5, lambda _, other: 900 if other == 3 else 9000))
     assert [(host.name, host.sends, host.receives) for host in found.hosts] == [("gpu03", False, True)]
 
 
 def test_two_slow_hosts_are_both_named() -> None:
-    found = slowness(speeds(6, lambda one, other: 96 if {1, 4} & {one, other} else 9000))
+    found = find_slow_hosts(speeds(6, lambda one, other: 96 if {1, 4} & {one, other} else 9000))
     assert sorted(host.name for host in found.hosts) == ["gpu01", "gpu04"]
     assert found.ways == ()
 
 
 @pytest.mark.parametrize("count", [3, 4, 8])
 def test_a_slow_way_is_no_slow_host(count: int) -> None:
-    found = slowness(speeds(count, lambda one, other: 500 if (one, other) == (0, 2) else 9000))
+    found = find_slow_hosts(speeds(count, lambda one, other: 500 if (one, other) == (0, 2) else 9000))
     assert found.hosts == ()
     assert [(way.source, way.target) for way in found.ways] == [("gpu00", "gpu02")]
 
 
 def test_a_little_is_told_where_all_else_is_even() -> None:
-    found = slowness(speeds(8, lambda one, other: 90_000 if 3 in (one, other) else 99_000 + 100 * one))
+    found = find_slow_hosts(speeds(8, lambda one, other: 90_000 if 3 in (one, other) else 99_000 + 100 * one))
     assert [host.name for host in found.hosts] == ["gpu03"]
     assert slow_pairs(speeds(8, lambda one, _: 97_000 if one == 3 else 99_000)) == []
 
 
 def test_two_hosts_are_compared_with_each_other_only() -> None:
-    assert slowness(speeds(2, lambda *_: 5)).ways == ()
-    (way,) = slowness(speeds(2, lambda one, _: 9000 if one else 900)).ways
+    assert find_slow_hosts(speeds(2, lambda *_: 5)).ways == ()
+    (way,) = find_slow_hosts(speeds(2, lambda one, _: 9000 if one else 900)).ways
     assert (way.source, way.target) == ("gpu00", "gpu01")
 
 
 def test_what_was_not_measured_is_not_slow() -> None:
     dead = [Speed(source="gpu00", target="gpu01", error="timeout")]
     assert slow_pairs(dead) == []
-    assert slowness([]).usual == 0
-    assert slowness([*dead, *speeds(3, lambda *_: 9000)]).ways == ()
+    assert find_slow_hosts([]).usual == 0
+    assert find_slow_hosts([*dead, *speeds(3, lambda *_: 9000)]).ways == ()
 
 
 def test_a_hosts_answer_is_read_and_a_damaged_one_refused() -> None:
