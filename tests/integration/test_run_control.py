@@ -47,8 +47,8 @@ IMPATIENT = (
     ("control/heartbeats", "BEAT = 0.5", "BEAT = 0.2"),
     ("control/leader", "DIAL_LIMIT = 2.0", "DIAL_LIMIT = 0.5"),
     ("control/membership", "TELL = 5.0", "TELL = 0.5"),
-    ("supervisor/conclusion", "OUT_OF_REACH = 15.0", "OUT_OF_REACH = 3.0"),
-    ("supervisor/conclusion", "RECONNECT = 3.0", "RECONNECT = 2.0"),
+    ("supervisor/conclusion", "OUT_OF_REACH_TIMEOUT = 15.0", "OUT_OF_REACH_TIMEOUT = 3.0"),
+    ("supervisor/conclusion", "RECONNECT_TIMEOUT = 3.0", "RECONNECT_TIMEOUT = 2.0"),
 )
 # The agent of a first attempt waits; that of a later one ends well.
 AGAIN = f"""{WAIT}

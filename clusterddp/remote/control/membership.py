@@ -84,7 +84,7 @@ class Membership:
 
     # What is known
 
-    def over(self, attempt: int) -> Dict[int, NodeStatus]:
+    def ended_statuses(self, attempt: int) -> Dict[int, NodeStatus]:
         """Return the status, by member index, of each node whose part of an attempt has ended or is ending."""
         return {p: status for p, status in self.statuses.items() if status.attempt == attempt and status.state in OVER}
 
@@ -298,7 +298,7 @@ class Membership:
         """
         if self.by_majority and not (self.control.majority and self.control.in_contact):
             return False
-        over = self.over(self.attempt)
+        over = self.ended_statuses(self.attempt)
         excluded = {member for member, status in over.items() if status.code}.union(self.lost(now, self.limit))
         if self.store in excluded and not self.control.majority:
             return False

@@ -11,19 +11,19 @@ from .file_work import FileWork
 from .inbox import Inbox
 
 
-class Making(NamedTuple):
+class AttemptContext(NamedTuple):
     """What all attempts of a supervisor have in common."""
 
     umask: int  # the user's, for the processes that are started
-    files: Tuple[int, int]  # how many files the user's processes may have open (soft, hard)
+    file_limits: Tuple[int, int]  # of open files, for the user's processes (soft, hard)
     work: FileWork
 
 
 class Attempt:
     """One node's part in an attempt.
 
-    ``environment`` is the agent's. ``store`` is the store's listening socket, on the rendezvous host. ``ready`` is what
-    every node knows, where it is known from an earlier attempt.
+    ``environment`` is the agent's. ``store`` is the store's listening socket, on the rendezvous host. ``ready`` is the
+    commit record (all nodes are ready) where an earlier attempt has it; else the inbox waits for it.
     """
 
     def __init__(
@@ -31,17 +31,17 @@ class Attempt:
         spool: Spool,
         environment: Dict[str, str],
         store: Optional[int],
-        making: Making,
+        context: AttemptContext,
         ready: Optional[Ready] = None,
     ) -> None:
         self.spool = spool
         self.plan = spool.plan()
 
         def event(name: str, **fields: Any) -> None:
-            making.work.event(spool, name, **fields)
+            context.work.event(spool, name, **fields)
 
         self.children = Children(
-            spool, self.plan, environment, store, making.umask, making.files, event, making.work.do
+            spool, self.plan, environment, store, context.umask, context.file_limits, event, context.work.do
         )
         self.inbox = Inbox(spool, leased=bool(self.plan.settings.lease), ready=ready)
         self.index = IndexWriter(spool.logs)

@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
 
 LEFTOVER_GRACE = 2.0  # seconds for processes left when the agent has ended: the script's, and our fork server
-STORE_LIMIT = 330.0  # seconds the store waits for other nodes' agents: torchrun's exit barrier is 300
-STORE_LOST = 10.0  # seconds out of reach after which the store no longer waits for a node
-EXIT_RECORD = "exit record"  # its name in FileWork
-STORE_QUIET = 0.3  # seconds without a client after which the store is no longer needed
+STORE_TIMEOUT = 330.0  # seconds the store waits for other nodes' agents: torchrun's exit barrier is 300
+STORE_LOST_TIMEOUT = 10.0  # seconds out of reach after which the store no longer waits for a node
+EXIT_RECORD = "exit record"  # name of the task in FileWork
+STORE_IDLE_TIME = 0.3  # seconds without a client after which the store is no longer needed
 
 
-class Clearing:
+class AttemptCleanup:
     """Ends what the agent left behind on a node, and decides when the store can end; made when the agent has ended."""
 
     def __init__(self, node: "NodeParts") -> None:
         self.node = node
         node.children.end_fork_server(for_good=not may_follow(node.plan, node.shutdown.order))
         left = node.shutdown.kill_at - time.monotonic()  # what remains of the grace of an order to end
-        self.ending = node.children.end(max(0.0, min(LEFTOVER_GRACE, left)))
+        self.termination = node.children.end(max(0.0, min(LEFTOVER_GRACE, left)))
         self.survivors: Optional[List[LeftProcess]] = None  # None: processes are still being ended
-        self.quiet = time.monotonic()  # since when no agent is connected to the store
+        self.idle_since = time.monotonic()  # when an agent was last connected to the store
         # Whether the other nodes of an elastic job go on without our failed agent; theirs may still be starting.
-        self.others_go_on = bool(node.children.agent_exit) and node.goes_on()
-        self.deadline = NEVER if self.others_go_on else self.quiet + STORE_LIMIT
+        self.others_continue = bool(node.children.agent_exit) and node.job_continues()
+        self.deadline = NEVER if self.others_continue else self.idle_since + STORE_TIMEOUT
 
-    def goes_on(self) -> bool:
-        """Whether processes are still being ended; survivors stay on the roster."""
+    def is_ending_processes(self) -> bool:
+        """Go on ending processes; return whether that is still under way. Survivors stay on the roster."""
         if self.survivors is None:
-            self.survivors = self.ending.step()
+            self.survivors = self.termination.step()
             if self.survivors is not None:
                 self.node.work.do(self.node.children.roster.update)
         return self.survivors is None
@@ -57,23 +57,23 @@ class Clearing:
         connected yet.
         """
         now, node = time.monotonic(), self.node
-        failed = node.children.agent_exit and not node.goes_on()
-        hurried = failed or order or node.shutdown.order or node.shutdown.attempt_order
-        if not node.children.store or now >= self.deadline or hurried:
+        failed = node.children.agent_exit and not node.job_continues()
+        at_once = failed or order or node.shutdown.order or node.shutdown.attempt_order
+        if not node.children.store or now >= self.deadline or at_once:
             return False
-        # The connections of a dead host still look alive.
-        if self._awaited() and (self.others_go_on or clients((node.inbox.ready or Ready()).store)):
-            self.quiet = now
-        return now - self.quiet <= STORE_QUIET
+        # Connections of a host that has lost power still look established.
+        if self._another_agent_remains() and (self.others_continue or clients((node.inbox.ready or Ready()).store)):
+            self.idle_since = now
+        return now - self.idle_since <= STORE_IDLE_TIME
 
-    def _awaited(self) -> bool:
+    def _another_agent_remains(self) -> bool:
         """Whether another node's agent may still need the store."""
         plan, membership = self.node.plan, self.node.membership
-        done = set(membership.over(plan.attempt))
-        return bool(set(plan.members) - done - set(membership.lost(boot_clock(), STORE_LOST)) - {plan.member})
+        done = set(membership.ended_statuses(plan.attempt))
+        return bool(set(plan.members) - done - set(membership.lost(boot_clock(), STORE_LOST_TIMEOUT)) - {plan.member})
 
 
-def recorded(
+def record_end(
     node: "NodeParts", survivors: List[LeftProcess], finish: Callable[[], None] = lambda: None
 ) -> Optional[FileResult[Tuple[bool, str]]]:
     """Write the exit record, after ``finish``; None until it is written.
@@ -81,8 +81,8 @@ def recorded(
     The result is whether another attempt may succeed, and why this one ended. Raises OSError if it cannot be written
     now; the next call tries again.
     """
-    begun = node.work.is_asked(EXIT_RECORD)
-    record = {} if begun else _ending(node, survivors)
+    is_begun = node.work.is_asked(EXIT_RECORD)
+    record = {} if is_begun else _exit_fields(node, survivors)
 
     def write() -> Tuple[bool, str]:
         finish()
@@ -92,8 +92,8 @@ def recorded(
     return node.work.ask(EXIT_RECORD, write)
 
 
-def _ending(node: "NodeParts", survivors: List[LeftProcess]) -> Dict[str, Any]:
-    """The fields of the exit record. Its code is this node's view; the leader makes the verdict over all nodes."""
+def _exit_fields(node: "NodeParts", survivors: List[LeftProcess]) -> Dict[str, Any]:
+    """The fields of the exit record; its code is this node's view; the leader makes the verdict over all nodes."""
     agent_exit, order = node.children.agent_exit, node.shutdown.order
     if node.children.start_error:
         why = node.children.start_error
@@ -101,7 +101,7 @@ def _ending(node: "NodeParts", survivors: List[LeftProcess]) -> Dict[str, Any]:
     fields: Dict[str, Any] = {"agent_exit": agent_exit, "survivors": [written(process) for process in survivors]}
     fields["ours"] = bool(order and order.ours)
     killed = node.children.killed - {process.identity for process in survivors}
-    fields.update(killed=len(killed), unseen=node.children.unseen())
+    fields.update(killed=len(killed), unseen=node.children.hidden_children())
     if may_follow(node.plan, order):
         fields["pending"] = True
     if order:

@@ -22,13 +22,13 @@ from ..system import prctl, procfs
 from ..system.clock import boot_clock
 from ..system.wait_status import exit_code, reap
 from ..worker.worker_env import fork_server_environment
-from .fork_server_process import LOG, PATIENCE, Fork, ForkServer, server_argv
+from .fork_server_process import IMPORT_TIMEOUT, LOG, Fork, ForkServer, server_argv
 
 NEVER = float("inf")
-HELD_UP = 127
-RENEW = 0.5  # seconds between two messages to the agent that only extend its lease
+EXIT_TOO_LATE = 127  # exit code of a child that was forked after ``start_deadline``
+LEASE_INTERVAL = 0.5  # seconds between two messages to the agent that only extend its lease
 STORE_LOG = "store.log"
-MOST_OUTPUT = 1 << 20  # bytes of it that are read
+MAX_STORE_OUTPUT = 1 << 20  # bytes of the log that are read
 
 
 class Children:
@@ -36,8 +36,8 @@ class Children:
 
     The file thread makes it, and calls only ``record_orphan`` and the roster's methods later. ``environment`` is the
     agent's. ``listener`` is the store's listening socket, on the rendezvous host; it stays open here too. ``umask`` and
-    ``files`` (open files, soft and hard) are the user's, for the processes started; the supervisor's own differ.
-    ``event`` appends an event; ``do`` has some work done by the file thread.
+    ``file_limits`` (open files, soft and hard) are the user's, for the processes started; the supervisor's own differ.
+    ``event`` appends an event; ``do`` queues a function for the file thread.
     """
 
     def __init__(
@@ -47,32 +47,32 @@ class Children:
         environment: Dict[str, str],
         listener: Optional[int],
         umask: int,
-        files: Tuple[int, int],
+        file_limits: Tuple[int, int],
         event: Callable[..., None],
         do: Callable[[Callable[[], object]], None],
     ) -> None:
         self.spool, self.plan, self.event, self.do = spool, plan, event, do
         self.environment = environment
         self.listener = listener
-        self.serves = listener is not None and self.plan.settings.rdzv_backend != STATIC
-        if listener is not None and not self.serves:
-            reserve(listener)
+        self.owns_store = listener is not None and self.plan.settings.rdzv_backend != STATIC
+        if listener is not None and not self.owns_store:
+            hold_port(listener)
         self.agent: Optional[int] = None
         self.agent_exit: Optional[int] = None
-        self.until = NEVER  # boot clock; from then on it is too late to start the agent
+        self.start_deadline = NEVER  # boot clock time from which it is too late to start the agent
         # The socket that tells the agent which nodes take part, and the agent's end of it.
-        self.informed: Optional[socket.socket] = None
-        self.agents_end: Optional[socket.socket] = None
+        self.agent_socket: Optional[socket.socket] = None
+        self.agent_side: Optional[socket.socket] = None
         self._sent: Optional[Participants] = None
         self._sent_at = 0.0
         self.store: Optional[int] = None
-        self.store_again = False  # whether the store was started a second time, the plain way
+        self.store_restarted = False  # whether the store was started a second time, the plain way
         self.fork_server: Optional[ForkServer] = None
         self.forks: Dict[str, Fork] = {}  # by role: requested from the fork server, and without an order yet
-        self.umask, self.files = umask, files
+        self.umask, self.file_limits = umask, file_limits
         forks = bool(plan.worker_argv)
         logs = [STORE_LOG, os.path.join("logs", AGENT_LOG), *([LOG] if forks else [])]
-        self.logs = {name: _opened(spool.path(name)) for name in logs}
+        self.logs = {name: _open_log(spool.path(name)) for name in logs}
         self.server_environment = dict(environment, **spool.secrets()) if forks else {}
         self.start_error = ""  # why the agent cannot be started
         self.processes = NodeProcesses.of(spool, os.getpid())
@@ -82,14 +82,14 @@ class Children:
     @property
     def store_died(self) -> bool:
         """Whether the store should run and does not."""
-        return self.serves and self.store is None and "store" not in self.forks
+        return self.owns_store and self.store is None and "store" not in self.forks
 
     def start_store(self, how: str = "quick") -> None:
         """Start the rendezvous store, if it is this node's, with the training interpreter, on the port already bound.
 
         If it cannot be started, neither can the agent, whose start reports that.
         """
-        if not self.serves:
+        if not self.owns_store:
             return
         try:
             self.store = self.spawn(self._store_argv(how), self.logs[STORE_LOG], (self.listener,))
@@ -97,6 +97,7 @@ class Children:
             self.store = None
 
     def _store_argv(self, how: str) -> List[str]:
+        """``how``: ``quick``, ``plain`` or ``forked``: how the store imports torch (rendezvous/store.py)."""
         return [self.plan.python, "-u", self.spool.code, "store", str(self.listener), how]
 
     def adopt_fork_server(self, pid: int, handle: int) -> None:
@@ -108,7 +109,7 @@ class Children:
         if LOG not in self.logs:
             return
         if self.fork_server:
-            self.fork_server.wake(selector)
+            self.fork_server.register(selector)
             return
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = fork_server_environment(self.server_environment, self.spool.folder, its.fileno())
@@ -121,7 +122,7 @@ class Children:
             ours.close()
         else:
             self.fork_server = ForkServer(pid, ours, self.event)
-            self.fork_server.wake(selector)
+            self.fork_server.register(selector)
         finally:
             its.close()
 
@@ -135,12 +136,12 @@ class Children:
         """Start the store, and request the agent's fork from the fork server, if there is one."""
         if self.plan.standby:
             return
-        patience = PATIENCE if self.plan.attempt == 1 else 0.0
+        patience = IMPORT_TIMEOUT if self.plan.attempt == 1 else 0.0
         if self.plan.settings.rdzv_backend == BACKEND:  # torchrun's own rendezvous does not use it
-            self.informed, self.agents_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self.informed.setblocking(False)
-        roles = {"agent": self.agents_end.fileno() if self.agents_end else None}
-        if self.serves:
+            self.agent_socket, self.agent_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.agent_socket.setblocking(False)
+        roles = {"agent": self.agent_side.fileno() if self.agent_side else None}
+        if self.owns_store:
             roles["store"] = self.listener
         for role, handle in roles.items():
             server, folder = self.fork_server, self.spool.folder
@@ -180,30 +181,32 @@ class Children:
         argv = [self.plan.python, *argv]
         fork = self.forks.pop("agent", None)
         if fork:
-            self.agent = fork.order(argv, self.environment, os.path.join(self.spool.logs, AGENT_LOG), self.until)
-        forked, theirs = self.agent is not None, self.agents_end
+            self.agent = fork.order(
+                argv, self.environment, os.path.join(self.spool.logs, AGENT_LOG), self.start_deadline
+            )
+        forked, theirs = self.agent is not None, self.agent_side
         if self.agent is None:
             env = dict(self.environment, **({PARTICIPANTS: str(theirs.fileno())} if theirs else {}))
             self.agent = self.spawn(argv, self.agent_log, (theirs.fileno() if theirs else None,), env)
         if theirs:
             theirs.close()
-            self.agents_end = None
+            self.agent_side = None
         self.event("agent_started", pid=self.agent, forked=forked)
 
     def inform_agent(self, participants: Participants) -> None:
         """Send the agent the participating nodes and the time until which it may run without another message."""
         now = boot_clock()
         changed = self._sent is None or participants[:3] != self._sent[:3]
-        due = participants != self._sent and now - self._sent_at >= RENEW
-        if self.informed is None or not (changed or due):
+        due = participants != self._sent and now - self._sent_at >= LEASE_INTERVAL
+        if self.agent_socket is None or not (changed or due):
             return
         try:
-            self.informed.send(participants.pack())
+            self.agent_socket.send(participants.pack())
         except BlockingIOError:  # it has been stopped for minutes
             return
         except OSError:  # it has ended
-            self.informed.close()
-            self.informed = None
+            self.agent_socket.close()
+            self.agent_socket = None
             return
         self._sent, self._sent_at = participants, now
 
@@ -239,12 +242,12 @@ class Children:
 
     def prepare_child(self) -> None:
         """In the child: die with the supervisor; set the user's umask, and signals as a shell would leave them."""
-        if boot_clock() >= self.until:  # we were delayed, and the other nodes may be in a later attempt
-            os._exit(HELD_UP)
+        if boot_clock() >= self.start_deadline:  # we were delayed, and the other nodes may be in a later attempt
+            os._exit(EXIT_TOO_LATE)
         prctl.set_pdeathsig(signal.SIGKILL)
         os.setpgid(0, 0)
         os.umask(self.umask)
-        resource.setrlimit(resource.RLIMIT_NOFILE, self.files)
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.file_limits)
         for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
 
@@ -256,24 +259,24 @@ class Children:
         """
         now = time.time_ns()
         for pid, status in reap():
-            for one in (self.fork_server, *self.forks.values()):
-                if one:
-                    one.ended(pid)
+            for process in (self.fork_server, *self.forks.values()):
+                if process:
+                    process.note_exit(pid)
             if pid == self.agent:
                 self.agent_exit = exit_code(status)
                 self.event("agent_exited", exit_code=self.agent_exit)
             elif pid == self.store:
                 self.event("store_exited", exit_code=exit_code(status))
                 # Its quick start may not suit this torch. Once it has served, a new store would lack its data.
-                again = not self.store_again and "serving" not in self.store_output()
+                restart = not self.store_restarted and "serving" not in self.store_output()
                 self.store = None
-                self.store_again = True
-                if again:
+                self.store_restarted = True
+                if restart:
                     self.start_store("plain")
             else:
-                self._note_orphan(pid, status, self.agent_bytes(), now)
+                self._queue_orphan_record(pid, status, self.agent_bytes(), now)
 
-    def _note_orphan(self, pid: int, status: int, agent_bytes: int, time_ns: int) -> None:
+    def _queue_orphan_record(self, pid: int, status: int, agent_bytes: int, time_ns: int) -> None:
         self.do(lambda: self.record_orphan(pid, status, agent_bytes, time_ns))
 
     def record_orphan(self, pid: int, status: int, agent_bytes: int, time_ns: int) -> None:
@@ -291,7 +294,7 @@ class Children:
 
     def store_output(self) -> str:
         """The store's last line of output."""
-        output = os.pread(self.logs[STORE_LOG], MOST_OUTPUT, 0).decode(errors="replace")
+        output = os.pread(self.logs[STORE_LOG], MAX_STORE_OUTPUT, 0).decode(errors="replace")
         return (output.strip().splitlines() or ["it said nothing"])[-1]
 
     def leftovers(self) -> List[LeftProcess]:
@@ -300,8 +303,8 @@ class Children:
         The fork server runs none of the user's code, and ends with this process at the latest.
         """
         self.reap()
-        kept = {self.store, self.fork_server.pid if self.fork_server else None}
-        return [terminate.describe(process) for process in self.processes.find() if process.pid not in kept]
+        excluded = {self.store, self.fork_server.pid if self.fork_server else None}
+        return [terminate.describe(process) for process in self.processes.find() if process.pid not in excluded]
 
     def kill(self) -> None:
         """Send SIGKILL to all processes of this node except the store."""
@@ -314,13 +317,13 @@ class Children:
         self.end_fork_server()
         return terminate.Termination(self.leftovers, grace, killed=self.killed)
 
-    def unseen(self) -> List[int]:
+    def hidden_children(self) -> List[int]:
         """The children that /proc does not show, because other users' processes are hidden.
 
         All descendants become this process's children in the end, so without any child no process of this node is left.
         """
         hidden = None
-        for _ in range(3):  # a process that starts or ends between two looks is not in all of them
+        for _ in range(3):  # a process that starts or ends between two passes is not in all of them
             self.reap()
             now = set(procfs.own_children()) - set(procfs.snapshot())
             hidden = now if hidden is None else hidden & now
@@ -331,10 +334,10 @@ class Children:
         for log in self.logs.values():
             os.close(log)
         self.logs = {}
-        for end in (self.informed, self.agents_end):
+        for end in (self.agent_socket, self.agent_side):
             if end:
                 end.close()
-        self.informed = self.agents_end = None
+        self.agent_socket = self.agent_side = None
 
     def kill_store(self) -> None:
         """End the store, if there is one, and the fork server."""
@@ -348,12 +351,12 @@ class Children:
             terminate.terminate_all(lambda: [p for p in [terminate.describe_pid(process.pid)] if p], 0.0)
 
 
-def _opened(path: str) -> int:
+def _open_log(path: str) -> int:
     """Open a log; it stays open, so that starting something later needs no path lookup."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-def reserve(listener: int) -> None:
+def hold_port(listener: int) -> None:
     """Keep the port of a listening socket without listening, so that hardly anything but the agent can bind it."""
     with socket.socket(fileno=os.dup(listener)) as copy:
         copy.shutdown(socket.SHUT_RDWR)

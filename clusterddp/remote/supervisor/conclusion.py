@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from .node_parts import NodeParts
 
 
-RECONNECT = 3.0  # seconds for a node to reach another leader; in a stopped run, all the time it gets
-OUT_OF_REACH = 15.0  # seconds that a leader with a majority waits for a node out of reach
-END_LIMIT = 120.0  # seconds beyond its grace that a node may take to end a part it was ordered to end
-TAKE_LEAVE = 2.0  # seconds for the others to receive the verdict
+RECONNECT_TIMEOUT = 3.0  # seconds for a node to reach another leader; in a stopped run, all the time it gets
+OUT_OF_REACH_TIMEOUT = 15.0  # seconds that a leader with a majority waits for a node out of reach
+END_TIMEOUT = 120.0  # seconds beyond its grace that a node may take to end a part it was ordered to end
+SEND_TIMEOUT = 2.0  # seconds for the others to receive the verdict
 
 
 class Conclusion:
@@ -38,10 +38,10 @@ class Conclusion:
         self.control, self.membership, self.work = control, membership, work
         self.end: Optional[NodeEnd] = None  # how our part ended, once it has
         self.ends: Dict[int, NodeEnd] = {}  # other nodes' ends as they sent them, by member index
-        self.over = False  # whether the verdict is recorded here, or there will be none
-        self._since = self._sent_at = 0.0
+        self.finished = False  # whether the verdict is recorded here, or there will be none
+        self._ended_at = 0.0  # boot clock time when our part had ended
         self._sent_at = NEVER  # when our end was last sent to the leader
-        self._received_parts: List[Optional[str]] = []  # of the leader's verdict
+        self._received_parts: List[Optional[str]] = []  # of the leader's verdict; None: not received yet
         self._parts: List[VerdictPart] = []  # of the verdict that we made as leader
         self._verdict: Optional[VerdictRecord] = None  # to be recorded
 
@@ -60,48 +60,53 @@ class Conclusion:
             self._gather(event.message)
 
     def step(self, node: "NodeParts", lost: float, *, hurry: bool) -> bool:
-        """Whether the verdict is recorded here, and sent to the nodes that need it; call it until it is.
+        """Take the next step; return whether the verdict is recorded here and sent to the nodes that need it.
 
         ``node``'s part in the run is over. After ``lost`` seconds without a majority it goes on alone. With ``hurry``
-        (the run was ordered to end) it does not wait for nodes out of reach.
+        (the run was ordered to end) it waits for nodes out of reach for ``RECONNECT_TIMEOUT`` seconds only.
         """
         now = boot_clock()
         if self.end is None:
-            seen = self.work.ask("end of the part", lambda: _end(node))
-            if seen is None:
+            own_end = self.work.ask("end of the part", lambda: _own_end(node))
+            if own_end is None:
                 return False
-            self._since, self.end = now, seen.value
-        if not self.over and not self.control.leading and now - self._sent_at > TELL:
+            self._ended_at, self.end = now, own_end.value
+        if not self.finished and not self.control.leading and now - self._sent_at > TELL:
             self._sent_at = now
             self.control.send(EndMessage(self.end))
-        if not self._settled and self._received_parts and None not in self._received_parts:
-            self._take_verdict(node)
-        known = None if self._settled else self._known(node, now, RECONNECT if hurry else lost)
-        if known:
-            self._judge(node, *known)
-        if self._verdict and not self.over:
-            self._keep(node, self._verdict)
-        return self.over and (not self._parts or not self.control.connected or now - self._sent_at > TAKE_LEAVE)
+        if not self._is_decided and self._received_parts and None not in self._received_parts:
+            self._decode_verdict(node)
+        ends_and_missing = (
+            None if self._is_decided else self._collect_ends(node, now, RECONNECT_TIMEOUT if hurry else lost)
+        )
+        if ends_and_missing:
+            self._judge(node, *ends_and_missing)
+        if self._verdict and not self.finished:
+            self._record_verdict(node, self._verdict)
+        return self.finished and (not self._parts or not self.control.connected or now - self._sent_at > SEND_TIMEOUT)
 
     @property
-    def _settled(self) -> bool:
+    def _is_decided(self) -> bool:
         """Whether the verdict is known here, or there will be none."""
-        return self.over or self._verdict is not None
+        return self.finished or self._verdict is not None
 
     # As leader, or alone
 
-    def _known(self, node: "NodeParts", now: float, alone: float) -> Optional[Tuple[List[NodeEnd], List[str]]]:
-        """The ends of the nodes, and the hosts that sent none; None while there is more to wait for."""
+    def _collect_ends(self, node: "NodeParts", now: float, alone: float) -> Optional[Tuple[List[NodeEnd], List[str]]]:
+        """The nodes' ends, and the hosts that sent none; None while one may still come.
+
+        Without a leader this node waits ``alone`` seconds for one, and then decides by what it knows itself.
+        """
         control = self.control
-        if not control.leading and (control.connected or now - max(control.last_contact, self._since) <= alone):
+        if not control.leading and (control.connected or now - max(control.last_contact, self._ended_at) <= alone):
             return None
-        patience = min(alone, OUT_OF_REACH) if control.majority else alone
+        patience = min(alone, OUT_OF_REACH_TIMEOUT) if control.majority else alone
         ends, missing = [], []
         for member in sorted(node.plan.members):
-            sent = self._end_of(node, member)
+            sent = self._sent_end(node, member)
             end = sent or self._end_from_status(node, member)
-            limit = min(patience, RECONNECT) if end else patience  # its status is known, and its end may follow
-            if not sent and control.leading and self._awaited(node, member, now, limit):
+            limit = min(patience, RECONNECT_TIMEOUT) if end else patience  # its status is known, and its end may follow
+            if not sent and control.leading and self._may_still_send(node, member, now, limit):
                 return None
             if end:
                 ends.append(end)
@@ -109,25 +114,25 @@ class Conclusion:
                 missing.append(self.membership.names[member])
         return ends, missing
 
-    def _awaited(self, node: "NodeParts", member: int, now: float, patience: float) -> bool:
-        """Whether a node may still send its end: until it is overdue if in contact, else for a while."""
+    def _may_still_send(self, node: "NodeParts", member: int, now: float, patience: float) -> bool:
+        """Whether a node may still send its end: until it is overdue if connected, else for ``patience`` seconds."""
         if member in self.membership.left or member in self.membership.ended:
             return False
         if member not in self.control.connected:
             return now - self.membership.missing.get(member, now) <= patience
         if member in self.membership.behind(now, 0.0):  # it never began this attempt, and may not know about it
-            return now - self._since <= patience
+            return now - self._ended_at <= patience
         order = node.shutdown.order or node.shutdown.attempt_order or self.membership.order
-        return order is None or now - self._since <= order.grace + END_LIMIT
+        return order is None or now - self._ended_at <= order.grace + END_TIMEOUT
 
-    def _end_of(self, node: "NodeParts", member: int) -> Optional[NodeEnd]:
-        """A node's end of the last attempt as the node sent it."""
+    def _sent_end(self, node: "NodeParts", member: int) -> Optional[NodeEnd]:
+        """The end of the last attempt that ``member`` sent, or this node's own; ``node``: this node's parts."""
         end = self.end if member == node.member else self.ends.get(member)
         return end if end and end.attempt == node.plan.attempt else None
 
     def _end_from_status(self, node: "NodeParts", member: int) -> Optional[NodeEnd]:
         """A node's end from its final status; ``lost`` if only its fence reported; else None."""
-        status = self.membership.over(node.plan.attempt).get(member)
+        status = self.membership.ended_statuses(node.plan.attempt).get(member)
         if status is None or status.state is not NodeState.ENDED:
             is_lost = member in self.membership.ended
             return NodeEnd(self.membership.names[member], node.plan.attempt, RunState.LOST, member) if is_lost else None
@@ -143,7 +148,7 @@ class Conclusion:
         """Make the verdict; as leader, send it. A standby node that has heard of no node's end makes none."""
         plan = node.plan
         if not ends:
-            self.over = True
+            self.finished = True
             return
         now = time.time_ns() - plan.clock_offset_ns
         judgement = judge(ends, missing, plan.record.min_nodes, plan.record.max_restarts)
@@ -155,15 +160,15 @@ class Conclusion:
             for part in self._parts:
                 self.control.send(part)
 
-    def _keep(self, node: "NodeParts", verdict: VerdictRecord) -> None:
+    def _record_verdict(self, node: "NodeParts", verdict: VerdictRecord) -> None:
         """Record the verdict; once that is done, or cannot be done, all is over."""
         try:
-            kept = self.work.ask("verdict", lambda: node.spool.write_verdict(verdict))
+            result = self.work.ask("verdict", lambda: node.spool.write_verdict(verdict))
         except OSError as error:  # a full disk, or one that stalls: another host's copy is enough
             self.work.event(node.spool, "verdict_not_kept", error=str(error))
-            self.over = True
+            self.finished = True
         else:
-            self.over = kept is not None
+            self.finished = result is not None
 
     # As follower
 
@@ -174,7 +179,7 @@ class Conclusion:
         if part.number < part.parts:
             self._received_parts[part.number] = part.text
 
-    def _take_verdict(self, node: "NodeParts") -> None:
+    def _decode_verdict(self, node: "NodeParts") -> None:
         """Decode the leader's verdict; a damaged one is dropped."""
         text, self._received_parts = "".join(text or "" for text in self._received_parts), []
         try:
@@ -185,7 +190,7 @@ class Conclusion:
             self._verdict = verdict
 
 
-def _end(node: "NodeParts") -> NodeEnd:
+def _own_end(node: "NodeParts") -> NodeEnd:
     """How this node's part ended."""
     spool, plan = node.spool, node.plan
     ended = spool.exit_record()

@@ -11,9 +11,9 @@ import time
 import traceback
 from typing import Any, Callable, Dict, NamedTuple, Optional, TypeVar
 
-FIRST_PAUSE = 0.1  # seconds, doubled each time
-LONGEST_PAUSE = 10.0
-MOST_TRACEBACK = 2000  # characters, the last ones
+FIRST_PAUSE = 0.1  # seconds before a failed handler is called again, doubled each time
+MAX_PAUSE = 10.0  # seconds
+MAX_TRACEBACK = 2000  # characters, the last ones
 
 T = TypeVar("T")
 
@@ -28,7 +28,10 @@ class HandlerFailure(NamedTuple):
 
 
 class Loop:
-    """A selector loop."""
+    """A selector loop: each descriptor's data is its callback; ``handlers`` are called at every turn.
+
+    ``record`` appends an event.
+    """
 
     def __init__(self, record: Callable[..., Any]) -> None:
         self.selector = selectors.DefaultSelector()
@@ -64,8 +67,8 @@ class Loop:
     def guard(self, name: str, handler: Callable[[], T], *, pauses: bool = True) -> Optional[T]:
         """Call a handler and return its result; None if it raises, or has to pause because it did.
 
-        It is recorded under ``name``. Without ``pauses`` it is called even then: for an event such as a message, which
-        cannot be handled again later.
+        An error is recorded under ``name``. With ``pauses=False`` the handler is called even during its pause: for a
+        message, for example, which cannot be handled again later.
         """
         failed = self.failures.get(name)
         due = failed is None or time.monotonic() >= failed.again
@@ -75,16 +78,16 @@ class Loop:
             result = handler()
         except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
             if due:
-                self._note(name, error)
+                self._record_failure(name, error)
             return None
         self.failures.pop(name, None)
         return result
 
-    def _note(self, name: str, error: Exception) -> None:
+    def _record_failure(self, name: str, error: Exception) -> None:
         failed = self.failures.get(name)
         now = time.monotonic()
         times, since = (failed.times + 1, failed.since) if failed else (1, now)
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(times - 1, 30))
+        pause = min(MAX_PAUSE, FIRST_PAUSE * 2 ** min(times - 1, 30))
         self.failures[name] = HandlerFailure(times, since, now + pause, error)
-        lines = traceback.format_exc()[-MOST_TRACEBACK:]
+        lines = traceback.format_exc()[-MAX_TRACEBACK:]
         self.record("handler_failed", handler=name, error=repr(error)[:300], times=times, traceback=lines)

@@ -11,8 +11,8 @@ from typing import NamedTuple, Optional
 from ..system.clock import boot_clock
 
 FOREVER = float("inf")
-RENEW = 0.2  # seconds between renewals
-FAREWELL = 2.0  # seconds for the fence to end before us
+RENEW_INTERVAL = 0.2  # seconds between renewals
+RELEASE_TIMEOUT = 2.0  # seconds for the fence to end before us
 ACTED = b"!"  # what the fence sends when it ends the node's processes
 _LEASE = struct.Struct("<ddq")
 SIZE = _LEASE.size
@@ -21,7 +21,7 @@ SIZE = _LEASE.size
 class Lease(NamedTuple):
     """``term_at``: when ``agent`` (its pid; 0: none, or signalled already) gets SIGTERM.
 
-    ``kill_at``: when all get SIGKILL. With 0 for both the supervisor ends by itself, and the fence is to end too.
+    ``kill_at``: when all the node's processes get SIGKILL. Both by the boot clock.
     """
 
     term_at: float
@@ -33,12 +33,13 @@ class Lease(NamedTuple):
         return _LEASE.pack(*self)
 
     @classmethod
-    def of(cls, data: bytes) -> "Lease":
+    def unpack(cls, data: bytes) -> "Lease":
         """A lease from the pipe's bytes."""
         return cls(*_LEASE.unpack(data))
 
 
-ENDLESS, OVER = Lease(FOREVER, FOREVER), Lease(0.0, 0.0)
+ENDLESS_LEASE = Lease(FOREVER, FOREVER)
+RELEASE = Lease(0.0, 0.0)  # the supervisor ends by itself, and the fence is to end too
 
 
 class FencePipe:
@@ -46,48 +47,48 @@ class FencePipe:
 
     def __init__(self, pid: int, feed: int, reports: int) -> None:
         self.pid, self.feed, self.reports = pid, feed, reports
-        self.lease = ENDLESS  # the last one sent
+        self.lease = ENDLESS_LEASE  # the last one sent
         self.acted: Optional[float] = None  # boot clock time when the fence ended this node's processes, if it has
-        self.dead = False  # whether the fence is dead
+        self.has_ended = False  # whether the fence process has ended
         self._renewed = 0.0
         for handle in (feed, reports):
             os.set_blocking(handle, False)
 
     def renew(self, lease: Lease) -> None:
-        """Send a lease, which replaces the one before; at most every RENEW seconds unless it shortens the time."""
+        """Replace the lease; it is sent at most every RENEW_INTERVAL seconds unless it shortens the time."""
         now = boot_clock()
-        hurried = lease.kill_at < self.lease.kill_at or lease.agent != self.lease.agent
-        if hurried or now - self._renewed >= RENEW:
+        is_shorter = lease.kill_at < self.lease.kill_at or lease.agent != self.lease.agent
+        if is_shorter or now - self._renewed >= RENEW_INTERVAL:
             self._renewed, self.lease = now, lease
-            self._say(lease)
-        self._listen()
+            self._send(lease)
+        self._read_reports()
 
     def begin(self) -> None:
         """Forget, at the start of another attempt, that the fence ended an earlier one."""
-        self._listen()
+        self._read_reports()
         self.acted = None
 
     def release(self) -> None:
         """End the fence, before this process ends."""
-        self._say(OVER)
+        self._send(RELEASE)
         os.close(self.feed)
-        deadline = boot_clock() + FAREWELL
+        deadline = boot_clock() + RELEASE_TIMEOUT
         os.set_blocking(self.reports, True)
         import select
 
-        while not self.dead and boot_clock() < deadline:
+        while not self.has_ended and boot_clock() < deadline:
             if select.select([self.reports], [], [], 0.1)[0]:
-                self._listen()
+                self._read_reports()
 
-    def _say(self, lease: Lease) -> None:
+    def _send(self, lease: Lease) -> None:
         try:
             os.write(self.feed, lease.pack())
         except BlockingIOError:  # it has hung for minutes: it will read older leases first, and end this node
             pass
         except OSError:
-            self.dead = True
+            self.has_ended = True
 
-    def _listen(self) -> None:
+    def _read_reports(self) -> None:
         try:
             data = os.read(self.reports, 64)
         except BlockingIOError:
@@ -97,4 +98,4 @@ class FencePipe:
         if data:
             self.acted = self.acted or boot_clock()
         else:
-            self.dead = True
+            self.has_ended = True

@@ -1,7 +1,7 @@
 """A supervisor's file work, in one thread: a disk that stalls delays neither run control nor the fence's lease.
 
 Jobs are done one by one in the order given. Work that a step of the node depends on is requested turn after turn until
-it is done (``ask``). Work that is repeated anyway, or may be lost, is queued (``later``).
+it is done (``ask``). Work that is repeated anyway, or may be lost, is queued (``queue_latest``).
 """
 
 import queue
@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Generic, Optional, TypeVar
 
 from ..spool.layout import Spool
 
-HELD_UP = 60.0  # seconds after which requested work counts as failed; it still goes on
+RESULT_TIMEOUT = 60.0  # seconds after which requested work counts as failed; it still goes on
 
 T = TypeVar("T")
 
@@ -24,11 +24,11 @@ class FileResult(Generic[T]):
 
 
 class _FileTask:
-    """A job; with a ``name`` a newer one may replace it while it waits; ``asked``: the loop waits for its result."""
+    """A job; with a ``name`` a newer one may replace it while it waits; ``wakes_loop``: its end wakes the loop."""
 
-    def __init__(self, work: Callable[[], Any], *, name: str = "", asked: bool = False) -> None:
-        self.work, self.name, self.asked = work, name, asked
-        self.since = time.monotonic()
+    def __init__(self, work: Callable[[], Any], *, name: str = "", wakes_loop: bool = False) -> None:
+        self.work, self.name, self.wakes_loop = work, name, wakes_loop
+        self.requested_at = time.monotonic()
         self.done = False
         self.value: Any = None
         self.error: Optional[Exception] = None
@@ -41,8 +41,8 @@ class FileWork:
         self._wake = wake
         self._jobs: "queue.SimpleQueue[Optional[_FileTask]]" = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._waiting: Dict[str, _FileTask] = {}
-        self._asked: Dict[str, _FileTask] = {}
+        self._replaceable: Dict[str, _FileTask] = {}  # queued by ``queue_latest`` and not begun, by name
+        self._asked: Dict[str, _FileTask] = {}  # requested by ``ask``, by name, until the result is fetched
         self._thread = threading.Thread(target=self._run, name="file work", daemon=True)
         self._thread.start()
 
@@ -50,14 +50,14 @@ class FileWork:
         """Queue work to be done once, in order; it must not raise."""
         self._jobs.put(_FileTask(work))
 
-    def later(self, name: str, work: Callable[[], object]) -> None:
+    def queue_latest(self, name: str, work: Callable[[], object]) -> None:
         """Queue work, replacing the job of this name that still waits: on a stalled disk only one of each waits."""
         with self._lock:
-            job = self._waiting.get(name)
+            job = self._replaceable.get(name)
             if job:
                 job.work = work
                 return
-            job = self._waiting[name] = _FileTask(work, name=name)
+            job = self._replaceable[name] = _FileTask(work, name=name)
         self._jobs.put(job)
 
     def event(self, spool: Spool, name: str, **fields: Any) -> None:
@@ -65,28 +65,28 @@ class FileWork:
         now = time.time_ns()
         self.do(lambda: spool.event(name, time=now, **fields))
 
-    def noted(self, spool: Spool, name: str, **fields: Any) -> Callable[[], bool]:
+    def record_event(self, spool: Spool, name: str, **fields: Any) -> Callable[[], bool]:
         """Append an event, with the present time or ``time``; returns a function that tells whether it is written.
 
         The loop is woken when it is.
         """
         now = time.time_ns()
-        job = _FileTask(lambda: spool.event(name, **{"time": now, **fields}), asked=True)
+        job = _FileTask(lambda: spool.event(name, **{"time": now, **fields}), wakes_loop=True)
         self._jobs.put(job)
         return lambda: job.done
 
     def ask(self, name: str, work: Callable[[], T]) -> Optional[FileResult[T]]:
-        """The result of work, once, and None until it is done; the first call of this name begins it.
+        """Return the result of ``work`` once it is done, and None before; the first call of this name queues it.
 
-        Raises TimeoutError while it is delayed: it may be requested again. Raises the work's own error: the next call
+        Raises TimeoutError when it takes long: it may be requested again. Raises the work's own error: the next call
         begins it again.
         """
         job = self._asked.get(name)
         if job is None:
-            job = self._asked[name] = _FileTask(work, asked=True)
+            job = self._asked[name] = _FileTask(work, wakes_loop=True)
             self._jobs.put(job)
         if not job.done:
-            if time.monotonic() - job.since > HELD_UP:
+            if time.monotonic() - job.requested_at > RESULT_TIMEOUT:
                 raise TimeoutError("%s is held up: a disk does not answer" % name)
             return None
         del self._asked[name]
@@ -98,20 +98,20 @@ class FileWork:
         """Whether work of this name was begun, and its result not fetched yet."""
         return name in self._asked
 
-    def close(self, patience: float) -> None:
-        """Wait at most ``patience`` seconds for the queued work."""
+    def close(self, timeout: float) -> None:
+        """Wait at most ``timeout`` seconds for the queued work."""
         self._jobs.put(None)
-        self._thread.join(patience)
+        self._thread.join(timeout)
 
     def _run(self) -> None:
         for job in iter(self._jobs.get, None):
             with self._lock:
-                if self._waiting.get(job.name) is job:
-                    del self._waiting[job.name]
+                if self._replaceable.get(job.name) is job:
+                    del self._replaceable[job.name]
             try:
                 job.value = job.work()
             except Exception as error:  # noqa: BLE001 - raised by `ask`; other jobs handle their own errors
                 job.error = error
             job.done = True
-            if job.asked:
+            if job.wakes_loop:
                 self._wake()

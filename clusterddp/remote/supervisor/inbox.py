@@ -1,4 +1,4 @@
-"""What others leave for a supervisor in its spool: an order to stop, the record that all are ready, the lease.
+"""What other processes write into a supervisor's spool: an order to stop, the record that all are ready, the lease.
 
 The file thread reads it (supervisor/file_work.py); the loop uses what was read last, so a disk that does not answer
 delays nothing else.
@@ -10,38 +10,37 @@ from ..control.messages import EndOrder
 from ..shared.run.spool_records import Ready
 from ..spool.layout import Spool
 
-STOP_RECORD = "record of a stop"  # its name in the loop
+STOP_RECORD = "record of a stop"  # name of its reader in the loop
 
 
 class Inbox:
-    """The messages for one attempt.
+    """The orders and records for one attempt, as last read.
 
-    ``leased``: the run ends with its terminal. ``ready`` is what every node knows, where it is known from an earlier
-    attempt.
+    ``leased``: the run ends with its terminal. ``ready`` is the commit record where an earlier attempt has it.
     """
 
     def __init__(self, spool: Spool, *, leased: bool, ready: Optional[Ready] = None) -> None:
         self.spool, self.leased = spool, leased
         self.stop: Optional[EndOrder] = None  # the order to stop
-        self.ready = ready  # what is known once every node is ready
-        self.lease = 0.0  # boot clock time when the attached operator was last heard
+        self.ready = ready  # the commit record; None while not all nodes are ready
+        self.lease = 0.0  # boot clock time when the attached operator was last heard from; 0: never
 
     def readers(self, changed: Callable[[], object]) -> Dict[str, Callable[[], None]]:
-        """The functions that the file thread calls at every turn, by name."""
+        """The functions that the file thread calls at every turn, by name; each calls ``changed`` after a change."""
 
-        def noting(read: Callable[[], object]) -> Callable[[], None]:
-            def look() -> None:
+        def reporting(read: Callable[[], object]) -> Callable[[], None]:
+            def read_and_compare() -> None:
                 before = (self.stop, self.ready, self.lease)
                 read()
                 if before != (self.stop, self.ready, self.lease):
                     changed()
 
-            return look
+            return read_and_compare
 
         return {
-            STOP_RECORD: noting(self._read_stop),
-            "readiness": noting(self._read_ready),
-            "lease file": noting(self._read_lease),
+            STOP_RECORD: reporting(self._read_stop),
+            "readiness": reporting(self._read_ready),
+            "lease file": reporting(self._read_lease),
         }
 
     def _read_stop(self) -> None:

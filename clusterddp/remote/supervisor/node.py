@@ -26,8 +26,8 @@ from ..shared.run.spool_records import Ready
 from ..shared.verdict.failures import FAIL_FAST_REASON
 from ..spool.layout import Spool
 from ..system.clock import boot_clock
-from .attempt import Attempt, Making
-from .attempt_end import Clearing, recorded
+from .attempt import Attempt, AttemptContext
+from .attempt_end import AttemptCleanup, record_end
 from .conclusion import Conclusion
 from .event_loop import Loop
 from .fence_pipe import FencePipe
@@ -38,14 +38,14 @@ from .relaunch import Relaunching
 from .shutdown import Shutdown
 from .stop_conditions import GRACE, Conditions, StopConditions, of_attempt
 
-NOTED_LIMIT = 0.25  # seconds that a signal waits for its event; a disk may stall
-TICK = 0.1  # seconds between looks at orders and log sizes
+EVENT_TIMEOUT = 0.25  # seconds that a signal waits for its event; a disk may stall
+TURN_INTERVAL = 0.1  # seconds between reads of orders and log sizes
 CANNOT_START = 127  # what a shell says of a program that cannot be started
 FAIL_FAST_GRACE = 10.0  # seconds for the other nodes when one has failed
-LAST_FILES = 5.0  # seconds for the last events to be written
-FAREWELL = 5.0  # seconds for a node that ends to send its last status to the leader
-AT_ONCE_NS = 1_000_000_000  # within which a signal to all processes of a node reaches them
-STUCK = 60.0  # seconds that the end of an attempt may fail (a disk that cannot be written); then we leave without it
+LAST_FILES_TIMEOUT = 5.0  # seconds for the last events to be written
+LEAVE_TIMEOUT = 5.0  # seconds for a node that ends to send its last status to the leader
+SIGNAL_SPREAD_NS = 1_000_000_000  # time within which a signal to all processes of a node reaches them
+STUCK_TIMEOUT = 60.0  # seconds after which a node leaves without ending an attempt, if that fails (a read-only disk)
 
 
 class Phase(enum.Enum):
@@ -65,8 +65,8 @@ class Supervisor(NodeParts):
     """One node's processes, the orders for them, and its part in run control.
 
     ``spool`` is that of the first attempt, ``environment`` the agent's. ``store`` is the store's listening socket, on
-    the rendezvous host; ``listener`` run control's, where there are several nodes. ``fence`` leads to the process above
-    this one.
+    the rendezvous host; ``listener`` run control's, where there are several nodes. ``fence`` is the pipe to the process
+    above this one.
     """
 
     def __init__(
@@ -79,29 +79,29 @@ class Supervisor(NodeParts):
         self.phase = Phase.WAITING
         own = socket.socket(fileno=listener) if listener is not None else None
         secret = Secret(spool.control_key(), plan.run, plan.member)
-        self.control = Control(secret, self.loop.selector, self._take, own)
-        self.membership = Membership(self.control, [peer.host for peer in plan.peers], self._welcome, self._keep)
+        self.control = Control(secret, self.loop.selector, self._handle_event, own)
+        self.membership = Membership(self.control, [peer.host for peer in plan.peers], self._add_host, self._save_peers)
         self.conditions = StopConditions(self.control, self.membership, fence, plan)
         self.relaunching = Relaunching(self.control, self.membership, self.conditions, self.work)
         self.conclusion = Conclusion(self.control, self.membership, self.work)
-        self.stop: Optional[EndOrder] = None  # ordered by run control, to be recorded
+        self.stop: Optional[EndOrder] = None  # an order of run control that ends the run, to be recorded
         umask = os.umask(0o077)  # read once: in a later attempt it would be our own
         files = resource.getrlimit(resource.RLIMIT_NOFILE)
         # A leader has a connection to every node of the run.
         resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
-        self.making = Making(umask, files, self.work)
+        self.context = AttemptContext(umask, files, self.work)
         self.spool = spool
-        self._begin(Attempt(spool, environment, store, self.making))
+        self._switch_to(Attempt(spool, environment, store, self.context))
 
-    def _begin(self, attempt: Attempt) -> None:
+    def _switch_to(self, attempt: Attempt) -> None:
         """Switch to an attempt."""
         self.spool, self.plan, self.children, self.inbox = attempt.spool, attempt.plan, attempt.children, attempt.inbox
         self.index, self.limits = attempt.index, attempt.limits
         self.conditions.begin_attempt(self.plan, self.children)
         self.shutdown = Shutdown()
-        self.stop_noted: Optional[Callable[[], bool]] = None  # while the agent's SIGTERM waits for its event
-        self.signal_by = 0.0
-        self.clearing: Optional[Clearing] = None
+        self.stop_recorded: Optional[Callable[[], bool]] = None  # while the agent's SIGTERM waits for its event
+        self.signal_deadline = 0.0
+        self.cleanup: Optional[AttemptCleanup] = None
         self._record("supervisor_started", pid=os.getpid())
         self.loop.handlers = {
             "children": self.children.reap,
@@ -109,7 +109,7 @@ class Supervisor(NodeParts):
             "run control": self._turn,
             "membership": self._turn_membership,
             "fail fast": self._fail_fast,
-            "files": lambda: self.work.later("files", self._look_after_files),
+            "files": lambda: self.work.queue_latest("files", self._handle_files),
         }
         self.file_handlers = {
             **self.inbox.readers(self.loop.wake),
@@ -129,19 +129,19 @@ class Supervisor(NodeParts):
             Phase.STARTING: self._start,
             Phase.RUNNING: self._run,
             Phase.CLEARING: self._clear,
-            Phase.BETWEEN: self._follow,
+            Phase.BETWEEN: self._await_next_attempt,
             Phase.CONCLUDING: self._conclude,
             Phase.LEAVING: self._leave,
         }
-        self.leave_by: Optional[float] = None
+        self.leave_deadline: Optional[float] = None
         changed = False
         while self.phase is not Phase.GONE:
-            self.loop.turn(0.0 if changed else TICK)
-            phase = self.loop.guard(self.phase.name, steps[self.phase]) or self._unstick()
+            self.loop.turn(0.0 if changed else TURN_INTERVAL)
+            phase = self.loop.guard(self.phase.name, steps[self.phase]) or self._phase_after_failure()
             changed, self.phase = phase is not self.phase, phase
-        self.work.close(LAST_FILES)
+        self.work.close(LAST_FILES_TIMEOUT)
 
-    def _unstick(self) -> Phase:
+    def _phase_after_failure(self) -> Phase:
         """The phase after a step that failed: the same again, after a pause.
 
         But the agent is killed where orders cannot be carried out because of a bug of ours, and where ending an attempt
@@ -150,7 +150,7 @@ class Supervisor(NodeParts):
         failed = self.loop.failures[self.phase.name]
         if self.phase is Phase.RUNNING and not isinstance(failed.error, OSError):
             self._kill()
-        if self.phase in {Phase.WAITING, Phase.RUNNING} or time.monotonic() - failed.since <= STUCK:
+        if self.phase in {Phase.WAITING, Phase.RUNNING} or time.monotonic() - failed.since <= STUCK_TIMEOUT:
             return self.phase
         return Phase.GONE if self.phase is Phase.LEAVING else Phase.LEAVING
 
@@ -158,12 +158,12 @@ class Supervisor(NodeParts):
 
     def _wait(self) -> Phase:
         """Wait until the operator reports that all nodes are ready, or the run ends before that."""
-        order = self._ordered(self.conditions.of_run)
+        order = self._first_order(self.conditions.of_run)
         if order:
             self.shutdown.take(order, time.monotonic())
             self.children.kill_store()
             self.children.end_fork_server(for_good=True)
-            return Phase.LEAVING if recorded(self, []) else Phase.WAITING
+            return Phase.LEAVING if record_end(self, []) else Phase.WAITING
         if not self.conditions.ready:
             if not self.inbox.ready:
                 return Phase.WAITING
@@ -179,7 +179,7 @@ class Supervisor(NodeParts):
 
         Never raises: the loop would call this again, and start a second agent.
         """
-        order = self._ordered(self.conditions.of_run)
+        order = self._first_order(self.conditions.of_run)
         if (self.children.forking() or self.relaunching.is_replicating(self)) and not order:
             return Phase.STARTING
         order = order or self.conditions.begin_and_check()
@@ -196,6 +196,7 @@ class Supervisor(NodeParts):
         return Phase.RUNNING
 
     def _not_started(self) -> Phase:
+        """End the part of an attempt whose agent cannot be started."""
         self.children.agent_exit = CANNOT_START
         self.publish(NodeState.ENDING)
         self.children.kill_store()
@@ -211,17 +212,17 @@ class Supervisor(NodeParts):
             return Phase.CLEARING
         now = time.monotonic()
         from_control: Conditions = {"run control": lambda: self.shutdown.attempt_order}
-        order = self._ordered({**from_control, **self.conditions.of_run, **self.conditions.of_attempt})
+        order = self._first_order({**from_control, **self.conditions.of_run, **self.conditions.of_attempt})
         if order and self.shutdown.take(order, now):
             size = self.children.agent_bytes()
-            self.stop_noted = self.work.noted(
+            self.stop_recorded = self.work.record_event(
                 self.spool, "stopping", time=self._stop_time(), reason=order.reason, agent_bytes=size
             )
-            self.signal_by = now + NOTED_LIMIT
+            self.signal_deadline = now + EVENT_TIMEOUT
             self.membership.pass_on(order)
         # Recorded before the signal: readers of the agent's output must know that what follows belongs to its end.
-        if self.stop_noted and (self.stop_noted() or now >= self.signal_by):
-            self.stop_noted = None
+        if self.stop_recorded and (self.stop_recorded() or now >= self.signal_deadline):
+            self.stop_recorded = None
             os.kill(self.children.agent or os.getpid(), signal.SIGTERM)
         if now >= self.shutdown.kill_at:
             self._kill()
@@ -229,16 +230,16 @@ class Supervisor(NodeParts):
 
     def _stop_time(self) -> int:
         """Since when the node is being ended (ns): a manager's SIGTERM has reached the workers before this process."""
-        at_once = self.conditions.terminated and self.plan.manager
-        return time.time_ns() - (AT_ONCE_NS if at_once else 0)
+        from_manager = self.conditions.terminated and self.plan.manager
+        return time.time_ns() - (SIGNAL_SPREAD_NS if from_manager else 0)
 
     def _clear(self) -> Phase:
         """End what the agent has left, and the store when no other node needs it; write the exit record."""
-        self.clearing = self.clearing or Clearing(self)
-        if self.clearing.goes_on() or self.clearing.store_needed(self._ordered(self.conditions.of_run)):
+        self.cleanup = self.cleanup or AttemptCleanup(self)
+        if self.cleanup.is_ending_processes() or self.cleanup.store_needed(self._first_order(self.conditions.of_run)):
             return Phase.CLEARING
         self.children.kill_store()
-        ended = recorded(self, self.clearing.survivors or [], self._finish_output)
+        ended = record_end(self, self.cleanup.survivors or [], self._finish_output)
         if not ended:
             return Phase.CLEARING
         curable, reason = ended.value
@@ -249,47 +250,47 @@ class Supervisor(NodeParts):
         self.loop.guard("end of the time index", lambda: self.index.finish(time.time_ns()))
         self.loop.guard("end of the output limits", self.limits.finish)
 
-    def _follow(self) -> Phase:
+    def _await_next_attempt(self) -> Phase:
         """Wait for what follows the attempt, and begin the next one if there is one."""
-        following = self.relaunching.step(self, self._ordered(self.conditions.of_run))
+        following = self.relaunching.step(self, self._first_order(self.conditions.of_run))
         if not isinstance(following, Attempt):
             return Phase.BETWEEN if not following else Phase.LEAVING if following.leaves else Phase.CONCLUDING
         self.work.do(self.children.close)
         following.children.take_over(self.children)
-        self._begin(following)
+        self._switch_to(following)
         self.children.begin()
         return self._start()
 
     def _conclude(self) -> Phase:
         """Wait until the verdict is known and recorded; a leader still passes on orders and finds lost nodes."""
-        order = self._ordered({"lost nodes": self.conditions.of_attempt["lost nodes"]})
+        order = self._first_order({"lost nodes": self.conditions.of_attempt["lost nodes"]})
         if order and self.control.leading and self.membership.order is None:
             self.membership.pass_on(order)
-        known = (order, self.shutdown.order, self.membership.order)
-        hurry = self.conditions.terminated or any(one is not None and one.attempt is None for one in known)
+        orders = (order, self.shutdown.order, self.membership.order)
+        hurry = self.conditions.terminated or any(order is not None and order.attempt is None for order in orders)
         done = self.conclusion.step(self, self.conditions.limits.lost, hurry=hurry)
         return Phase.LEAVING if done else Phase.CONCLUDING
 
     def _leave(self) -> Phase:
         """Leave as soon as a leader has received our last status, or none can."""
         now = time.monotonic()
-        self.leave_by = self.leave_by or now + FAREWELL
-        if self.membership.undelivered and self.control.addresses and now < self.leave_by:
+        self.leave_deadline = self.leave_deadline or now + LEAVE_TIMEOUT
+        if self.membership.undelivered and self.control.addresses and now < self.leave_deadline:
             return Phase.LEAVING
         self.membership.leave()
         return Phase.GONE
 
     # Orders
 
-    def _ordered(self, conditions: Conditions) -> Optional[EndOrder]:
+    def _first_order(self, conditions: Conditions) -> Optional[EndOrder]:
         """The first order there is, from outside or from one of the conditions, each checked on its own."""
-        order = self.inbox.stop or self._mistake(STOP_RECORD)
+        order = self.inbox.stop or self._order_after_bug(STOP_RECORD)
         sources: Conditions = {"stop": lambda: self.stop, **conditions}
         for name, source in sources.items():
-            order = order or self.loop.guard(name, source) or self._mistake(name)
+            order = order or self.loop.guard(name, source) or self._order_after_bug(name)
         return order
 
-    def _mistake(self, name: str) -> Optional[EndOrder]:
+    def _order_after_bug(self, name: str) -> Optional[EndOrder]:
         """The order that follows if a source of orders fails by a bug of ours; errors of a disk may pass."""
         failed = self.loop.failures.get(name)
         if failed is None or isinstance(failed.error, OSError):
@@ -301,7 +302,8 @@ class Supervisor(NodeParts):
         if self.stop and self.inbox.stop is None:
             self.spool.write_stop_order(self.stop.reason, self.stop.grace)
 
-    def _look_after_files(self) -> None:
+    def _handle_files(self) -> None:
+        """Call the handlers that read and write files; the file thread calls this."""
         for name, handler in self.file_handlers.items():
             self.loop.guard(name, handler)
 
@@ -309,10 +311,10 @@ class Supervisor(NodeParts):
         """Record an event; may be called from any thread."""
         self.work.event(self.spool, name, **fields)
 
-    def _keep(self, known: Dict[str, Any]) -> None:
-        """Record what is known of the other nodes."""
+    def _save_peers(self, known: Dict[str, Any]) -> None:
+        """Save what is known of the other nodes (``peers.json``)."""
         spool = self.spool
-        self.work.later("peers", lambda: spool.write_peers(known))
+        self.work.queue_latest("peers", lambda: spool.write_peers(known))
 
     def _kill(self) -> None:
         """Send SIGKILL to all processes of this node, or at least to the agent's group if they cannot be found."""
@@ -323,7 +325,7 @@ class Supervisor(NodeParts):
     # Run control
 
     def _turn(self) -> None:
-        """Turn run control, and then renew the lease: if run control fails or hangs, the lease expires."""
+        """Do run control's work, and then renew the lease: if run control fails or hangs, the lease expires."""
         self.control.turn()
         ending = self.shutdown.order or self.children.agent_exit is not None
         lease = self.conditions.lease(None if ending else self.children.agent)
@@ -334,20 +336,20 @@ class Supervisor(NodeParts):
         self.membership.hear_operator(self.inbox.lease)
         self.membership.turn(boot_clock())
 
-    def _take(self, event: Event) -> None:
-        self.loop.guard(type(event).__name__, lambda: self._take_event(event), pauses=False)
+    def _handle_event(self, event: Event) -> None:
+        self.loop.guard(type(event).__name__, lambda: self._dispatch(event), pauses=False)
 
-    def _take_event(self, event: Event) -> None:
+    def _dispatch(self, event: Event) -> None:
         if isinstance(event, MessageReceived) and isinstance(event.message, EndOrder):
-            self._hear_order(event.message)
+            self._handle_order(event.message)
         else:
             self.membership.take(event)
             self.conclusion.take(event)
             if isinstance(event, MessageReceived) and isinstance(event.message, StatusMessage):
                 self._fail_fast()
 
-    def _hear_order(self, order: EndOrder) -> None:
-        """Handle an order to end the run, or the attempt; the leader passes it on."""
+    def _handle_order(self, order: EndOrder) -> None:
+        """Take an order from another node to end the run or the attempt; the leader passes it on."""
         if order.attempt is None:
             new = self.stop is None
             self.stop = self.stop or order
@@ -359,13 +361,13 @@ class Supervisor(NodeParts):
 
     def _fail_fast(self) -> None:
         """As leader, end a job of a fixed size everywhere when an agent has failed, with or without an operator."""
-        failed = any(status.code for status in self.membership.over(self.plan.attempt).values())
-        if failed and self.control.leading and self.shutdown.attempt_order is None and not self.goes_on():
-            self._hear_order(of_attempt(self.plan, FAIL_FAST_REASON, FAIL_FAST_GRACE, ours=False))
+        failed = any(status.code for status in self.membership.ended_statuses(self.plan.attempt).values())
+        if failed and self.control.leading and self.shutdown.attempt_order is None and not self.job_continues():
+            self._handle_order(of_attempt(self.plan, FAIL_FAST_REASON, FAIL_FAST_GRACE, ours=False))
 
-    def _welcome(self, joined: Joined) -> None:
+    def _add_host(self, joined: Joined) -> None:
         """Add a host that has joined the run to the plan."""
         self.change_plan(with_peer(self.plan, Peer(host=joined.host, address=joined.address, nproc=joined.nproc)))
         # The next host to join gets this plan; while a full disk prevents writing it, this node can invite none.
         spool, plan = self.spool, self.plan
-        self.work.later("plan", lambda: self.loop.guard("plan", lambda: spool.write_plan(plan), pauses=False))
+        self.work.queue_latest("plan", lambda: self.loop.guard("plan", lambda: spool.write_plan(plan), pauses=False))

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ..control.membership import Membership
     from ..shared.run.plan import NodePlan
     from ..spool.layout import Spool
-    from .attempt import Making
+    from .attempt import AttemptContext
     from .children import Children
     from .event_loop import Loop
     from .file_work import FileWork
@@ -28,13 +28,13 @@ class NodeParts:
     shutdown: Shutdown
     loop: "Loop"
     work: "FileWork"
-    making: "Making"
+    context: "AttemptContext"
     membership: "Membership"
     conditions: "StopConditions"
 
-    def goes_on(self) -> bool:
+    def job_continues(self) -> bool:
         """Whether an elastic job has enough nodes without those that have failed."""
-        failed = [status for status in self.membership.over(self.plan.attempt).values() if status.code]
+        failed = [status for status in self.membership.ended_statuses(self.plan.attempt).values() if status.code]
         return self.plan.settings.elastic and len(self.plan.members) - len(failed) >= self.plan.settings.min_nodes
 
     def stand_by(self, decision: AttemptDecision) -> None:

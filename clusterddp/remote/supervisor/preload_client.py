@@ -40,13 +40,13 @@ from ..worker.fork_client import ForkServerConnection, NotForkedError, connect, 
 from ..worker.worker_env import fork_server_environment, script_environment
 from .fork_server_process import LOG
 
-PATIENCE = 10.0  # seconds for its answer
-OWN_TO_A_START = ("working folder", "cgroup", "oom_score_adj", "sessionid")  # set anew, or compared otherwise
+ANSWER_TIMEOUT = 10.0  # seconds for the warm server's answer
+IGNORED_DIFFERENCES = ("working folder", "cgroup", "oom_score_adj", "sessionid")  # set anew, or compared otherwise
 CGROUP_LIMITS = ("memory.max", "memory.high", "cpu.max", "pids.max", "cpuset.cpus.effective")
 KEY_TYPES = ("user", "logon", "big_key", "encrypted")
 
 
-def wants(plan: NodePlan) -> bool:
+def may_preload(plan: NodePlan) -> bool:
     """Whether the plan's run may be started from a warm server, and leave one for the next."""
     of_script = bool(plan.worker_argv) and not plan.settings.program
     return of_script and plan.host_settings.warm > 0 and not plan.manager and not plan.standby
@@ -108,7 +108,7 @@ class PreloadedStart(NamedTuple):
             log=self.spool.path(LOG),
         )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(PATIENCE)
+            sock.settimeout(ANSWER_TIMEOUT)
             try:
                 if connect(sock, self.folder) != server.pid:
                     raise DiffersError("another process has its socket")
@@ -142,29 +142,29 @@ class PreloadedStart(NamedTuple):
         matter = sorted(others & {*server.considered} if server.ready else others)
         if matter:
             raise DiffersError("%s is a secret of one run and not of the other" % matter[0])
-        given, wanted = _environment_of(server.pid), self.worker_env
-        name = differing_variable(given, wanted, server.reads)
+        server_env, worker_env = _environment_of(server.pid), self.worker_env
+        name = differing_variable(server_env, worker_env, server.reads)
         if name:
             raise DiffersError("%s is another" % name)
         for difference in differences(server.pid):
-            if difference not in OWN_TO_A_START:
+            if difference not in IGNORED_DIFFERENCES:
                 raise DiffersError("its %s is another" % difference)
         if _cgroup(server.pid) != _cgroup(os.getpid()):
             raise DiffersError("its cgroup is another")
-        if wanted.get("KRB5CCNAME", "").startswith("KEYRING:") or _has_keys():
+        if worker_env.get("KRB5CCNAME", "").startswith("KEYRING:") or _has_keys():
             raise DiffersError("this login holds keys in the kernel's keyring")
 
-    def leave_one(self, supervisor: int, *, anew: bool = False) -> None:
+    def start_for_next_run(self, supervisor: int, *, replace: bool = False) -> None:
         """Start a warm server for the next run, which waits for the end of the process ``supervisor`` (0: none).
 
         A suitable one is kept. One that suits another project, or waits for the end of another run, is replaced; with
-        ``anew`` any is, since it has refused.
+        ``replace`` any is, since it has refused.
         """
         private_folder(os.path.dirname(self.folder))
         with open(self.folder + ".lock", "w", opener=private) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             server = find(self.state)
-            if server and not server.waiting and not anew:
+            if server and not server.waiting and not replace:
                 with contextlib.suppress(DiffersError):
                     self.compare(server)
                     return
@@ -173,9 +173,10 @@ class PreloadedStart(NamedTuple):
             self._start(supervisor)
 
     def _start(self, supervisor: int) -> None:
-        here = os.path.join(self.folder, "cwd-" + os.urandom(8).hex())
+        """Start the warm server, which first waits for the end of ``supervisor``, and record it in its folder."""
+        cwd = os.path.join(self.folder, "cwd-" + os.urandom(8).hex())
         hooks = os.path.join(self.folder, "hook")
-        for folder in (here, hooks, os.path.join(hooks, "__pycache__")):  # Python would ask the umask
+        for folder in (cwd, hooks, os.path.join(hooks, "__pycache__")):  # Python would ask the umask
             os.mkdir(folder, 0o700)
         with OpenedCode() as code:
             keep_file(code, os.path.join(self.folder, "remote.pyz"))
@@ -187,7 +188,7 @@ class PreloadedStart(NamedTuple):
         write_json(os.path.join(self.folder, WISHES), written(wishes), durable=False)
         env = fork_server_environment(dict(self.environment), self.folder, settings)
         env = server_environment(env, self.spool.secrets(), preload=bool(self.plan.host_settings.preload))
-        pid = _detached([self.plan.python, "-c", "", "-u", SCRIPT], env, here, os.path.join(self.folder, WARM_LOG))
+        pid = _start_detached([self.plan.python, "-c", "", "-u", SCRIPT], env, cwd, os.path.join(self.folder, WARM_LOG))
         server = ServerRecord(
             pid=pid,
             ticks=procfs.start_ticks(pid) or 0,
@@ -199,11 +200,11 @@ class PreloadedStart(NamedTuple):
         write_json(os.path.join(self.folder, RECORD), written(server), durable=False)
 
 
-def _detached(argv: List[str], env: Mapping[str, str], folder: str, log: str) -> int:
+def _start_detached(argv: List[str], env: Mapping[str, str], folder: str, log: str) -> int:
     """Start a process with no relation to this one; its pid."""
     pid_reader, pid_writer = os.pipe()
-    between = os.fork()
-    if not between:
+    intermediate = os.fork()
+    if not intermediate:
         try:
             os.setsid()
             pid = os.fork()
@@ -222,12 +223,13 @@ def _detached(argv: List[str], env: Mapping[str, str], folder: str, log: str) ->
         finally:
             os._exit(127)
     os.close(pid_writer)
-    os.waitpid(between, 0)
+    os.waitpid(intermediate, 0)
     with os.fdopen(pid_reader, "rb") as stream:
         return int(stream.read() or 0)
 
 
 def _environment_of(pid: int) -> Dict[str, str]:
+    """The environment with which a process was started."""
     with open("/proc/%d/environ" % pid, "rb") as stream:
         pairs = (entry.partition(b"=") for entry in stream.read().split(b"\0") if entry)
         return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
@@ -236,14 +238,15 @@ def _environment_of(pid: int) -> Dict[str, str]:
 def _cgroup(pid: int) -> List[Any]:
     """A process's cgroups with their limits; the session's number is left out."""
     lines = (_text("/proc/%d/cgroup" % pid) or "").splitlines()
-    found: List[Any] = [re.sub(r"session-\w+\.scope", "session.scope", line) for line in lines]
+    entries: List[Any] = [re.sub(r"session-\w+\.scope", "session.scope", line) for line in lines]
     for line in lines:
         path = line.split(":", 2)[2] if line.startswith("0::") else ""
-        found += [_text("/sys/fs/cgroup%s/%s" % (path, name)) for name in CGROUP_LIMITS if path]
-    return found
+        entries += [_text("/sys/fs/cgroup%s/%s" % (path, name)) for name in CGROUP_LIMITS if path]
+    return entries
 
 
 def _text(path: str) -> Optional[str]:
+    """A kernel file's text, or None."""
     try:
         with open(path) as stream:
             return stream.read()

@@ -10,7 +10,7 @@ from ..shared.supervisor.start_records import WarmAhead, WarmAheadRequest
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from ..worker.agent_environment import agent_environment
-from .preload_client import PreloadedStart, wants
+from .preload_client import PreloadedStart, may_preload
 
 
 def warm_ahead(request: Request) -> Dict[str, Any]:
@@ -23,8 +23,8 @@ def warm_ahead(request: Request) -> Dict[str, Any]:
         plan = request.read_args(WarmAheadRequest).plan
     except DamagedError as error:
         raise Refused("the node's plan is damaged: %s" % error) from None
-    if not wants(plan):
+    if not may_preload(plan):
         return written(WarmAhead(begun=False))
     spool = Spool.of(state, plan.run, plan.attempt, plan.node)  # only its path is used; it is never made
-    PreloadedStart(state, spool, plan, agent_environment(plan, spool)).leave_one(0, anew=True)
+    PreloadedStart(state, spool, plan, agent_environment(plan, spool)).start_for_next_run(0, replace=True)
     return written(WarmAhead(begun=find(state) is not None))

@@ -24,15 +24,15 @@ def main(argv: List[str]) -> int:
     and its pid. Prints ``ready`` on stdout.
     """
     spool = Spool(argv[0])
-    store, listener, *begun = (None if argument == "-" else int(argument) for argument in argv[1:])
+    store, listener, *inherited = (None if argument == "-" else int(argument) for argument in argv[1:])
     try:
         secret: Optional[Secret] = Secret(spool.control_key(), spool.run, spool.plan().member)
     except FileNotFoundError:  # a stop of the run has removed it meanwhile
         secret = None
     forks: Optional[Tuple[int, int]] = None
-    if begun:
-        feed, reports, orders, server = (number or 0 for number in begun)
-        fence, forks = FencePipe(os.getppid(), feed, reports), (server, orders)
+    if inherited:
+        feed, reports, fork_socket, server = (number or 0 for number in inherited)
+        fence, forks = FencePipe(os.getppid(), feed, reports), (server, fork_socket)
     else:
         fence = fork_fence((spool.run, spool.host), secret, listener, [store] if store is not None else [])
     try:
@@ -44,6 +44,7 @@ def main(argv: List[str]) -> int:
 def _supervise(
     spool: Spool, fence: FencePipe, listeners: Tuple[Optional[int], Optional[int]], forks: Optional[Tuple[int, int]]
 ) -> int:
+    """Run the supervisor unless the node has one or was stopped; ``forks``: a fork server's pid and socket."""
     environment = json.load(sys.stdin)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)

@@ -26,19 +26,19 @@ from ..worker.worker_env import write_worker
 from .attempt import Attempt
 from .file_work import FileWork
 from .next_attempt import backoff, decide
-from .replication import ReplicaSource, Serving, Taking
+from .replication import ReplicaFetcher, ReplicaServer, ReplicaSource
 from .stop_conditions import StopConditions
 
 if TYPE_CHECKING:
     from .node_parts import NodeParts
 
 
-REPLICATION_LIMIT = 30.0  # seconds for the nodes that have the replicated paths to publish their port
-END_LIMIT = 120.0  # seconds beyond its grace that a node may take to end an attempt it was ordered to end
-ALONE = "no majority of the hosts reach each other; it waits for an operator"
+REPLICATION_TIMEOUT = 30.0  # seconds for the nodes that have the replicated paths to publish their port
+END_TIMEOUT = 120.0  # seconds beyond its grace that a node may take to end an attempt it was ordered to end
+NO_MAJORITY = "no majority of the hosts reach each other; it waits for an operator"
 
 
-class Over(NamedTuple):
+class NoAttempt(NamedTuple):
     """No attempt follows on this node, and that is recorded."""
 
     reason: str
@@ -56,27 +56,27 @@ class Relaunching:
     def __init__(self, control: Control, membership: Membership, conditions: StopConditions, work: FileWork) -> None:
         self.control, self.membership, self.conditions, self.work = control, membership, conditions, work
         self.store: Optional[int] = None  # descriptor of the socket bound for the next attempt's store
-        self.begins: Optional[AttemptDecision] = None  # whose attempt this node is preparing
+        self.preparing: Optional[AttemptDecision] = None  # whose attempt this node is preparing
         self.waiting_since: Optional[float] = None  # when this node's part of the attempt had ended
         self.ended_since: Optional[float] = None  # when the attempt was known to have ended everywhere
-        self.serving: Optional[Serving] = None
-        self.taking: Optional[Taking] = None
-        self.wanted: Tuple[int, ...] = ()  # members that may have the paths to replicate to this node
-        self.wanted_since: Optional[float] = None
+        self.replica_server: Optional[ReplicaServer] = None
+        self.fetching: Optional[ReplicaFetcher] = None
+        self.replica_members: Tuple[int, ...] = ()  # members that may have the paths to replicate to this node
+        self.replicating_since: Optional[float] = None
 
-    def step(self, node: "NodeParts", order: Optional[EndOrder]) -> Union[Attempt, Over, None]:
+    def step(self, node: "NodeParts", order: Optional[EndOrder]) -> Union[Attempt, NoAttempt, None]:
         """What follows the attempt that has ended here, as soon as it is known."""
         now = time.monotonic()
         self.waiting_since = self.waiting_since or now
-        if self.begins:  # go on: a half made spool would look like an attempt that was lost
-            return self._begin(node, self.begins)
+        if self.preparing:  # go on: a half made spool would look like an attempt that was lost
+            return self._begin(node, self.preparing)
         if self.conditions.outlived():
-            return Over("", leaves=True)  # the other nodes have made the verdict
+            return NoAttempt("", leaves=True)  # the other nodes have made the verdict
         if not may_follow(node.plan, node.shutdown.order):
-            return Over("")
-        if self.conditions.fence.dead:  # nothing would end this node if it hangs
-            alone = self._end(node, "its fence process is gone")
-            return alone and alone._replace(leaves=bool(self.control.connected))
+            return NoAttempt("")
+        if self.conditions.fence.has_ended:  # nothing would end this node if it hangs
+            no_attempt = self._end(node, "its fence process is gone")
+            return no_attempt and no_attempt._replace(leaves=bool(self.control.connected))
         if order:
             self.membership.pass_on(order)
             return self._end(node, order.reason)
@@ -85,10 +85,10 @@ class Relaunching:
             if over:
                 return self._end(node, over)
         elif boot_clock() - self.control.last_contact > self.conditions.limits.lost:
-            return self._end(node, ALONE)
-        return self._obey(node, self.membership.decision)
+            return self._end(node, NO_MAJORITY)
+        return self._carry_out(node, self.membership.decision)
 
-    def _obey(self, node: "NodeParts", decision: Optional[AttemptDecision]) -> Union[Attempt, Over, None]:
+    def _carry_out(self, node: "NodeParts", decision: Optional[AttemptDecision]) -> Union[Attempt, NoAttempt, None]:
         """Carry out the decision: begin, stand by, or end."""
         if decision is None or decision.attempt < node.plan.attempt:
             return None
@@ -100,11 +100,11 @@ class Relaunching:
             node.member in node.plan.members and not node.plan.joined
         )  # a node that joined later is in no decision
         if node.member not in decision.members and (decision.attempt > node.plan.attempt or replaced):
-            self._forget()
+            self._reset_times()
             node.stand_by(decision)
         return None
 
-    def _forget(self) -> None:
+    def _reset_times(self) -> None:
         self.waiting_since = self.ended_since = None
 
     # As leader
@@ -122,7 +122,7 @@ class Relaunching:
         self.ended_since = self.ended_since or now
         if not (self.control.majority and self.control.in_contact):
             alone = boot - self.control.last_contact > limits.lost
-            return (following.reason or ALONE if not following.members else ALONE) if alone else ""
+            return (following.reason or NO_MAJORITY if not following.members else NO_MAJORITY) if alone else ""
         if not following.members:
             self.membership.decide(AttemptDecision(plan.attempt + 1, reason=following.reason))
         elif lost or now - self.ended_since >= backoff(plan.attempt):  # a lost host does not fail as a script does
@@ -133,9 +133,9 @@ class Relaunching:
         return ""
 
     def _limit_wait(self, node: "NodeParts", now: float, lost: "set[int]") -> None:
-        """Decide that no attempt follows when a connected node outlives its order by ``grace + END_LIMIT`` seconds."""
+        """Decide that no attempt follows when a connected node outlives its order by grace + ``END_TIMEOUT``."""
         order = node.shutdown.order or node.shutdown.attempt_order
-        if order is None or now - (self.waiting_since or now) <= order.grace + END_LIMIT:
+        if order is None or now - (self.waiting_since or now) <= order.grace + END_TIMEOUT:
             return
         statuses = self.membership.statuses
         done = {
@@ -144,15 +144,15 @@ class Relaunching:
             if status.state is NodeState.ENDED and status.attempt == node.plan.attempt
         }
         names = ", ".join(self.membership.names[member] for member in sorted(set(node.plan.members) - done - lost))
-        reason = "%s did not end attempt %d within %d s" % (names, node.plan.attempt, END_LIMIT)
+        reason = "%s did not end attempt %d within %d s" % (names, node.plan.attempt, END_TIMEOUT)
         self.membership.decide(AttemptDecision(node.plan.attempt + 1, reason=reason))
 
     # As any node
 
-    def _end(self, node: "NodeParts", reason: str) -> Optional[Over]:
+    def _end(self, node: "NodeParts", reason: str) -> Optional[NoAttempt]:
         """No attempt follows, as soon as that is recorded."""
         node.children.end_fork_server(for_good=True)
-        return Over(reason) if self.work.ask("last record", lambda: self._write_end(node, reason)) else None
+        return NoAttempt(reason) if self.work.ask("last record", lambda: self._write_end(node, reason)) else None
 
     def _write_end(self, node: "NodeParts", reason: str) -> None:
         """Record that the last attempt's exit is the run's; the file thread calls this."""
@@ -164,75 +164,75 @@ class Relaunching:
 
     def _begin(self, node: "NodeParts", decision: AttemptDecision) -> Optional[Attempt]:
         """The next attempt, as soon as it is prepared."""
-        if not self.begins:
-            self.begins = decision
+        if not self.preparing:
+            self.preparing = decision
             self.conditions.decided = boot_clock()
-        made = self.work.ask("next attempt", lambda: self._make(node, decision))
+        made = self.work.ask("next attempt", lambda: self._make_attempt(node, decision))
         if made is None:
             return None
-        self.begins = None
-        self._forget()
+        self.preparing = None
+        self._reset_times()
         self._begin_replicating(node, decision, made.value)
         return made.value
 
     def _begin_replicating(self, node: "NodeParts", decision: AttemptDecision, attempt: Attempt) -> None:
         """If nodes are new to the attempt, replicate paths to them: the others listen, and the new ones fetch."""
-        if self.serving:
-            self.serving.close()
-        self.serving, self.taking, self.wanted, self.wanted_since = None, None, (), None
+        if self.replica_server:
+            self.replica_server.close()
+        self.replica_server, self.fetching, self.replica_members, self.replicating_since = None, None, (), None
         self.membership.replication_port = 0
         plan = attempt.plan
         old = tuple(member for member in decision.members if member in node.plan.members)
         if not plan.host_settings.carry or not old or len(old) == len(decision.members):
             return
         if plan.member not in old:
-            self.wanted = old
+            self.replica_members = old
             return
         try:
             (listener,) = bind_ports(plan.host_settings.ports, 1, plan.peers[plan.member].address)
         except Refused as error:
             self.work.event(attempt.spool, "carried", reason="nothing can be carried from here: %s" % error.message)
         else:
-            self.serving = Serving(self.control.secret, listener, plan.workdir, plan.host_settings.carry)
-            self.membership.replication_port = self.serving.port
+            self.replica_server = ReplicaServer(self.control.secret, listener, plan.workdir, plan.host_settings.carry)
+            self.membership.replication_port = self.replica_server.port
 
     def is_replicating(self, node: "NodeParts") -> bool:
         """Whether paths are still being replicated to this node; meanwhile the others know that it takes part."""
-        if self.wanted and not self.taking:
-            self._ask_for(node)
-        if not self.wanted or (self.taking and self.taking.over):
+        if self.replica_members and not self.fetching:
+            self._start_fetching(node)
+        if not self.replica_members or (self.fetching and self.fetching.done):
             return False
         self.conditions.decided = boot_clock()
         return True
 
-    def _ask_for(self, node: "NodeParts") -> None:
+    def _start_fetching(self, node: "NodeParts") -> None:
         """Fetch, once all nodes that have the paths have published their port, or the time for that is over."""
-        if self.wanted_since is None:
-            self.wanted_since = time.monotonic()
+        if self.replicating_since is None:
+            self.replicating_since = time.monotonic()
             node.publish(NodeState.RUNNING)
-        statuses = {member: self.membership.statuses.get(member) for member in self.wanted}
+        statuses = {member: self.membership.statuses.get(member) for member in self.replica_members}
         known = {
             member: status for member, status in statuses.items() if status and status.attempt >= node.plan.attempt
         }
-        if len(known) < len(statuses) and time.monotonic() - self.wanted_since < REPLICATION_LIMIT:
+        if len(known) < len(statuses) and time.monotonic() - self.replicating_since < REPLICATION_TIMEOUT:
             return
         names, addresses = self.membership.names, self.control.addresses
-        asked = [
+        sources = [
             ReplicaSource(member, names[member], (addresses[member][0], status.carry))
             for member, status in known.items()
         ]
         spool, plan, shutdown = node.spool, node.plan, node.shutdown
-        self.taking = Taking(
+        self.fetching = ReplicaFetcher(
             self.control.secret,
             plan.workdir,
             plan.host_settings.carry,
-            [source for source in asked if source.address[1]],
+            [source for source in sources if source.address[1]],
             lambda: shutdown.order is not None,
             lambda line: self.work.event(spool, "carried", reason=line),
-            node.making.umask,
+            node.context.umask,
         )
 
-    def _make(self, node: "NodeParts", decision: AttemptDecision) -> Attempt:
+    def _make_attempt(self, node: "NodeParts", decision: AttemptDecision) -> Attempt:
         """Make this node's spool of the next attempt, locked from the start; the file thread calls this."""
         old = node.spool
         plan = next_plan(node.plan, decision.attempt, decision.members, decision.store)
@@ -259,4 +259,4 @@ class Relaunching:
         self._write_end(node, "attempt %d" % decision.attempt)
         old.release_lock()
         environment = dict(node.children.environment, **spool_environment(spool.folder, plan))
-        return Attempt(spool, environment, self.store if plan.store else None, node.making, ready)
+        return Attempt(spool, environment, self.store if plan.store else None, node.context, ready)

@@ -28,14 +28,14 @@ from ..system.bootstrap import Refused
 from ..system.unproven_connections import UnprovenConnections, end_connection
 from ..transfer.replicated_paths import Carried, bundles, carried_at, decoded, encoded, take
 
-PATIENCE = 30.0  # seconds for the other side's next bytes
-HASHING = 600.0  # seconds for the other side to read and hash its files
-PROOF = 10.0  # seconds from the start of a connection to its request
-MOST_AT_ONCE = 4
-MOST_UNPROVEN = 64  # connections that have not proved the key yet; the oldest is closed
-_LINE = 4096
-_MOST = 256 << 20  # bytes of a manifest
-_BLOCK = 1 << 18
+READ_TIMEOUT = 30.0  # seconds for the other side's next bytes
+HASH_TIMEOUT = 600.0  # seconds for the other side to read and hash its files
+PROOF_TIMEOUT = 10.0  # seconds from the start of a connection to its request
+MAX_PARALLEL = 4  # requests answered at once
+MAX_UNPROVEN = 64  # connections that have not proved the key yet; the oldest is closed
+_MAX_LINE = 4096  # bytes of a request, and of an answer's first line
+_MAX_MANIFEST = 256 << 20  # bytes of a manifest
+_BLOCK = 1 << 18  # bytes read at once
 
 
 class ReplicaSource(NamedTuple):
@@ -46,7 +46,7 @@ class ReplicaSource(NamedTuple):
     address: Address
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """The replication is no longer wanted."""
 
 
@@ -55,16 +55,16 @@ def _proof(secret: Secret, *values: object) -> str:
     return hmac.new(secret.key, text.encode(), hashlib.sha256).hexdigest()
 
 
-class Serving:
+class ReplicaServer:
     """Serves paths to the new nodes, from threads, until it is closed; only ``paths`` may be requested."""
 
     def __init__(self, secret: Secret, listener: socket.socket, workdir: str, paths: Sequence[str]) -> None:
         self.port = int(listener.getsockname()[1])
         self._secret, self._listener, self._workdir, self._paths = secret, listener, workdir, paths
-        self._known: Dict[str, Optional[Carried]] = {}
-        self._reading = threading.Lock()
-        self._unproven = UnprovenConnections(MOST_UNPROVEN)
-        self._at_once = threading.Semaphore(MOST_AT_ONCE)
+        self._carried: Dict[str, Optional[Carried]] = {}
+        self._read_lock = threading.Lock()
+        self._unproven = UnprovenConnections(MAX_UNPROVEN)
+        self._at_once = threading.Semaphore(MAX_PARALLEL)
         self._closed = False
         threading.Thread(target=self._accept, name="carry", daemon=True).start()
 
@@ -88,22 +88,22 @@ class Serving:
         try:
             with connection:
                 try:
-                    asked, values = self._asked(connection)
+                    asked, values = self._read_request(connection)
                 finally:
                     self._unproven.discard(connection)
-                connection.settimeout(PATIENCE)
+                connection.settimeout(READ_TIMEOUT)
                 with self._at_once:
                     self._answer(connection, asked, values)
         except (OSError, ValueError):  # not authenticated, or disconnected; the other side sees the incomplete answer
             pass
 
-    def _asked(self, connection: socket.socket) -> Tuple[Fields, Tuple[object, ...]]:
+    def _read_request(self, connection: socket.socket) -> Tuple[Fields, Tuple[object, ...]]:
         """The request of a node that proves the run's key, and the values that bind an answer to it; raises OSError."""
         ours = os.urandom(16).hex()
-        connection.settimeout(PROOF)
+        connection.settimeout(PROOF_TIMEOUT)
         connection.sendall(json.dumps({"nonce": ours}).encode() + b"\n")
-        until = time.monotonic() + PROOF
-        asked = Fields(parse_json(Incoming(lambda: _read_until(connection, until)).line(_LINE)))
+        until = time.monotonic() + PROOF_TIMEOUT
+        asked = Fields(parse_json(Incoming(lambda: _read_until(connection, until)).line(_MAX_LINE)))
         member, theirs, path, get = asked.number("member"), asked.text("nonce"), asked.text("path"), asked.flag("get")
         values = (ours, theirs, member, self._secret.member, path, get)
         if not hmac.compare_digest(_proof(self._secret, "asks", *values), asked.text("proof")):
@@ -111,8 +111,9 @@ class Serving:
         return asked, values
 
     def _answer(self, connection: socket.socket, asked: Fields, values: Tuple[object, ...]) -> None:
+        """Send a path's manifest and, with ``get``, its contents; ``values`` bind the proof to the request."""
         path = asked.text("path")
-        carried = self._at(path) if path in self._paths else None
+        carried = self._read_path(path) if path in self._paths else None
         entries, chunk_lists = encoded(carried)
         proof = _proof(self._secret, "tells", *values, hashlib.sha256(entries + chunk_lists).hexdigest())
         head = {"manifest": len(entries), "chunk_lists": len(chunk_lists), "proof": proof}
@@ -120,15 +121,15 @@ class Serving:
         for piece in bundles(self._workdir, path, carried) if carried and asked.flag("get") else ():
             connection.sendall(piece)
 
-    def _at(self, path: str) -> Optional[Carried]:
-        """What is at a path, read once an attempt, so that all nodes get the same."""
-        with self._reading:
-            if path not in self._known:
-                self._known[path] = carried_at(self._workdir, path)
-            return self._known[path]
+    def _read_path(self, path: str) -> Optional[Carried]:
+        """The files at a path, read once an attempt, so that all nodes get the same."""
+        with self._read_lock:
+            if path not in self._carried:
+                self._carried[path] = carried_at(self._workdir, path)
+            return self._carried[path]
 
 
-class Taking:
+class ReplicaFetcher:
     """Fetches paths to this node, in a thread.
 
     ``sources`` are sorted by member index. ``stopped`` tells whether the paths are no longer wanted, and ``tell`` takes
@@ -151,7 +152,7 @@ class Taking:
         self._thread.start()
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         """Whether all is done."""
         return not self._thread.is_alive()
 
@@ -159,18 +160,19 @@ class Taking:
         for path in paths:
             try:
                 self._tell("%s: %s" % (path, self._take(path)))
-            except _Stopped:
+            except _StoppedError:
                 return
             except Exception as error:  # noqa: BLE001 - the attempt goes on without it, and says why
                 why = getattr(error, "message", None) or getattr(error, "strerror", None) or repr(error)
                 self._tell("%s: could not be carried here: %s" % (path, why))
 
     def _take(self, path: str) -> str:
+        """Fetch a path from the lowest member that has it; return what was done, for the user."""
         found: List[Tuple[ReplicaSource, Carried]] = []
         silent: List[str] = []
         for source in self._sources:
             try:
-                with self._asked(source, path, get=False) as (carried, _):
+                with self._request(source, path, get=False) as (carried, _):
                     pass
             except (OSError, ValueError, Refused):
                 silent.append(source.host)
@@ -185,39 +187,40 @@ class Taking:
         ours = carried_at(self._workdir, path)
         if ours and ours.digest == carried.digest:
             return "is here already" + note
-        with self._asked(source, path, get=True) as (announced, incoming):
+        with self._request(source, path, get=True) as (announced, incoming):
             if announced is None or announced.digest != carried.digest:
                 raise Refused("it changed on %s" % source.host)
-            take(self._workdir, path, carried, incoming, self._hold, self._umask)
+            take(self._workdir, path, carried, incoming, self._raise_if_stopped, self._umask)
         return "from %s (%.1f MB)%s" % (source.host, carried.size / 1e6, note)
 
-    def _hold(self) -> None:
+    def _raise_if_stopped(self) -> None:
         if self._stopped():
-            raise _Stopped
+            raise _StoppedError
 
     @contextlib.contextmanager
-    def _asked(self, source: ReplicaSource, path: str, *, get: bool) -> Iterator[Tuple[Optional[Carried], Incoming]]:
+    def _request(self, source: ReplicaSource, path: str, *, get: bool) -> Iterator[Tuple[Optional[Carried], Incoming]]:
         """What a node has at a path, and its contents as they arrive; raises OSError or ValueError."""
-        self._hold()
-        with socket.create_connection(source.address, PATIENCE) as connection:
-            yield self._received(connection, source, path, get=get)
+        self._raise_if_stopped()
+        with socket.create_connection(source.address, READ_TIMEOUT) as connection:
+            yield self._exchange(connection, source, path, get=get)
 
-    def _received(
+    def _exchange(
         self, connection: socket.socket, source: ReplicaSource, path: str, *, get: bool
     ) -> Tuple[Optional[Carried], Incoming]:
-        connection.settimeout(HASHING)
+        """Prove the key, send the request, check the answer's proof and decode its manifest."""
+        connection.settimeout(HASH_TIMEOUT)
         incoming = Incoming(lambda: connection.recv(_BLOCK))
-        ours, theirs = os.urandom(16).hex(), Fields(parse_json(incoming.line(_LINE))).text("nonce")
+        ours, theirs = os.urandom(16).hex(), Fields(parse_json(incoming.line(_MAX_LINE))).text("nonce")
         values = (theirs, ours, self._secret.member, source.member, path, get)
         asked = {"member": self._secret.member, "nonce": ours, "path": path, "get": get}
         connection.sendall(json.dumps(dict(asked, proof=_proof(self._secret, "asks", *values))).encode() + b"\n")
-        answer = Fields(parse_json(incoming.line(_LINE)))
-        size, chunk_lists = answer.number("manifest", _MOST), answer.number("chunk_lists", _MOST)
+        answer = Fields(parse_json(incoming.line(_MAX_LINE)))
+        size, chunk_lists = answer.number("manifest", _MAX_MANIFEST), answer.number("chunk_lists", _MAX_MANIFEST)
         body = incoming.take(size + chunk_lists)
         proof = _proof(self._secret, "tells", *values, hashlib.sha256(body).hexdigest())
         if not hmac.compare_digest(proof, answer.text("proof")):
             raise ValueError("it does not know the run's key")
-        connection.settimeout(PATIENCE)
+        connection.settimeout(READ_TIMEOUT)
         return decoded(path, body[:size], body[size:]), incoming
 
 

@@ -141,7 +141,7 @@ def _check_own_code() -> None:
         whole = is_whole(code)
     if not whole:
         os.unlink(path)
-        raise Refused("%s was damaged, and is removed" % path, "try again: the next connection brings it anew")
+        raise Refused("%s was damaged, and is removed" % path, "try again: the next connection brings it replace")
 
 
 def _inside(plan: NodePlan, spool: Spool) -> NodePlan:
@@ -273,19 +273,19 @@ def _spawn_somehow(
 
     start = preload_client.PreloadedStart(state, spool, plan, environment)
     there = [listener.fileno() for listener in listeners if listener]
-    answer, plain, anew = b"", "", False
+    answer, plain, replace = b"", "", False
     try:
         flags = [listener is not None for listener in listeners]
         answer = _hand_over(
-            environment, lambda pipes: preload_client.wants(plan) and start.begin([*pipes, *there], flags)
+            environment, lambda pipes: preload_client.may_preload(plan) and start.begin([*pipes, *there], flags)
         )
     except preload_client.DiffersError as error:
-        plain, anew = str(error), not isinstance(error, preload_client.NotReadyError)
+        plain, replace = str(error), not isinstance(error, preload_client.NotReadyError)
         spool.event("not_warm", reason=plain)
     answer = answer or spawn(spool, environment, listeners)
     try:
-        if preload_client.wants(plan):
-            start.leave_one(spool.supervisor() or 0, anew=anew)
+        if preload_client.may_preload(plan):
+            start.start_for_next_run(spool.supervisor() or 0, replace=replace)
     except OSError as error:
         plain = "none can be started: %s" % error
         spool.event("not_warm", reason=plain)

@@ -112,7 +112,7 @@ class StopConditions:
         if self.children.store_died:
             return of_attempt(self.plan, "the rendezvous store died: %s" % self.children.store_output(), 0.0)
         member = self.plan.store_member
-        status = self.membership.over(self.plan.attempt).get(member) if self.plan.settings.elastic else None
+        status = self.membership.ended_statuses(self.plan.attempt).get(member) if self.plan.settings.elastic else None
         if member == self.plan.member or status is None or status.state is not NodeState.ENDED or not status.code:
             return None
         reason = "%s has ended its part, and with it the rendezvous store" % self.membership.names[member]
@@ -182,7 +182,7 @@ class StopConditions:
         if self.fence.acted is not None:
             reason = "%s was held up for %d s or more, so its part was ended" % (here, self._patience())
             return of_attempt(self.plan, reason, 0.0)
-        if self.fence.dead:
+        if self.fence.has_ended:
             return of_attempt(self.plan, "the fence process of %s is gone" % here, self.limits.grace)
         return None
 
@@ -201,7 +201,7 @@ class StopConditions:
         self.slow = self.control.slow
         self.begun = True
         lease = self.lease(None)
-        self.children.until = lease.term_at
+        self.children.start_deadline = lease.term_at
         self.fence.renew(lease)
         return self.fenced() or self._contact() or self._decision() or self._too_late()
 

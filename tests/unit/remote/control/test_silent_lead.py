@@ -16,7 +16,7 @@ from clusterddp.remote.control.connection import Secret
 from clusterddp.remote.control.datagrams import Datagrams
 from clusterddp.remote.control.leader import Control
 from clusterddp.remote.control.membership import SLOWER
-from clusterddp.remote.supervisor.node import TICK
+from clusterddp.remote.supervisor.node import TURN_INTERVAL
 from clusterddp.remote.supervisor.stop_conditions import LIMITS_RELAUNCH
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Hosts:
         for key, _ in ready:
             key.data()
         node.turn()
-        self.next[member] = self.now + TICK
+        self.next[member] = self.now + TURN_INTERVAL
         often, most = self.held_up
         if self.chance.random() < often:
             self.free[member] = self.now + most * self.chance.random()

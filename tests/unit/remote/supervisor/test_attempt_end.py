@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.supervisor import attempt_end
-from clusterddp.remote.supervisor.attempt_end import Clearing
+from clusterddp.remote.supervisor.attempt_end import AttemptCleanup
 from clusterddp.remote.supervisor.shutdown import Shutdown
 from tests.unit.plan_made import PLAN, changed
 
@@ -33,7 +33,7 @@ class Node:
         self.work: Any = None
         self.inbox: Any = SimpleNamespace(ready=Ready())
         self.over: set[int] = {0}
-        self.membership: Any = SimpleNamespace(over=lambda _attempt: self.over, lost=lambda _now, _limit: [])
+        self.membership: Any = SimpleNamespace(ended_statuses=lambda _attempt: self.over, lost=lambda _now, _limit: [])
         self.children: Any = SimpleNamespace(
             agent_exit=agent_exit,
             store=17,
@@ -42,7 +42,7 @@ class Node:
         )
         self.elastic = elastic
 
-    def goes_on(self) -> bool:
+    def job_continues(self) -> bool:
         return self.elastic
 
 
@@ -50,12 +50,12 @@ class Node:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is connected to the store, which is noticed at once."""
     monkeypatch.setattr(attempt_end, "clients", lambda _port: 0)
-    monkeypatch.setattr(attempt_end, "STORE_QUIET", 0.0)
+    monkeypatch.setattr(attempt_end, "STORE_IDLE_TIME", 0.0)
 
 
 def test_the_store_outlives_a_failed_agent_while_the_others_of_an_elastic_job_are_not_connected_yet() -> None:
     node = Node(agent_exit=137)
-    over = Clearing(cast("NodeParts", node))
+    over = AttemptCleanup(cast("NodeParts", node))
     assert [over.store_needed(None) for _ in range(3)] == [True] * 3
     node.over = set(MEMBERS)
     assert not over.store_needed(None)
@@ -64,5 +64,5 @@ def test_the_store_outlives_a_failed_agent_while_the_others_of_an_elastic_job_ar
 @pytest.mark.parametrize(("code", "elastic"), [(0, True), (137, False)])
 def test_a_store_that_nobody_uses_is_not_kept_where_the_job_is_over(code: int, *, elastic: bool) -> None:
     node = Node(agent_exit=code, elastic=elastic)
-    over = Clearing(cast("NodeParts", node))
+    over = AttemptCleanup(cast("NodeParts", node))
     assert not over.store_needed(None)

@@ -74,7 +74,7 @@ def test_while_the_disk_stalls_nothing_waits_but_the_work_and_its_order_is_kept(
     spool = Spool(str(tmp_path))
     done: list[str] = []
     for number in range(1000):
-        disk.work.later("look", lambda number=number: done.append(f"look {number}"))  # type: ignore[misc]
+        disk.work.queue_latest("look", lambda number=number: done.append(f"look {number}"))  # type: ignore[misc]
     disk.work.event(spool, "before")
     assert disk.work.ask("record", lambda: [event.kind for event in spool.events()]) is None
     disk.work.event(spool, "behind")
@@ -102,7 +102,7 @@ def test_an_event_has_the_time_at_which_it_came_about(disk: Disk, tmp_path: Path
 def test_whether_an_event_is_on_record_is_known_and_wakes_the_loop(disk: Disk, tmp_path: Path) -> None:
     disk.stall()
     spool = Spool(str(tmp_path))
-    on_record = disk.work.noted(spool, "stopping", agent_bytes=7)
+    on_record = disk.work.record_event(spool, "stopping", agent_bytes=7)
     assert (on_record(), spool.events()) == (False, [])
     disk.go_on()
     assert disk.woken.wait(PATIENCE)
@@ -112,7 +112,7 @@ def test_whether_an_event_is_on_record_is_known_and_wakes_the_loop(disk: Disk, t
 def test_who_waits_too_long_is_told_and_may_wait_on(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     disk.stall()
     disk.work.ask("record", lambda: "kept")
-    monkeypatch.setattr(file_work, "HELD_UP", 0.0)
+    monkeypatch.setattr(file_work, "RESULT_TIMEOUT", 0.0)
     with pytest.raises(TimeoutError, match="record is held up: a disk does not answer"):
         disk.work.ask("record", lambda: "again")
     disk.go_on()

@@ -91,7 +91,7 @@ def test_a_server_that_refuses_and_ends_is_awaited_no_longer_and_wakes_no_loop(
 ) -> None:
     view, its = server
     with selectors.DefaultSelector() as selector:
-        view.wake(selector)
+        view.register(selector)
         fork = view.ask("store", "/spool")
         its.sendall(b"refused no room\n")
         its.close()
@@ -108,7 +108,7 @@ def test_a_server_that_refuses_and_ends_is_awaited_no_longer_and_wakes_no_loop(
 def test_what_it_imports_besides_torch_is_on_record(server: tuple[ForkServer, socket.socket], spool: Spool) -> None:
     view, its = server
     with selectors.DefaultSelector() as selector:
-        view.wake(selector)
+        view.register(selector)
         for line in (b"preloaded good\n", b"left ranked: it reads RANK\n", b"ready\n"):
             its.sendall(line)
         while not (told := spool.events()) or told[-1].kind != "fork_server_ready":
@@ -132,9 +132,9 @@ def test_once_they_have_ended_their_pids_are_nobodys(ends: Ends, process: subpro
     view, _, fork, agent = ends
     agent.sendall(b"%d\n" % process.pid)
     assert not fork.pending
-    fork.ended(process.pid)
+    fork.note_exit(process.pid)
     fork.end()
-    view.ended(view.pid)
+    view.note_exit(view.pid)
     view.end()
     assert (view.pid, fork.pid, process.poll()) == (0, None, None)
     assert view.ask("agent", "/spool") is None

@@ -7,7 +7,7 @@ import pytest
 from clusterddp.remote.control.messages import NodeState, NodeStatus
 from clusterddp.remote.shared.run.plan import NodePlan, next_plan
 from clusterddp.remote.shared.run.run_record import RunRecord
-from clusterddp.remote.supervisor.next_attempt import Following, decide
+from clusterddp.remote.supervisor.next_attempt import NextAttempt, decide
 from tests.unit.launch.test_make_plan import node
 from tests.unit.plan_made import changed, launch_plan
 
@@ -24,8 +24,8 @@ def ended(code: int, *, curable: bool = True) -> NodeStatus:
 
 def test_an_elastic_attempt_that_ended_well_on_enough_nodes_is_the_last() -> None:
     words = {0: ended(0), 1: ended(1), 2: ended(0)}
-    assert decide(plan(3, elastic=(2, 3)), words, {0, 1, 2}, set()) == Following(())
-    assert decide(plan(3, elastic=(2, 3)), {0: ended(0), 2: ended(0)}, {0, 2}, {1}) == Following(())
+    assert decide(plan(3, elastic=(2, 3)), words, {0, 1, 2}, set()) == NextAttempt(())
+    assert decide(plan(3, elastic=(2, 3)), {0: ended(0), 2: ended(0)}, {0, 2}, {1}) == NextAttempt(())
     again = decide(plan(3), words, {0, 1, 2}, set())
     assert again
     assert again.members == (0, 1, 2)

@@ -235,7 +235,7 @@ def left_by(node: PreloadedStart, told: Path, monkeypatch: pytest.MonkeyPatch) -
     program.write_text(TELLS.replace("%s", str(told)))
     program.chmod(0o755)
     node = node._replace(plan=node.plan._replace(python=str(program)))
-    node.leave_one(0)
+    node.start_for_next_run(0)
     wait_until("the program has told", told.exists, 30)
     return told.read_text()
 
@@ -288,11 +288,11 @@ def plainly(node: PreloadedStart) -> str:
     return ""
 
 
-def begins_another(node: PreloadedStart, monkeypatch: pytest.MonkeyPatch, *, anew: bool = False) -> bool:
+def begins_another(node: PreloadedStart, monkeypatch: pytest.MonkeyPatch, *, replace: bool = False) -> bool:
     """Whether another server is left for the next run."""
     begun: list[int] = []
     monkeypatch.setattr(PreloadedStart, "_start", lambda _, awaited: begun.append(awaited))
-    node.leave_one(os.getpid(), anew=anew)
+    node.start_for_next_run(os.getpid(), replace=replace)
     return bool(begun)
 
 
@@ -302,7 +302,7 @@ def test_one_that_has_refused_gives_way_at_once(
     node = start(tmp_path)
     record_of(node, same, ready=True)
     assert not begins_another(node, monkeypatch)
-    assert begins_another(node, monkeypatch, anew=True)
+    assert begins_another(node, monkeypatch, replace=True)
     assert os.waitid(os.P_PID, same.pid, os.WEXITED | os.WNOWAIT)
 
 
@@ -363,14 +363,14 @@ def test_why_the_last_one_could_not_be_is_said(tmp_path: Path, log: str, why: st
 
 
 def test_a_run_of_ours_a_managers_and_one_that_wants_none_are_started_plainly() -> None:
-    assert preload_client.wants(FORKED)
+    assert preload_client.may_preload(FORKED)
     for plan in (
         PLAN,
         changed(FORKED, warm=0.0),
         FORKED._replace(manager="slurm"),
         changed(FORKED, program="bench.py"),
     ):
-        assert not preload_client.wants(plan)
+        assert not preload_client.may_preload(plan)
 
 
 def test_only_a_process_that_lives_is_found_and_ended(tmp_path: Path, same: LivePreloadServer) -> None:

@@ -13,7 +13,7 @@ import pytest
 from clusterddp.remote.control.connection import Secret
 from clusterddp.remote.shared.wire.chunks import CHUNK
 from clusterddp.remote.supervisor import replication
-from clusterddp.remote.supervisor.replication import ReplicaSource, Serving, Taking
+from clusterddp.remote.supervisor.replication import ReplicaFetcher, ReplicaServer, ReplicaSource
 from clusterddp.remote.transfer.replicated_paths import Carried, carried_at, decoded, encoded
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Nodes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.serving: list[Serving] = []
+        self.serving: list[ReplicaServer] = []
         self.workdir(9).mkdir()
 
     def workdir(self, member: int) -> Path:
@@ -37,18 +37,18 @@ class Nodes:
     def serve(self, member: int, key: bytes = KEY, paths: tuple[str, ...] = (PATH,)) -> ReplicaSource:
         """A node that has what lies in its workdir."""
         listener = socket.create_server(("127.0.0.1", 0))
-        serving = Serving(Secret(key, "r1", member), listener, str(self.workdir(member)), paths)
+        serving = ReplicaServer(Secret(key, "r1", member), listener, str(self.workdir(member)), paths)
         self.serving.append(serving)
         return ReplicaSource(member, f"gpu0{member}", ("127.0.0.1", serving.port))
 
     def take(self, *sources: ReplicaSource, stopped: bool = False) -> list[str]:
         """Have the new node take from them; what it tells."""
         said: list[str] = []
-        taking = Taking(
+        taking = ReplicaFetcher(
             Secret(KEY, "r1", 9), str(self.workdir(9)), (PATH,), sources, lambda: stopped, said.append, 0o022
         )
         taking._thread.join(30)
-        assert taking.over
+        assert taking.done
         return said
 
     def write(self, member: int, text: bytes, name: str = "weights.bin") -> None:
@@ -156,7 +156,7 @@ def test_a_question_is_answered_only_as_it_was_proved(nodes: Nodes, secret: Secr
 
 
 def test_who_connects_and_asks_nothing_keeps_nobody_waiting(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "MOST_UNPROVEN", 6)
+    monkeypatch.setattr(replication, "MAX_UNPROVEN", 6)
     nodes.write(0, b"x")
     source = nodes.serve(0)
     with contextlib.ExitStack() as stack:
@@ -169,7 +169,7 @@ def test_who_connects_and_asks_nothing_keeps_nobody_waiting(nodes: Nodes, monkey
 
 
 def test_a_question_that_comes_a_byte_at_a_time_has_an_end(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "PROOF", 0.3)
+    monkeypatch.setattr(replication, "PROOF_TIMEOUT", 0.3)
     source = nodes.serve(0)
     with socket.create_connection(source.address, 30) as connection:
         connection.settimeout(0.02)
@@ -185,7 +185,7 @@ def test_what_changes_while_it_goes_is_not_taken(nodes: Nodes) -> None:
     nodes.write(0, b"as it was listed")
     nodes.write(9, b"mine")
     source = nodes.serve(0)
-    nodes.serving[-1]._at(PATH)
+    nodes.serving[-1]._read_path(PATH)
     (nodes.workdir(0) / "ckpt/epoch_7/weights.bin").write_bytes(b"as it is by now!")
     (told,) = nodes.take(source)
     assert told.startswith("ckpt/last: could not be carried here: what was sent came damaged")

@@ -18,7 +18,9 @@ def conditions(word: NodeStatus | None, *, died: bool = False, **changes: Any) -
     """Of the second node, to which the first, whose the store is, has said this of itself."""
     own = {"member": 1, "members": (0, 1, 2), "elastic": True, "min_nodes": 2, "relaunch": 2}
     plan = changed(PLAN, **{**own, **changes})
-    membership: Any = SimpleNamespace(names=HOSTS, over=lambda attempt: {0: word} if word and attempt == 1 else {})
+    membership: Any = SimpleNamespace(
+        names=HOSTS, ended_statuses=lambda attempt: {0: word} if word and attempt == 1 else {}
+    )
     unused: Any = None
     made = StopConditions(unused, membership, unused, plan)
     children: Any = SimpleNamespace(store_died=died, store_output=lambda: "killed")
