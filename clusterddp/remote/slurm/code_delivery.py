@@ -15,7 +15,7 @@ from ..shared.slurm.login_records import ArrivedRequest, BroadcastRequest
 from ..shared.workdir.sync_records import HostChanged
 from ..system.bootstrap import Refused, private, private_folder
 from ..system.bounded_child import Child
-from ..workdir.sync_operations import state_of, synced
+from ..workdir.sync_operations import apply_sync, inspect_workdir
 from .job_folder import JobFolder, known_run
 
 LIMIT = 3600.0  # seconds for the code to be sent
@@ -84,10 +84,10 @@ class _FromFile(Request):
 def install_code(job: SlurmJob, sent: SentCode, path: str) -> str:
     """The folder on this node that holds the code of a job whose nodes share none; ``path`` is that of the stream."""
     if not sent.order.digest:
-        return state_of(job.state, sent.order).workdir
+        return inspect_workdir(job.state, sent.order).workdir
     try:
         with open(path, "rb") as stream:
-            answer = synced(_FromFile(job.state, stream), sent.order)
+            answer = apply_sync(_FromFile(job.state, stream), sent.order)
     except FileNotFoundError:
         raise Refused("the run's code is not there", "start the run again") from None
     if not isinstance(answer, HostChanged):

@@ -125,7 +125,7 @@ class Inside:
             os.close(cache)
 
 
-def reach(path: bytes) -> int:
+def open_or_make(path: bytes) -> int:
     """Open a folder, following only links of this user and root, and make what is missing; its descriptor (O_PATH).
 
     Raises Refused if another user's link is on the way. OSError: a folder cannot be made.
@@ -184,7 +184,7 @@ def _nearest(path: bytes) -> Tuple[int, List[bytes]]:
             return handle, missing
 
 
-def reach_below(folder: int, path: str) -> int:
+def open_or_make_below(folder: int, path: str) -> int:
     """Open a folder below an open one, making what is missing and following no link; its descriptor. Raises OSError."""
     return _made(os.dup(folder), [on_disk(name) for name in path.split("/") if name])
 

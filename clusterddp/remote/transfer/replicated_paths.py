@@ -21,7 +21,7 @@ from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, as_text, leads_do
 from ..system.bootstrap import Refused
 from ..system.code_finder import open_folder
 from .chunk_files import Assembly
-from .descriptor_walk import path_of, reach, reach_below
+from .descriptor_walk import open_or_make, open_or_make_below, path_of
 
 _OURS = ".clusterddp"  # the beginning of all names of ours
 _WORK = b".clusterddp-carry"  # the folder beside the path while it is received
@@ -162,7 +162,7 @@ def take(
     differ from this process's. Raises Refused if there is no disk space, or it arrived damaged or incomplete; OSError
     if it cannot be written.
     """
-    parent = reach(os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path))))
+    parent = open_or_make(os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path))))
     try:
         _take(parent, path, carried, incoming, hold, umask)
     finally:
@@ -221,7 +221,7 @@ def _open_up(folder: bytes, umask: int) -> None:
 def _replace(new: bytes, parent: int, path: str) -> None:
     """Move what was received into place below an open folder; what is there keeps a numbered name."""
     folder, name = posixpath.split(path)
-    above = reach_below(parent, folder)
+    above = open_or_make_below(parent, folder)
     try:
         target = on_disk(name)
         number = 1

@@ -18,11 +18,11 @@ from ..shared.wire.frames import MAX_BODY
 from ..shared.workdir.manifest import LINK, Disk, Entry, as_text, checked_path, leads_down, on_disk, ordered, stats_of
 from ..system.bootstrap import Refused
 from ..workdir.data import DataRecord
-from ..workdir.hashes import KeptHashes
+from ..workdir.hashes import StoredHashes
 from ..workdir.push_record import pushed_in
 from ..workdir.start_marker import RunBegin, start_of
 from ..workdir.sync_record import SyncRecord
-from ..workdir.workdir import shared_as, workdir_path
+from ..workdir.workdir import shared_identity, workdir_path
 from .push_operations import dest_path
 
 _NEVER = (".git", "__pycache__")
@@ -57,19 +57,19 @@ def _listed(state: str, order: PullRequest) -> PullList:
         paths = list(_paths(path, skipped))
     else:
         root, paths = os.path.dirname(path), [as_text(os.path.basename(path))]
-    hashes = KeptHashes(state, root, "pulled")
+    hashes = StoredHashes(state, root, "pulled")
     disk = hashes.disk()
     if start is not None:
         paths = _new_since(state, root, paths, start, skipped)
     entries = list(_entries(disk, paths, skipped))
     if disk.hashed:
-        hashes.keep(disk)
+        hashes.save(disk)
     contents = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
     return PullList(
         there=True,
         folder=root == path,
         root=as_text(root),
-        shared=shared_as(root),
+        shared=shared_identity(root),
         entries=ordered(entries),
         chunks=contents,
         skipped=tuple(skipped),
@@ -166,7 +166,7 @@ def _new_since(state: str, root: bytes, paths: List[str], start: RunBegin, skipp
         if new and put.get(path) != stats_of(info):
             found.append(path)
     ours: Set[str] = {entry.path for entry in SyncRecord(state, root).unchanged_entries()}
-    ours.update(DataRecord(state, root).unchanged())
+    ours.update(DataRecord(state, root).unchanged_paths())
     return [path for path in found if path not in ours]
 
 

@@ -30,7 +30,7 @@ from ..workdir.links import make_links
 from ..workdir.push_record import PushRecord
 from ..workdir.sync_record import SyncRecord
 from ..workdir.update import WorkdirUpdate
-from ..workdir.workdir import file_of, shared_as, workdir_path
+from ..workdir.workdir import path_in_error, shared_identity, workdir_path
 
 PARTS = b".clusterddp-parts"
 _NAMED = 5  # paths in a refusal
@@ -65,7 +65,7 @@ def push_check(request: Request) -> Dict[str, Any]:
                 size += chunk.size
                 lacking[chunk.digest] = None
     _check_room(root, size)
-    return written(PushCheck(as_text(root), shared_as(root), ready, list(lacking)))
+    return written(PushCheck(as_text(root), shared_identity(root), ready, list(lacking)))
 
 
 def push_apply(request: Request) -> Dict[str, Any]:
@@ -83,7 +83,7 @@ def push_apply(request: Request) -> Dict[str, Any]:
         with _locked(root):
             return written(_apply(state, order, root, plan, chunk_lists, incoming))
     except OSError as error:
-        path = os.fsdecode(file_of(error) or root)
+        path = os.fsdecode(path_in_error(error) or root)
         raise Refused("cannot write %s: %s" % (path, error.strerror), "make room or give rights there") from error
 
 

@@ -8,18 +8,18 @@ from ..system.bootstrap import Refused
 
 
 def refuse_folded(root: bytes, paths: Iterable[bytes]) -> None:
-    """Refuse, before any change, paths of files of which two would be one file or folder in ``root``.
+    """Raise Refused, before any change, if two of the files or their folders would have one name in ``root``.
 
     The filesystem is only probed if two of the names differ in nothing but case.
     """
     files = set(paths)
-    every = list(map(as_text, sorted(files | folders_above(files))))
-    names: Dict[str, str] = {}
-    for path in every if len(set(map(str.casefold, every))) < len(every) else ():
-        other = names.setdefault(path.casefold(), path)
-        if other != path and folds_case(root):
+    all_paths = list(map(as_text, sorted(files | folders_above(files))))
+    path_of_folded: Dict[str, str] = {}
+    for path in all_paths if len(set(map(str.casefold, all_paths))) < len(all_paths) else ():
+        first = path_of_folded.setdefault(path.casefold(), path)
+        if first != path and folds_case(root):
             message = "%s and %s are one name in %s, whose file system does not tell their case"
-            raise Refused(message % (other, path, as_text(root)), "rename one of them")
+            raise Refused(message % (first, path, as_text(root)), "rename one of them")
 
 
 def folds_case(folder: bytes) -> bool:

@@ -31,14 +31,14 @@ from ..transfer.chunk_files import PARTS
 from ..transfer.chunk_source import chunk_stream
 from ..transfer.stream_head import manifest_of, read_head
 from .folder_lock import LIVE_FOLDER
-from .hashes import KeptHashes
+from .hashes import StoredHashes
 from .sync_record import DATA_RECORD, SyncRecord
 from .workdir import LockedWorkdir
 
 PROJECT, HOST = "project", "host"  # whose version wins where all three differ
 _MANIFEST = b"data."
 _FORMAT = 1
-_NAMED = 200  # paths in an answer
+_MAX_NAMED = 200  # paths in an answer
 
 
 class Standing(NamedTuple):
@@ -67,28 +67,29 @@ def decide(
     """
     decision = DataDecision([], [], [])
     for entry in project:
-        last, there = before.get(entry.path), now(entry.path)
-        if _same(there, entry):
+        last, present = before.get(entry.path), now(entry.path)
+        if _is_same(present, entry):
             continue
-        if _same(there, last) or (take == PROJECT and not _same(entry, last)):
+        if _is_same(present, last) or (take == PROJECT and not _is_same(entry, last)):
             decision.put.append(entry)
-        elif _same(entry, last) or take == HOST:
-            decision.standing.append(Standing(entry.path, there.content if there else ""))
+        elif _is_same(entry, last) or take == HOST:
+            decision.standing.append(Standing(entry.path, present.content if present else ""))
         else:
             decision.conflicts.append(entry.path)
     return decision
 
 
-def _same(one: Optional[Entry], other: Optional[Entry]) -> bool:
+def _is_same(first: Optional[Entry], second: Optional[Entry]) -> bool:
     """Return whether both versions are the same file or link, or both are missing; the mode is ignored."""
-    if one is None or other is None:
-        return one is other
-    return one.kind == other.kind and one.content == other.content and one.kind in (manifest.FILE, manifest.LINK)
+    if first is None or second is None:
+        return first is second
+    same = (first.kind, first.content) == (second.kind, second.content)
+    return same and first.kind in (manifest.FILE, manifest.LINK)
 
 
 @record
 class _DataFile(NamedTuple):
-    """The record as it is stored."""
+    """The content of ``data.json``."""
 
     format: int = field(Fields.number)
     digest: str = field(Fields.text)  # of the project's data at the last sync
@@ -106,24 +107,24 @@ class DataRecord:
     def __init__(self, state: str, root: bytes) -> None:
         self.root = root
         self.digest, self.manifest = "", b""
-        self._hashes = KeptHashes(state, root, "data")
+        self._hashes = StoredHashes(state, root, "data")
         self._put: List[Entry] = []  # the project's data at the last sync
         self._left: List[Entry] = []  # written earlier, and no longer in the project
         self._named: List[str] = []  # paths of host versions that were reported already
         try:
-            self._take(read_json(os.fsdecode(self._path(DATA_RECORD))))
+            self._load(read_json(os.fsdecode(self._path(DATA_RECORD))))
         except (OSError, ValueError, TypeError, LookupError, RecursionError):  # others may write in the folder
             pass
 
     def _path(self, name: bytes) -> bytes:
         return os.path.join(self.root, LIVE_FOLDER, name)
 
-    def _take(self, data: Any) -> None:
+    def _load(self, data: Any) -> None:
         """Load the stored record; each path in it is checked like one that was sent."""
         stored = read_record(_DataFile, data, "data")
         if stored.format != _FORMAT:
             return
-        self._left = [checked_entry(one) for one in stored.left]
+        self._left = [checked_entry(entry) for entry in stored.left]
         self._named = [checked_path(path) for path in stored.named]
         if stored.digest:
             with open(self._path(_MANIFEST + on_disk(stored.digest)), "rb") as stream:
@@ -136,40 +137,41 @@ class DataRecord:
         """Return what syncs last wrote, by path."""
         return {entry.path: entry for entry in (*self._left, *self._put)}
 
-    def unchanged(self) -> List[str]:
+    def unchanged_paths(self) -> List[str]:
         """Return the paths at which the host still has what a sync last wrote."""
         disk = self.disk()
-        return [path for path, entry in self.entries().items() if _same(disk.entry(path), entry)]
+        return [path for path, entry in self.entries().items() if _is_same(disk.entry(path), entry)]
 
     def standing(self) -> List[Standing]:
         """Return the host's own versions at paths that were the project's data at the last sync."""
         put, disk = {entry.path: entry for entry in self._put}, self.disk()
-        found = decide(put, self._put, disk.entry).standing
-        self.remember(disk)
-        return found
+        standing = decide(put, self._put, disk.entry).standing
+        self.save_hashes(disk)
+        return standing
 
     def disk(self) -> Disk:
         """Return the workdir's current state, with the file hashes that are kept."""
         return self._hashes.disk()
 
-    def remember(self, disk: Disk) -> None:
+    def save_hashes(self, disk: Disk) -> None:
         """Save the hashes of the files in ``disk``, if any file had to be read."""
         if disk.hashed:
-            self._hashes.keep(disk)
+            self._hashes.save(disk)
 
-    def answer(self, standing: List[Standing]) -> StandingVersions:
+    def report_standing(self, standing: List[Standing]) -> StandingVersions:
         """Return for the operator the host versions that stay, and mark them as reported."""
-        paths = [one.path for one in standing]
-        news = [path for path in paths if path not in self._named]
+        paths = [entry.path for entry in standing]
+        unreported = [path for path in paths if path not in self._named]
         if set(paths) != set(self._named):
             self._named = paths
             self._save()
-        return StandingVersions(tuple((one.path, one.content) for one in standing[:_NAMED]), tuple(news[:_NAMED]))
+        listed = tuple((entry.path, entry.content) for entry in standing[:_MAX_NAMED])
+        return StandingVersions(listed, tuple(unreported[:_MAX_NAMED]))
 
     def complete(self, digest: str, sent: bytes, project: List[Entry], disk: Disk) -> None:
         """Record that the project's data was synced to this workdir, whichever host versions were kept."""
-        now = {entry.path for entry in project}
-        left = [entry for path, entry in self.entries().items() if path not in now and disk.info(path) is not None]
+        paths = {entry.path for entry in project}
+        left = [entry for path, entry in self.entries().items() if path not in paths and disk.info(path) is not None]
         old = self._path(_MANIFEST + on_disk(self.digest)) if self.digest not in ("", digest) else b""
         self.digest, self.manifest, self._put, self._left = digest, sent, project, left
         if digest:
@@ -194,11 +196,11 @@ class DataPlan(NamedTuple):
     decision: DataDecision
 
     def complete(self) -> StandingVersions:
-        """Record what was done, and return what the operator is sent about it, as ``DataRecord.answer`` does."""
+        """Record what was done, and return the host versions that stay, as ``DataRecord.report_standing`` does."""
         if self.record.digest == self.digest:
-            return self.record.answer(self.record.standing())
+            return self.record.report_standing(self.record.standing())
         self.record.complete(self.digest, self.sent, self.project, self.record.disk())
-        return self.record.answer(self.decision.standing)
+        return self.record.report_standing(self.decision.standing)
 
 
 def data_state(request: Request) -> Dict[str, Any]:
@@ -211,17 +213,18 @@ def data_state(request: Request) -> Dict[str, Any]:
 
 
 def _data_state(request: Request, order: SyncRequest) -> Union[DataState, HostChanged]:
+    """What ``data_state`` reports; HostChanged if another sync has changed the workdir's data meanwhile."""
     sent, _ = read_head(chunk_stream(request, spread=order.spread), order.manifest, order.chunk_lists)
-    with LockedWorkdir(request.state, order, made=False) as lock:
+    with LockedWorkdir(request.state, order, make=False) as lock:
         data = plan_data(request.state, order, SyncRecord(request.state, lock.root), sent)
         if data is None:
             return HostChanged(missing=())
-        disk, put = data.record.disk(), [entry.path for entry in data.decision.put]
-        there = [entry for entry in map(disk.entry, put) if entry]
+        disk, paths_to_write = data.record.disk(), [entry.path for entry in data.decision.put]
+        existing = [entry for entry in map(disk.entry, paths_to_write) if entry]
         chunks = {digest for _, digests in disk.seen.values() for digest in digests}
         chunks |= parts_in(os.path.join(lock.root, LIVE_FOLDER, PARTS))
-        new = sorted(set(put) - {entry.path for entry in there})
-        return DataState(put, new, data.decision.conflicts, sorted(chunks))
+        new = sorted(set(paths_to_write) - {entry.path for entry in existing})
+        return DataState(paths_to_write, new, data.decision.conflicts, sorted(chunks))
 
 
 def plan_data(state: str, order: SyncRequest, code: SyncRecord, difference: bytes) -> Optional[DataPlan]:
@@ -242,5 +245,5 @@ def plan_data(state: str, order: SyncRequest, code: SyncRecord, difference: byte
     before.update(record.entries())
     disk = record.disk()
     decision = decide(before, project, disk.entry, order.take)
-    record.remember(disk)
+    record.save_hashes(disk)
     return DataPlan(record, digest, sent, project, before, decision)

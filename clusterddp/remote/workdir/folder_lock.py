@@ -26,12 +26,13 @@ from ..system.small_files import without_waiting
 from .lock_owner import LockOwner, last_heartbeat, owner_of
 
 LIVE_FOLDER = b".clusterddp-live"
-_NEW = b".clusterddp-new-"
-_FREE, _HELD = b"lock.free", b"lock.held."
-WAIT = 120.0  # seconds for another sync of the same workdir to end
-STALE = 60.0  # seconds without a heartbeat after which another host's lock is taken over
-BEAT = 1.0  # seconds between two heartbeats of a sync in progress
-_LOOK, _LOOK_FAR = 0.02, 0.5  # seconds between two tries while the lock is held: here, by another host
+_NEW_FOLDER_PREFIX = b".clusterddp-new-"
+_FREE_NAME, _HELD_PREFIX = b"lock.free", b"lock.held."
+LOCK_TIMEOUT = 120.0  # seconds for another sync of the same workdir to end
+STALE_TIMEOUT = 60.0  # seconds without a heartbeat after which another host's lock is taken over
+HEARTBEAT_INTERVAL = 1.0  # seconds between two heartbeats of a sync in progress
+_RETRY_INTERVAL = 0.02  # seconds between two tries while a process of this host holds the lock
+_REMOTE_RETRY_INTERVAL = 0.5  # the same for another host
 
 
 class FolderLock:
@@ -43,30 +44,30 @@ class FolderLock:
     def __init__(self, state: str, root: bytes) -> None:
         self.root = root
         self.folder = os.path.join(root, LIVE_FOLDER)
-        self._here = owner_of(state, os.getpid())
+        self._this_process = owner_of(state, os.getpid())
         nonce = os.urandom(8).hex()
-        self._held = os.path.join(self.folder, _HELD + ("%s.%s" % (self._here, nonce)).encode())
-        self._beaten: Optional[float] = None  # time of the last heartbeat (monotonic); None: not held
+        self._held_path = os.path.join(self.folder, _HELD_PREFIX + ("%s.%s" % (self._this_process, nonce)).encode())
+        self._last_heartbeat: Optional[float] = None  # monotonic time of the latest; None: the lock is not held
 
     def __enter__(self) -> "FolderLock":  # noqa: PYI034 - typing.Self is Python 3.11
         if not os.access(self.root, os.W_OK):
             return self
         make_live_folder(self.root)
-        deadline = time.monotonic() + WAIT
-        pause = self._try()
+        deadline = time.monotonic() + LOCK_TIMEOUT
+        pause = self._try_to_lock()
         while pause:
             if time.monotonic() > deadline:
                 raise self._refusal()
             time.sleep(pause)
-            pause = self._try()
-        self._beaten = time.monotonic()
+            pause = self._try_to_lock()
+        self._last_heartbeat = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._beaten is not None:
-            self._beaten = None
+        if self._last_heartbeat is not None:
+            self._last_heartbeat = None
             try:
-                os.rename(self._held, os.path.join(self.folder, _FREE))
+                os.rename(self._held_path, os.path.join(self.folder, _FREE_NAME))
             except FileNotFoundError:  # another host took it over, or the folder was removed
                 pass
 
@@ -75,46 +76,48 @@ class FolderLock:
 
         Raises Refused if our heartbeat stopped for so long that another host has taken over the lock.
         """
-        if self._beaten is None or time.monotonic() - self._beaten < BEAT:
+        if self._last_heartbeat is None or time.monotonic() - self._last_heartbeat < HEARTBEAT_INTERVAL:
             return
         try:
-            os.utime(self._held, follow_symlinks=False)
+            os.utime(self._held_path, follow_symlinks=False)
         except FileNotFoundError:
-            self._beaten = None
+            self._last_heartbeat = None
             message = "this sync stood still, and another one has taken over %s" % as_text(self.root)
             raise Refused(message, "sync again") from None
-        self._beaten = time.monotonic()
+        self._last_heartbeat = time.monotonic()
 
-    def _try(self) -> float:
+    def _try_to_lock(self) -> float:
         """Try once to take the lock; return 0 on success, else the seconds to wait before the next try."""
-        if self._claim(os.path.join(self.folder, _FREE)):
+        if self._take_over(os.path.join(self.folder, _FREE_NAME)):
             return 0.0
-        pause = _LOOK
+        pause = _RETRY_INTERVAL
         for name in os.listdir(self.folder):
             path = os.path.join(self.folder, name)
-            if path == self._held:  # our rename succeeded, but its reply was lost
+            if path == self._held_path:  # our rename succeeded, but its reply was lost
                 return 0.0
-            if not name.startswith(_HELD):
+            if not name.startswith(_HELD_PREFIX):
                 continue
-            holder = LockOwner.parse(os.fsdecode(name[len(_HELD) :]).partition(".")[0])
-            lives = holder.lives(self._here) if holder else None
+            holder = LockOwner.parse(os.fsdecode(name[len(_HELD_PREFIX) :]).partition(".")[0])
+            lives = holder.lives(self._this_process) if holder else None
             if lives is None:
-                pause = _LOOK_FAR
+                pause = _REMOTE_RETRY_INTERVAL
                 heartbeat = last_heartbeat(path)
-                lives = heartbeat is None or folder_time(self.folder) - heartbeat <= STALE
-            if not lives and self._claim(path):
+                lives = heartbeat is None or folder_time(self.folder) - heartbeat <= STALE_TIMEOUT
+            if not lives and self._take_over(path):
                 return 0.0
         return pause
 
-    def _claim(self, path: bytes) -> bool:
+    def _take_over(self, path: bytes) -> bool:
+        """Take the lock by renaming its file ``path``; return False if another process was faster."""
         try:
             os.utime(path, follow_symlinks=False)  # before the rename: a lock just taken must not look stale
-            os.rename(path, self._held)
+            os.rename(path, self._held_path)
         except FileNotFoundError:
             return False
         return True
 
     def _refusal(self) -> Refused:
+        """The error when the lock could not be taken in time."""
         if any(name.startswith(b"lock.") for name in os.listdir(self.folder)):
             return Refused("another sync holds %s" % as_text(self.root), "wait for it to end")
         return Refused("the lock in %s was removed" % as_text(self.folder), "remove that folder while no run is live")
@@ -132,9 +135,9 @@ def make_live_folder(root: bytes) -> None:
             message = "%s is not a folder that a sync of yours has made" % as_text(live_folder)
             raise Refused(message, "remove it while no run is live, and keep others from writing beside it")
         return
-    new = os.path.join(root, _NEW + os.urandom(8).hex().encode())
+    new = os.path.join(root, _NEW_FOLDER_PREFIX + os.urandom(8).hex().encode())
     os.mkdir(new, 0o755)
-    for name, text in ((_FREE, ""), (b"id", os.urandom(16).hex()), (b".gitignore", "*\n")):
+    for name, text in ((_FREE_NAME, ""), (b"id", os.urandom(16).hex()), (b".gitignore", "*\n")):
         with open(os.path.join(new, name), "x", encoding="ascii", opener=_for_readers) as stream:
             stream.write(text)
     try:

@@ -34,27 +34,27 @@ class HashFile(NamedTuple):
     files: List[FileHash] = bulk(file_hashes)
 
 
-class KeptHashes:
+class StoredHashes:
     """The hashes of files below ``root``, stored in the folder ``name`` of the state folder."""
 
     def __init__(self, state: str, root: bytes, name: str) -> None:
         self._root = root
         self._path = os.path.join(state, name, digest_of(root)[:24] + ".json")
-        self._looked = time.time_ns()
+        self._began = time.time_ns()
 
     def disk(self) -> Disk:
         """Return the folder's current state, with the stored hashes if they are of this boot."""
         try:
-            kept = read_record(HashFile, read_json(self._path), "hashes")
+            stored = read_record(HashFile, read_json(self._path), "hashes")
         except (ValueError, RecursionError):  # there are none, or they are damaged
             return Disk(self._root)
-        return Disk(self._root, dict(kept.files) if kept.boot == boot_id() else {}, kept.at)
+        return Disk(self._root, dict(stored.files) if stored.boot == boot_id() else {}, stored.at)
 
-    def keep(self, disk: Disk) -> None:
+    def save(self, disk: Disk) -> None:
         """Save the hashes that ``disk`` has collected; if that fails, the files are read again the next time."""
-        kept = HashFile(as_text(self._root), self._looked, boot_id(), list(disk.seen.items()))
+        stored = HashFile(as_text(self._root), self._began, boot_id(), list(disk.seen.items()))
         try:
             private_folder(os.path.dirname(self._path))
-            write_private(self._path, to_json(written(kept)).encode(), durable=False)  # for one boot
+            write_private(self._path, to_json(written(stored)).encode(), durable=False)  # for one boot
         except (Refused, OSError):  # the disk is full or read-only
             pass

@@ -11,8 +11,8 @@ from typing import List, Optional
 
 from .lock_owner import is_alive
 
-BEAT = 15.0  # seconds
-_LOOK = 1.0  # seconds between two checks of the supervisor where there is no pidfd
+HEARTBEAT_INTERVAL = 15.0  # seconds between two updates of the marker's mtime
+_CHECK_INTERVAL = 1.0  # seconds between two checks of the supervisor where there is no pidfd
 
 
 def main(argv: List[str]) -> int:
@@ -21,18 +21,18 @@ def main(argv: List[str]) -> int:
     ``argv``: the marker's path, the supervisor's pid, its start time in ticks.
     """
     marker, pid, ticks = os.fsencode(argv[0]), int(argv[1]), int(argv[2])
-    end = _end_of(pid)
+    pidfd = _open_pidfd(pid)
     while is_alive(pid, ticks):
         try:
             touch(marker)
         except OSError:  # the disk is full, the folder is gone, or the server does not answer
             pass
-        _wait(end, pid, ticks)
+        _wait_for_end(pidfd, pid, ticks)
     remove(marker)
     return 0
 
 
-def _end_of(pid: int) -> Optional[int]:
+def _open_pidfd(pid: int) -> Optional[int]:
     """Return a descriptor that becomes readable when the process ends; None if Python or the kernel has no pidfds."""
     try:
         return int(os.pidfd_open(pid)) if sys.version_info >= (3, 9) else None
@@ -40,13 +40,14 @@ def _end_of(pid: int) -> Optional[int]:
         return None
 
 
-def _wait(end: Optional[int], pid: int, ticks: int) -> None:
-    if end is not None:
-        select.select([end], [], [], BEAT)
+def _wait_for_end(pidfd: Optional[int], pid: int, ticks: int) -> None:
+    """Wait until the process has ended, but no longer than until the next heartbeat is due."""
+    if pidfd is not None:
+        select.select([pidfd], [], [], HEARTBEAT_INTERVAL)
         return
-    deadline = time.monotonic() + BEAT
+    deadline = time.monotonic() + HEARTBEAT_INTERVAL
     while time.monotonic() < deadline and is_alive(pid, ticks):
-        time.sleep(_LOOK)
+        time.sleep(_CHECK_INTERVAL)
 
 
 def touch(path: bytes) -> None:

@@ -12,7 +12,7 @@ from ..shared.wire.chunks import digest_of
 from ..system import procfs
 from ..system.bootstrap import private_folder
 
-_ID = "host-id"  # in the state folder: hosts cloned from one image have one machine-id, and perhaps one name
+_HOST_ID_FILE = "host-id"  # in the state folder: hosts cloned from one image have one machine-id, and perhaps one name
 
 
 class LockOwner(NamedTuple):
@@ -34,10 +34,10 @@ class LockOwner(NamedTuple):
             return None
         return cls(parts[0], parts[1], int(parts[2]), int(parts[3]))
 
-    def lives(self, here: "LockOwner") -> Optional[bool]:
-        """Return whether the process lives; None if it is of another host than ``here``, which then cannot know."""
-        if self.boot != here.boot:
-            return False if self.host == here.host else None
+    def lives(self, asking: "LockOwner") -> Optional[bool]:
+        """Return whether the process lives; None if it is of another host than ``asking``, which then cannot know."""
+        if self.boot != asking.boot:
+            return False if self.host == asking.host else None
         return is_alive(self.pid, self.ticks)
 
 
@@ -49,8 +49,8 @@ def is_alive(pid: int, ticks: int) -> bool:
 
 def owner_of(state: str, pid: int) -> LockOwner:
     """Return the LockOwner of a process on this host."""
-    named = "%s %s" % (os.uname().nodename, _host_id(state))
-    return LockOwner(_short(named), _short(procfs.boot_identity()), pid, procfs.start_ticks(pid) or 0)
+    host = "%s %s" % (os.uname().nodename, _host_id(state))
+    return LockOwner(_short(host), _short(procfs.boot_identity()), pid, procfs.start_ticks(pid) or 0)
 
 
 def _short(text: str) -> str:
@@ -59,7 +59,7 @@ def _short(text: str) -> str:
 
 def _host_id(state: str) -> str:
     """Return the random id of this host's state folder, created at its first use; the first of two creators wins."""
-    path = os.path.join(private_folder(state), _ID)
+    path = os.path.join(private_folder(state), _HOST_ID_FILE)
     try:
         with open(path, encoding="ascii", errors="replace") as stream:
             return stream.read()

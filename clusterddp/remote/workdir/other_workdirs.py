@@ -24,18 +24,18 @@ from ..shared.workdir.named_workdir_records import (
 from ..system.bootstrap import Refused
 from .folder_lock import LIVE_FOLDER, FolderLock, folder_id
 from .live_runs import live_runs
-from .stat_cache import forget
+from .stat_cache import remove_stat_cache
 from .workdir import named_workdirs, workdir_path
 
 SUPERVISOR_EXIT_LIMIT = 10.0  # seconds that a supervisor may take to exit after it wrote its exit record
-_REMOVED = b".clusterddp-removed-"
+_REMOVED_PREFIX = b".clusterddp-removed-"
 
 
 def workdirs_beside(request: Request) -> Dict[str, Any]:
     """Operation that takes a ``NamedWorkdirsRequest`` and returns a ``NamedWorkdirs``."""
     state = request.state
     primary = workdir_path(request.read_args(NamedWorkdirsRequest).workdir, state)
-    return written(NamedWorkdirs(tuple(_folder(state, path) for path in _ours(primary))))
+    return written(NamedWorkdirs(tuple(_describe(state, path) for path in _synced_workdirs(primary))))
 
 
 def remove_workdirs(request: Request) -> Dict[str, Any]:
@@ -45,12 +45,12 @@ def remove_workdirs(request: Request) -> Dict[str, Any]:
     removed: List[str] = []
     kept: List[PathLeft] = []
     freed = 0
-    for path in _ours(primary):
+    for path in _synced_workdirs(primary):
         if as_text(path) not in order.paths:
             continue
         try:
-            _await(state, path, set(order.stopped))
-            freed += _remove(state, path)
+            _await_exit_of(state, path, set(order.stopped))
+            freed += _remove_workdir(state, path)
             removed.append(as_text(path))
         except Refused as error:
             kept.append(PathLeft(as_text(path), error.message))
@@ -58,48 +58,50 @@ def remove_workdirs(request: Request) -> Dict[str, Any]:
             kept.append(PathLeft(as_text(path), error.strerror or str(error)))
     parent = os.path.dirname(primary)
     for name in os.listdir(parent) if os.path.isdir(parent) else []:
-        if name.startswith(_REMOVED):
+        if name.startswith(_REMOVED_PREFIX):
             shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
     return written(RemoveWorkdirsAnswer(tuple(removed), freed, tuple(kept)))
 
 
-def _ours(primary: bytes) -> List[bytes]:
+def _synced_workdirs(primary: bytes) -> List[bytes]:
+    """The ``--workdir NAME`` folders beside the project's workdir ``primary`` that a sync has used."""
     return [path for path in named_workdirs(primary) if os.path.isdir(os.path.join(path, LIVE_FOLDER))]
 
 
-def _live(state: str, path: bytes) -> List[str]:
-    return sorted({one.run for one in live_runs(state, path)})
+def _live_run_ids(state: str, path: bytes) -> List[str]:
+    return sorted({live.run for live in live_runs(state, path)})
 
 
-def _await(state: str, path: bytes, stopped: Set[str]) -> None:
+def _await_exit_of(state: str, path: bytes, stopped: Set[str]) -> None:
+    """Wait a while until none of the ``stopped`` runs counts as live in the workdir at ``path``."""
     deadline = time.monotonic() + SUPERVISOR_EXIT_LIMIT
-    while set(_live(state, path)) & stopped and time.monotonic() < deadline:
+    while set(_live_run_ids(state, path)) & stopped and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
-def _remove(state: str, path: bytes) -> int:
+def _remove_workdir(state: str, path: bytes) -> int:
     """Remove a folder, and return the bytes that it took on disk; raises Refused if a run is live there."""
     with FolderLock(state, path):
-        live = _live(state, path)
+        live = _live_run_ids(state, path)
         if live:
             raise Refused("run %s is live there" % ", ".join(live))
-        taken, _ = _measured(path)
-        aside = os.path.join(os.path.dirname(path), _REMOVED + os.urandom(8).hex().encode())
+        used, _ = _measure(path)
+        aside = os.path.join(os.path.dirname(path), _REMOVED_PREFIX + os.urandom(8).hex().encode())
         os.rename(path, aside)
     shutil.rmtree(aside)
-    forget(state, path)
-    return taken
+    remove_stat_cache(state, path)
+    return used
 
 
-def _folder(state: str, path: bytes) -> NamedWorkdir:
-    taken, newest = _measured(path)
-    live = tuple(_live(state, path))
-    return NamedWorkdir(as_text(path), folder_id(path) or "", bytes=taken, written=newest, live=live)
+def _describe(state: str, path: bytes) -> NamedWorkdir:
+    used, newest = _measure(path)
+    live = tuple(_live_run_ids(state, path))
+    return NamedWorkdir(as_text(path), folder_id(path) or "", bytes=used, written=newest, live=live)
 
 
-def _measured(path: bytes) -> Tuple[int, int]:
-    """Return a folder's disk usage and the newest mtime of its files, both without our ``.clusterddp-live``."""
-    taken, newest = 0, 0
+def _measure(path: bytes) -> Tuple[int, int]:
+    """Return a folder's disk usage in bytes and its files' newest mtime (ns), both without our ``.clusterddp-live``."""
+    used, newest = 0, 0
     for base, folders, names in os.walk(path):
         if base == path and LIVE_FOLDER in folders:
             folders.remove(LIVE_FOLDER)
@@ -108,5 +110,5 @@ def _measured(path: bytes) -> Tuple[int, int]:
                 info = os.lstat(os.path.join(base, name))
             except OSError:  # removed meanwhile
                 continue
-            taken, newest = taken + info.st_blocks * 512, max(newest, info.st_mtime_ns)
-    return taken, newest
+            used, newest = used + info.st_blocks * 512, max(newest, info.st_mtime_ns)
+    return used, newest

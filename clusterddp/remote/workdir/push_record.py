@@ -14,7 +14,7 @@ from ..system.bootstrap import private_folder, read_json, write_private
 from .hashes import FileHash, file_hashes
 from .stat_cache import boot_id
 
-_TICK = 0.03  # seconds after which a further change of a file shows in its times
+_MTIME_RESOLUTION = 0.03  # seconds after which a further change of a file shows in its times
 
 
 @record
@@ -41,13 +41,13 @@ def pushed_files(state: str) -> Iterator[PushedFiles]:
 
 def pushed_in(state: str, root: bytes) -> Dict[str, List[int]]:
     """The files that pushes have put into a folder or below it: path → stats as of the push."""
-    found: Dict[str, List[int]] = {}
+    stats_by_path: Dict[str, List[int]] = {}
     for pushed in pushed_files(state):
         folder = on_disk(pushed.root)
         inside = as_text(folder[len(root) + 1 :]) + "/" if folder != root else ""
         if folder == root or folder.startswith(root + b"/"):
-            found.update((inside + path, stats) for path, (stats, _) in pushed.files)
-    return found
+            stats_by_path.update((inside + path, stats) for path, (stats, _) in pushed.files)
+    return stats_by_path
 
 
 class PushRecord:
@@ -87,14 +87,14 @@ class PushRecord:
                 self.entries.append(Entry(path, FILE, False, stats[0], content_of(chunks)))
             elif path in self._targets:
                 self.entries.append(link_entry(path, self._targets[path]))
-            there = disk.entry(path) if overwrite else None
-            if there and there.kind in (FILE, LINK):
-                self.entries.append(there)
+            present = disk.entry(path) if overwrite else None
+            if present and present.kind in (FILE, LINK):
+                self.entries.append(present)
 
     def complete(self, plan: Iterable[Entry], chunk_lists: Dict[str, List[str]]) -> None:
         """Record that ``plan`` was put in place; each content was checked chunk by chunk on its way."""
         disk = Disk(self.root)
-        time.sleep(_TICK)
+        time.sleep(_MTIME_RESOLUTION)
         for entry in plan:
             info = disk.info(entry.path)
             if entry.kind == LINK:

@@ -11,7 +11,7 @@ from ..system.bootstrap import Refused
 from ..transfer.descriptor_walk import real_folder
 from .folder_lock import LIVE_FOLDER, FolderLock
 from .heartbeat import touch
-from .live_runs import MARK, live_runs
+from .live_runs import MARKER_PREFIX, live_runs
 from .lock_owner import owner_of
 from .start_marker import mark_start
 from .sync_record import SyncRecord
@@ -30,9 +30,9 @@ def protect(spool: Spool, state: str, workdir: str, digest: str) -> None:
     try:
         with FolderLock(state, root):
             if os.access(root, os.W_OK):  # otherwise no sync of ours can change anything there
-                mark_start(root, spool.run, [one.run for one in live_runs(state, root)])
+                mark_start(root, spool.run, [live.run for live in live_runs(state, root)])
                 marker = mark(state, root, spool.run, spool.host, supervisor)
-                keep_beating(spool, marker, supervisor)
+                start_heartbeat(spool, marker, supervisor)
             if digest and SyncRecord(state, root).digest != digest:
                 raise Refused("another sync has changed the code in %s meanwhile" % workdir, "run again")
     except FileNotFoundError:
@@ -44,13 +44,13 @@ def mark(state: str, root: bytes, run: str, host: str, pid: int) -> bytes:
 
     The caller holds the workdir's lock. Raises OSError if nothing can be written there.
     """
-    name = MARK + os.fsencode("%s.%s.%s" % (owner_of(state, pid), run, host))
+    name = MARKER_PREFIX + os.fsencode("%s.%s.%s" % (owner_of(state, pid), run, host))
     path = os.path.join(root, LIVE_FOLDER, name)
     touch(path)
     return path
 
 
-def keep_beating(spool: Spool, marker: bytes, pid: int) -> None:
+def start_heartbeat(spool: Spool, marker: bytes, pid: int) -> None:
     """Start the process that renews a marker's heartbeat, and removes the marker after the end of ``pid``."""
     code = spool.code
     subprocess.Popen(  # it outlives this process

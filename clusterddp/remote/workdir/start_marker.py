@@ -13,8 +13,8 @@ from ..shared.workdir.manifest import as_text
 from ..system.small_files import without_waiting
 from .folder_lock import LIVE_FOLDER
 
-_START = b"start."
-_KEPT = 30 * 86400 * 10**9  # ns
+_PREFIX = b"start."
+_MAX_AGE_NS = 30 * 86400 * 10**9
 
 
 class RunBegin(NamedTuple):
@@ -29,7 +29,7 @@ def mark_start(root: bytes, run: str, live: Iterable[str]) -> None:
 
     Marks older than a month are removed, if their runs are not live.
     """
-    path = os.path.join(root, LIVE_FOLDER, _START + os.fsencode(run))
+    path = os.path.join(root, LIVE_FOLDER, _PREFIX + os.fsencode(run))
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:  # a later attempt
@@ -37,41 +37,43 @@ def mark_start(root: bytes, run: str, live: Iterable[str]) -> None:
     with os.fdopen(handle, "wb") as stream:
         stream.write(json.dumps(sorted(set(live) - {run})).encode())
     now = os.lstat(path).st_mtime_ns
-    for name, time_ns in _marks(root):
-        if time_ns < now - _KEPT and name not in live:
-            os.unlink(os.path.join(root, LIVE_FOLDER, _START + os.fsencode(name)))
+    for name, time_ns in _read_marks(root):
+        if time_ns < now - _MAX_AGE_NS and name not in live:
+            os.unlink(os.path.join(root, LIVE_FOLDER, _PREFIX + os.fsencode(name)))
 
 
 def start_of(root: bytes, run: str) -> Optional[RunBegin]:
     """Return the start of a run in a workdir; None if there is no mark of it."""
-    marks = dict(_marks(root))
+    marks = dict(_read_marks(root))
     if run not in marks:
         return None
     later = [name for name, time_ns in marks.items() if name != run and time_ns >= marks[run]]
-    return RunBegin(marks[run], sorted({*later, *_live_then(root, run)}))
+    return RunBegin(marks[run], sorted({*later, *_live_at_start(root, run)}))
 
 
-def _live_then(root: bytes, run: str) -> List[str]:
+def _live_at_start(root: bytes, run: str) -> List[str]:
+    """The runs that were live in the workdir at this run's start, as its mark lists them."""
     try:
-        with open(os.path.join(root, LIVE_FOLDER, _START + os.fsencode(run)), "rb", opener=without_waiting) as stream:
+        with open(os.path.join(root, LIVE_FOLDER, _PREFIX + os.fsencode(run)), "rb", opener=without_waiting) as stream:
             listed: Any = json.loads(stream.read(1 << 16))
     except (OSError, ValueError, RecursionError):  # others may write in the folder
         return []
     return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
 
 
-def _marks(root: bytes) -> "List[tuple[str, int]]":
-    found = []
+def _read_marks(root: bytes) -> "List[tuple[str, int]]":
+    """Each run with a start mark in the workdir, and the mark's mtime in ns."""
+    marks = []
     try:
         names = os.listdir(os.path.join(root, LIVE_FOLDER))
     except OSError:  # no run was ever started here
         return []
     for name in names:
-        if name.startswith(_START):
+        if name.startswith(_PREFIX):
             try:
-                found.append(
-                    (as_text(name[len(_START) :]), os.lstat(os.path.join(root, LIVE_FOLDER, name)).st_mtime_ns)
+                marks.append(
+                    (as_text(name[len(_PREFIX) :]), os.lstat(os.path.join(root, LIVE_FOLDER, name)).st_mtime_ns)
                 )
             except OSError:  # removed meanwhile
                 continue
-    return found
+    return marks

@@ -20,8 +20,8 @@ from ..shared.workdir.manifest_difference import Piece, difference, lines_of, pi
 from ..system.bootstrap import private_folder, write_private
 
 _FORMAT = 3
-_END = ".files"
-_STATS = struct.Struct("<QqqQ")  # size, mtime and ctime in ns, inode
+_SUFFIX = ".files"
+_STAT_FORMAT = struct.Struct("<QqqQ")  # size, mtime and ctime in ns, inode
 
 
 @record
@@ -39,7 +39,7 @@ class _Head(NamedTuple):
     check: int = field(Fields.number, default=0)  # of digest, ``at`` and all that follows
 
 
-packed = _STATS.pack  # raises struct.error for times beyond the year 2262
+pack_stats = _STAT_FORMAT.pack  # raises struct.error for times beyond the year 2262
 
 
 class StatCache(NamedTuple):
@@ -58,7 +58,7 @@ class StatCache(NamedTuple):
         for values, stats in zip(values_of(self.manifest), self.stats):
             entry = checked_entry(values)
             if entry.kind == FILE and stats:
-                found[entry.path] = (unpacked(stats), self.chunk_lists.get(entry.content, [entry.content]))
+                found[entry.path] = (unpack_stats(stats), self.chunk_lists.get(entry.content, [entry.content]))
         return found
 
 
@@ -76,33 +76,34 @@ class KnownFiles(NamedTuple):
         return lines_of(self.manifest)
 
     @classmethod
-    def remembered(cls, memory: Optional[StatCache], manifest: bytes, pieces: Sequence[Piece] = ()) -> "KnownFiles":
-        """What a stat cache, of whichever manifest, says of the files of this manifest.
+    def from_cache(cls, cache: Optional[StatCache], manifest: bytes, pieces: Sequence[Piece] = ()) -> "KnownFiles":
+        """Make it from a stat cache of this or another manifest; ``pieces`` say how both differ, if known.
 
-        ``pieces``: how both differ, if known. Raises BadManifest if the manifest is damaged.
+        Raises BadManifest if the manifest is damaged.
         """
-        if memory is None:
-            return cls.seen(manifest, [checked_entry(values) for values in values_of(manifest)], {}, 0)
-        if memory.manifest is manifest or memory.manifest == manifest:
-            return cls(manifest, memory.paths, memory.stats, memory.at, memory.chunk_lists)
-        pieces = pieces or pieces_of(difference(memory.manifest, manifest), len(memory.paths))
-        paths, stats = spliced(memory.paths, pieces, path_of), spliced(memory.stats, pieces, lambda _: b"")
-        return cls(manifest, paths, stats, memory.at, memory.chunk_lists)
+        if cache is None:
+            return cls.from_disk(manifest, [checked_entry(values) for values in values_of(manifest)], {}, 0)
+        if cache.manifest is manifest or cache.manifest == manifest:
+            return cls(manifest, cache.paths, cache.stats, cache.at, cache.chunk_lists)
+        pieces = pieces or pieces_of(difference(cache.manifest, manifest), len(cache.paths))
+        paths, stats = spliced(cache.paths, pieces, path_of), spliced(cache.stats, pieces, lambda _: b"")
+        return cls(manifest, paths, stats, cache.at, cache.chunk_lists)
 
     @classmethod
-    def seen(cls, manifest: bytes, entries: Sequence[Entry], seen: Hashes, at: int) -> "KnownFiles":
-        """What reading the folder, begun at ``at``, showed of the files of a manifest, which are its ``entries``."""
-        stats = [_as_seen(entry, seen.get(entry.path)) for entry in entries]
+    def from_disk(cls, manifest: bytes, entries: Sequence[Entry], seen: Hashes, at: int) -> "KnownFiles":
+        """Make it from the stats and hashes ``seen`` on disk since ``at``; ``entries`` are the manifest's."""
+        stats = [_packed_if_equal(entry, seen.get(entry.path)) for entry in entries]
         chunk_lists = {content_of(digests): digests for _, digests in seen.values() if len(digests) > 1}
         return cls(manifest, [on_disk(entry.path) for entry in entries], stats, at, chunk_lists)
 
 
-def _as_seen(entry: Entry, seen: Optional[Tuple[Stats, List[str]]]) -> bytes:
+def _packed_if_equal(entry: Entry, read_file: Optional[Tuple[Stats, List[str]]]) -> bytes:
+    """Packed stats of a file that was read, empty if its content is not the entry's."""
     # The mode is not among the stats: whether a file is executable is checked each time.
-    if seen is None or content_of(seen[1]) != entry.content:
+    if read_file is None or content_of(read_file[1]) != entry.content:
         return b""
     try:
-        return packed(*seen[0])
+        return pack_stats(*read_file[0])
     except struct.error:
         return b""
 
@@ -113,9 +114,9 @@ def path_of(line: bytes) -> bytes:
     return on_disk(checked_entry(values).path)
 
 
-def unpacked(stats: bytes) -> Stats:
+def unpack_stats(stats: bytes) -> Stats:
     """Packed stats as ``manifest.stats_of`` returns them."""
-    return list(_STATS.unpack(stats))
+    return list(_STAT_FORMAT.unpack(stats))
 
 
 def read_stat_cache(state: str, root: bytes) -> Optional[StatCache]:
@@ -126,7 +127,7 @@ def read_stat_cache(state: str, root: bytes) -> Optional[StatCache]:
             if head.format != _FORMAT or head.boot != boot_id():
                 return None
             body = stream.read()
-            if _check(head.digest, head.at, body) != head.check:
+            if _checksum(head.digest, head.at, body) != head.check:
                 return None
         end = head.paths + head.stats
         paths, stats, manifest = body[: head.paths], body[head.paths : end], body[end:]
@@ -135,15 +136,15 @@ def read_stat_cache(state: str, root: bytes) -> Optional[StatCache]:
             return None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    size = _STATS.size
+    size = _STAT_FORMAT.size
     no_stats = bytes(size)  # zeros on disk: the file has to be read again
-    each = [stats[begin : begin + size] for begin in range(0, len(stats), size)]
+    stats_of_files = [stats[begin : begin + size] for begin in range(0, len(stats), size)]
     names = paths.split(b"\0")[:-1]
-    if len(names) != len(each) or len(stats) % size or manifest.count(b"\n") != len(each):
+    if len(names) != len(stats_of_files) or len(stats) % size or manifest.count(b"\n") != len(stats_of_files):
         return None
-    if no_stats in each:
-        each = [b"" if one == no_stats else one for one in each]
-    return StatCache(head.digest, head.at, names, each, chunk_lists, manifest)
+    if no_stats in stats_of_files:
+        stats_of_files = [b"" if stats == no_stats else stats for stats in stats_of_files]
+    return StatCache(head.digest, head.at, names, stats_of_files, chunk_lists, manifest)
 
 
 def _read_head(line: bytes) -> _Head:
@@ -154,7 +155,7 @@ def _chunk_lists(head: _Head) -> Dict[str, List[str]]:
     return {str(content): [str(one) for one in digests] for content, digests in head.chunk_lists.items()}
 
 
-def _check(digest: str, at: int, body: bytes) -> int:
+def _checksum(digest: str, at: int, body: bytes) -> int:
     """A checksum that detects a damaged file; no other user can write it."""
     return zlib.crc32(body, zlib.crc32(b"%s %d" % (digest.encode(errors="replace"), at)))
 
@@ -168,29 +169,29 @@ def chunk_lists_of(state: str, root: bytes) -> Dict[str, List[str]]:
         return {}
 
 
-def write_stat_cache(state: str, root: bytes, memory: StatCache) -> None:
+def write_stat_cache(state: str, root: bytes, cache: StatCache) -> None:
     """Write the stat cache of a folder."""
-    no_stats = bytes(_STATS.size)
-    paths = b"".join(path + b"\0" for path in memory.paths)
-    stats = b"".join(one or no_stats for one in memory.stats)
-    path, body = stat_cache_path(state, root), paths + stats + memory.manifest
+    no_stats = bytes(_STAT_FORMAT.size)
+    paths = b"".join(path + b"\0" for path in cache.paths)
+    stats = b"".join(one or no_stats for one in cache.stats)
+    path, body = stat_cache_path(state, root), paths + stats + cache.manifest
     head = _Head(
         workdir=as_text(root),
         format=_FORMAT,
-        digest=memory.digest,
-        at=memory.at,
+        digest=cache.digest,
+        at=cache.at,
         boot=boot_id(),
         paths=len(paths),
         stats=len(stats),
-        chunk_lists=memory.chunk_lists,
-        check=_check(memory.digest, memory.at, body),
+        chunk_lists=cache.chunk_lists,
+        check=_checksum(cache.digest, cache.at, body),
     )
     private_folder(os.path.dirname(path))
     line = to_json(written(head)).encode() + b"\n"
     write_private(path, line + body, durable=False)  # for one boot
 
 
-def forget(state: str, root: bytes) -> None:
+def remove_stat_cache(state: str, root: bytes) -> None:
     """Remove the stat cache of a folder."""
     try:
         os.unlink(stat_cache_path(state, root))
@@ -201,7 +202,7 @@ def forget(state: str, root: bytes) -> None:
 def folder_of(path: str) -> Optional[str]:
     """The folder that a stat cache's file describes; None where the file is no stat cache."""
     try:
-        if not path.endswith(_END):
+        if not path.endswith(_SUFFIX):
             return None
         with open(path, "rb") as stream:
             return _read_head(stream.readline()).workdir
@@ -211,7 +212,7 @@ def folder_of(path: str) -> Optional[str]:
 
 def stat_cache_path(state: str, root: bytes) -> str:
     """The path of a folder's stat cache."""
-    return os.path.join(state, "workdirs", digest_of(root)[:24]) + _END
+    return os.path.join(state, "workdirs", digest_of(root)[:24]) + _SUFFIX
 
 
 def boot_id() -> str:

@@ -21,21 +21,21 @@ from ..shared.workdir.sync_records import DataThere, HostChanged, StandingVersio
 from ..system.bootstrap import Refused
 from ..transfer.chunk_files import PARTS, Assembly
 from ..transfer.chunk_source import chunk_stream
-from ..transfer.descriptor_walk import reach
+from ..transfer.descriptor_walk import open_or_make
 from ..transfer.stream_head import manifest_of, read_head
 from .case_folding import refuse_folded
 from .folder_lock import LIVE_FOLDER, FolderLock
 from .links import make_links
-from .stat_cache import KnownFiles, chunk_lists_of, unpacked
+from .stat_cache import KnownFiles, chunk_lists_of, unpack_stats
 from .sync_record import DATA_RECORD, SyncRecord
 from .update import WorkdirUpdate
 from .verify import VerifiedFiles, prove
-from .workdir import Folder, LockedWorkdir, folder_of, shared_as
+from .workdir import Folder, LockedWorkdir, folder_of, shared_identity
 
 if TYPE_CHECKING:
     from .data import DataPlan
 
-_NAMED = 20  # paths in an answer that the host has changed
+_MAX_NAMED = 20  # most paths in an answer that the host has changed
 
 
 def workdir_state(request: Request) -> Dict[str, Any]:
@@ -44,50 +44,50 @@ def workdir_state(request: Request) -> Dict[str, Any]:
     Takes a ``SyncRequest``, returns a ``WorkdirState`` (shared/workdir/sync_records.py). Raises Refused if the folder
     may not be a workdir, or another sync holds it for long.
     """
-    return written(state_of(request.state, request.read_args(SyncRequest)))
+    return written(inspect_workdir(request.state, request.read_args(SyncRequest)))
 
 
-def state_of(state: str, order: SyncRequest) -> WorkdirState:
-    """What a workdir holds; ``state`` is our state folder."""
+def inspect_workdir(state: str, order: SyncRequest) -> WorkdirState:
+    """What a workdir holds of the code and data that a sync would write; ``state`` is our state folder."""
     # The folder is made already by this operation, so that the answer shows which hosts share it.
-    with LockedWorkdir(state, order, made=bool(order.digest) and order.made) as lock:
+    with LockedWorkdir(state, order, make=bool(order.digest) and order.made) as lock:
         folder = folder_of(state, lock.root)
-        there = _there(state, order, folder.record, lock.check)
-        if order.digest and there.digest != order.digest:
+        code = _inspect_code(state, order, folder.record, lock.check)
+        if order.digest and code.digest != order.digest:
             folder.refuse_live()
-        data = _data_there(state, order, lock.root)
+        data = _inspect_data(state, order, lock.root)
         answer = WorkdirState(
-            ready=bool(there.digest) and there.digest == order.digest and data.settled,
-            digest=there.digest,
+            ready=bool(code.digest) and code.digest == order.digest and data.settled,
+            digest=code.digest,
             workdir=as_text(folder.path),
-            live=tuple(sorted({one.run for one in folder.live})),
-            shared=shared_as(lock.root),
+            live=tuple(sorted({live.run for live in folder.live})),
+            shared=shared_identity(lock.root),
             notice=folder.notice,
             links=(),
             data=data,
         )
         if answer.ready:
-            return answer._replace(links=tuple(_finish(order, folder)))
-        chunks = there.chunks | parts_in(os.path.join(folder.path, LIVE_FOLDER, PARTS))
-        return answer._replace(base=there.base, have=there.have, missing=there.missing, chunks=sorted(chunks))
+            return answer._replace(links=tuple(_make_links_and_folders(order, folder)))
+        chunks = code.chunks | parts_in(os.path.join(folder.path, LIVE_FOLDER, PARTS))
+        return answer._replace(base=code.base, have=code.have, missing=code.missing, chunks=sorted(chunks))
 
 
-def _data_there(state: str, order: SyncRequest, root: bytes) -> DataThere:
+def _inspect_data(state: str, order: SyncRequest, root: bytes) -> DataThere:
     """What a workdir holds of a project's data."""
-    wanted = order.data
-    if wanted is None or (not wanted and not os.path.lexists(os.path.join(root, LIVE_FOLDER, DATA_RECORD))):
+    digest = order.data
+    if digest is None or (not digest and not os.path.lexists(os.path.join(root, LIVE_FOLDER, DATA_RECORD))):
         return DataThere(settled=True)
     from .data import DataRecord  # many projects have no data: they do not wait for the import
 
     record = DataRecord(state, root)
-    if record.digest == wanted:
-        return DataThere(settled=True, digest=wanted, standing=record.answer(record.standing()))
+    if record.digest == digest:
+        return DataThere(settled=True, digest=digest, standing=record.report_standing(record.standing()))
     empty = not (os.path.isdir(root) and set(os.listdir(root)) - {LIVE_FOLDER})
     return DataThere(settled=False, digest=record.digest, empty=empty)
 
 
-class _There(NamedTuple):
-    """What a folder holds; the fields are as of ``WorkdirState``."""
+class _CodeState(NamedTuple):
+    """What a workdir holds of the code; the fields are those of ``WorkdirState``."""
 
     digest: str
     base: str
@@ -96,32 +96,35 @@ class _There(NamedTuple):
     chunks: Set[str]
 
 
-def _there(state: str, order: SyncRequest, record: SyncRecord, hold: Callable[[], None]) -> _There:
-    if record.whole and record.digest in order.known and order.digest != record.digest and not order.prove:
+def _inspect_code(state: str, order: SyncRequest, record: SyncRecord, check_lock: Callable[[], None]) -> _CodeState:
+    """What a workdir holds of the code, with as few files read as the sync's next step allows."""
+    if record.is_complete and record.digest in order.known and order.digest != record.digest and not order.prove:
         # Files changed there are found by the proof at the end.
-        return _There("", record.digest, [], [], _digests(chunk_lists_of(state, record.root).values()))
-    proof = record.look(hold) if record.whole else None
+        return _CodeState("", record.digest, [], [], _digests(chunk_lists_of(state, record.root).values()))
+    proof = record.verify_files(check_lock) if record.is_complete else None
     if proof is not None and not proof.differs and order.digest in ("", record.digest):
-        return _There(record.digest, record.digest, [], [], set())
+        return _CodeState(record.digest, record.digest, [], [], set())
     if proof is not None and record.digest in order.known:
-        return _as_difference(record, proof)
+        return _code_by_difference(record, proof)
     disk = record.disk()
     have = record.present_entries(disk)
     chunks = _digests(digests for _, digests in disk.seen.values() if len(digests) > 1)
-    return _There(record.digest if have == record.entries else "", "", have, [], chunks)
+    return _CodeState(record.digest if have == record.entries else "", "", have, [], chunks)
 
 
-def _as_difference(record: SyncRecord, proof: VerifiedFiles) -> _There:
+def _code_by_difference(record: SyncRecord, proof: VerifiedFiles) -> _CodeState:
     """Describe the folder's files by how they differ from the manifest that the last sync recorded."""
     lines = lines_of(record.manifest(record.digest)) if proof.differs else []
-    put = {number: checked_entry(manifest.values_of(lines[number])[0]) for number in proof.differs}
+    expected = {number: checked_entry(manifest.values_of(lines[number])[0]) for number in proof.differs}
     have = [entry for entry in proof.differs.values() if entry]
-    missing = [put[number].path for number, entry in proof.differs.items() if not entry]
-    chunk_lists = dict(record.memory.chunk_lists if record.memory else {})
-    for entry in put.values():
+    missing = [expected[number].path for number, entry in proof.differs.items() if not entry]
+    chunk_lists = dict(record.cache.chunk_lists if record.cache else {})
+    for entry in expected.values():
         chunk_lists.pop(entry.content, None)
     chunk_lists.update(proof.chunk_lists)
-    return _There("" if proof.differs else record.digest, record.digest, have, missing, _digests(chunk_lists.values()))
+    return _CodeState(
+        "" if proof.differs else record.digest, record.digest, have, missing, _digests(chunk_lists.values())
+    )
 
 
 def _digests(chunk_lists: Iterable[List[str]]) -> Set[str]:
@@ -136,18 +139,18 @@ def sync_apply(request: Request) -> Dict[str, Any]:
     where the host lacks contents that were not sent, or the user has to decide (shared/workdir/sync_records.py). Raises
     Refused if a path leads out of the workdir, the disk is full, the digest differs and so on.
     """
-    return written(synced(request, request.read_args(SyncRequest)))
+    return written(apply_sync(request, request.read_args(SyncRequest)))
 
 
-def synced(request: Request, order: SyncRequest) -> Union[Synced, HostChanged]:
-    """Do what ``sync_apply`` does, with arguments read before."""
+def apply_sync(request: Request, order: SyncRequest) -> Union[Synced, HostChanged]:
+    """Do what ``sync_apply`` does, with its arguments decoded."""
     incoming = chunk_stream(request, spread=order.spread)
     head, chunk_lists = read_head(incoming, order.manifest, order.chunk_lists)
     size = len(head) - order.data_size
-    with LockedWorkdir(request.state, order, made=True) as lock:
+    with LockedWorkdir(request.state, order, make=True) as lock:
         try:
-            sent = _sent(request.state, order, lock.root, head[:size], chunk_lists)
-            data = None if order.data is None else _data_plan(request.state, order, lock.root, head[size:])
+            sent = _decode_sent(request.state, order, lock.root, head[:size], chunk_lists)
+            data = None if order.data is None else _plan_data(request.state, order, lock.root, head[size:])
             if sent is None or (data is None and order.data is not None):
                 return HostChanged(missing=())
             if data and data.decision.conflicts:
@@ -157,15 +160,15 @@ def synced(request: Request, order: SyncRequest) -> Union[Synced, HostChanged]:
             raise Refused(str(error)) from error
 
 
-def _data_plan(state: str, order: SyncRequest, root: bytes, sent: bytes) -> "Optional[DataPlan]":
+def _plan_data(state: str, order: SyncRequest, root: bytes, sent: bytes) -> "Optional[DataPlan]":
     """What to do with the project's data; None where another sync came in between."""
     from .data import plan_data
 
     return plan_data(state, order, SyncRecord(state, root), sent)
 
 
-class _Sent(NamedTuple):
-    """A manifest that was sent, its ``difference`` from that of ``base``, the bytes of that one, chunk lists."""
+class _SentManifest(NamedTuple):
+    """A manifest that was sent, its ``difference`` from the ``earlier`` one of digest ``base``, and chunk lists."""
 
     manifest: bytes
     difference: bytes
@@ -174,140 +177,158 @@ class _Sent(NamedTuple):
     chunk_lists: Dict[str, List[str]]
 
 
-def _sent(
+def _decode_sent(
     state: str, order: SyncRequest, root: bytes, difference: bytes, chunk_lists: Dict[str, List[str]]
-) -> Optional[_Sent]:
-    """Decode what was sent; None where ``base`` is not here any more, since another sync came in between."""
+) -> Optional[_SentManifest]:
+    """Decode what was sent; None if another sync has replaced the manifest of ``base`` meanwhile."""
     digest, base = order.digest, order.base
     if not base:
-        return _Sent(manifest_of(difference, digest), difference, "", b"", chunk_lists)
+        return _SentManifest(manifest_of(difference, digest), difference, "", b"", chunk_lists)
     record = SyncRecord(state, root)
     earlier = record.manifest(base)
     if digest_of(earlier) == base:
-        return _Sent(manifest_of(difference, digest, earlier), difference, base, earlier, chunk_lists)
-    there = record.manifest(digest)
-    if digest_of(there) == digest:  # a host that shares the folder has written it there
-        return _Sent(there, b"=0,%d\n" % there.count(b"\n"), digest, there, chunk_lists)
+        return _SentManifest(manifest_of(difference, digest, earlier), difference, base, earlier, chunk_lists)
+    existing = record.manifest(digest)
+    if digest_of(existing) == digest:  # a host that shares the folder has written it there
+        return _SentManifest(existing, b"=0,%d\n" % existing.count(b"\n"), digest, existing, chunk_lists)
     return None
 
 
 def _apply(
-    state: str, order: SyncRequest, lock: FolderLock, sent: _Sent, data: "Optional[DataPlan]", incoming: ChunkStream
+    state: str,
+    order: SyncRequest,
+    lock: FolderLock,
+    sent: _SentManifest,
+    data: "Optional[DataPlan]",
+    incoming: ChunkStream,
 ) -> Union[Synced, HostChanged]:
+    """Update the workdir, whose lock is held, prove its files and record the result."""
     folder = folder_of(state, lock.root)
     target, record = folder.path, folder.record
     began = time.time_ns()
-    partly = record.whole and record.digest == sent.base and not folder.live and not order.edited
-    placing, then = _changed(record, sent, data, lock, reuse=order.reuse) if partly else _all(record, sent, data, lock)
-    if placing.changes:
+    by_difference = record.is_complete and record.digest == sent.base and not folder.live and not order.edited
+    update, files_to_prove = (
+        _update_of_changes(record, sent, data, lock, reuse=order.reuse)
+        if by_difference
+        else _update_of_all(record, sent, data, lock)
+    )
+    if update.changes:
         folder.refuse_live()
-    placing.check()
+    update.check()
     record.begin(order.digest, sent.manifest)
     parts = Assembly(os.path.join(target, LIVE_FOLDER, PARTS), sent.chunk_lists)
     try:
-        missing = placing.stage(parts, incoming, _entries(sent.manifest, data))
+        missing = update.stage(parts, incoming, _decode_entries(sent.manifest, data))
         if missing:
-            return HostChanged(missing=tuple(missing[:_NAMED]))
-        placing.commit()
+            return HostChanged(missing=tuple(missing[:_MAX_NAMED]))
+        update.commit()
     finally:
         parts.close()
     # Files read, known or written since the beginning, and not changed since, are not read once more.
-    looked = time.time_ns()
-    known = then(began, looked)
+    ended = time.time_ns()
+    known = files_to_prove(began, ended)
     proof = prove(target, known.lines, known.paths, known.stats, known.at, lock.check)
-    wrong = [as_text(known.paths[number]) for number in proof.differs]
-    if wrong and partly and not placing.planned.issuperset(wrong):
-        return HostChanged(missing=tuple(wrong[:_NAMED]))  # they were changed on this host, before or during the sync
-    if wrong:
+    differing = [as_text(known.paths[number]) for number in proof.differs]
+    if differing and by_difference and not update.planned.issuperset(differing):
+        return HostChanged(
+            missing=tuple(differing[:_MAX_NAMED])
+        )  # they were changed on this host, before or during the sync
+    if differing:
         remedy = "sync again; is another program writing there?"
-        raise Refused("%s on this host is not what was synced" % wrong[0], remedy)
-    record.complete(order.digest, known, proof, looked)
-    links = _finish(order, folder)
+        raise Refused("%s on this host is not what was synced" % differing[0], remedy)
+    record.complete(order.digest, known, proof, ended)
+    links = _make_links_and_folders(order, folder)
     standing = data.complete() if data else StandingVersions()
     return Synced(
         workdir=as_text(target),
         digest=record.digest,
-        sent=placing.sent,
-        removed=placing.removed,
-        kept=tuple((path, kept_as) for path, kept_as in placing.kept),
+        sent=update.sent,
+        removed=update.removed,
+        kept=tuple((path, kept_as) for path, kept_as in update.kept),
         notice=folder.notice,
         links=tuple(links),
         standing=standing,
     )
 
 
-_Placing = Tuple[WorkdirUpdate, Callable[[int, int], KnownFiles]]  # called with the times of begin and completion
+_UpdateAndProof = Tuple[
+    WorkdirUpdate, Callable[[int, int], KnownFiles]
+]  # the update; the files to prove afterwards, given the times (ns) at which it began and ended
 
 
-def _all(record: SyncRecord, sent: _Sent, data: "Optional[DataPlan]", lock: FolderLock) -> _Placing:
-    """The update of a folder whose files are all inspected, and what will be known of the files after it."""
+def _update_of_all(
+    record: SyncRecord, sent: _SentManifest, data: "Optional[DataPlan]", lock: FolderLock
+) -> _UpdateAndProof:
+    """Plan an update for which all of the folder's files are inspected."""
     plan = manifest.decode(sent.manifest)
-    _check_together([on_disk(entry.path) for entry in plan], data, record)
-    every, put = _with_data(plan, record.entries, data)
-    placing = WorkdirUpdate(record, every, lock.check, put)
+    _refuse_clashes([on_disk(entry.path) for entry in plan], data, record)
+    entries, earlier = _with_data(plan, record.entries, data)
+    update = WorkdirUpdate(record, entries, lock.check, earlier)
 
-    def then(began: int, placed: int) -> KnownFiles:
-        seen = {path: one for path, one in placing.disk.seen.items() if one[0][2] < began - manifest.RACY}
-        return KnownFiles.seen(sent.manifest, plan, dict(seen, **placing.placed), placed)
+    def files_to_prove(began: int, placed: int) -> KnownFiles:
+        seen = {path: hashes for path, hashes in update.disk.seen.items() if hashes[0][2] < began - manifest.RACY}
+        return KnownFiles.from_disk(sent.manifest, plan, dict(seen, **update.placed), placed)
 
-    return placing, then
+    return update, files_to_prove
 
 
-def _with_data(code: List[Entry], put: List[Entry], data: "Optional[DataPlan]") -> Tuple[List[Entry], List[Entry]]:
-    """The entries to place, data included, and those that syncs wrote earlier at these paths or that are obsolete."""
+def _with_data(code: List[Entry], earlier: List[Entry], data: "Optional[DataPlan]") -> Tuple[List[Entry], List[Entry]]:
+    """Add the project's data to the entries to place (``code``) and to those that syncs wrote ``earlier``."""
     if data is None:
-        return code, put
-    now = {entry.path for entry in data.project}  # a file that was code and is data by now is not obsolete
+        return code, earlier
+    data_paths = {entry.path for entry in data.project}  # a file that was code and is data by now is not obsolete
     paths = [entry.path for entry in (*code, *data.decision.put)]
-    earlier = [data.before[path] for path in paths if path in data.before]
-    return [*code, *data.decision.put], [*(entry for entry in put if entry.path not in now), *earlier]
+    earlier_data = [data.before[path] for path in paths if path in data.before]
+    return [*code, *data.decision.put], [*(entry for entry in earlier if entry.path not in data_paths), *earlier_data]
 
 
-def _check_together(code: List[bytes], data: "Optional[DataPlan]", record: SyncRecord) -> None:
+def _refuse_clashes(code: List[bytes], data: "Optional[DataPlan]", record: SyncRecord) -> None:
     """Refuse files of code and data that cannot be in one folder together."""
     paths = [*code, *(on_disk(entry.path) for entry in (data.project if data else ()))]
     manifest.check_together(paths)
     refuse_folded(record.root, paths)
 
 
-def _changed(record: SyncRecord, sent: _Sent, data: "Optional[DataPlan]", lock: FolderLock, *, reuse: bool) -> _Placing:
-    """The update where only the manifests' difference is inspected; with ``reuse`` chunks of other files here serve.
+def _update_of_changes(
+    record: SyncRecord, sent: _SentManifest, data: "Optional[DataPlan]", lock: FolderLock, *, reuse: bool
+) -> _UpdateAndProof:
+    """Plan an update for which only files in the manifests' difference are inspected.
 
-    The final proof checks that the rest is unchanged.
+    The final proof checks that the rest is unchanged. With ``reuse``, chunks are also taken from the other files here.
     """
-    memory, lines = record.memory, lines_of(sent.earlier)
+    cache, lines = record.cache, lines_of(sent.earlier)
     pieces = pieces_of(sent.difference, len(lines))
-    fresh = [checked_entry(manifest.values_of(one)[0]) for one in pieces if isinstance(one, bytes)]
+    added = [checked_entry(manifest.values_of(line)[0]) for line in pieces if isinstance(line, bytes)]
     numbers = left_out(len(lines), pieces)
     dropped = [checked_entry(manifest.values_of(lines[number])[0]) for number in numbers]
-    same = memory is not None and memory.manifest == sent.earlier
-    known = KnownFiles.remembered(memory, sent.manifest, pieces if same else ())
-    new = {entry.path for entry in fresh}
-    if len(new) < len(fresh) or new - {entry.path for entry in dropped} or (data and data.decision.put):
-        _check_together(known.paths, data, record)
+    cache_is_of_base = cache is not None and cache.manifest == sent.earlier
+    known = KnownFiles.from_cache(cache, sent.manifest, pieces if cache_is_of_base else ())
+    new_paths = {entry.path for entry in added}
+    if len(new_paths) < len(added) or new_paths - {entry.path for entry in dropped} or (data and data.decision.put):
+        _refuse_clashes(known.paths, data, record)
     hashes: Hashes = {}
-    if memory and same:
-        for entry, stats in zip(dropped, (memory.stats[number] for number in numbers)):
+    if cache and cache_is_of_base:
+        for entry, stats in zip(dropped, (cache.stats[number] for number in numbers)):
             if stats and entry.kind == manifest.FILE:
-                hashes[entry.path] = (unpacked(stats), memory.chunk_lists.get(entry.content, [entry.content]))
-    disk = Disk(record.root, hashes, memory.at if memory else 0)
-    every, put = _with_data(fresh, dropped, data)
-    placing = WorkdirUpdate(record, every, lock.check, put, disk)
-    if reuse and memory:
-        disk.seen.update({path: one for path, one in memory.hashes().items() if path not in disk.seen})
-    return placing, lambda *_: known
+                hashes[entry.path] = (unpack_stats(stats), cache.chunk_lists.get(entry.content, [entry.content]))
+    disk = Disk(record.root, hashes, cache.at if cache else 0)
+    entries, earlier = _with_data(added, dropped, data)
+    update = WorkdirUpdate(record, entries, lock.check, earlier, disk)
+    if reuse and cache:
+        disk.seen.update({path: stats for path, stats in cache.hashes().items() if path not in disk.seen})
+    return update, lambda *_: known
 
 
-def _entries(code: bytes, data: "Optional[DataPlan]") -> Iterable[Entry]:
+def _decode_entries(code: bytes, data: "Optional[DataPlan]") -> Iterable[Entry]:
     """All entries of a transfer, decoded only when they are iterated."""
     for values in manifest.values_of(code):
         yield checked_entry(values)
     yield from data.project if data else ()
 
 
-def _finish(order: SyncRequest, folder: Folder) -> List[str]:
-    """Make what a ready workdir needs besides its code: links to data, the worker's cwd; returns lines for the user."""
-    lines = make_links(folder.path, order.links)
-    for one in order.folders:
-        os.close(reach(os.path.join(folder.path, on_disk(manifest.checked_path(one)))))
-    return lines
+def _make_links_and_folders(order: SyncRequest, folder: Folder) -> List[str]:
+    """Make the links to data and the workers' cwd in a ready workdir; returns lines for the user."""
+    notices = make_links(folder.path, order.links)
+    for folder_path in order.folders:
+        os.close(open_or_make(os.path.join(folder.path, on_disk(manifest.checked_path(folder_path)))))
+    return notices

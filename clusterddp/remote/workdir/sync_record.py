@@ -33,7 +33,7 @@ def _digests(fields: Fields, name: str) -> Tuple[str, ...]:
 
 @record
 class _SyncFile(NamedTuple):
-    """The record as it is stored."""
+    """The content of ``synced.json``."""
 
     format: int = field(Fields.number)
     manifests: Tuple[str, ...] = field(_digests)  # the latest last
@@ -52,8 +52,8 @@ class SyncRecord:
         self._state = state
         self._manifests: List[str] = []  # digests, the latest last
         self._entries: Optional[List[Entry]] = None
-        self._memory: Optional[StatCache] = None
-        self._remembered = False
+        self._cache: Optional[StatCache] = None
+        self._cache_is_read = False
         self._read()
 
     def _path(self, name: bytes) -> bytes:
@@ -70,28 +70,28 @@ class SyncRecord:
         self.digest, self._manifests = stored.digest, list(stored.manifests)
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether one manifest lists all that syncs have written, since no sync was interrupted."""
         return self._manifests == [self.digest]
 
     @property
-    def memory(self) -> Optional[StatCache]:
+    def cache(self) -> Optional[StatCache]:
         """This host's stat cache of the folder; None without one."""
-        if not self._remembered:
-            self._memory, self._remembered = read_stat_cache(self._state, self.root), True
-        return self._memory
+        if not self._cache_is_read:
+            self._cache, self._cache_is_read = read_stat_cache(self._state, self.root), True
+        return self._cache
 
     @property
     def entries(self) -> List[Entry]:
         """The entries that syncs have written; after an interrupted one, both the old and the new."""
         if self._entries is None:
-            found: List[Entry] = []
-            for one in self._manifests:
+            entries: List[Entry] = []
+            for digest in self._manifests:
                 try:
-                    found += [checked_entry(values) for values in manifest.values_of(self.manifest(one))]
+                    entries += [checked_entry(values) for values in manifest.values_of(self.manifest(digest))]
                 except ValueError:  # others may write in the folder
                     continue
-            self._entries = list(dict.fromkeys(found))
+            self._entries = list(dict.fromkeys(entries))
         return self._entries
 
     def manifest(self, digest: str) -> bytes:
@@ -108,25 +108,26 @@ class SyncRecord:
 
         Hashes are reused within one boot only: a power loss can undo what stats promise.
         """
-        return Disk(self.root, self.memory.hashes(), self.memory.at) if self.memory else Disk(self.root)
+        return Disk(self.root, self.cache.hashes(), self.cache.at) if self.cache else Disk(self.root)
 
-    def look(self, hold: Callable[[], None] = lambda: None) -> Optional[VerifiedFiles]:
+    def verify_files(self, check_lock: Callable[[], None] = lambda: None) -> Optional[VerifiedFiles]:
         """Return how the folder differs from the manifest of ``digest``; None if that manifest is not there.
 
         Only files whose stats are not as this host remembers them are read.
         """
-        looked = time.time_ns()
-        same = self.memory is not None and self.memory.digest == self.digest
-        data = b"" if same else self.manifest(self.digest)
-        if not same and digest_of(data) != self.digest:
+        began = time.time_ns()
+        cache_is_current = self.cache is not None and self.cache.digest == self.digest
+        manifest_bytes = b"" if cache_is_current else self.manifest(self.digest)
+        if not cache_is_current and digest_of(manifest_bytes) != self.digest:
             return None
         try:
-            known = KnownFiles.remembered(self.memory, self.memory.manifest if same and self.memory else data)
+            manifest_bytes = self.cache.manifest if cache_is_current and self.cache else manifest_bytes
+            known = KnownFiles.from_cache(self.cache, manifest_bytes)
         except (ValueError, RecursionError):  # others may write in the folder
             return None
-        proof = prove(self.root, known.lines, known.paths, known.stats, known.at, hold)
-        if not proof.differs and (proof.read or not same):
-            self.remember(known, proof, looked)
+        proof = prove(self.root, known.lines, known.paths, known.stats, known.at, check_lock)
+        if not proof.differs and (proof.read or not cache_is_current):
+            self.save_stats(known, proof, began)
         return proof
 
     def unchanged_entries(self) -> List[Entry]:
@@ -144,12 +145,12 @@ class SyncRecord:
         path = self._path(MANIFEST + on_disk(digest))
         if not os.path.exists(path):
             write_private(os.fsdecode(path), data, durable=False)
-        self._manifests = [*(one for one in self._manifests if one != digest), digest]
+        self._manifests = [*(earlier for earlier in self._manifests if earlier != digest), digest]
         self.digest, self._entries = "", None
         self.save(durable=False)  # fsync is slow; after a power loss more files are kept aside, and none is lost
 
-    def complete(self, digest: str, known: "KnownFiles", proof: VerifiedFiles, looked: int) -> None:
-        """Record that the folder was proved to hold the manifest of ``digest``, and nothing of another one."""
+    def complete(self, digest: str, known: "KnownFiles", proof: VerifiedFiles, read_at: int) -> None:
+        """Record that ``proof``, begun at ``read_at`` (ns), found the folder as in the manifest of ``digest``."""
         handle = os.open(self._path(MANIFEST + on_disk(digest)), os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -160,7 +161,7 @@ class SyncRecord:
         for name in os.listdir(os.path.join(self.root, LIVE_FOLDER)):
             if name.startswith(MANIFEST) and name != MANIFEST + on_disk(digest):
                 os.unlink(self._path(name))
-        self.remember(known, proof, looked)
+        self.save_stats(known, proof, read_at)
 
     def save(self, *, durable: bool = True) -> None:
         """Write the record to disk."""
@@ -168,11 +169,11 @@ class SyncRecord:
         text = to_json(written(stored)).encode()
         write_private(os.fsdecode(self._path(RECORD)), text, durable=durable)
 
-    def remember(self, known: "KnownFiles", proof: VerifiedFiles, looked: int) -> None:
-        """Save the files' stats as proved by a look that began at ``looked`` (ns)."""
+    def save_stats(self, known: "KnownFiles", proof: VerifiedFiles, read_at: int) -> None:
+        """Save in the stat cache the stats of ``proof``, whose reading of the files began at ``read_at`` (ns)."""
         chunk_lists = {**known.chunk_lists, **proof.chunk_lists}
-        self._memory = StatCache(self.digest, looked, known.paths, proof.stats, chunk_lists, known.manifest)
-        write_stat_cache(self._state, self.root, self._memory)
+        self._cache = StatCache(self.digest, read_at, known.paths, proof.stats, chunk_lists, known.manifest)
+        write_stat_cache(self._state, self.root, self._cache)
 
 
 def changed_files(state: str, workdir: str) -> List[str]:
@@ -183,5 +184,5 @@ def changed_files(state: str, workdir: str) -> List[str]:
     record = SyncRecord(state, os.path.realpath(on_disk(workdir)))
     if not record.digest:
         return []
-    standing = set(record.unchanged_entries())
-    return [entry.path for entry in record.entries if entry not in standing]
+    unchanged = set(record.unchanged_entries())
+    return [entry.path for entry in record.entries if entry not in unchanged]

@@ -12,9 +12,9 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 from ..shared.schema.json_text import from_json
 from ..shared.wire.chunks import content_of
 from ..shared.workdir.manifest import LINK, RACY, Disk, Entry, checked_entry, folders_above, stats_of
-from .stat_cache import packed
+from .stat_cache import pack_stats
 
-_OFTEN = 256  # files between two heartbeats of the lock
+_FILES_PER_CHECK = 256  # files between two calls of ``check_lock``
 
 
 class VerifiedFiles(NamedTuple):
@@ -30,33 +30,33 @@ def prove(
     root: bytes,
     lines: Callable[[], Sequence[bytes]],
     paths: Sequence[bytes],
-    known: Sequence[bytes],
-    known_at: int,
-    hold: Callable[[], None] = lambda: None,
+    remembered: Sequence[bytes],
+    remembered_at: int,
+    check_lock: Callable[[], None] = lambda: None,
 ) -> VerifiedFiles:
     """Check each file of a manifest in the folder ``root``; if that is missing, every file differs.
 
     ``lines`` returns the manifest's lines, each a file or link; it is called only if a file has to be read. ``paths``
-    are those of the lines, as on disk. ``known`` are the files' packed stats when they were as the lines say, empty
-    where that is not known; a ctime of 0 matches any. ``known_at`` is when that was known, in ns; files changed shortly
-    before are read again. ``hold`` is called from time to time and raises if the folder's lock was lost.
+    are those of the lines, as on disk. ``remembered`` are the files' packed stats when they were as the lines say,
+    empty where that is not known; a ctime of 0 matches any. They are as of ``remembered_at`` (ns); files changed
+    shortly before are read again. ``check_lock`` is called from time to time and raises if the folder's lock was lost.
     """
     try:
         handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         handle = -1
     try:
-        if handle < 0 or not _all_real(handle, paths):
-            found, doubtful = [b""] * len(paths), list(range(len(paths)))
+        if handle < 0 or not _folders_are_real(handle, paths):
+            stats, doubtful = [b""] * len(paths), list(range(len(paths)))
         else:
-            found, doubtful = _by_stats(handle, paths, known, known_at - RACY, hold)
+            stats, doubtful = _compare_stats(handle, paths, remembered, remembered_at - RACY, check_lock)
     finally:
         if handle >= 0:
             os.close(handle)
-    return _by_bytes(root, lines, found, doubtful, hold)
+    return _compare_contents(root, lines, stats, doubtful, check_lock)
 
 
-def _all_real(handle: int, paths: Sequence[bytes]) -> bool:
+def _folders_are_real(handle: int, paths: Sequence[bytes]) -> bool:
     """Return whether all folders above the paths are folders and not links."""
     try:
         modes = [os.stat(path, dir_fd=handle, follow_symlinks=False).st_mode for path in folders_above(paths)]
@@ -65,18 +65,21 @@ def _all_real(handle: int, paths: Sequence[bytes]) -> bool:
     return all(map(stat.S_ISDIR, modes))
 
 
-def _by_stats(
-    handle: int, paths: Sequence[bytes], known: Sequence[bytes], sure: int, hold: Callable[[], None]
+def _compare_stats(
+    handle: int, paths: Sequence[bytes], remembered: Sequence[bytes], racy_from: int, check_lock: Callable[[], None]
 ) -> "tuple[List[bytes], List[int]]":
-    """Return the stats of each path, and the numbers of those that are not as known or changed after ``sure``."""
-    lstat, pack = os.lstat, packed
-    found: List[bytes] = []
+    """Return each path's packed stats, and the numbers of those that differ from the remembered ones or may be stale.
+
+    A file whose ctime is ``racy_from`` (ns) or later may have changed once more within the clock's resolution.
+    """
+    lstat, pack = os.lstat, pack_stats
+    found_stats: List[bytes] = []
     doubtful: List[int] = []
     for number, path in enumerate(paths):
-        if not number % _OFTEN:
-            hold()
-        if not known[number]:
-            found.append(b"")
+        if not number % _FILES_PER_CHECK:
+            check_lock()
+        if not remembered[number]:
+            found_stats.append(b"")
             doubtful.append(number)
             continue
         try:
@@ -84,42 +87,42 @@ def _by_stats(
             changed = info.st_ctime_ns
             stats = pack(info.st_size, info.st_mtime_ns, changed, info.st_ino)
         except (FileNotFoundError, NotADirectoryError, struct.error):
-            changed, stats = sure, b""
-        found.append(stats)
-        if changed >= sure or (stats != known[number] and _without_ctime(stats) != known[number]):
+            changed, stats = racy_from, b""
+        found_stats.append(stats)
+        if changed >= racy_from or (stats != remembered[number] and _without_ctime(stats) != remembered[number]):
             doubtful.append(number)
-    return found, doubtful
+    return found_stats, doubtful
 
 
 def _without_ctime(stats: bytes) -> bytes:
-    """Return the stats with ctime 0, as they are known of a file that was renamed to its path since."""
+    """Return the stats with ctime 0, as remembered of a file that was renamed into place afterwards."""
     return stats[:16] + bytes(8) + stats[24:]
 
 
-def _by_bytes(
+def _compare_contents(
     root: bytes,
     lines: Callable[[], Sequence[bytes]],
-    found: List[bytes],
+    stats: List[bytes],
     doubtful: Sequence[int],
-    hold: Callable[[], None],
+    check_lock: Callable[[], None],
 ) -> VerifiedFiles:
-    """Read the files in doubt, and return the result for all."""
+    """Read the files numbered in ``doubtful``, correct their ``stats``, and return the result for all files."""
     differs: Dict[int, Optional[Entry]] = {}
     disk = Disk(root)
-    there = lines() if doubtful else ()
+    manifest_lines = lines() if doubtful else ()
     for number in doubtful:
-        hold()
-        wanted = checked_entry(from_json(there[number].decode()))
+        check_lock()
+        expected = checked_entry(from_json(manifest_lines[number].decode()))
         # A link's stats are from before it is read, as a file's are: a change since then shows the next time.
-        link = disk.info(wanted.path) if wanted.kind == LINK else None
-        now = disk.entry(wanted.path)
-        if now != wanted:
-            found[number], differs[number] = b"", now
+        link = disk.info(expected.path) if expected.kind == LINK else None
+        present = disk.entry(expected.path)
+        if present != expected:
+            stats[number], differs[number] = b"", present
             continue
-        stats = stats_of(link) if link else disk.seen[wanted.path][0]
+        read_stats = stats_of(link) if link else disk.seen[expected.path][0]
         try:
-            found[number] = packed(*stats)
+            stats[number] = pack_stats(*read_stats)
         except struct.error:
-            found[number] = b""
+            stats[number] = b""
     chunk_lists = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
-    return VerifiedFiles(found, differs, disk.hashed, chunk_lists)
+    return VerifiedFiles(stats, differs, disk.hashed, chunk_lists)

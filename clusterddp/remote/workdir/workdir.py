@@ -28,7 +28,7 @@ class Folder(NamedTuple):
     @property
     def runs(self) -> str:
         """The ids of the live runs, each once, as text."""
-        return ", ".join(sorted({one.run for one in self.live}))
+        return ", ".join(sorted({live.run for live in self.live}))
 
     def refuse_live(self) -> None:
         """Refuse a change of the project's files in the workdir; raises Refused."""
@@ -54,21 +54,20 @@ def folder_of(state: str, root: bytes) -> Folder:
 
 
 class LockedWorkdir:
-    """Context manager that holds a workdir's lock at its real path; with ``made`` a missing folder is made.
+    """Context manager that holds a workdir's lock at its real path; with ``make`` a missing folder is made.
 
     A workdir that is only inspected (no ``digest``) is not locked where no sync has been, so that nothing is left
-    there. Raises Refused if another sync holds it for long; or the block raised an OSError, which the refusal
-    describes.
+    there. Raises Refused if another sync holds it for long, or in place of an OSError of the block.
     """
 
-    def __init__(self, state: str, order: SyncRequest, *, made: bool) -> None:
-        self._state, self._inspected, self._made = state, not order.digest, made
+    def __init__(self, state: str, order: SyncRequest, *, make: bool) -> None:
+        self._state, self._inspected, self._make = state, not order.digest, make
         self._lock = FolderLock(state, workdir_path(order.workdir, state, order.name))
 
     def __enter__(self) -> FolderLock:
         root = self._lock.root
         try:
-            if self._made:
+            if self._make:
                 os.makedirs(root, exist_ok=True)
             if os.path.isdir(root) and (not self._inspected or folder_id(root)):
                 self._lock.__enter__()
@@ -87,16 +86,13 @@ class LockedWorkdir:
     def _refusal(self, error: OSError) -> Refused:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         root, state = self._lock.root, os.fsencode(self._state)
-        path = os.fsdecode(file_of(error) or (_least_space(root, state) if full else root))
+        path = os.fsdecode(path_in_error(error) or (_least_space(root, state) if full else root))
         remedy = "make room or give rights there, then sync again"
         return Refused("cannot sync to %s: %s" % (path, error.strerror), remedy)
 
 
-def file_of(error: OSError) -> Optional[bytes]:
-    """The path that an error is about.
-
-    None where it names none, or one of our own files, which means nothing to a user.
-    """
+def path_in_error(error: OSError) -> Optional[bytes]:
+    """The path that an error names; None if it names none, or a file of ours, which means nothing to a user."""
     for name in (error.filename2, error.filename):
         path = os.fsencode(name) if isinstance(name, (str, bytes)) else b""
         if path.startswith(b"/") and b"/.clusterddp-" not in path:
@@ -134,21 +130,21 @@ def workdir_path(workdir: str, state: str, name: str = "") -> bytes:
 
 def named_workdirs(primary: bytes) -> List[bytes]:
     """The existing folders of ``--workdir NAME`` beside a workdir, sorted."""
-    parent, name = os.path.split(primary)
+    parent, primary_name = os.path.split(primary)
     try:
         names = os.listdir(parent)
     except FileNotFoundError:
         return []
-    paths = [os.path.join(parent, other) for other in sorted(names) if is_named(as_text(other), as_text(name))]
+    paths = [os.path.join(parent, name) for name in sorted(names) if is_named(as_text(name), as_text(primary_name))]
     return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
 
 
-def shared_as(root: bytes) -> Optional[str]:
+def shared_identity(root: bytes) -> Optional[str]:
     """A name for a folder that is the same on all hosts that share it; None where nothing suggests that any do."""
-    known = folder_id(root)
-    there = root
-    while not os.path.isdir(there):
-        there = os.path.dirname(there)
-    if known or filesystem_type(as_text(there)) not in NETWORK_FILESYSTEMS:
-        return known
-    return "%s %d" % (as_text(root), os.stat(there).st_ino)
+    identity = folder_id(root)
+    existing = root
+    while not os.path.isdir(existing):
+        existing = os.path.dirname(existing)
+    if identity or filesystem_type(as_text(existing)) not in NETWORK_FILESYSTEMS:
+        return identity
+    return "%s %d" % (as_text(root), os.stat(existing).st_ino)

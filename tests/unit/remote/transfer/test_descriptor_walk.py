@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.system.bootstrap import Refused
-from clusterddp.remote.transfer.descriptor_walk import Inside, path_of, reach
+from clusterddp.remote.transfer.descriptor_walk import Inside, open_or_make, path_of
 from clusterddp.remote.workdir.folder_lock import LIVE_FOLDER, FolderLock, make_live_folder
 from clusterddp.remote.workdir.links import make_links
 
@@ -107,7 +107,7 @@ def planted(path: Path, leads: Path) -> None:
 
 
 def reached(path: Path) -> str:
-    handle = reach(os.fsencode(path))
+    handle = open_or_make(os.fsencode(path))
     try:
         return str(Path(os.fsdecode(path_of(handle))).readlink())
     finally:
@@ -124,7 +124,7 @@ def test_a_folder_is_reached_by_links_of_ones_own_and_made_where_it_is_missing(t
 def test_a_link_that_leads_nowhere_is_no_folder_to_make(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     with pytest.raises(NotADirectoryError):
-        reach(os.fsencode(tmp_path / "link/a"))
+        open_or_make(os.fsencode(tmp_path / "link/a"))
     assert not (tmp_path / "nothing").exists()
 
 
@@ -134,7 +134,7 @@ def test_nothing_is_made_by_way_of_another_user_s_link(tmp_path: Path, below: st
     (tmp_path / "private").mkdir()
     planted(tmp_path / "link", tmp_path / "private")
     with pytest.raises(Refused, match="link is another user's link"):
-        reach(os.fsencode(tmp_path / "link" / below))
+        open_or_make(os.fsencode(tmp_path / "link" / below))
     assert list((tmp_path / "private").iterdir()) == []
 
 

@@ -39,7 +39,7 @@ STRANGER = LockOwner("f" * 16, "e" * 16, 1, 1)
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_lock, "WAIT", 0.1)
+    monkeypatch.setattr(folder_lock, "LOCK_TIMEOUT", 0.1)
 
 
 def of(state: str, root: Path) -> FolderLock:
@@ -91,7 +91,7 @@ def test_a_live_holder_is_waited_for_and_then_named(state: str, root: Path) -> N
 
 @pytest.mark.usefixtures("impatient")
 def test_another_hosts_holder_counts_until_its_beat_is_old(state: str, root: Path) -> None:
-    held = held_by(root, STRANGER, folder_lock.STALE - 10)
+    held = held_by(root, STRANGER, folder_lock.STALE_TIMEOUT - 10)
     with pytest.raises(Refused, match="another sync holds"):
         of(state, root).__enter__()
     beat = held.stat().st_mtime - 20
@@ -107,7 +107,7 @@ def test_a_holder_of_this_hosts_earlier_boot_is_dead(state: str, root: Path) -> 
 
 
 def test_of_many_that_take_over_a_dead_ones_lock_one_has_it(state: str, root: Path) -> None:
-    held_by(root, STRANGER, 2 * folder_lock.STALE)
+    held_by(root, STRANGER, 2 * folder_lock.STALE_TIMEOUT)
     inside: list[int] = []
 
     def enter(_: int) -> int:
@@ -125,7 +125,7 @@ def test_of_many_that_take_over_a_dead_ones_lock_one_has_it(state: str, root: Pa
 def test_who_stood_still_for_so_long_that_another_took_over_changes_nothing_more(
     state: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder_lock, "BEAT", 0.0)
+    monkeypatch.setattr(folder_lock, "HEARTBEAT_INTERVAL", 0.0)
     with of(state, root) as slow:
         slow.check()
         (held,) = (root / os.fsdecode(LIVE_FOLDER)).glob("lock.held.*")

@@ -45,7 +45,7 @@ def marked(root: Path, owner: LockOwner, seconds_ago: float = 0.0) -> Path:
 
 
 def test_a_run_of_a_live_supervisor_is_live_however_old_its_beat(state: str, root: Path) -> None:
-    marked(root, owner_of(state, os.getpid()), 10 * liveness.OLD)
+    marked(root, owner_of(state, os.getpid()), 10 * liveness.STALE_TIMEOUT)
     assert live_runs(state, os.fsencode(root)) == [("r1", "gpu01.example.org")]
 
 
@@ -78,7 +78,7 @@ def test_a_run_of_this_hosts_earlier_boot_is_over(state: str, root: Path) -> Non
 
 
 def test_another_hosts_run_is_live_until_its_beat_is_old_by_the_folders_clock(state: str, root: Path) -> None:
-    marker = marked(root, STRANGER, liveness.OLD - 30)
+    marker = marked(root, STRANGER, liveness.STALE_TIMEOUT - 30)
     assert found(state, root) == ["r1"]
     beat = marker.stat().st_mtime - 60
     os.utime(marker, (beat, beat))

@@ -123,7 +123,7 @@ def test_a_start_is_refused_when_another_sync_came_in_between(
     root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[bytes] = []
-    monkeypatch.setattr(run_markers, "keep_beating", lambda _, marker, __: kept.append(marker))
+    monkeypatch.setattr(run_markers, "start_heartbeat", lambda _, marker, __: kept.append(marker))
     ours = push(root, host).hosts[0]
     spool: Any = SimpleNamespace(run="r1", host="gpu01", supervisor=os.getpid)
     run_markers.protect(spool, str(host.state), ours.workdir, ours.digest)
