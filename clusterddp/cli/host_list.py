@@ -13,7 +13,7 @@ from clusterddp.cli.output import say
 from clusterddp.errors import InventoryError
 from clusterddp.inventory import difference, from_host_list, variables_of, was_edited
 from clusterddp.project import project_folder
-from clusterddp.project.project import typed
+from clusterddp.project.project import short_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ def write(text: str, words: Iterable[str], project: Project) -> Path:
     edited inventory would be overwritten; UsageError if a word is not a variable.
     """
     wanted = from_host_list(text, variables_of(words))
-    remembered = project.named.inventory
+    remembered = project.unproved.inventory
     for name in NAMES:
         _keep_edited(project.folder / name, wanted)
     name = NAMES[1] if remembered == project.folder / NAMES[0] and remembered.exists() else NAMES[0]
@@ -51,7 +51,7 @@ def _keep_edited(path: Path, wanted: str) -> None:
     there = _edited(path)
     if not there:
         return
-    shown = typed(path)
+    shown = short_path(path)
     say(f"{shown} has been edited; - stands there, + is what the host list says:")
     for line in difference(there, wanted):
         say(line)

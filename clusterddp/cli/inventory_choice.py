@@ -18,7 +18,7 @@ from clusterddp.cli.command_lines import name_inventory
 from clusterddp.cli.project_options import checked, option_location
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import built_in, load
-from clusterddp.project.project import of_others, typed
+from clusterddp.project.project import foreign_project, short_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,12 +50,12 @@ def choose(project: Project, path: Path | None, limit: str | None) -> Choice:
     own = checked(project)
     if path and not path_by:
         name_inventory(str(path))
-    if path is None and project.named.inventory:
+    if path is None and project.unproved.inventory:
         return _remembered(project, limit, limit_by)
     if path is None and "inventory" in own:
         raise _not_agreed(option_location(project, "inventory"), project.root / own["inventory"], None)
-    if path is None and project.above:
-        _refuse_above(project.above)
+    if path is None and project.untrusted_parent:
+        _refuse_above(project.untrusted_parent)
     if limit is None and "limit" in own:
         limit, limit_by = own["limit"], option_location(project, "limit")
     return Choice(path=path, limit=limit, path_by=path_by, limit_by=limit_by)
@@ -70,7 +70,7 @@ def read_chosen(chosen: Choice) -> Inventory:
 
 
 def _remembered(project: Project, limit: str | None, limit_by: str) -> Choice:
-    kept, named = project.remembered, project.named
+    kept, named = project.remembered, project.unproved
     if kept.inventory is None:
         raise _not_agreed(str(project.folder / "project.json"), named.inventory, named.limit)
     if not os.path.exists(kept.inventory):  # noqa: PTH110 - Path's raises where it may not look
@@ -84,8 +84,8 @@ def _remembered(project: Project, limit: str | None, limit_by: str) -> Choice:
 def _refuse_above(folder: Path) -> None:
     """Refuse the inventory that another user's project in a folder above names; an unreadable one is ignored."""
     try:
-        above = of_others(folder)
-        named, own = above.named, above.options.get("inventory")
+        above = foreign_project(folder)
+        named, own = above.unproved, above.options.get("inventory")
     except UsageError:
         return
     if named.inventory:
@@ -99,7 +99,7 @@ def _not_agreed(where: str, path: Path | None, limit: str | None) -> InventoryEr
     if path is None or not os.path.exists(path):  # noqa: PTH110 - Path's raises where it may not look
         remedy = "`clusterddp up FILE` remembers another"
         return InventoryError("there is no such inventory file", where=f"{where}: {path}", remedy=remedy)
-    file = typed(path)
+    file = short_path(path)
     words = ["clusterddp", "up", f"./{file}" if file.startswith("-") else file]
     line = shlex.join([*words, *(["--limit", limit] if limit else [])])
     remedy = f"if you trust it: `{line}`"

@@ -259,9 +259,9 @@ def _in_thread(error: BaseException | None, words: list[str]) -> None:
 def _internal_error(error: Exception, words: list[str]) -> None:
     """Report a bug of ours: one line that names its crash file, or the whole text if there can be no file."""
     try:
-        from clusterddp.project.crash import reported  # noqa: PLC0415 - only for reports of bugs
+        from clusterddp.project.crash import report_crash  # noqa: PLC0415 - only for reports of bugs
 
-        for line in reported(error, words):
+        for line in report_crash(error, words):
             say(line)
     except Exception:  # noqa: BLE001 - what writes crash files cannot even be imported
         traceback.print_exception(error)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.cli.option_docs import is_url
 from clusterddp.cli.output import say
-from clusterddp.project.crash import hide
+from clusterddp.project.crash import hide_secrets
 from clusterddp.remote.shared.text.redaction import Redaction
 from clusterddp.runs.run_on_hosts import Webhook
 
@@ -77,9 +77,9 @@ def _hide(target: str) -> None:
     if is_url(target):
         from clusterddp.remote.shared.run.webhook_request import secrets_of  # noqa: PLC0415 - HTTP, only for --notify
 
-        hide(secrets_of(target))
+        hide_secrets(secrets_of(target))
     else:
-        hide([target])
+        hide_secrets([target])
 
 
 def _struck(record: RunRecord) -> RunRecord:

@@ -16,7 +16,7 @@ from clusterddp.cli.prompt import asking
 from clusterddp.cli.pyproject import with_defaults
 from clusterddp.inventory.local_python import find_python, unused_venv, with_python
 from clusterddp.project import project_folder
-from clusterddp.project.project import find, typed
+from clusterddp.project.project import find, short_path
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def open_cluster(
     """
     project = find()
     project_folder.clear_unfinished(project.folder)
-    if line := project.settle():
+    if line := project.update_location():
         say(line)
     chosen = choose(project, inventory, limit)
     if chosen.path:
-        name_cluster(typed(chosen.path), chosen.limit if chosen.limit_by else None)
+        name_cluster(short_path(chosen.path), chosen.limit if chosen.limit_by else None)
     loaded = with_defaults(read_chosen(chosen), project)
     by = chosen.path_by or ("-i" if inventory else "remembered by up" if chosen.path else "nothing is remembered")
     limit_by = f" ({chosen.limit_by or '--limit'})" if chosen.limit else ""
@@ -62,7 +62,7 @@ def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventor
     """Return the built-in nodes with the Python they train with, its description, and a notice (or an empty text)."""
     named = checked(project).get("python")
     found = find_python(project.root, (named, option_location(project, "python")) if named else None, os.environ)
-    python = f", {typed(Path(found.path))} ({found.by})"
+    python = f", {short_path(Path(found.path))} ({found.by})"
     return with_python(inventory, found.path), python, unused_venv(project.root, found, os.environ)
 
 
@@ -74,4 +74,4 @@ def _describe(inventory: Inventory, chosen: Choice) -> str:
         return f"none configured, {counted(count, 'node')} on this machine{limit}"
     logins = [entry.name for entry in inventory.hosts if entry.role == "login"]
     hosts = [counted(count, "host")] if count or not logins else []
-    return f"{' and '.join([*hosts, *(f'login host {name}' for name in logins)])} from {typed(chosen.path)}{limit}"
+    return f"{' and '.join([*hosts, *(f'login host {name}' for name in logins)])} from {short_path(chosen.path)}{limit}"

@@ -11,7 +11,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from clusterddp.project.user_folders import make_private, opened, opened_private, read_private, user_cache
+from clusterddp.project.user_folders import make_private, open_for_block, open_private, read_private, user_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ def copies(path: Path) -> Iterator[bytes]:
 
 
 def _in_cache(path: Path) -> bytes:
-    with opened_private(user_cache()) as folder:
+    with open_private(user_cache()) as folder:
         return read_private(folder, _name(path))
 
 
@@ -40,11 +40,11 @@ def keep(path: Path, data: bytes) -> None:
     """Write the data to ``path``, or to the cache if ``path`` cannot be written; raises OSError."""
     try:
         path.parent.mkdir(exist_ok=True)
-        with opened(path.parent) as folder:  # not private: a user who can write there can write our code as well
+        with open_for_block(path.parent) as folder:  # not private: who can write there can write our code as well
             _write(folder, path.name, data, 0o666)
     except OSError:
         make_private(user_cache())
-        with opened_private(user_cache()) as folder:
+        with open_private(user_cache()) as folder:
             _write(folder, _name(path), data, 0o600)
             with contextlib.suppress(OSError):  # another command removes them at the same time
                 _remove_oldest(folder)

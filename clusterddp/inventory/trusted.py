@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
 from clusterddp.project.consent import Writers, user_name
-from clusterddp.project.user_folders import LOOK_UP, StrangersLinkError, Walk
+from clusterddp.project.user_folders import LOOKUP_FLAGS, ForeignLinkError, Walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ class InventorySource:
         *folders, last = path.relative_to(self.path.parent).parts
         walk, at = Walk(self.writers.may_own), self.folder
         with _read_errors(path), contextlib.ExitStack() as handles:
-            for name, flags in (*((name, LOOK_UP) for name in folders), (last, _FILE)):
+            for name, flags in (*((name, LOOKUP_FLAGS) for name in folders), (last, _FILE)):
                 at = walk.step(at, name, flags)
                 handles.callback(os.close, at)
                 self._refuse(path, at)
@@ -113,7 +113,7 @@ def _refuse_file(file: Path, writers: Writers, path: Path) -> None:
 def _named(path: Path) -> tuple[int, int]:
     file = os.open(path, _FILE)
     try:
-        return os.open(path.parent, LOOK_UP), file
+        return os.open(path.parent, LOOKUP_FLAGS), file
     except OSError:
         os.close(file)
         raise
@@ -121,10 +121,10 @@ def _named(path: Path) -> tuple[int, int]:
 
 def _kept(path: Path, writers: Writers) -> tuple[int, int]:
     walk = Walk(writers.may_own)
-    folder = os.open("/", LOOK_UP)
+    folder = os.open("/", LOOKUP_FLAGS)
     try:
         for name in path.parent.parts[1:]:
-            inner = walk.step(folder, name, LOOK_UP)
+            inner = walk.step(folder, name, LOOKUP_FLAGS)
             os.close(folder)
             folder = inner
         return folder, walk.step(folder, path.name, _FILE)
@@ -149,7 +149,7 @@ def _read_errors(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except StrangersLinkError as error:
+    except ForeignLinkError as error:
         what = f"{error.name} on the way there is a link of {user_name(error.uid)}"
         remedy = "remove the link, or name the file itself"
         raise InventoryError(what, where=str(path), remedy=remedy) from None

@@ -156,7 +156,7 @@ def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterat
     entries = code_store.load(project, record.code)
     if entries is None:
         raise _code_missing(record)
-    with tempfile.TemporaryDirectory(prefix="again-", dir=project_folder.own(project.folder)) as folder:
+    with tempfile.TemporaryDirectory(prefix="again-", dir=project_folder.real_folder(project.folder)) as folder:
         chunks = code_store.lay_out(project, entries, Path(folder))
         if chunks is None:
             raise _code_missing(record)

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
-from clusterddp.project.crash import hide
+from clusterddp.project.crash import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,5 +19,5 @@ def secret_values(names: Iterable[str]) -> dict[str, str]:
         if name not in os.environ:
             raise UsageError(f"--secret {name}: it is not set in this environment", remedy=f"export {name} first")
     found = {name: os.environ[name] for name in wanted}
-    hide(found.values())
+    hide_secrets(found.values())
     return found

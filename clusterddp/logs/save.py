@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 from clusterddp.errors import RunError
 from clusterddp.logs.checked_frames import Lines, LogHeader
 from clusterddp.logs.merge import FrameArrived
-from clusterddp.project.user_folders import StrangersLinkError, open_folder
+from clusterddp.project.user_folders import ForeignLinkError, open_folder
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.wire.frames import parse_json
@@ -70,8 +70,8 @@ class Saver:
 
     def _claim(self, run: str) -> None:
         try:
-            self._root = open_folder(self.folder, make=0o700)
-        except StrangersLinkError as error:
+            self._root = open_folder(self.folder, missing_mode=0o700)
+        except ForeignLinkError as error:
             raise RunError(f"{self.folder}: {error}, and is not followed", remedy="name another folder") from None
         weakref.finalize(self, os.close, self._root)
         owner = self._claimed()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY = "consent.key"
-_SIZE = 32  # bytes of the key
+_KEY_SIZE = 32  # bytes
 _ROOT = 0
 _REMEDY = "make it yours alone (0700), or set XDG_STATE_HOME to a folder of yours; `-i FILE` needs none"
 
@@ -36,20 +36,20 @@ _REMEDY = "make it yours alone (0700), or set XDG_STATE_HOME to a folder of your
 class Writers:
     """Who may write an inventory besides this user and root; by naming it the user has agreed to them."""
 
-    owner: int
-    group: int | None = None  # the group that may write it; None if none may, or nobody else is in it
+    owner: int  # the uid of the file's owner
+    group: int | None = None  # the gid of the group that may write it; None if none may, or nobody else is in it
     everyone: bool = False  # whether all users of this machine may
 
     @classmethod
     def of(cls, info: os.stat_result) -> Writers:
         """Return who may write a file or a folder."""
-        by_group = info.st_mode & stat.S_IWGRP and not _is_of_one(info.st_gid, info.st_uid)
+        by_group = info.st_mode & stat.S_IWGRP and not _is_private_group(info.st_gid, info.st_uid)
         return cls(
             owner=info.st_uid, group=info.st_gid if by_group else None, everyone=bool(info.st_mode & stat.S_IWOTH)
         )
 
     def may_own(self, uid: int) -> bool:
-        """Whether a file of this user may be read: that user could have written the inventory itself."""
+        """Whether a file that this uid owns may be read: its owner could have written the inventory itself."""
         if self.everyone or uid in {os.geteuid(), _ROOT, self.owner}:
             return True
         return self.group is not None and _is_member(uid, self.group)
@@ -69,7 +69,7 @@ class Writers:
 
     @property
     def others(self) -> str:
-        """Describe those of them who are neither this user nor root; empty if there are none."""
+        """Describe those writers who are neither this user nor root; empty if there are none."""
         if self.everyone:
             return "everyone on this machine"
         owner = "" if self.owner in {os.geteuid(), _ROOT} else user_name(self.owner)
@@ -82,8 +82,8 @@ class Consent:
     """What ``up FILE`` keeps besides the path and the limit."""
 
     writers: Writers
-    root: str
-    inode: int  # that folder's inode, by which it is recognised after it was renamed
+    root: str  # the project's folder
+    inode: int  # of that folder, which is recognised by it after it was renamed
     proof: str = ""  # the HMAC over all of it; empty while it is made
 
     def values(self, project: str | None, inventory: str | None, limit: str | None) -> tuple[object, ...]:
@@ -92,7 +92,7 @@ class Consent:
         return (project, inventory, limit, self.root, self.inode, *who)
 
     def to_json(self) -> dict[str, object]:
-        """Return it as project.json holds it; ``read_consent`` is the inverse."""
+        """Return the consent as project.json holds it; ``read_consent`` is the inverse."""
         return {**asdict(self.writers), "root": self.root, "inode": self.inode, "proof": self.proof}
 
 
@@ -100,12 +100,14 @@ def read_consent(data: object) -> Consent | None:
     """Return the consent in project.json; None if there is no valid one."""
     if not isinstance(data, dict):
         return None
-    owner, group, everyone, root, inode, found = map(data.get, ("owner", "group", "everyone", "root", "inode", "proof"))
+    owner, group, everyone, root, inode, digest = map(
+        data.get, ("owner", "group", "everyone", "root", "inode", "proof")
+    )
     if type(owner) is not int or type(inode) is not int or type(everyone) is not bool:
         return None
-    if not (group is None or type(group) is int) or not isinstance(root, str) or not isinstance(found, str):
+    if not (group is None or type(group) is int) or not isinstance(root, str) or not isinstance(digest, str):
         return None
-    return Consent(writers=Writers(owner=owner, group=group, everyone=everyone), root=root, inode=inode, proof=found)
+    return Consent(writers=Writers(owner=owner, group=group, everyone=everyone), root=root, inode=inode, proof=digest)
 
 
 def user_name(uid: int) -> str:
@@ -125,7 +127,7 @@ def group_name(gid: int) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _is_of_one(gid: int, uid: int) -> bool:
+def _is_private_group(gid: int, uid: int) -> bool:
     """Whether a group has the user's own name and no other member; then a umask of 002 is safe."""
     try:
         user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
@@ -155,69 +157,70 @@ def state_folder() -> Path:
         raise UsageError(error.strerror or str(error), remedy=remedy) from error
 
 
-def proof(key: bytes, what: str, *values: object) -> str:
-    """Return the HMAC over JSON values; ``what`` keeps proofs of different things distinct."""
-    return hmac.digest(key, json.dumps([f"clusterddp {what}", *values]).encode(), "sha256").hex()
+def proof(key: bytes, purpose: str, *values: object) -> str:
+    """Return the HMAC over JSON values; ``purpose`` keeps proofs of different things distinct."""
+    return hmac.digest(key, json.dumps([f"clusterddp {purpose}", *values]).encode(), "sha256").hex()
 
 
-def proves(found: object, key: bytes | None, what: str, *values: object) -> bool:
-    """Whether ``found`` is the proof over these values."""
-    if key is None or not isinstance(found, str) or not found.isascii():
+def proves(claimed: object, key: bytes | None, purpose: str, *values: object) -> bool:
+    """Whether ``claimed`` is the proof over these values."""
+    if key is None or not isinstance(claimed, str) or not claimed.isascii():
         return False
-    return hmac.compare_digest(found, proof(key, what, *values))
+    return hmac.compare_digest(claimed, proof(key, purpose, *values))
 
 
-def known_key() -> bytes | None:
+def load_key() -> bytes | None:
     """Return this user's key; None if there is none yet.
 
     Raises UsageError if it cannot be read, or others can read it.
     """
     folder = state_folder()
-    with _told(folder, "read"), contextlib.ExitStack() as opened:
+    with _reported_errors(folder, "read"), contextlib.ExitStack() as stack:
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            opened.callback(os.close, handle)
+            stack.callback(os.close, handle)
             _refuse_others(folder, os.fstat(handle))
             file = os.open(KEY, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=handle)
         except FileNotFoundError:
             return None
-        opened.callback(os.close, file)
+        stack.callback(os.close, file)
         info = os.fstat(file)
         _refuse_others(folder / KEY, info)
-        key = os.read(file, _SIZE + 1) if stat.S_ISREG(info.st_mode) else b""
-    if len(key) != _SIZE:
+        key = os.read(file, _KEY_SIZE + 1) if stat.S_ISREG(info.st_mode) else b""
+    if len(key) != _KEY_SIZE:
         raise UsageError(
             f"{folder / KEY}: is damaged", remedy="remove it; each project then wants its `clusterddp up FILE` again"
         )
     return key
 
 
-def made_key() -> bytes:
+def ensure_key() -> bytes:
     """Return this user's key, made if there is none; raises UsageError if it can be neither read nor written."""
-    key = known_key()
+    key = load_key()
     if key is not None:
         return key
     folder = state_folder()
-    with _told(folder, "written"):
+    with _reported_errors(folder, "written"):
         make_private(folder)
         temporary = folder / f".{KEY}.{secrets.token_hex(8)}"
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(secrets.token_bytes(_SIZE))
+                file.write(secrets.token_bytes(_KEY_SIZE))
                 file.flush()
                 os.fsync(file.fileno())
-            with contextlib.suppress(FileExistsError):  # of two commands at once the first one's stands
+            with contextlib.suppress(FileExistsError):  # of two commands at once the first one's key stays
                 os.link(temporary, folder / KEY)
         finally:
             temporary.unlink(missing_ok=True)
-    key = known_key()
+    key = load_key()
     if key is None:
         raise UsageError(f"{folder / KEY}: is removed as soon as it is written", remedy=_REMEDY)
     return key
 
 
 def _refuse_others(path: Path, info: os.stat_result) -> None:
+    """Raise UsageError if another user owns the file or folder, or may access it."""
     if info.st_uid != os.geteuid():
         raise UsageError(f"{path}: belongs to {user_name(info.st_uid)}, not to you", remedy=_REMEDY)
     if info.st_mode & 0o077:
@@ -226,8 +229,9 @@ def _refuse_others(path: Path, info: os.stat_result) -> None:
 
 
 @contextlib.contextmanager
-def _told(folder: Path, how: str) -> Iterator[None]:
+def _reported_errors(folder: Path, done: str) -> Iterator[None]:
+    """Raise UsageError for an OSError in the block; ``done``: ``read`` or ``written``, for the message."""
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{folder}: your state folder cannot be {how} ({error.strerror})", remedy=_REMEDY) from error
+        raise UsageError(f"{folder}: your state folder cannot be {done} ({error.strerror})", remedy=_REMEDY) from error

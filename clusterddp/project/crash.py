@@ -1,7 +1,7 @@
-"""Crash files: what is written down about a bug of ours, for whoever fixes it.
+"""Crash files: reports of bugs in clusterddp itself, for those who fix them.
 
-One file per crash in the project's ``.clusterddp/crashes/``, 0600, the last KEPT of them: versions, the command, our
-traceback and those that hosts have sent. Values of secrets are left out.
+One file per crash in the project's ``.clusterddp/crashes/``, 0600, the last MAX_FILES of them: versions, the command,
+our traceback and those that hosts have sent. Values of secrets are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HostsError
-from clusterddp.project.project import find, typed
+from clusterddp.project.project import find, short_path
 from clusterddp.remote.shared.text.redaction import HIDDEN, Redaction
 from clusterddp.text.secret_names import is_secret
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
 
 FOLDER = "crashes"
-KEPT = 20  # files
-MOST_SHOWN = 300  # letters of an exception on a line
+MAX_FILES = 20  # crash files kept
+MAX_SUMMARY = 300  # characters of an exception in a summary
 LIBRARIES = ("click", "fabric", "paramiko", "cryptography", "pyyaml", "rich", "jinja2")
-LEAST = 8  # letters of a value in our environment that is taken for a secret by its variable's name
-_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")  # of an address
-_hidden: set[str] = set()
-_writing = threading.Lock()
-_written: dict[str, Path] = {}  # a host's traceback → its crash file
+MIN_SECRET = 8  # characters; a shorter value in our environment is no secret, whatever its variable's name
+_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")  # in a URL
+_secrets: set[str] = set()
+_write_lock = threading.Lock()
+_files_by_trace: dict[str, Path] = {}  # a host's traceback → its crash file
 
 
-def hide(values: Iterable[str]) -> None:
+def hide_secrets(values: Iterable[str]) -> None:
     """Keep these secret values out of every crash file and log of this process."""
-    _hidden.update(value for value in values if value)
+    _secrets.update(value for value in values if value)
 
 
 def write_crash(
@@ -58,7 +58,7 @@ def write_crash(
         text = crash_text(error, during=during, argv=argv)
         now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
         path = (project or find()).write(f"{FOLDER}/{now}-{os.getpid()}.txt", text.encode(errors="replace"))
-        for old in sorted(path.parent.glob("*.txt"))[:-KEPT]:
+        for old in sorted(path.parent.glob("*.txt"))[:-MAX_FILES]:
             old.unlink(missing_ok=True)
         return path
     return None
@@ -71,20 +71,21 @@ def crash_of_host(error: HostError) -> str:
     """
     if not error.trace:
         return ""
-    with _writing:
-        path = _written.get(error.trace)
+    with _write_lock:
+        path = _files_by_trace.get(error.trace)
         if path is None or not path.exists():
             path = write_crash(error)
         if path:
-            _written[error.trace] = path
-    return f"please report it with {typed(path)}" if path else "with -v the host's traceback is shown"
+            _files_by_trace[error.trace] = path
+    return f"please report it with {short_path(path)}" if path else "with -v the host's traceback is shown"
 
 
-def reported(error: BaseException, argv: Sequence[str]) -> list[str]:
-    """Write a crash file of a command; return the line that names it, after the whole text if there can be no file."""
+def report_crash(error: BaseException, argv: Sequence[str]) -> list[str]:
+    """Write a crash file of a command; return lines to print: its path, or all its text if it cannot be written."""
     path = write_crash(error, argv=argv)
     text = [] if path else crash_text(error, argv=argv).splitlines()
-    return [*text, f"internal error: {summary(error)}" + (f"; please report it with {typed(path)}" if path else "")]
+    request = f"; please report it with {short_path(path)}" if path else ""
+    return [*text, f"internal error: {summary(error)}{request}"]
 
 
 def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | None = None) -> str:
@@ -92,13 +93,13 @@ def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | 
     facts = {
         "clusterddp": version("clusterddp"),
         "during": during,
-        "command": shlex.join(["clusterddp", *_shown(sys.argv[1:] if argv is None else argv)]),
+        "command": shlex.join(["clusterddp", *_without_secret_words(sys.argv[1:] if argv is None else argv)]),
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "python": f"{platform.python_version()} on {platform.platform()}",
         "libraries": ", ".join(f"{name} {version(name)}" for name in LIBRARIES),
     }
     parts = ["".join(f"{name:<11}{value}\n" for name, value in facts.items() if value)]
-    stack = [] if error.__traceback__ else ["Stack:\n", *traceback.format_stack()]  # reported, not raised here
+    stack = [] if error.__traceback__ else ["Stack:\n", *traceback.format_stack()]  # an exception that was never raised
     parts.append("".join([*stack, *traceback.format_exception(error)]))
     parts += [f"On {host}:\n{trace.rstrip()}\n" for host, trace in host_traces(error)]
     return without_secrets("\n".join(parts))
@@ -109,43 +110,43 @@ def summary(error: BaseException) -> str:
     line = next(iter("".join(traceback.format_exception_only(error)).splitlines()), "")
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    printable = "".join(letter if letter.isprintable() else " " for letter in line[:MOST_SHOWN])
+    printable = "".join(letter if letter.isprintable() else " " for letter in line[:MAX_SUMMARY])
     return without_secrets(printable.strip()) + where
 
 
 def host_traces(error: BaseException) -> Iterator[tuple[str, str]]:
     """Yield the tracebacks that hosts sent with an error, its causes, or the errors it contains: (host, text)."""
     seen: set[int] = set()
-    todo: list[BaseException | None] = [error]
-    while todo:
-        one = todo.pop(0)
-        if one is None or id(one) in seen:
+    pending: list[BaseException | None] = [error]
+    while pending:
+        cause = pending.pop(0)
+        if cause is None or id(cause) in seen:
             continue
-        seen.add(id(one))
-        if trace := getattr(one, "trace", ""):
-            yield getattr(one, "host", "a host"), trace
-        todo += [*(one.errors if isinstance(one, HostsError) else ()), one.__cause__, one.__context__]
+        seen.add(id(cause))
+        if trace := getattr(cause, "trace", ""):
+            yield getattr(cause, "host", "a host"), trace
+        pending += [*(cause.errors if isinstance(cause, HostsError) else ()), cause.__cause__, cause.__context__]
 
 
 def without_secrets(text: str) -> str:
     """Return the text without the values of secrets that this process knows."""
-    named = {value for name, value in os.environ.items() if len(value) >= LEAST and is_secret(name, value)}
-    return _PASSWORD.sub(rf"\1{HIDDEN}@", Redaction(_hidden | named, least=1).text(text))
+    named = {value for name, value in os.environ.items() if len(value) >= MIN_SECRET and is_secret(name, value)}
+    return _PASSWORD.sub(rf"\1{HIDDEN}@", Redaction(_secrets | named, least=1).text(text))
 
 
-def _shown(words: Sequence[str]) -> Iterator[str]:
+def _without_secret_words(words: Sequence[str]) -> Iterator[str]:
     """Yield a command's words without values that are secret by their name, and without any of ``--env``."""
-    before = ""
+    last = ""
     for word in words:
         option = "--env=" if word.startswith("--env=") else ""
         name, equals, value = word.removeprefix(option).partition("=")
-        if equals and (option or before == "--env" or _is_secret(name, value)):
+        if equals and (option or last == "--env" or _is_secret(name, value)):
             yield f"{option}{name}={HIDDEN}"
-        elif before.startswith("-") and before != "--secret" and not word.startswith("-") and _is_secret(before, word):
+        elif last.startswith("-") and last != "--secret" and not word.startswith("-") and _is_secret(last, word):
             yield HIDDEN
         else:
             yield word
-        before = word
+        last = word
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
 from clusterddp.project import project_file, project_folder
-from clusterddp.project.consent import Consent, Writers, known_key, made_key, proof, proves, read_consent
-from clusterddp.project.project_file import MOST, NAME, VALID_ID
+from clusterddp.project.consent import Consent, Writers, ensure_key, load_key, proof, proves, read_consent
+from clusterddp.project.project_file import MAX_BYTES, NAME, VALID_ID
 from clusterddp.project.project_folder import FOLDER
 from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record
 from clusterddp.remote.shared.schema.record import parsed, written
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
     from clusterddp.project.project_file import ProjectData
 
-_CONSENT, _TRIED, _RUN = "consent", "tried", "run"  # what is proved
-_INDEX = "runs.jsonl"
-_PROOF = "started_here"  # of a line of the index
-_PROVED = re.compile(rb'(.*),"%s":"([0-9a-f]{64})"\}' % _PROOF.encode())
+_CONSENT, _TRIED, _RUN = "consent", "tried", "run"  # what proofs are for
+_INDEX = "runs.jsonl"  # the runs started here, one record a line
+_PROOF = "started_here"  # the key of the proof in a line of the index
+_PROVED_LINE = re.compile(rb'(.*),"%s":"([0-9a-f]{64})"\}' % _PROOF.encode())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Remembered:
+class LastUp:
     """What the last ``up`` chose for this project; None for what it did not choose."""
 
     inventory: Path | None = None
@@ -57,7 +57,8 @@ class Project:
     subfolder: str  # where the command was given, relative to ``root`` with ``/``; empty at the top
     options: Mapping[str, Any]  # ``[tool.clusterddp]`` of pyproject.toml
     fixed_id: str | None  # the id that CLUSTERDDP_PROJECT or pyproject.toml sets, else None
-    above: Path | None = None  # a folder above that another user has made a project, in a place where anyone can write
+    # the nearest folder above that another user has made a project where anyone may write: it is not used
+    untrusted_parent: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -75,14 +76,14 @@ class Project:
         if self.fixed_id:
             return self.fixed_id
         try:
-            return str(self._made().id)
+            return str(self._ensure_data().id)
         except project_folder.UnwritableError as error:
             remedy = f"{error.remedy}, or set CLUSTERDDP_PROJECT to an id of your choice"
             raise UsageError(error.message, remedy=remedy) from error
 
     @property
     def known_id(self) -> str | None:
-        """Return the project's id if it has one; looking at runs makes none."""
+        """Return the project's id; None if none has been made yet."""
         return self.fixed_id or self._read().id
 
     @property
@@ -91,21 +92,21 @@ class Project:
         return f"{WORKDIRS}/{self.label}-{self.id}"
 
     @property
-    def named(self) -> Remembered:
-        """Return the inventory and limit in project.json, whoever wrote it: for messages, never to be used."""
+    def unproved(self) -> LastUp:
+        """Return the inventory and limit in project.json, which may be forged: only for messages."""
         data = self._read()
-        return Remembered(inventory=self.root / data.inventory if data.inventory else None, limit=data.limit)
+        return LastUp(inventory=self.root / data.inventory if data.inventory else None, limit=data.limit)
 
     @property
-    def remembered(self) -> Remembered:
+    def remembered(self) -> LastUp:
         """Return the inventory and limit of the last ``up``, if project.json proves that this user gave them."""
         data = self._read()
-        agreed = read_consent(data.consent)
-        if agreed is None or not data.inventory:
-            return Remembered()
-        if not proves(agreed.proof, known_key(), _CONSENT, *agreed.values(data.id, data.inventory, data.limit)):
-            return Remembered()
-        return Remembered(inventory=self._moved(data.inventory, agreed), limit=data.limit, writers=agreed.writers)
+        consent = read_consent(data.consent)
+        if consent is None or not data.inventory:
+            return LastUp()
+        if not proves(consent.proof, load_key(), _CONSENT, *consent.values(data.id, data.inventory, data.limit)):
+            return LastUp()
+        return LastUp(inventory=self._present_path(data.inventory, consent), limit=data.limit, writers=consent.writers)
 
     def remember(self, inventory: Path | None, limit: str | None, writers: Writers | None = None) -> None:
         """Keep the user's consent to an inventory and a limit for later commands.
@@ -114,57 +115,57 @@ class Project:
         Raises UsageError if the project folder or the user's state folder cannot be written.
         """
         path = str(inventory.absolute()) if inventory else None
-        data = self._made()._replace(inventory=path, limit=limit, consent=None, tried=None, tried_proof=None)
+        data = self._ensure_data()._replace(inventory=path, limit=limit, consent=None, tried=None, tried_proof=None)
         if inventory:
-            whose = writers or Writers(owner=os.geteuid())
-            agreed = Consent(writers=whose, root=str(self.root), inode=self.root.stat().st_ino)
-            agreed = replace(agreed, proof=proof(made_key(), _CONSENT, *agreed.values(data.id, path, limit)))
-            data = data._replace(consent=agreed.to_json())
-        self.write(NAME, project_file.encoded(data))
+            allowed = writers or Writers(owner=os.geteuid())
+            consent = Consent(writers=allowed, root=str(self.root), inode=self.root.stat().st_ino)
+            consent = replace(consent, proof=proof(ensure_key(), _CONSENT, *consent.values(data.id, path, limit)))
+            data = data._replace(consent=consent.to_json())
+        self.write(NAME, project_file.encode(data))
 
-    def _moved(self, inventory: str, agreed: Consent) -> Path:
+    def _present_path(self, inventory: str, consent: Consent) -> Path:
         """Return the inventory's present path: its new one if it lies in a project folder that was renamed."""
         path = Path(inventory)
-        if agreed.root == str(self.root) or not path.is_relative_to(agreed.root):
+        if consent.root == str(self.root) or not path.is_relative_to(consent.root):
             return path
-        moved = self.root.stat().st_ino == agreed.inode
-        return self.root / path.relative_to(agreed.root) if moved else path
+        renamed = self.root.stat().st_ino == consent.inode
+        return self.root / path.relative_to(consent.root) if renamed else path
 
     @property
-    def tried(self) -> Path | None:
-        """Return the inventory of this user's last ``up`` if that has not made its hosts ready, else None."""
+    def attempted_inventory(self) -> Path | None:
+        """Return the inventory of this user's last ``up`` if that has not succeeded, else None."""
         data = self._read()
-        proved = data.tried and proves(data.tried_proof, known_key(), _TRIED, data.id, data.tried)
+        proved = data.tried and proves(data.tried_proof, load_key(), _TRIED, data.id, data.tried)
         return Path(data.tried) if data.tried and proved else None
 
-    def remember_try(self, inventory: Path) -> None:
+    def remember_attempt(self, inventory: Path) -> None:
         """Remember that an ``up`` of this inventory has begun; raises UsageError."""
-        data = self._made()
+        data = self._ensure_data()
         tried = str(inventory.absolute())
-        proved = proof(made_key(), _TRIED, data.id, tried)
-        self.write(NAME, project_file.encoded(data._replace(tried=tried, tried_proof=proved)))
+        proved = proof(ensure_key(), _TRIED, data.id, tried)
+        self.write(NAME, project_file.encode(data._replace(tried=tried, tried_proof=proved)))
 
     def record_run(self, record: RunRecord) -> None:
         """Append one run to the local index, with the proof that this user started it."""
         line = json.dumps(written(record), separators=(",", ":")).encode()
         with contextlib.suppress(UsageError):  # without a key, --again cannot repeat it
-            line = line[:-1] + f',"{_PROOF}":"{proof(made_key(), _RUN, line.decode())}"'.encode() + b"}"
+            line = line[:-1] + f',"{_PROOF}":"{proof(ensure_key(), _RUN, line.decode())}"'.encode() + b"}"
         project_folder.append(self.folder, _INDEX, line + b"\n")
 
     def runs(self, *, own: bool = False) -> list[RunRecord]:
-        """Return the runs of the local index, oldest first; damaged lines are skipped."""
+        """Return the runs of the local index, oldest first; ``own``: only those that this user provably started."""
         records: list[RunRecord] = []
-        with contextlib.suppress(UsageError):  # a damaged project.json is reported by whoever needs it
+        with contextlib.suppress(UsageError):  # a damaged project.json is reported by the commands that need it
             if self.original:
                 return records
-        key = known_key() if own else None
+        key = load_key() if own else None
         with contextlib.suppress(OSError):
-            for line in project_folder.read(project_folder.own(self.folder) / _INDEX).splitlines():
-                proved = _PROVED.fullmatch(line)
+            for line in project_folder.read(project_folder.real_folder(self.folder) / _INDEX).splitlines():
+                proved = _PROVED_LINE.fullmatch(line)
                 plain = proved[1] + b"}" if proved else line
                 if own and not (proved and proves(proved[2].decode(), key, _RUN, plain.decode(errors="replace"))):
                     continue
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError):  # a damaged line is skipped
                     records.append(parsed(plain, read_run_record))
         return records
 
@@ -187,47 +188,47 @@ class Project:
         """Return the project that this one is a copy of, until it has its own id; a fixed id is shared on purpose."""
         return None if self.fixed_id else project_file.original_of(self.root, project_file.read(self.folder))
 
-    def settle(self) -> str:
+    def update_location(self) -> str:
         """Record the project's location, or give a copy its own id; return a message about it, or an empty text.
 
         Only its owner does: looking at another user's project changes nothing in it.
         """
         data = None if self.fixed_id else project_file.read(self.folder)
-        if data is None or data.id is None or (project_file.is_placed(self.root, data) and data.label):
+        if data is None or data.id is None or (project_file.has_location(self.root, data) and data.label):
             return ""
-        original, settled = self.original, False
+        original, updated = self.original, False
         if (self.folder / NAME).lstat().st_uid == os.geteuid():
             with contextlib.suppress(UsageError):
-                project_file.settle(self.root)
-                settled = True
+                project_file.update_location(self.root)
+                updated = True
         if original is None:
             return ""
         shares = "so it shares none of its runs and workdirs"
-        when = "now" if settled else "once its folder can be written"
+        when = "now" if updated else "once its folder can be written"
         return f"this project is a copy of {original} and gets an id of its own {when}, {shares}"
 
-    def _made(self) -> ProjectData:
+    def _ensure_data(self) -> ProjectData:
         """Return the content of project.json; write it first if there is none, or if this copy needs its own id."""
         data = self._read()
         if data.id:
             return data
-        return project_file.settle(self.root) if self.original else self._create()
+        return project_file.update_location(self.root) if self.original else self._create()
 
     def _read(self) -> ProjectData:
         """Return what project.json holds; for a copy without its own id yet, only the inventory it names."""
         data = project_file.read(self.folder)
         original = None if self.fixed_id else project_file.original_of(self.root, data)
-        return project_file.kept_by_copy(data, original) if original else data
+        return project_file.data_of_copy(data, original) if original else data
 
     def _create(self) -> ProjectData:
-        """Make project.json; of two simultaneous commands the first one's id is used by both."""
-        project_folder.create(self.folder, NAME, project_file.encoded(project_file.new(self.root)))
+        """Make project.json with a new id; of two commands at once both use the first one's."""
+        project_folder.create(self.folder, NAME, project_file.encode(project_file.new(self.root)))
         return self._read()
 
 
 @functools.lru_cache(maxsize=8)
-def _launchers(path: Path, *_changed: int) -> frozenset[str]:
-    """Return the launchers named in an index of runs; it is read again when it has changed."""
+def _launchers(path: Path, *_changed_at: int) -> frozenset[str]:
+    """Return the launchers named in an index of runs; cached until its time or size changes."""
     with contextlib.suppress(OSError):  # as without an index: only a guess where to ask first
         return frozenset(name.decode() for name in re.findall(rb'"launcher":"([a-z]+)"', project_folder.read(path)))
     return frozenset()
@@ -239,27 +240,27 @@ def find(start: Path | None = None, environ: Mapping[str, str] | None = None) ->
     ``environ``: where CLUSTERDDP_PROJECT is looked up; None for this process's environment. Raises UsageError if
     pyproject.toml is not valid TOML, or the id it sets cannot be used in a path.
     """
-    start = (start or _current()).resolve()
-    root, above = _root(start)
-    options = _options(root / "pyproject.toml")
+    start = (start or _current_folder()).resolve()
+    root, untrusted_parent = _find_root(start)
+    options = _read_options(root / "pyproject.toml")
     subfolder = start.relative_to(root).as_posix()
-    chosen = (os.environ if environ is None else environ).get("CLUSTERDDP_PROJECT")
+    id_variable = (os.environ if environ is None else environ).get("CLUSTERDDP_PROJECT")
     return Project(
         root=root,
         subfolder="" if subfolder == "." else subfolder,
         options=options,
-        fixed_id=_checked_id(chosen, "CLUSTERDDP_PROJECT")
+        fixed_id=_checked_id(id_variable, "CLUSTERDDP_PROJECT")
         or _checked_id(options.get("project"), f"{root / 'pyproject.toml'}: tool.clusterddp.project"),
-        above=above,
+        untrusted_parent=untrusted_parent,
     )
 
 
-def of_others(folder: Path) -> Project:
-    """Return the project that other users made of a folder, to see what it names; nothing of it is used."""
-    return Project(root=folder, subfolder="", options=_options(folder / "pyproject.toml"), fixed_id=None)
+def foreign_project(folder: Path) -> Project:
+    """Return the project that another user made of a folder: only for messages, nothing of it is used."""
+    return Project(root=folder, subfolder="", options=_read_options(folder / "pyproject.toml"), fixed_id=None)
 
 
-def typed(path: Path) -> str:
+def short_path(path: Path) -> str:
     """Return a path as short as it can be typed in the current folder; absolute if that is ``/``."""
     relative = os.path.relpath(path)
     if Path.cwd() == Path("/"):
@@ -267,26 +268,26 @@ def typed(path: Path) -> str:
     return str(path) if relative.startswith("..") else relative
 
 
-def _current() -> Path:
+def _current_folder() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError:
         raise UsageError("the current folder is gone", remedy="cd to the project's folder") from None
 
 
-def _root(start: Path) -> tuple[Path, Path | None]:
-    """Return the project's folder; and if that is only ``start`` itself, the nearest folder above marked by others."""
-    passed = None
+def _find_root(start: Path) -> tuple[Path, Path | None]:
+    """Return the project's folder; if no mark is found, ``start`` and the nearest parent with an untrusted mark."""
+    untrusted = None
     for folder in (start, *start.parents):
-        owner = _marked(folder, start)
+        owner = _mark_owner(folder, start)
         if owner is not None and _may_mark(owner, folder, start):
             return folder, None
         if owner is not None:
-            passed = passed or folder
-    return start, passed
+            untrusted = untrusted or folder
+    return start, untrusted
 
 
-def _marked(folder: Path, start: Path) -> int | None:
+def _mark_owner(folder: Path, start: Path) -> int | None:
     """Return the owner of the mark that makes ``folder`` a project; None without one.
 
     What `up` wrote into a home or ``/`` counts there only, not for all folders below.
@@ -300,13 +301,14 @@ def _marked(folder: Path, start: Path) -> int | None:
 
 
 def _may_mark(owner: int, folder: Path, start: Path) -> bool:
-    """Whether a mark counts: in ``/tmp`` anybody can put one above the folders of others."""
+    """Whether a mark is trusted: in ``/tmp`` any user can put one above the folders of others."""
     if folder == start or owner in {os.geteuid(), 0}:
         return True
     return owner in {folder.stat().st_uid, start.stat().st_uid}
 
 
 def _checked_id(value: object, where: str) -> str | None:
+    """Return a valid id, None if unset; raises UsageError, whose message begins with ``where``."""
     if value is None or value == "":
         return None
     if not isinstance(value, str) or not VALID_ID.fullmatch(value):
@@ -316,10 +318,10 @@ def _checked_id(value: object, where: str) -> str | None:
     return value
 
 
-def _options(path: Path) -> Mapping[str, Any]:
+def _read_options(path: Path) -> Mapping[str, Any]:
     """Return ``[tool.clusterddp]``; a broken pyproject.toml that does not mention clusterddp is ignored."""
     try:
-        text = project_folder.read(path, MOST, link=True).decode()
+        text = project_folder.read(path, MAX_BYTES, follow_link=True).decode()
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError) as error:

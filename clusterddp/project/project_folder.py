@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 FOLDER = ".clusterddp"
-MOST_BYTES = 1 << 30  # of a file that is read
-_SUFFIX = ".tmp"  # of files that are not finished
+MAX_BYTES = 1 << 30  # default limit of a file that is read
+_SUFFIX = ".tmp"  # of unfinished files
 
 
 class UnwritableError(UsageError):
     """A project's folder cannot be written."""
 
 
-def own(folder: Path, *names: str) -> Path:
+def real_folder(folder: Path, *names: str) -> Path:
     """Return ``.clusterddp/`` or a folder in it, after checking that no link leads there; it may not exist."""
     path = folder
     for name in ("", *names):
@@ -50,23 +50,23 @@ def own(folder: Path, *names: str) -> Path:
     return path
 
 
-def read(path: Path, most: int = MOST_BYTES, *, link: bool = False) -> bytes:
-    """Read a file of ours; raises OSError if there is none; or it is a link, not a file, or larger than ``most``."""
-    handle = os.open(path, os.O_RDONLY | (0 if link else os.O_NOFOLLOW) | os.O_NONBLOCK | os.O_CLOEXEC)
+def read(path: Path, limit: int = MAX_BYTES, *, follow_link: bool = False) -> bytes:
+    """Return a file's content; raises OSError if it is missing, a link, no regular file, or over ``limit`` bytes."""
+    handle = os.open(path, os.O_RDONLY | (0 if follow_link else os.O_NOFOLLOW) | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode) or info.st_size > most:
+        if not stat.S_ISREG(info.st_mode) or info.st_size > limit:
             raise OSError(0, "no file, or too large", str(path))
-        return file.read(most)
+        return file.read(limit)
 
 
 def write(folder: Path, name: str, data: bytes) -> Path:
     """Write a file in ``.clusterddp/`` or a folder of it, 0600 and atomically; return its path."""
-    with writing(folder):
-        target = made(folder) / name
-        own(folder, *Path(name).parts[:-1])
+    with raise_unwritable(folder):
+        target = make_folder(folder) / name
+        real_folder(folder, *Path(name).parts[:-1])
         target.parent.mkdir(mode=0o700, exist_ok=True)
-        with unfinished(folder, [data]) as new:
+        with unfinished_file(folder, [data]) as new:
             new.replace(target)
     return target
 
@@ -74,8 +74,8 @@ def write(folder: Path, name: str, data: bytes) -> Path:
 def append(folder: Path, name: str, data: bytes) -> None:
     """Append to a file in ``.clusterddp/``; raises UsageError if it cannot be written, or is a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with writing(folder):
-        handle = os.open(made(folder) / name, flags, 0o600)
+    with raise_unwritable(folder):
+        handle = os.open(make_folder(folder) / name, flags, 0o600)
         try:
             os.write(handle, data)
         finally:
@@ -84,13 +84,17 @@ def append(folder: Path, name: str, data: bytes) -> None:
 
 def create(folder: Path, name: str, data: bytes) -> None:
     """Write a file in ``.clusterddp/`` atomically, unless there is one: of two at once the first one's stays."""
-    with writing(folder), unfinished(made(folder), [data]) as new, contextlib.suppress(FileExistsError):
+    with (
+        raise_unwritable(folder),
+        unfinished_file(make_folder(folder), [data]) as new,
+        contextlib.suppress(FileExistsError),
+    ):
         os.link(new, folder / name)
 
 
-def made(folder: Path) -> Path:
-    """Make ``.clusterddp/`` itself, which git ignores; return it."""
-    own(folder).mkdir(mode=0o700, exist_ok=True)
+def make_folder(folder: Path) -> Path:
+    """Make ``.clusterddp/`` and its .gitignore unless they exist; return it."""
+    real_folder(folder).mkdir(mode=0o700, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         handle = os.open(folder / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -101,15 +105,13 @@ def made(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def unfinished(folder: Path, pieces: Iterable[bytes], *, durable: bool = True) -> Iterator[Path]:
+def unfinished_file(folder: Path, pieces: Iterable[bytes], *, durable: bool = True) -> Iterator[Path]:
     """Yield a new 0600 file in ``.clusterddp/`` with these bytes, for the caller to rename; else it is removed.
 
-    It is locked while somebody works on it: the file of a command that was killed is not, and is removed by the next
-    command (``clear_unfinished``).
-
-    ``durable``: its bytes are on disk before it is yielded.
+    It is locked meanwhile: one without a lock was left by a command that was killed, and ``clear_unfinished`` of the
+    next command removes it. ``durable``: its bytes are on disk before it is yielded.
     """
-    handle, path = _new(folder)
+    handle, path = _create_locked(folder)
     try:
         with os.fdopen(handle, "wb") as out:
             out.writelines(pieces)
@@ -121,34 +123,34 @@ def unfinished(folder: Path, pieces: Iterable[bytes], *, durable: bool = True) -
         path.unlink(missing_ok=True)
 
 
-def _new(folder: Path) -> tuple[int, Path]:
-    """Return a new file's descriptor, which has its lock, and its path."""
+def _create_locked(folder: Path) -> tuple[int, Path]:
+    """Return a new file's descriptor, which holds a shared lock, and its path."""
     while True:
         handle, name = tempfile.mkstemp(dir=folder, suffix=_SUFFIX)
         with contextlib.suppress(OSError):  # a file system without locks: then nothing there is cleared either
             fcntl.flock(handle, fcntl.LOCK_SH)
         if os.fstat(handle).st_nlink:
             return handle, Path(name)
-        os.close(handle)  # another command removed it as left behind, before it was locked
+        os.close(handle)  # another command took it for abandoned and removed it before it was locked
 
 
 def clear_unfinished(folder: Path) -> None:
     """Remove unfinished files in ``.clusterddp/`` of commands that were killed; files in use stay."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # there is none, or it is a link
+    except OSError:  # it does not exist, or is a link
         return
     try:
         for name in os.listdir(descriptor):  # noqa: PTH208 - a descriptor
             if name.endswith(_SUFFIX):
                 with contextlib.suppress(OSError):
-                    _remove_if_left(descriptor, name)
+                    _remove_if_abandoned(descriptor, name)
     finally:
         os.close(descriptor)
 
 
-def _remove_if_left(descriptor: int, name: str) -> None:
-    """Remove a file of ours in an open folder; raises OSError if it is not a file, or somebody works on it."""
+def _remove_if_abandoned(descriptor: int, name: str) -> None:
+    """Remove a file of ours in an open folder unless a process has it locked; raises OSError otherwise."""
     handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=descriptor)
     try:
         info = os.fstat(handle)
@@ -160,8 +162,8 @@ def _remove_if_left(descriptor: int, name: str) -> None:
 
 
 @contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turn errors of the operating system in the block into errors about the project's folder."""
+def raise_unwritable(folder: Path) -> Iterator[None]:
+    """Raise UnwritableError, with a remedy, for an OSError in the block."""
     try:
         yield
     except OSError as error:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import stat
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-_MOST_LINKS = 40  # in one path, as in Linux
-# Where only names in a folder are looked up; other systems want to read it as well.
-LOOK_UP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_MAX_LINKS = 40  # in one path, as in Linux
+# For a folder in which names are only looked up; without O_PATH it has to be readable too.
+LOOKUP_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _IS_A_LINK = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 _ROOT = 0
 
@@ -49,7 +50,7 @@ def user_folder(variable: str, usual: str) -> Path:
 
 
 @contextlib.contextmanager
-def opened(folder: Path) -> Iterator[int]:
+def open_for_block(folder: Path) -> Iterator[int]:
     """Open a folder for the block; yield its descriptor."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -59,18 +60,18 @@ def opened(folder: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def opened_private(folder: Path) -> Iterator[int]:
-    """Open a folder that only this user can write, checked on the descriptor; yield that.
+def open_private(folder: Path) -> Iterator[int]:
+    """Open a folder that only this user can write, for the block; yield its descriptor.
 
     Raises OSError if it does not exist, or another user may write in it.
     """
-    with opened(folder) as handle:
+    with open_for_block(folder) as handle:
         _refuse_others(os.fstat(handle), folder)
         yield handle
 
 
 def read_private(folder: int, name: str) -> bytes:
-    """Read a file that only this user can have written, in a folder of ``opened_private``.
+    """Read a file that only this user can have written, in an open folder (``open_private``).
 
     Raises OSError if it does not exist, is a link or not a file, or another user may have written it.
     """
@@ -84,11 +85,12 @@ def read_private(folder: int, name: str) -> bytes:
 
 
 def _refuse_others(info: os.stat_result, path: Path) -> None:
+    """Raise PermissionError if another user owns the file or folder, or may write it."""
     if info.st_uid != os.geteuid() or info.st_mode & 0o022:
         raise PermissionError(errno.EPERM, "can be written by another user", str(path))
 
 
-class StrangersLinkError(Exception):
+class ForeignLinkError(Exception):
     """A link in a path belongs to a user who could redirect us with it."""
 
     def __init__(self, name: str, uid: int) -> None:
@@ -99,39 +101,40 @@ class StrangersLinkError(Exception):
 class Walk:
     """Opens a path name by name, and follows a link only if an allowed user owns it.
 
-    ``may_own``: whether links of a user are followed, by uid.
+    ``may_own``: called with the uid of a link's owner; returns whether the link is followed.
     """
 
     def __init__(self, may_own: Callable[[int], bool]) -> None:
         self._may_own = may_own
-        self._left = _MOST_LINKS
+        self._links_left = _MAX_LINKS
 
     def step(self, folder: int, name: str, flags: int) -> int:
-        """Open a name in an open folder; return the descriptor. Raises StrangersLinkError."""
+        """Open a name in an open folder, through links; return the descriptor. Raises ForeignLinkError."""
         try:
             return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
         except OSError as error:
             target = self._target(folder, name) if error.errno in _IS_A_LINK else None
             if target is None:
                 raise
-        self._left -= 1
-        if self._left < 0:
+        self._links_left -= 1
+        if self._links_left < 0:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         return self._follow(folder, target, flags)
 
     def _follow(self, folder: int, target: str, flags: int) -> int:
-        at = os.open("/", LOOK_UP) if target.startswith("/") else os.dup(folder)
+        """Open the target of a link that lies in ``folder``, name by name."""
+        current = os.open("/", LOOKUP_FLAGS) if target.startswith("/") else os.dup(folder)
         names = [part for part in target.split("/") if part not in {"", "."}] or ["."]
         for number, name in enumerate(names, 1):
             try:
-                inner = self.step(at, name, flags if number == len(names) else LOOK_UP)
+                inner = self.step(current, name, flags if number == len(names) else LOOKUP_FLAGS)
             finally:
-                os.close(at)
-            at = inner
-        return at
+                os.close(current)
+            current = inner
+        return current
 
     def _target(self, folder: int, name: str) -> str | None:
-        """Return a link's target; None if it is not a link."""
+        """Return a link's target; None if it is no link. Raises ForeignLinkError if its owner may not redirect us."""
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISLNK(info.st_mode):
             return None
@@ -139,31 +142,33 @@ class Walk:
         again = os.stat(name, dir_fd=folder, follow_symlinks=False)
         same = (info.st_ino, info.st_ctime_ns) == (again.st_ino, again.st_ctime_ns)
         if not same or not self._may_own(info.st_uid):
-            raise StrangersLinkError(name, info.st_uid)
+            raise ForeignLinkError(name, info.st_uid)
         return target
 
 
-def open_folder(folder: Path, *, make: int | None = None) -> int:
+def open_folder(folder: Path, *, missing_mode: int | None = None) -> int:
     """Open a folder name by name, over links of this user and root alone; return its descriptor.
 
-    ``make``: the mode of missing folders, which are made; None: none is made. Raises StrangersLinkError if a link of
-    another user is in the path.
+    ``missing_mode``: the mode of missing folders, which are made; None: none is made. Raises ForeignLinkError if a link
+    of another user is in the path.
     """
     walk = Walk({os.geteuid(), _ROOT}.__contains__)
     read = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     names = folder.parts[1:] if folder.is_absolute() else folder.parts
-    at = os.open("/" if folder.is_absolute() else ".", LOOK_UP if names else read)
+    current = os.open("/" if folder.is_absolute() else ".", LOOKUP_FLAGS if names else read)
     for number, name in enumerate(names, 1):
-        flags = read if number == len(names) else LOOK_UP
+        flags = read if number == len(names) else LOOKUP_FLAGS
         try:
-            inner = walk.step(at, name, flags) if make is None else _step_or_make(walk, at, name, flags, make)
+            step = walk.step if missing_mode is None else partial(_step_or_make, walk, missing_mode)
+            inner = step(current, name, flags)
         finally:
-            os.close(at)
-        at = inner
-    return at
+            os.close(current)
+        current = inner
+    return current
 
 
-def _step_or_make(walk: Walk, folder: int, name: str, flags: int, mode: int) -> int:
+def _step_or_make(walk: Walk, mode: int, folder: int, name: str, flags: int) -> int:
+    """Open a name in an open folder, made with this mode if it is missing."""
     try:
         return walk.step(folder, name, flags)
     except FileNotFoundError:

@@ -70,7 +70,7 @@ def knows(project: Project, run: str) -> bool:
 def kept(project: Project, run: str = "") -> dict[str, CachedRun]:
     """Return the saved runs whose ids start with ``run``, by id; damaged files are skipped."""
     found = {}
-    for path in project_folder.own(project.folder, FOLDER).glob(f"{run}*.json"):
+    for path in project_folder.real_folder(project.folder, FOLDER).glob(f"{run}*.json"):
         with contextlib.suppress(OSError, ValueError):
             fields = Fields(parse_json(project_folder.read(path, _MOST_BYTES)), most=1 << 20)
             found[path.stem] = CachedRun(

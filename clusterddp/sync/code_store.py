@@ -77,7 +77,7 @@ def keep(project: Project, tree: Tree) -> CodeChanges | None:
     folder = project.folder / FOLDER
     try:
         for inner in _FOLDERS:
-            project_folder.own(project.folder, FOLDER, inner)
+            project_folder.real_folder(project.folder, FOLDER, inner)
         project.write(f"{FOLDER}/.lock", b"") if not folder.is_dir() else None
         with _locked(folder):
             return _keep(folder, tree)
@@ -177,7 +177,7 @@ def _as_hashed(root: Path, entry: Entry) -> Iterator[bytes]:
 def _write(folder: Path, target: Path, pieces: Iterable[bytes]) -> None:
     """Write a file whole, 0600, under a temporary name first."""
     make_private(target.parent)
-    with project_folder.unfinished(folder.parent, pieces, durable=False) as new:
+    with project_folder.unfinished_file(folder.parent, pieces, durable=False) as new:
         new.replace(target)
 
 

@@ -40,7 +40,7 @@ class Earlier:
         if self.folder is None or not is_digest(digest):  # it comes from a host
             return None
         try:
-            data = project_folder.read(project_folder.own(self.folder.parent, self.folder.name) / digest)
+            data = project_folder.read(project_folder.real_folder(self.folder.parent, self.folder.name) / digest)
         except (OSError, UsageError):
             return None
         return data if digest_of(data) == digest else None
@@ -50,10 +50,10 @@ class Earlier:
         if self.folder is None or not self.folder.parent.is_dir():
             return
         with contextlib.suppress(OSError, UsageError):
-            project_folder.own(self.folder.parent, self.folder.name).mkdir(mode=0o700, exist_ok=True)
+            project_folder.real_folder(self.folder.parent, self.folder.name).mkdir(mode=0o700, exist_ok=True)
             target = self.folder / digest
             if not target.exists():
-                with project_folder.unfinished(self.folder.parent, [data], durable=False) as new:
+                with project_folder.unfinished_file(self.folder.parent, [data], durable=False) as new:
                     new.replace(target)
             os.utime(target)
             for old in self.digests()[_MOST:]:

@@ -22,7 +22,7 @@ from clusterddp.cli.session import open_cluster
 from clusterddp.cli.timeline import recording
 from clusterddp.errors import UsageError
 from clusterddp.launch.options import DECLARED, RunOptions
-from clusterddp.project.project import typed
+from clusterddp.project.project import short_path
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
@@ -157,11 +157,11 @@ def _look_at_arguments(cluster: Cluster, options: RunOptions) -> None:
 
 def _say_if_hosts_are_left_out(cluster: Cluster) -> None:
     """Say that this machine alone takes part, if an `up` of hosts began and did not succeed."""
-    tried = cluster.project.tried
+    tried = cluster.project.attempted_inventory
     if cluster.inventory.path or tried is None or not tried.exists():
         return
     say("this machine only!")
-    file = shlex.quote(typed(tried))
+    file = shlex.quote(short_path(tried))
     say(f"`up` has not made the hosts of {file} ready: `clusterddp up {file}`, or `clusterddp run -i {file} SCRIPT`")
 
 

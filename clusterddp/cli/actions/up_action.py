@@ -18,7 +18,7 @@ from clusterddp.cli.up_tables import print_keys, print_up
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 from clusterddp.inventory import ForeignInventory, ansible_cfg_notices, load
 from clusterddp.launch import option_values
-from clusterddp.project.project import find, typed
+from clusterddp.project.project import find, short_path
 from clusterddp.provision.ansible import config_notice, playbook_argv, run_at_terminal, source_of
 from clusterddp.provision.inventory import converted
 from clusterddp.provision.playbooks import find_playbook
@@ -63,7 +63,7 @@ def act(
         cluster = opened.enter_context(open_cluster(path, limit, accept=accept_new_host_keys, quiet=bool(playbooks)))
         for notice in ansible_cfg_notices():
             say(notice)
-        project.remember_try(path)
+        project.remember_attempt(path)
         _say_whom_it_trusts(cluster)
         _trust(cluster)
         reports = cluster.up(skip=left_out, spread=spread)
@@ -78,7 +78,7 @@ def act(
     ranks = sum(report.nproc for report in nodes)
     spares = f", {len(reports) - len(nodes)} spare" if len(nodes) < len(reports) else ""
     but = f" but for what --skip {','.join(left_out)} leaves out" if left_out else ""
-    where = "" if kept == Path(inventory) else f" in {typed(kept)}"
+    where = "" if kept == Path(inventory) else f" in {short_path(kept)}"
     what = f": {counted(len(nodes), 'node')}, {counted(ranks, 'rank')}{spares}" if reports else ""
     say(f"ready{but}{what}; remembered {inventory}{where}")
     return 0
@@ -135,7 +135,7 @@ def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Itera
     try:
         yield path
     except ClusterddpError:
-        shown = shlex.quote(typed(path))
+        shown = shlex.quote(short_path(path))
         say(f"the hosts stand in {shown}: edit it where that helps, then `clusterddp up {shown}`")
         raise
 
@@ -151,7 +151,7 @@ def _readable(path: Path, project: Project) -> Path:
         if notice := config_notice(path):
             say(notice)
         made = converted(path, project)
-        say(f"{path} is read by ansible-inventory; what it says stands in {typed(made)}")
+        say(f"{path} is read by ansible-inventory; what it says stands in {short_path(made)}")
         return made
     except InventoryError:
         pass  # reported where it is read for use

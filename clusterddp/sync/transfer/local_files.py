@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError
-from clusterddp.project.user_folders import StrangersLinkError, open_folder
+from clusterddp.project.user_folders import ForeignLinkError, open_folder
 from clusterddp.remote.shared.wire.chunks import content_of, hash_handle
 from clusterddp.remote.shared.wire.partial_files import Parts, open_parts
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text, on_disk, stands
@@ -59,8 +59,8 @@ class Landing:
     def _open(self) -> None:
         with self._as_sync_error(str(self.folder)):
             try:
-                self._root = self._kept_open(open_folder(self.folder, make=0o777))
-            except StrangersLinkError as error:
+                self._root = self._kept_open(open_folder(self.folder, missing_mode=0o777))
+            except ForeignLinkError as error:
                 remedy = "give another destination"
                 raise SyncError(f"{shown(str(self.folder))}: {error}, and is not followed", remedy=remedy) from None
             self._lock_folder()

@@ -218,13 +218,13 @@ def test_a_program_in_the_scripts_place_is_told_what_to_write(
 def test_hosts_that_up_could_not_make_ready_are_named_before_this_machine_trains_alone(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    find().remember_try(folder / "i.yaml")
+    find().remember_attempt(folder / "i.yaml")
     (folder / "train.py").write_text("(")
     code, lines = said(capsys, "run", "train.py")
     assert (code, lines[1]) == (1, "this machine only!")
     assert "`clusterddp up i.yaml`" in lines[2]
     find().remember(folder / "i.yaml", None)
-    assert find().tried is None
+    assert find().attempted_inventory is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import UsageError
-from clusterddp.project.consent import KEY, Writers, known_key, made_key, read_consent, state_folder
+from clusterddp.project.consent import KEY, Writers, ensure_key, load_key, read_consent, state_folder
 from clusterddp.project.project import find
 
 if TYPE_CHECKING:
@@ -45,19 +45,19 @@ def changed(project: Project, **values: Any) -> Project:
 
 
 def test_the_key_is_private_from_its_creation_and_made_once(tmp_path: Path) -> None:
-    assert known_key() is None
+    assert load_key() is None
     gate, keys = threading.Barrier(8), []
 
     def make() -> None:
         gate.wait()
-        keys.append(made_key())
+        keys.append(ensure_key())
 
     threads = [threading.Thread(target=make) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (len(keys), len({*keys}), known_key()) == (8, 1, keys[0])
+    assert (len(keys), len({*keys}), load_key()) == (8, 1, keys[0])
     folder = tmp_path / "home" / ".local" / "state" / "clusterddp"
     assert [path.name for path in folder.iterdir()] == [KEY]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -81,7 +81,7 @@ def test_what_up_was_given_is_believed_by_the_same_user_alone(
     assert kept.writers == Writers(owner=os.geteuid())
     monkeypatch.setenv("XDG_STATE_HOME", str(project.root / "another user's"))
     assert project.remembered.inventory is None
-    made_key()
+    ensure_key()
     assert project.remembered.inventory is None
 
 
@@ -95,7 +95,7 @@ def test_what_up_was_given_is_believed_by_the_same_user_alone(
 )  # fmt: skip
 def test_a_path_a_limit_or_an_id_that_was_changed_is_not_believed(project: Project, values: dict[str, Any]) -> None:
     assert changed(project, **values).remembered.inventory is None
-    assert project.named.inventory is not None
+    assert project.unproved.inventory is not None
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_a_copy_of_a_project_asks_for_consent_to_its_own_inventory(project: Proj
     for _ in ("before it has an id of its own", "since"):
         found = find(copy, {})
         assert found.remembered.inventory is None
-        assert (found.named.inventory, found.named.limit) == (copy / "hosts.yaml", "a*")
-        found.settle()
+        assert (found.unproved.inventory, found.unproved.limit) == (copy / "hosts.yaml", "a*")
+        found.update_location()
     assert project.remembered.inventory == project.root / "hosts.yaml"
 
 
 def test_a_renamed_project_that_knows_its_new_place_keeps_what_was_agreed(project: Project, tmp_path: Path) -> None:
     renamed = project.root.rename(tmp_path / "renamed")
-    assert find(renamed, {}).settle() == ""
+    assert find(renamed, {}).update_location() == ""
     assert find(renamed, {}).remembered.inventory == renamed / "hosts.yaml"
 
 
@@ -144,9 +144,9 @@ def test_a_fixed_id_changes_nothing_of_what_was_agreed(project: Project) -> None
 
 
 def test_an_attempt_of_up_that_another_has_written_down_is_none(project: Project) -> None:
-    project.remember_try(project.root / "next.yaml")
-    assert project.tried == project.root / "next.yaml"
-    assert changed(project, tried="/elsewhere.yaml").tried is None
+    project.remember_attempt(project.root / "next.yaml")
+    assert project.attempted_inventory == project.root / "next.yaml"
+    assert changed(project, tried="/elsewhere.yaml").attempted_inventory is None
 
 
 def instead(path: Path, make: Any) -> None:
@@ -179,9 +179,9 @@ def test_a_state_folder_that_cannot_be_made_is_said_with_the_remedy(
 ) -> None:
     (tmp_path / "home" / ".local").write_text("a file in the way")
     with pytest.raises(UsageError, match=r"cannot be .* \(Not a directory\); .*XDG_STATE_HOME .*`-i FILE` needs none"):
-        made_key()
+        ensure_key()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
-    assert len(made_key()) == 32
+    assert len(ensure_key()) == 32
 
 
 def test_a_group_of_ones_own_is_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_a_group_of_ones_own_is_nobody_else(tmp_path: Path, monkeypatch: pytest.
     path.touch()
     path.chmod(0o664)
     assert Writers.of(path.stat()).group in {None, path.stat().st_gid}
-    monkeypatch.setattr("clusterddp.project.consent._is_of_one", lambda _gid, _uid: False)
+    monkeypatch.setattr("clusterddp.project.consent._is_private_group", lambda _gid, _uid: False)
     assert Writers.of(path.stat()) == Writers(owner=os.geteuid(), group=path.stat().st_gid)
     assert Writers(owner=os.geteuid()).objection(path.stat()).startswith("can be written by the group ")
     path.chmod(0o646)

@@ -21,7 +21,7 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture(autouse=True)
 def _no_hidden_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crash, "_hidden", set())
+    monkeypatch.setattr(crash, "_secrets", set())
 
 
 def raised(error: BaseException) -> BaseException:
@@ -75,7 +75,7 @@ def test_the_command_is_shown_without_values_that_are_secret(words: list[str], s
 def test_values_of_secrets_are_nowhere_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
     monkeypatch.setenv("PLAIN", "harmless-value")
-    crash.hide(["pin", "two\nlines"])
+    crash.hide_secrets(["pin", "two\nlines"])
     error = HelperError("gpu01", "got 0123456789abcdef", trace="KeyError: 'two\\nlines' pin")
     text = crash.crash_text(raised(error), argv=["run", "x.py", "0123456789abcdef", "harmless-value"])
     for value in ("0123456789abcdef", "two", "pin"):
@@ -84,7 +84,7 @@ def test_values_of_secrets_are_nowhere_in_it(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_only_the_last_crash_files_are_kept(project: Project) -> None:
-    written = [crash.write_crash(ValueError(str(number)), project=project) for number in range(crash.KEPT + 3)]
+    written = [crash.write_crash(ValueError(str(number)), project=project) for number in range(crash.MAX_FILES + 3)]
     assert sorted((project.folder / "crashes").iterdir()) == written[3:]
 
 

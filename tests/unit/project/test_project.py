@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clusterddp.errors import UsageError
-from clusterddp.project.project import find, typed
+from clusterddp.project.project import find, short_path
 from clusterddp.remote.shared.run.run_record import RunRecord
 
 
@@ -159,4 +159,4 @@ def test_a_path_is_shown_as_it_can_be_typed_and_whole_from_the_root(
         (Path("/"), str(tmp_path / "inventory.yaml")),
     ):
         monkeypatch.chdir(folder)
-        assert typed(tmp_path / "inventory.yaml") == shown
+        assert short_path(tmp_path / "inventory.yaml") == shown

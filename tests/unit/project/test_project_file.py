@@ -44,7 +44,7 @@ def test_a_renamed_project_keeps_its_id_workdir_and_runs(project: Project, tmp_p
         project = find(tmp_path / name, {})
         for _ in ("before", "after"):
             assert (project.id, project.label, project.workdir, [one.run for one in project.runs()]) == before
-            assert project.settle() == ""
+            assert project.update_location() == ""
         assert content(project)["root"] == str(tmp_path / name)
 
 
@@ -54,11 +54,11 @@ def test_a_copied_project_gets_an_id_of_its_own_said_once_and_none_of_the_runs(
     whole = (project.folder / "project.json").read_bytes()
     copy = find(shutil.copytree(project.root, tmp_path / "copy"), {})
     assert (copy.known_id, copy.runs(), copy.original) == (None, [], project.root)
-    assert copy.settle() == (
+    assert copy.update_location() == (
         f"this project is a copy of {project.root} and gets an id of its own now, "
         "so it shares none of its runs and workdirs"
     )
-    assert copy.settle() == ""
+    assert copy.update_location() == ""
     assert copy.known_id not in {None, project.id}
     assert (copy.id, copy.label, copy.runs()) == (copy.known_id, "copy", [])
     assert (copy.folder / f"copied-{project.id}" / "runs.jsonl").is_file()
@@ -97,7 +97,7 @@ def test_what_is_restored_elsewhere_while_the_original_is_gone_is_the_same_proje
     shutil.copytree(project.root, tmp_path / "backup")
     shutil.rmtree(project.root)
     restored = find(tmp_path / "backup", {})
-    assert (restored.settle(), restored.id, restored.label) == ("", ident, "gpt")
+    assert (restored.update_location(), restored.id, restored.label) == ("", ident, "gpt")
 
 
 def test_what_is_restored_at_its_old_place_is_the_same_project(project: Project, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_is_restored_at_its_old_place_is_the_same_project(project: Project,
     shutil.copytree(project.root, tmp_path / "backup")
     shutil.rmtree(project.root)
     (tmp_path / "backup").rename(project.root)
-    assert (find(project.root, {}).settle(), find(project.root, {}).id) == ("", ident)
+    assert (find(project.root, {}).update_location(), find(project.root, {}).id) == ("", ident)
 
 
 @pytest.mark.parametrize("there", ["nothing of ours", "another project"])
@@ -117,20 +117,20 @@ def test_something_else_at_the_old_place_makes_no_copy_of_a_renamed_project(
     old.mkdir()
     if there == "another project":
         assert find(old, {}).id != ident
-    assert (renamed.settle(), renamed.id) == ("", ident)
+    assert (renamed.update_location(), renamed.id) == ("", ident)
 
 
 def test_one_folder_at_two_paths_is_one_project(project: Project, tmp_path: Path) -> None:
     (tmp_path / "mounted").symlink_to(project.root)
     other = replace(project, root=tmp_path / "mounted")  # as by a second mount
     for seen in (other, project, other):
-        assert (seen.settle(), seen.known_id, seen.label) == ("", content(project)["id"], "gpt")
+        assert (seen.update_location(), seen.known_id, seen.label) == ("", content(project)["id"], "gpt")
 
 
 def test_a_project_with_an_id_alone_keeps_the_name_that_it_has_now(project: Project, tmp_path: Path) -> None:
     ident = project.id
     (project.folder / "project.json").write_text(json.dumps({"id": ident}))
-    assert (project.settle(), project.workdir) == ("", f"~/clusterddp/gpt-{ident}")
+    assert (project.update_location(), project.workdir) == ("", f"~/clusterddp/gpt-{ident}")
     assert find(project.root.rename(tmp_path / "renamed"), {}).workdir == f"~/clusterddp/gpt-{ident}"
 
 
@@ -138,7 +138,7 @@ def test_a_fixed_id_is_shared_on_purpose_and_nothing_is_changed(project: Project
     whole = (project.folder / "project.json").read_bytes()
     shutil.copytree(project.root, tmp_path / "copy")
     copy = find(tmp_path / "copy", {"CLUSTERDDP_PROJECT": "ci"})
-    assert (copy.settle(), copy.id, copy.label, copy.original) == ("", "ci", "gpt", None)
+    assert (copy.update_location(), copy.id, copy.label, copy.original) == ("", "ci", "gpt", None)
     assert (copy.folder / "project.json").read_bytes() == whole
 
 
@@ -147,7 +147,7 @@ def test_looking_at_a_copy_of_another_users_changes_nothing_there(project: Proje
     copy = find(shutil.copytree(project.root, tmp_path / "copy"), {})
     os.chown(copy.folder / "project.json", 4102, 4102)
     whole = (copy.folder / "project.json").read_bytes()
-    assert "gets an id of its own once its folder can be written" in copy.settle()
+    assert "gets an id of its own once its folder can be written" in copy.update_location()
     assert (copy.known_id, copy.runs()) == (None, [])
     assert (copy.folder / "project.json").read_bytes() == whole
 
@@ -164,4 +164,4 @@ def test_without_a_state_folder_a_project_is_made_all_the_same(tmp_path: Path, m
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     made = find(tmp_path, {})
     assert made.id == made.known_id
-    assert made.settle() == ""
+    assert made.update_location() == ""

@@ -62,7 +62,7 @@ def use(project: Project) -> None:
     """All that commands do with the folder; what refuses one thing leaves the next to be tried."""
     uses: list[Callable[[], object]] = [
         lambda: project.record_run(RunRecord(hosts=("h",), run="abcdefghij")),
-        lambda: project.remember_try(project.root / "i.yaml"),
+        lambda: project.remember_attempt(project.root / "i.yaml"),
         lambda: project.remember(project.root / "i.yaml", None),
         project.runs,
         lambda: project.launchers,
@@ -179,7 +179,7 @@ def pieces():
     print("begun", flush=True)
     sys.stdin.read()
 
-with project_folder.unfinished(Path(sys.argv[1]), pieces()) as new:
+with project_folder.unfinished_file(Path(sys.argv[1]), pieces()) as new:
     new.replace(Path(sys.argv[1], "whole"))
 """
 

@@ -155,7 +155,7 @@ def missing(call: ast.Call, kind: Any) -> set[str]:
     return {*kind._fields} - {*kind._field_defaults} - known
 
 
-def of_others(tree: ast.Module, kinds: Mapping[str, Any]) -> set[str]:
+def foreign_project(tree: ast.Module, kinds: Mapping[str, Any]) -> set[str]:
     """The names of records that a file gives to a class of another module, which is called the same."""
     taken = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
     named = [(alias.name, str(node.module).rpartition(".")[2]) for node in taken for alias in node.names]
@@ -168,7 +168,7 @@ def test_every_call_of_a_record_gives_the_fields_that_have_no_default() -> None:
     seen, wrong = set(), []
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_bytes())
-        others = of_others(tree, kinds)
+        others = foreign_project(tree, kinds)
         for node in ast.walk(tree):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             name = called.rpartition(".")[2]
