@@ -337,7 +337,7 @@ class Cluster(ClusterHosts):
 
     def warm_servers(self) -> dict[str, int]:
         """Return the memory in bytes of the warm servers on the hosts that answer, by host."""
-        return cleanup.warm_servers(
+        return cleanup.preload_server_memory(
             [one for one in find_runs.takers(self.inventory) if one.keeps_warm], self.connections.open
         )
 

@@ -25,11 +25,11 @@ def takers(inventory: Inventory) -> tuple[HostEntry, ...]:
 
 def list_runs(site: Site, wanted: Wanted = BRIEF) -> list[RunView]:
     """Return every run that hosts know of, or those ``wanted``, oldest first."""
-    replaced = local_cache.replaced(site.project, wanted.reference)  # were off at its start, and are not in it
+    replaced = local_cache.replaced_hosts(site.project, wanted.reference)  # were off at its start, and are not in it
     hosts = [one.name for one in takers(site.inventory) if one.name not in replaced] if replaced else None
     nodes, silent = gather(site, "", hosts, wanted)
-    begun = local_cache.begun(site.project) if silent else ()
-    return run_views(nodes, silent, local_cache.kept(site.project), begun)
+    begun = local_cache.recent_starts(site.project) if silent else ()
+    return run_views(nodes, silent, local_cache.finished_runs(site.project), begun)
 
 
 def owner(project: Project) -> Requester:
@@ -52,4 +52,4 @@ def find(site: Site, reference: str | None = None, *, reading: bool = True) -> R
 def find_view(site: Site, reference: str | None = None, *, reading: bool = True) -> RunView:
     """Return ``find``'s run with processes and evidence, as its hosts report it now."""
     view = find(site, reference, reading=reading)
-    return local_cache.seen(site.project, attach(site, view).detailed(view))
+    return local_cache.save_if_new(site.project, attach(site, view).detailed(view))

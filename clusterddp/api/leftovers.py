@@ -52,7 +52,7 @@ def down(
 
 def workdirs_beside(site: Site) -> list[WorkdirBeside]:
     """Return the folders beside the project's workdir on the hosts that answer."""
-    return named_workdirs.listed(launcher.keeping(site), site.connections.open, site.project, site.notify)
+    return named_workdirs.list_workdirs(launcher.keeping(site), site.connections.open, site.project, site.notify)
 
 
 def environments(site: Site, *, last_too: bool) -> list[EnvironmentFound]:
@@ -63,7 +63,7 @@ def environments(site: Site, *, last_too: bool) -> list[EnvironmentFound]:
 
 def held(site: Site) -> list[Holdings]:
     """Return what each host holds of ours in this account, of all projects."""
-    return holdings.held(launcher.keeping(site), site.connections.open, site.project)
+    return holdings.list_holdings(launcher.keeping(site), site.connections.open, site.project)
 
 
 def _left(site: Site) -> list[RunView]:

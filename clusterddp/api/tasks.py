@@ -26,7 +26,7 @@ from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.probe.dial_hosts import probe
 from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.remote.shared.verdict.node_report import OFTEN_EMPTY, to_json
-from clusterddp.runs.node_answers import nodes_of
+from clusterddp.runs.node_answers import query_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -156,7 +156,7 @@ def runs(connection: Connection, **variables: Any) -> list[dict[str, Any]]:
     """Return every node of every run that the host knows under this name, from its spools."""
     with host(connection, **variables) as opened:
         nothing = dict.fromkeys(OFTEN_EMPTY)  # on the wire these are left out
-        return [nothing | to_json(one) for one in nodes_of(opened, "", _log.warning)]
+        return [nothing | to_json(one) for one in query_nodes(opened, "", _log.warning)]
 
 
 def stop(hosts: Hosts, run: str, *, grace: float = GRACE, **variables: Any) -> list[Proof]:

@@ -20,12 +20,12 @@ from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.renderers import renderer_for
 from clusterddp.remote.shared.run.run_state import RunState, end_event
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.runs.background import joining_late_hosts, lease_renewal
-from clusterddp.runs.ending import SILENT
+from clusterddp.runs.background import join_late_hosts, lease_renewal
+from clusterddp.runs.ending import SILENCE_LIMIT
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.preload_hint import is_new
-from clusterddp.runs.run import interrupted_by
-from clusterddp.runs.run_folders import described
+from clusterddp.runs.run import interrupt_reason
+from clusterddp.runs.run_folders import describe_workdirs
 from clusterddp.runs.watch import RunWatch
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def attach(
         notifier.record = run.record
         _announce(cluster, run, display.ranks)
         progress.watch(run)
-        with lease_renewal(run), joining_late_hosts(run, cluster.join, say):
+        with lease_renewal(run), join_late_hosts(run, cluster.join, say):
             verdict = _follow(run, progress, display, notifier)
         code = _ended(run, verdict, time.monotonic() - started, notifier)
     except DetachedError:
@@ -101,7 +101,7 @@ def _why_unwritable(error: OSError) -> str:
 
 def _write_result(result: Path, run: Run) -> None:
     """Write the final status; if that fails, the exit code remains the run's own."""
-    text = json.dumps(run.status(SILENT), indent=1) + "\n"
+    text = json.dumps(run.status(SILENCE_LIMIT), indent=1) + "\n"
     try:
         result.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -139,7 +139,7 @@ def _follow(run: Run, progress: Progress, display: Display, notifier: Notifier) 
             if any(not isinstance(event, FrameArrived) or event.body for event in events):
                 progress.end()
             write(events)
-            watch.saw(events)
+            watch.note_events(events)
 
         selection = selection_for(renderer, display)
         follower = Follower(run, selection, write_alone, tell, renderer.wait)
@@ -159,7 +159,7 @@ def _ended(run: Run, verdict: Verdict | None, seconds: float, notifier: Notifier
 
 def _told(run: Run, verdict: Verdict, took: str = "") -> int:
     """Say the verdict and where the run's files are; the verdict of a failed run comes last."""
-    folder = described(run.record)
+    folder = describe_workdirs(run.record)
     failed = verdict.state != RunState.SUCCEEDED
     if failed and folder:
         say(f"the files of run {run.id} are in {folder}")
@@ -190,7 +190,7 @@ def _stop(run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
     code = interrupts.exit_code(interrupt)
     try:
         say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
-        proofs = run.stop(grace=grace, reason=interrupted_by(interrupt))
+        proofs = run.stop(grace=grace, reason=interrupt_reason(interrupt))
         report(run.id, proofs)
         verdict = run.stopped(proofs)
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from clusterddp.cli.output import say
 from clusterddp.logs.fold import Fold
 from clusterddp.logs.selection import Selection
-from clusterddp.runs.failure_lines import last_words
+from clusterddp.runs.failure_lines import failure_output
 
 if TYPE_CHECKING:
     from clusterddp.logs.render import Renderer
@@ -55,7 +55,7 @@ def say_reasons(run: Run, verdict: Verdict) -> None:
     for line in verdict.notices:
         say(line)
     for failure in verdict.failures[:1]:
-        for line in last_words(run, failure):
+        for line in failure_output(run, failure):
             say(line)
     if verdict.remedy:
         say(f"remedy: {verdict.remedy}")

@@ -10,11 +10,10 @@ from clusterddp.cli.command_lines import completed
 from clusterddp.cli.tables import Table, escape, line, piped, show, when
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.runs.difference import code_of, environment_of
-from clusterddp.runs.difference import described as identity
-from clusterddp.runs.run_folders import described, workdir_label
+from clusterddp.runs.difference import code_of, describe_code, environment_of
+from clusterddp.runs.run_folders import describe_workdirs, workdir_label
 from clusterddp.runs.run_status import UNREACHABLE
-from clusterddp.runs.stacks import groups
+from clusterddp.runs.stacks import group_stacks
 from clusterddp.text.folding import folded_names
 from clusterddp.text.units import human_duration
 
@@ -73,7 +72,7 @@ def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
 
 def folders_line(found: Sequence[RunView]) -> str:
     """Return a line on where runs in the project's own folder worked, and what the marks mean; empty for several."""
-    own = {described(view.record) for view in found if not workdir_label(view.record)}
+    own = {describe_workdirs(view.record) for view in found if not workdir_label(view.record)}
     if len(own) != 1 or "" in own:
         return ""
     marked = any(workdir_label(view.record) for view in found)
@@ -101,10 +100,10 @@ def print_status(view: RunView) -> None:
     line(f"run {escape(view.run)}{name}: {_coloured(summary.state)}{ranks}")
     command = shlex.join([str(record.script), *record.argv])
     line(escape(f"started {when(summary.started)} by {record.operator}: {command}"))
-    ran = identity(record)
+    ran = describe_code(record)
     if ran:
         line(escape(ran))
-    folder = described(record)
+    folder = describe_workdirs(record)
     if folder:
         line(f"folder: {escape(folder)}")
     for off, spare in record.replaced.items():
@@ -158,7 +157,7 @@ def print_stacks(found: Sequence[WorkerStack]) -> None:
     """Print workers at the same position together: where they are, then their calls, the outermost first."""
     if not found:
         line("no worker is there to be asked")
-    for group in groups(found):
+    for group in group_stacks(found):
         line(f"[bold]{escape(str(group))}[/]")
         frames = group.workers[0].frames
         if len(frames) > _MOST_FRAMES:

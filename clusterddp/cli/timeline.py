@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.cli.output import say
 from clusterddp.errors import ClusterddpError, UsageError
-from clusterddp.runs.timeline import HERE, SPANS, TimedSpan, as_page, as_text, of_events
+from clusterddp.runs.timeline import SPAN_LOGGER, THIS_MACHINE, TimedSpan, as_page, as_text, start_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ class _Recorder(logging.Handler):
         name, now = (text.split() or [""])[0], time.time()
         if name != self._step:
             if self._step:
-                self.spans.append(TimedSpan(host=HERE, name=self._step, began=self._since, ended=now))
+                self.spans.append(TimedSpan(host=THIS_MACHINE, name=self._step, began=self._since, ended=now))
             self._step, self._since = name, now
 
     def recording(self, show: Callable[[str], None]) -> Callable[[str], None]:
@@ -67,13 +67,13 @@ def recording(path: Path | None, cluster: Cluster) -> Iterator[_Recorder | None]
         yield None
         return
     recorder = _Recorder()
-    SPANS.addHandler(recorder)
-    SPANS.setLevel(logging.DEBUG)
+    SPAN_LOGGER.addHandler(recorder)
+    SPAN_LOGGER.setLevel(logging.DEBUG)
     try:
         yield recorder
     finally:
-        SPANS.removeHandler(recorder)
-        SPANS.setLevel(logging.NOTSET)
+        SPAN_LOGGER.removeHandler(recorder)
+        SPAN_LOGGER.setLevel(logging.NOTSET)
         if cluster.launched is not None:
             recorder.step("")
             _write(path, recorder.spans, cluster)
@@ -84,7 +84,7 @@ def _write(path: Path, spans: list[TimedSpan], cluster: Cluster) -> None:
     if run is None:
         return
     try:
-        spans = [*spans, *of_events(cluster.find_view(run.id).nodes)]
+        spans = [*spans, *start_spans(cluster.find_view(run.id).nodes)]
     except ClusterddpError as error:
         say(f"--timeline: without what the hosts did themselves: {error}")
     title = f"run {run.id}: where its start took its time"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.runs.difference import CODE
+from clusterddp.runs.difference import CODE_DIGITS
 from clusterddp.sync import code_store, send_code
 from clusterddp.sync.project_files import scan
 from clusterddp.sync.result import SyncResult
@@ -87,11 +87,11 @@ def kept_code(project: Project, tree: Tree, code: str) -> str:
     if not code:
         return "code: not known, no sync has filled the folder"
     if code != tree.digest:
-        return f"code {code[:CODE]}, as it is on the hosts"
+        return f"code {code[:CODE_DIGITS]}, as it is on the hosts"
     changes = code_store.keep(project, tree)
     if changes is None:
-        return f"code {code[:CODE]} ({_files(len(tree.entries))})"
-    return f"code {code[:CODE]} ({f'{_files(changes.count)} changed' if changes.count else 'unchanged'})"
+        return f"code {code[:CODE_DIGITS]} ({_files(len(tree.entries))})"
+    return f"code {code[:CODE_DIGITS]} ({f'{_files(changes.count)} changed' if changes.count else 'unchanged'})"
 
 
 def _files(count: int) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.hosts import spans
 from clusterddp.hosts.fanout import POOL, each
-from clusterddp.runs.timeline import HERE
+from clusterddp.runs.timeline import THIS_MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +70,7 @@ def _scanned(project: Project, limit: int | None, repeat: Repeat | None) -> Tree
 
     began = time.monotonic()
     tree = repeat.tree if repeat else scan(project, limit)
-    spans.tell(HERE, "scan of the project", time.monotonic() - began)
+    spans.tell(THIS_MACHINE, "scan of the project", time.monotonic() - began)
     return tree
 
 

@@ -18,7 +18,7 @@ from clusterddp.inventory.launchers import DEFAULT_LAUNCHER, chooses_hosts
 from clusterddp.launch.options import RunOptions
 from clusterddp.project import project_folder
 from clusterddp.remote.shared.workdir.manifest import encode
-from clusterddp.runs.difference import CODE, differences
+from clusterddp.runs.difference import CODE_DIGITS, differences
 from clusterddp.sync import code_store
 from clusterddp.sync.project_files import Tree, scan
 
@@ -184,7 +184,7 @@ def _as_it_is(project: Project, limit: int | None) -> Tree | None:
 def _code_missing(record: RunRecord) -> ClusterddpError:
     commit = record.git and not record.git.get("dirty") and record.git.get("commit")
     helps = f"`git checkout {str(commit)[:12]}` has it" if commit else ""
-    return _refused(record, f"its code {record.code[:CODE]} is not kept in this project", helps)
+    return _refused(record, f"its code {record.code[:CODE_DIGITS]} is not kept in this project", helps)
 
 
 def _refused(record: RunRecord, why: str, remedy: str) -> ClusterddpError:

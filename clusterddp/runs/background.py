@@ -1,4 +1,4 @@
-"""Repeat a call for each of several hosts, one thread per host, while a ``with`` block runs: what a followed run needs.
+"""Repeat a call for each of several hosts, one thread per host, while a ``with`` block runs that follows a run.
 
 A paused terminal or another unreachable host does not delay a host's call.
 """
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
     from clusterddp.runs.run import Run
 
-RENEWAL = 10.0  # seconds between two renewals of the lease
-ANSWER = 20.0  # seconds for a host to take one
-INTERVAL = 20.0  # seconds between two attempts to reach late hosts
+RENEWAL_INTERVAL = 10.0  # seconds between two renewals of the lease
+RENEWAL_TIMEOUT = 20.0  # seconds for a host to acknowledge one
+JOIN_INTERVAL = 20.0  # seconds between two attempts to reach late hosts
 
 
 @contextlib.contextmanager
-def repeated_on_hosts(
-    hosts: Iterable[str], call: Callable[[str, threading.Event], bool], *, every: float
+def repeat_on_hosts(
+    hosts: Iterable[str], call: Callable[[str, threading.Event], bool], *, interval: float
 ) -> Iterator[None]:
-    """While the block runs, call ``call(host, over)`` every ``every`` seconds for each host, until it returns False.
+    """While the block runs, repeat ``call(host, ended)`` every ``interval`` seconds for each host until it is False.
 
-    The first call comes after ``every`` seconds. The event ``over`` is set when the block has ended.
+    The first call comes after ``interval`` seconds. The event ``ended`` is set when the block has ended.
     """
-    over = threading.Event()
+    ended = threading.Event()
 
     def repeat(host: str) -> None:
-        while not over.wait(every) and call(host, over):
+        while not ended.wait(interval) and call(host, ended):
             pass
 
     for host in hosts:
@@ -42,7 +42,7 @@ def repeated_on_hosts(
     try:
         yield
     finally:
-        over.set()
+        ended.set()
 
 
 def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
@@ -53,27 +53,27 @@ def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
 
     def renew(host: str, _: threading.Event) -> bool:
         with contextlib.suppress(ClusterddpError):  # unreachable; the next renewal tries again
-            run.reader(host).call("renew", written(RenewRequest(run=run.id, host=host)), timeout=ANSWER)
+            run.reader(host).call("renew", written(RenewRequest(run=run.id, host=host)), timeout=RENEWAL_TIMEOUT)
         return True
 
-    return repeated_on_hosts(run.spools if run.record.on_disconnect == "stop" else (), renew, every=RENEWAL)
+    return repeat_on_hosts(run.spools if run.record.on_disconnect == "stop" else (), renew, interval=RENEWAL_INTERVAL)
 
 
-def joining_late_hosts(
+def join_late_hosts(
     run: Run, join: Callable[[Run, Sequence[str]], object], notify: Callable[[str], None]
 ) -> contextlib.AbstractContextManager[None]:
-    """While the block runs, try every ``INTERVAL`` s to join each host that was left out at the run's start."""
+    """While the block runs, try every ``JOIN_INTERVAL`` s to join each host that was left out at the run's start."""
 
-    def try_to_join(host: str, over: threading.Event) -> bool:
+    def try_to_join(host: str, ended: threading.Event) -> bool:
         try:
             join(run, [host])
         except UnreachableError:
             return True
         except ClusterddpError as error:  # the host answers but cannot take part, or the run takes no more hosts
-            if not over.is_set():
+            if not ended.is_set():
                 notify(f"{host} cannot join: {error}")
             return False
         notify(f"{host} joins; `clusterddp logs --follow {run.id}` shows its lines")
         return False
 
-    return repeated_on_hosts(run.record.left_out, try_to_join, every=INTERVAL)
+    return repeat_on_hosts(run.record.left_out, try_to_join, interval=JOIN_INTERVAL)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_view import RunView
 
 
-_NAMED = 5  # runs in a message
+_MAX_LISTED = 5  # how many runs an error message lists
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ class Requester:
 
 
 def choose_run(
-    found: Sequence[RunView],
+    runs: Sequence[RunView],
     reference: str | None,
     requester: Requester,
     *,
@@ -54,27 +54,30 @@ def choose_run(
     run of the requester; only if none matches, and only for reading, any other run. Without a reference, only runs of
     this project count: the only live one; for reading, the newest of several live ones, or else the last one.
 
-    ``found`` are all runs, oldest first. ``ending``: the command ends or changes the run, rather than only reading it.
+    ``runs`` are all runs, oldest first. ``ending``: the command ends or changes the run, rather than only reading it.
     ``notify`` receives a line that names the run chosen among several live ones. Raises ``RunError`` if no run matches,
     or several do.
     """
-    exact = [view for view in found if view.run == reference]
+    exact = [view for view in runs if view.run == reference]
     if exact:
         return exact[-1]
     if reference is None:
-        own = [view for view in found if requester.shares_project(view)]
-        others = [view for view in found if view not in own]
-        return _only_live(own, others) if ending else _latest(own, others, notify)
-    mine = [view for view in found if requester.owns(view)]
-    theirs = [view for view in found if view not in mine]
-    if not any(_matches(view, reference) for view in mine):
+        project_runs = [view for view in runs if requester.shares_project(view)]
+        other_runs = [view for view in runs if view not in project_runs]
+        if ending:
+            return _choose_only_live(project_runs, other_runs)
+        return _choose_latest(project_runs, other_runs, notify)
+    own_runs = [view for view in runs if requester.owns(view)]
+    other_runs = [view for view in runs if view not in own_runs]
+    if not any(_matches(view, reference) for view in own_runs):
         if not ending:
-            return _named(theirs if any(_matches(view, reference) for view in theirs) else found, reference)
-        for view in reversed(theirs):  # a name means its newest
+            matching = any(_matches(view, reference) for view in other_runs)
+            return _find_referenced(other_runs if matching else runs, reference)
+        for view in reversed(other_runs):  # a name means its newest
             if _matches(view, reference):
                 message = f"{view.run} is a run of {view.record.operator}"
                 raise RunError(message, remedy="its full id stops it all the same")
-    return _named(mine, reference)
+    return _find_referenced(own_runs, reference)
 
 
 def array_names(record: RunRecord) -> tuple[str, ...]:
@@ -82,68 +85,74 @@ def array_names(record: RunRecord) -> tuple[str, ...]:
     return ((record.name or "").rpartition(".")[0], record.array) if record.array else ()
 
 
-def array_runs(found: Sequence[RunView], reference: str) -> list[RunView]:
+def array_runs(runs: Sequence[RunView], reference: str) -> list[RunView]:
     """Return the runs of the newest array with this name or id, ordered by index; empty if there is no such array."""
-    named = [view for view in found if reference in array_names(view.record)]
+    named = [view for view in runs if reference in array_names(view.record)]
     newest = [view for view in named if view.record.array == named[-1].record.array]
     return sorted(newest, key=lambda view: (len(view.name), view.name))
 
 
 def _matches(view: RunView, reference: str) -> bool:
-    return reference in (view.record.name, _job(view)) or view.run.startswith(reference)
+    """Whether the reference is the run's name, its job's number, or the beginning of its id."""
+    return reference in (view.record.name, _job_number(view)) or view.run.startswith(reference)
 
 
-def _job(view: RunView) -> str | None:
+def _job_number(view: RunView) -> str | None:
     return view.job.number if view.job else None
 
 
-def _latest(own: Sequence[RunView], others: Sequence[RunView], notify: Callable[[str], None]) -> RunView:
+def _choose_latest(
+    project_runs: Sequence[RunView], other_runs: Sequence[RunView], notify: Callable[[str], None]
+) -> RunView:
     """Return the newest live run of a project, or else its last run."""
-    live = [view for view in own if view.live]
+    live = [view for view in project_runs if view.live]
     if len(live) > 1:
-        newest = f"run {_listed(live[-1:])}, the newest of {len(live)} that are live"
-        notify(f"{newest}; name another: {_listed(live[:-1])}")
-    if own:
-        return (live or own)[-1]
-    if not others:
+        newest = f"run {_list_runs(live[-1:])}, the newest of {len(live)} that are live"
+        notify(f"{newest}; name another: {_list_runs(live[:-1])}")
+    if project_runs:
+        return (live or project_runs)[-1]
+    if not other_runs:
         raise RunError("no run on these hosts")
-    shown = few([f"{view.run} of {_whose(view)}" for view in reversed(others)], _NAMED)
+    shown = few([f"{view.run} of {_owner(view)}" for view in reversed(other_runs)], _MAX_LISTED)
     raise RunError(f"no run of this project; others on these hosts: {shown}", remedy="name the one that is meant")
 
 
-def _only_live(mine: Sequence[RunView], theirs: Sequence[RunView]) -> RunView:
-    live = [view for view in mine if view.live]
+def _choose_only_live(project_runs: Sequence[RunView], other_runs: Sequence[RunView]) -> RunView:
+    """Return the project's only live run, which a command without a reference ends; raise RunError otherwise."""
+    live = [view for view in project_runs if view.live]
     if len(live) == 1:
         return live[0]
     if live:
         raise RunError(
-            f"several runs are live: {_listed(live)}", remedy="name one, or `clusterddp stop --all` ends all"
+            f"several runs are live: {_list_runs(live)}", remedy="name one, or `clusterddp stop --all` ends all"
         )
-    others = [view for view in theirs if view.live]
-    if others:
-        listed = ", ".join(f"{view.run} of {_whose(view)}" for view in others)
+    live_others = [view for view in other_runs if view.live]
+    if live_others:
+        listed = ", ".join(f"{view.run} of {_owner(view)}" for view in live_others)
         raise RunError(f"no run of this project is live here, but {listed}", remedy="a full id stops it all the same")
     raise RunError("no run is live on these hosts")
 
 
-def _whose(view: RunView) -> str:
+def _owner(view: RunView) -> str:
+    """Return who started the run and, if it is known, in which project."""
     label = view.record.label
     return f"{view.record.operator} in {label}" if label else str(view.record.operator)
 
 
-def _named(found: Sequence[RunView], reference: str) -> RunView:
-    named = [view for view in found if view.record.name == reference]
-    prefixed = [view for view in found if view.run.startswith(reference)]
-    jobs = [view for view in found if _job(view) == reference]
+def _find_referenced(runs: Sequence[RunView], reference: str) -> RunView:
+    """Return the newest run of this name or job number, or else the only one whose id begins with the reference."""
+    named = [view for view in runs if view.record.name == reference]
+    prefixed = [view for view in runs if view.run.startswith(reference)]
+    jobs = [view for view in runs if _job_number(view) == reference]
     if named or jobs:
         return (named or jobs)[-1]
     if len(prefixed) == 1:
         return prefixed[0]
     if prefixed:
         raise RunError(
-            f"{reference!r} is the beginning of several runs: {_listed(prefixed)}", remedy="write more of it"
+            f"{reference!r} is the beginning of several runs: {_list_runs(prefixed)}", remedy="write more of it"
         )
-    array = array_runs(found, reference)
+    array = array_runs(runs, reference)
     if array:
         raise RunError(
             f"{reference} is an array of {counted(len(array), 'run')}", remedy=f"name one of them: {array[0].name}"
@@ -151,5 +160,5 @@ def _named(found: Sequence[RunView], reference: str) -> RunView:
     raise RunError(f"no run {reference!r} on these hosts", remedy="`clusterddp runs --all` lists them")
 
 
-def _listed(found: Sequence[RunView]) -> str:
-    return ", ".join(f"{view.run} ({view.record.name})" if view.record.name else view.run for view in found)
+def _list_runs(runs: Sequence[RunView]) -> str:
+    return ", ".join(f"{view.run} ({view.record.name})" if view.record.name else view.run for view in runs)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.environment.removal_records import RemoveAnswer
     from clusterddp.runs.named_workdirs import WorkdirsRemoved
 
-LIMIT = 600.0  # seconds; a spool may be many gigabytes on a slow disk
+TIMEOUT = 600.0  # seconds; a spool may be many gigabytes on a slow disk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cleaned:
-    """What was removed on one host, and what is left there."""
+    """The result of a cleanup on one host: what was removed, and what is left there."""
 
     host: str
     spools: int = 0  # how many nodes' spools were removed
@@ -34,11 +34,11 @@ class Cleaned:
     kept: tuple[str, ...] = ()  # ended runs of the project that still have processes, so their files were kept
     # workdirs that no recorded run mentions, with the days since the last sync; they are never removed
     workdirs: tuple[tuple[str, int], ...] = ()
-    gone: bool = False  # whether nothing else of ours is left
+    gone: bool = False  # whether nothing else of clusterddp is left
     error: str = ""  # why the host could not be asked
     beside: WorkdirsRemoved | None = None  # the result for folders beside the workdir, if any were to be removed
     environments: Outcome[RemoveAnswer] | None = None  # the result for environments, if any were to be removed
-    warm: bool = False  # whether a warm server was ended
+    warm: bool = False  # whether a preload server was ended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,45 +54,48 @@ class Orphans:
 def clean(
     entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: str | None, operation: str, *, purge: bool
 ) -> list[Cleaned]:
-    """Remove old spools and helpers on every host, or with ``purge`` all ended runs of the project."""
+    """Remove old spools and helpers on every host, or with ``purge`` all ended runs of the project.
 
-    def one(entry: HostEntry) -> Cleaned:
+    ``operation`` is the launcher's name for the host's part: ``clean``, or ``slurm_clean`` on a login host.
+    """
+
+    def clean_host(entry: HostEntry) -> Cleaned:
         request = CleanRequest(hosts=(entry.name,), project=project, purge=purge)
-        answer = host(entry).call(operation, written(request), timeout=LIMIT)
+        answer = host(entry).call(operation, written(request), timeout=TIMEOUT)
         with reading_answer(entry.name):
             return Cleaned(host=entry.name, **read_record(CleanAnswer, answer, "answer")._asdict())
 
-    outcomes = each(entries, one)
+    outcomes = each(entries, clean_host)
     return [outcome.value or Cleaned(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
 
 
-def warm_servers(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> dict[str, int]:
-    """Return the memory of each warm server in bytes, by host."""
+def preload_server_memory(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> dict[str, int]:
+    """Return the memory of each host's preload server in bytes; hosts without one are left out."""
 
-    def one(entry: HostEntry) -> int | None:
+    def ask(entry: HostEntry) -> int | None:
         kib = host(entry).call("warm_server", {})
         with reading_answer(entry.name):
             return None if kib is None else int(kib) << 10
 
-    found = {outcome.name: outcome.value for outcome in each(entries, one)}
-    return {name: size for name, size in found.items() if size is not None}
+    sizes = {outcome.name: outcome.value for outcome in each(entries, ask)}
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
 def orphans(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> list[Outcome[list[Orphans]]]:
     """Return, by host, the processes left over from ended or lost runs."""
 
-    def one(entry: HostEntry) -> list[Orphans]:
+    def ask(entry: HostEntry) -> list[Orphans]:
         answer = host(entry).call("orphans", written(OrphansRequest(hosts=(entry.name,))))
         with reading_answer(entry.name):
             runs = read_records(OrphanedRun, answer, "orphans")
         return [
             Orphans(
                 host=entry.name,
-                run=found.run,
-                known=found.known,
-                processes=tuple((left.pid, left.command) for left in found.processes),
+                run=orphaned.run,
+                known=orphaned.known,
+                processes=tuple((process.pid, process.command) for process in orphaned.processes),
             )
-            for found in runs
+            for orphaned in runs
         ]
 
-    return each(entries, one)
+    return each(entries, ask)

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.verdict.judge import Failure
     from clusterddp.runs.run import Run
 
-TIMEOUT = 10.0  # seconds for its host
-FIRST, LAST = 8, 14  # lines of a long traceback: where it began, and how it ended
-WITHOUT = 10  # lines of stderr where there is no traceback
-WIDEST = 400  # characters of a line
+TIMEOUT = 10.0  # seconds for the worker's host to answer
+FIRST_LINES, LAST_LINES = 8, 14  # lines of a long traceback: where it began, and how it ended
+LINES_WITHOUT_TRACEBACK = 10  # lines of stderr where there is no traceback
+MAX_LINE_LENGTH = 400  # characters of a line
 _TRACEBACK = re.compile(r"(  \+ Exception Group )?Traceback \(most recent call last\):")
 _CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
 _CRASH = re.compile(r"Fatal Python error:|terminate called ")
 
 
-def last_words(run: Run, failure: Failure) -> list[str]:
+def failure_output(run: Run, failure: Failure) -> list[str]:
     """Return the output lines of a failed worker with a heading; empty if there are none or they cannot be read.
 
     A worker that was killed from outside printed nothing about it, so nothing is shown for it.
@@ -42,17 +42,17 @@ def last_words(run: Run, failure: Failure) -> list[str]:
         asked = LastWordsRequest(spool=spools[failure.host], start=worker.start, local_rank=worker.local_rank)
         answer = run.reader(failure.host).call("last_words", written(asked), timeout=TIMEOUT)
         with reading_answer(failure.host):
-            lines = what_matters(read_record(LastWords, answer, "answer").text)
+            lines = relevant_lines(read_record(LastWords, answer, "answer").text)
     except ClusterddpError:  # no longer available: the verdict says what is known
         return []
     if not lines:
         return []
-    what = "traceback" if _TRACEBACK.match(lines[0]) else "last lines"
+    heading = "traceback" if _TRACEBACK.match(lines[0]) else "last lines"
     shows = f"`clusterddp logs {run.id} --rank {worker.rank} --stream err` shows all"
-    return [f"{what} of rank {worker.rank} ({failure.host}:{worker.local_rank}):", *shortened(lines, shows)]
+    return [f"{heading} of rank {worker.rank} ({failure.host}:{worker.local_rank}):", *shorten(lines, shows)]
 
 
-def what_matters(text: str) -> list[str]:
+def relevant_lines(text: str) -> list[str]:
     """Return the lines of a worker's stderr that explain its failure: the last traceback and those chained to it.
 
     Without a traceback: everything from the crash message on, or the last lines.
@@ -67,13 +67,13 @@ def what_matters(text: str) -> list[str]:
             begin = begins.pop()
         return lines[begin:]
     crash = next((number for number, line in enumerate(lines) if _CRASH.match(line)), None)
-    return lines[-WITHOUT:] if crash is None else lines[crash:]
+    return lines[-LINES_WITHOUT_TRACEBACK:] if crash is None else lines[crash:]
 
 
-def shortened(lines: Sequence[str], shows: str) -> list[str]:
+def shorten(lines: Sequence[str], shows: str) -> list[str]:
     """Indent lines; if there are many, replace the middle with a count and ``shows``, the command that shows all."""
-    cut = [cut_in_the_middle(line, WIDEST) for line in lines]
-    left_out = len(cut) - FIRST - LAST
+    cut = [cut_in_the_middle(line, MAX_LINE_LENGTH) for line in lines]
+    left_out = len(cut) - FIRST_LINES - LAST_LINES
     if left_out > 1:
-        cut[FIRST : FIRST + left_out] = [f"… {left_out} lines; {shows}"]
+        cut[FIRST_LINES : FIRST_LINES + left_out] = [f"… {left_out} lines; {shows}"]
     return [f"  {line}" for line in cut]

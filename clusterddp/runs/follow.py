@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import ClusterddpError
 from clusterddp.logs.merge import Merge, backoff, brief_backoff
 from clusterddp.remote.shared.run.run_state import RunState
-from clusterddp.runs.ending import Ending, clock_time, view_of
+from clusterddp.runs.ending import EndDetector, clock_time, query_view
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.streams import Streams
     from clusterddp.runs.verdict_lines import Verdict
 
-ASK = 0.2  # seconds between queries for the run's end, once all streams have ended
+POLL_INTERVAL = 0.2  # seconds between queries for the run's end, once all streams have ended
 GATHER_LIMIT = 5.0  # seconds for all hosts of another attempt to begin their parts
 SETTLE_LIMIT = 30.0  # seconds for the hosts' exit records after their logs have ended
 
@@ -30,9 +30,9 @@ SETTLE_LIMIT = 30.0  # seconds for the hosts' exit records after their logs have
 class Follower:
     """Follows one run.
 
-    ``on_events`` receives each batch of events, ``tell`` notable events of the run as an event name (``lost``,
-    ``relaunched``) and a line. ``wait`` returns the seconds until ``on_events`` must be called even without events
-    (then with none); None: no need.
+    ``on_events`` receives each batch of log events, ``tell`` notable events of the run as a name (``lost``,
+    ``relaunched``) and a line. ``wait`` returns the seconds after which ``on_events`` must be called even if no event
+    came, with an empty list; None: it need not be.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Follower:
         self.run, self.selection, self.on_events, self.tell, self.wait = run, selection, on_events, tell, wait
         self._merge: Merge | None = None
         self._silent: set[str] = set()  # hosts that are known not to answer
-        self._unheard = False  # whether it was reported that no host answers
+        self._silence_reported = False  # whether it was reported that no host answers
 
     def follow(self) -> Verdict | None:
         """Follow until every host has ended or is lost, and on through later attempts; then return the verdict.
@@ -57,12 +57,12 @@ class Follower:
             streams, hosts = self.run.tail(self.selection), self.run.selected(self.selection)
             with Merge(hosts, streams, follow=self.selection.follow, retry=self._retry) as self._merge:
                 if not self.selection.follow:
-                    self._show(self._merge, streams)
+                    self._pass_on_events(self._merge, streams)
                     return None
-                with Ending(self.run, streams, self._merge) as ending:
-                    self._show(self._merge, streams)
-                self._silent = ending.silent()
-            for line in ending.missing_lines():
+                with EndDetector(self.run, streams, self._merge) as detector:
+                    self._pass_on_events(self._merge, streams)
+                self._silent = detector.silent_hosts()
+            for line in detector.missing_lines_notice():
                 self.tell("missing", line)
             view = self._wait_for_end()
             if view.attempt == self.run.attempt:
@@ -72,28 +72,28 @@ class Follower:
             self.run = self.run.at(view).begun(lambda _line: None)
             for host in sorted(lost):
                 self.tell("lost", f"{host} is lost")
-            if self.run.spools:  # otherwise it ended before it began
+            if self.run.spools:  # empty: the attempt ended before any host began its part
                 self.tell("relaunched", f"attempt {self.run.attempt} on {folded_names(self.run.record.hosts)}")
 
-    def _show(self, merge: Merge, streams: Streams) -> None:
+    def _pass_on_events(self, merge: Merge, streams: Streams) -> None:
         """Pass on all events until every host has ended or is given up."""
         while not merge.done:
             wait = self.wait()
             events = merge.batch(wait)
             if events or wait is not None:
                 self.on_events(events)
-            self._note_broken(merge, streams)
+            self._report_broken(merge, streams)
         while (wait := self.wait()) is not None:
             time.sleep(wait)
             self.on_events([])
 
-    def _note_broken(self, merge: Merge, streams: Streams) -> None:
-        """Report once that the streams of all hosts are broken: how the run goes on is then unknown here."""
+    def _report_broken(self, merge: Merge, streams: Streams) -> None:
+        """Report, once per silence, that the streams of all hosts are broken, so the run's state is unknown."""
         waited = merge.waited_for
         if not waited or not merge.broken.issuperset(waited):
-            self._unheard = False
-        elif not self._unheard and not merge.ended:
-            self._unheard = True
+            self._silence_reported = False
+        elif not self._silence_reported and not merge.ended:
+            self._silence_reported = True
             times = [silence for host in waited if (silence := streams.silence(host)) is not None]
             since = f" since {clock_time(time.time() - min(times))}" if times else ""
             shows = f"`clusterddp status {self.run.id}`"
@@ -108,34 +108,34 @@ class Follower:
     def _wait_for_end(self) -> RunView:
         """Wait, after the logs have ended, for the hosts' exit records or for another attempt.
 
-        Until then, hosts that have not reported their end are not asked, because they may not answer at all.
+        Until the others' reports show either, hosts that have not ended are not asked: they may not answer at all.
         """
         deadline = time.monotonic() + SETTLE_LIMIT
         ended = set(self._merge.ended) if self._merge else set()
-        asked, began = set(ended), None
+        asked, next_seen = set(ended), None
         while True:
             late = time.monotonic() > deadline
-            view = self._view(asked, patient=not late)
+            view = self._query_view(asked, patient=not late)
             if view and view.attempt > self.run.attempt:
                 if not asked >= set(view.record.hosts):
                     asked = set(view.record.hosts)  # a spare among them has not been asked yet
                     continue
-                began = began or time.monotonic()
-                if all(self.run.at(view).spools.values()) or time.monotonic() - began > GATHER_LIMIT:
+                next_seen = next_seen or time.monotonic()
+                if all(self.run.at(view).spools.values()) or time.monotonic() - next_seen > GATHER_LIMIT:
                     return view  # hosts that are missing or silent are retried while the others are shown
             if view and not view.live:
-                view = self._view(None, patient=not late)
+                view = self._query_view(None, patient=not late)
             if view and not view.live and (late or view.settled or not ended & set(view.silent)):
                 return view  # else a host that reported its end is silent: it answers again, or is lost
             managed = view and view.job  # a managed job ends when the workload manager reports it
             if view and late and not managed and view.state() != RunState.QUEUED and self.selection.hosts is None:
                 return view
-            time.sleep(ASK)
+            time.sleep(POLL_INTERVAL)
 
-    def _view(self, hosts: set[str] | None, *, patient: bool) -> RunView | None:
+    def _query_view(self, hosts: set[str] | None, *, patient: bool) -> RunView | None:
         """Return the run as the hosts report it; with ``patient``, None instead of an error if none answers."""
         try:
-            return view_of(self.run, hosts, self._silent)
+            return query_view(self.run, hosts, self._silent)
         except ClusterddpError:
             if not patient:
                 raise

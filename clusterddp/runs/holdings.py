@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
     from clusterddp.project.project import Project
 
-LIMIT = 600.0  # seconds; workdirs may hold millions of files
+TIMEOUT = 600.0  # seconds; workdirs may hold millions of files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,16 +54,16 @@ class EverythingRemoved:
     error: str = ""
 
 
-def held(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project) -> list[Holdings]:
+def list_holdings(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project) -> list[Holdings]:
     """Return what each host holds."""
 
-    def one(entry: HostEntry) -> Holdings:
+    def ask(entry: HostEntry) -> Holdings:
         request = HoldingsRequest(workdir=_workdir(entry, project))
-        answer = host(entry).call("holdings", written(request), timeout=LIMIT, limit=PATHS)
+        answer = host(entry).call("holdings", written(request), timeout=TIMEOUT, limit=PATHS)
         with reading_answer(entry.name):
             return Holdings(host=entry.name, **read_record(HoldingsAnswer, answer, "answer")._asdict())
 
-    outcomes = each(entries, one)
+    outcomes = each(entries, ask)
     return [outcome.value or Holdings(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
 
 
@@ -79,19 +79,20 @@ def refuse_live(shown: Sequence[Holdings]) -> None:
 def remove(
     entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project, shown: Sequence[Holdings]
 ) -> list[EverythingRemoved]:
-    """Remove the listed items of each host, and all state folders of this account."""
-    seen = {one.host: one.workdirs for one in shown if not one.error}
+    """Remove the workdirs that ``shown`` lists for each host, and all state folders of this account."""
+    listed_workdirs = {host_holdings.host: host_holdings.workdirs for host_holdings in shown if not host_holdings.error}
 
-    def one(entry: HostEntry) -> EverythingRemoved:
-        workdirs = tuple(ShownWorkdir(path=folder.path, ident=folder.ident) for folder in seen[entry.name])
+    def remove_on_host(entry: HostEntry) -> EverythingRemoved:
+        workdirs = tuple(ShownWorkdir(path=folder.path, ident=folder.ident) for folder in listed_workdirs[entry.name])
         request = EverythingRequest(workdir=_workdir(entry, project), shown=workdirs)
-        answer = host(entry).call("remove_everything", written(request), timeout=LIMIT, limit=PATHS)
+        answer = host(entry).call("remove_everything", written(request), timeout=TIMEOUT, limit=PATHS)
         with reading_answer(entry.name):
             return EverythingRemoved(host=entry.name, **read_record(EverythingAnswer, answer, "answer")._asdict())
 
-    outcomes = each([entry for entry in entries if entry.name in seen], one)
-    return [one.value or EverythingRemoved(host=one.name, error=str(one.error)) for one in outcomes]
+    outcomes = each([entry for entry in entries if entry.name in listed_workdirs], remove_on_host)
+    return [outcome.value or EverythingRemoved(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
 
 
 def _workdir(entry: HostEntry, project: Project) -> str:
+    """Return the project's workdir on the host: the inventory's, or else the default; empty if neither is known."""
     return entry.workdir or (project.workdir if project.known_id else "")

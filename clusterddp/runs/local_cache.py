@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_view import RunView
 
 FOLDER = "verdicts"
-KEPT_DAYS = 30  # that hosts keep a run (remote/cleanup/retention.py)
-_MOST_BYTES = 4 << 20  # of a file
-MOST = 1000  # runs that are kept; the oldest go
+RETENTION_DAYS = 30  # for which hosts keep a run (remote/cleanup/retention.py)
+_MAX_FILE_BYTES = 4 << 20
+MAX_RUNS = 1000  # how many verdicts are kept; the oldest are deleted
 
 
 class CachedRun(NamedTuple):
@@ -35,7 +35,7 @@ class CachedRun(NamedTuple):
     verdict: VerdictRecord
 
 
-def note_run(project: Project, record: RunRecord, notify: Callable[[str], None]) -> None:
+def record_start(project: Project, record: RunRecord, notify: Callable[[str], None]) -> None:
     """Record a run that has just started; if the project cannot be written, only notify, since the run goes on."""
     try:
         project.record_run(record)
@@ -43,49 +43,49 @@ def note_run(project: Project, record: RunRecord, notify: Callable[[str], None])
         notify(f"run {record.run} has started, and the project keeps no record of it: {error}")
 
 
-def keep(project: Project, view: RunView) -> None:
-    """Save the verdict of a watched run of the project; do nothing if the project cannot be written."""
+def save_verdict(project: Project, view: RunView) -> None:
+    """Save the verdict of a run of the project; do nothing while it is live, or if the project cannot be written."""
     verdict = view.to_keep()
     if verdict is None or view.record.project != project.known_id:
         return
     data = {"record": written(view.record), "verdict": written(verdict)}
     with contextlib.suppress(UsageError):
         path = project.write(f"{FOLDER}/{view.run}.json", json.dumps(data, indent=1).encode() + b"\n")
-        for old in sorted(path.parent.glob("*.json"), key=_age)[MOST:]:
+        for old in sorted(path.parent.glob("*.json"), key=_age)[MAX_RUNS:]:
             old.unlink(missing_ok=True)
 
 
-def seen(project: Project, view: RunView) -> RunView:
-    """Save the verdict that the run's hosts keep, if it is not saved yet; return the view unchanged."""
-    if view.kept and not kept(project, view.run):
-        keep(project, view)
+def save_if_new(project: Project, view: RunView) -> RunView:
+    """Save the verdict that the run's hosts report, if it is not saved here yet; return the view unchanged."""
+    if view.kept and not finished_runs(project, view.run):
+        save_verdict(project, view)
     return view
 
 
-def knows(project: Project, run: str) -> bool:
+def has_data(project: Project, run: str) -> bool:
     """Whether the project has data on the run, or with an empty id on any run, to show when no host answers."""
-    return bool(kept(project, run) or (not run and begun(project)))
+    return bool(finished_runs(project, run) or (not run and recent_starts(project)))
 
 
-def kept(project: Project, run: str = "") -> dict[str, CachedRun]:
+def finished_runs(project: Project, run: str = "") -> dict[str, CachedRun]:
     """Return the saved runs whose ids start with ``run``, by id; damaged files are skipped."""
-    found = {}
+    runs = {}
     for path in project_folder.real_folder(project.folder, FOLDER).glob(f"{run}*.json"):
         with contextlib.suppress(OSError, ValueError):
-            fields = Fields(parse_json(project_folder.read(path, _MOST_BYTES)), most=1 << 20)
-            found[path.stem] = CachedRun(
+            fields = Fields(parse_json(project_folder.read(path, _MAX_FILE_BYTES)), most=1 << 20)
+            runs[path.stem] = CachedRun(
                 record_in(fields.part("record"), RunRecord), read_verdict(fields.raw("verdict"))
             )
-    return found
+    return runs
 
 
-def begun(project: Project) -> list[RunRecord]:
+def recent_starts(project: Project) -> list[RunRecord]:
     """Return the records of the project's runs that are recent enough for a host to still know them."""
-    oldest = time.time_ns() - KEPT_DAYS * 86400 * 10**9
+    oldest = time.time_ns() - RETENTION_DAYS * 86400 * 10**9
     return [record for record in project.runs() if (record.started or 0) > oldest]
 
 
-def replaced(project: Project, run: str | None) -> frozenset[str]:
+def replaced_hosts(project: Project, run: str | None) -> frozenset[str]:
     """Return the hosts that were off when this user started the run (by its full id) and were replaced by spares."""
     if run is None:
         return frozenset()

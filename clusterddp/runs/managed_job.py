@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobStatus:
-    """A job of a workload manager."""
+    """The state of a workload manager's job."""
 
-    number: str  # the manager's id of it
-    word: str  # the manager's name for its state
+    number: str  # the manager's id of the job
+    manager_state: str  # the manager's name for its state
     state: str  # the same in the terms of docs/status.md; for an ended job, the run's end if its nodes report nothing
-    over: bool  # it has ended
-    attempt: int = 1  # of the run: the one that the job is in, or waits to begin
+    ended: bool
+    attempt: int = 1  # the run's attempt that the job is in, or waits to begin
     reason: str = ""  # why it waits, in the manager's own term
     start: str = ""  # when it began or is expected to; empty if unknown
-    own: bool = True  # it was submitted for the run, and is to end with it
+    ends_with_run: bool = True  # it was submitted for the run, and is to end with it
 
     @property
-    def waits(self) -> str:
+    def waiting_for(self) -> str:
         """What the job waits for, in a few words; empty if it does not wait."""
         if self.state != RunState.QUEUED:
             return ""
@@ -41,4 +41,4 @@ class JobReport:
     run: str
     record: RunRecord
     job: JobStatus
-    verdict: VerdictRecord | None = None  # where it knows the run's end
+    verdict: VerdictRecord | None = None  # if it knows the run's end

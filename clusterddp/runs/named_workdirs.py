@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.workdir.named_workdir_records import NamedWorkdir
 
-LIMIT = 600.0  # seconds; a folder may be many gigabytes on a slow disk
+TIMEOUT = 600.0  # seconds; a folder may be many gigabytes on a slow disk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class WorkdirsRemoved:
     error: str = ""
 
 
-def listed(
+def list_workdirs(
     entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project, notify: Callable[[str], None]
 ) -> list[WorkdirBeside]:
     """Return the folders on all hosts that answer; send the errors of the others to ``notify``."""
@@ -56,34 +56,32 @@ def listed(
         return []
     workdir = project.workdir
 
-    def one(entry: HostEntry) -> list[tuple[str, WorkdirBeside]]:
-        order = NamedWorkdirsRequest(entry.workdir or workdir)
-        answer = host(entry).call("workdirs_beside", written(order), timeout=LIMIT, limit=PATHS)
+    def ask(entry: HostEntry) -> list[tuple[str, WorkdirBeside]]:
+        request = NamedWorkdirsRequest(entry.workdir or workdir)
+        answer = host(entry).call("workdirs_beside", written(request), timeout=TIMEOUT, limit=PATHS)
         with reading_answer(entry.name):
-            return [_shown(entry.name, folder) for folder in read_named_workdirs(answer).folders]
+            return [_convert(entry.name, folder) for folder in read_named_workdirs(answer).folders]
 
-    outcomes = each(entries, one)
-    found: dict[str, WorkdirBeside] = {}
-    for outcome in outcomes:
-        for ident, folder in outcome.value or ():
-            before = found.get(ident)
-            hosts = (*before.hosts, *folder.hosts) if before else folder.hosts
-            found[ident] = replace(folder, hosts=hosts)
+    folders: dict[str, WorkdirBeside] = {}
+    for outcome in each(entries, ask):
+        for identity, folder in outcome.value or ():
+            shared = folders.get(identity)
+            folders[identity] = replace(folder, hosts=(*shared.hosts, *folder.hosts)) if shared else folder
         if outcome.error:
             notify(str(outcome.error))
-    return list(found.values())
+    return list(folders.values())
 
 
-def _shown(host: str, folder: NamedWorkdir) -> tuple[str, WorkdirBeside]:
-    """What is the same text for the same folder on several hosts, and the folder."""
-    found = WorkdirBeside(
+def _convert(host: str, folder: NamedWorkdir) -> tuple[str, WorkdirBeside]:
+    """Return the folder with an identity, which is the same text on all hosts that share it."""
+    converted = WorkdirBeside(
         hosts=(host,),
         path=folder.path,
         bytes=folder.bytes,
         written=folder.written / 1e9 if folder.written else None,
         live=folder.live,
     )
-    return f"{folder.ident or host} {folder.path}", found
+    return f"{folder.ident or host} {folder.path}", converted
 
 
 def remove(
@@ -98,15 +96,15 @@ def remove(
     ``stopped``: runs that were ended just before.
     """
 
-    def one(entry: HostEntry) -> WorkdirsRemoved:
+    def remove_on_host(entry: HostEntry) -> WorkdirsRemoved:
         paths = tuple(folder.path for folder in folders if entry.name == folder.hosts[0])
-        order = RemoveWorkdirsRequest(workdir=entry.workdir or workdir, paths=paths, stopped=tuple(stopped))
-        answer = host(entry).call("remove_workdirs", written(order), timeout=LIMIT, limit=PATHS)
+        request = RemoveWorkdirsRequest(workdir=entry.workdir or workdir, paths=paths, stopped=tuple(stopped))
+        answer = host(entry).call("remove_workdirs", written(request), timeout=TIMEOUT, limit=PATHS)
         with reading_answer(entry.name):
-            done = read_remove_answer(answer)
-        kept = tuple((one.path, one.why) for one in done.kept)
-        return WorkdirsRemoved(host=entry.name, removed=done.removed, bytes=done.bytes, kept=kept)
+            result = read_remove_answer(answer)
+        kept = tuple((folder.path, folder.why) for folder in result.kept)
+        return WorkdirsRemoved(host=entry.name, removed=result.removed, bytes=result.bytes, kept=kept)
 
-    first = {folder.hosts[0] for folder in folders}
-    outcomes = each([entry for entry in entries if entry.name in first], one)
-    return {one.name: one.value or WorkdirsRemoved(host=one.name, error=str(one.error)) for one in outcomes}
+    names = {folder.hosts[0] for folder in folders}
+    outcomes = each([entry for entry in entries if entry.name in names], remove_on_host)
+    return {end.name: end.value or WorkdirsRemoved(host=end.name, error=str(end.error)) for end in outcomes}

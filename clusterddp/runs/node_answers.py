@@ -37,10 +37,10 @@ class Wanted:
 ALL, BRIEF = Wanted(), Wanted(brief=True)
 # A login host reports all nodes, and each of 1,000 nodes lists all others: a million names of 100 bytes each.
 # A host that is not asked for a certain run reports all runs that it keeps: thousands in a month.
-_OF_MANY, _MOST_OF_MANY = Limit(memory=4 * MEMORY), 4 * MOST_KEPT
+_MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY = Limit(memory=4 * MEMORY), 4 * MOST_KEPT
 
 
-def nodes_of(
+def query_nodes(
     host: Host, run: str, notify: Callable[[str], None], wanted: Wanted = ALL, *, shared: bool = False
 ) -> list[NodeReport]:
     """Return the nodes of the runs whose ids start with ``run``; damaged ones are left out, with a line to ``notify``.
@@ -48,23 +48,23 @@ def nodes_of(
     With ``shared``, the host also reports nodes of other hosts whose files it sees; otherwise only its own. Raises
     HelperError if the answer is damaged, or is about another host or run; UnreachableError if the connection broke.
     """
-    before: Answers = host.memory.get(("runs", run, wanted), NONE)
-    asked = StatusRequest(
+    previous: Answers = host.memory.get(("runs", run, wanted), NONE)  # what the host need not send again
+    request = StatusRequest(
         hosts=None if shared else (host.name,),
         run=run,
         reference=wanted.reference,
         project=wanted.project,
         brief=wanted.brief,
-        known=before.digests if run else None,  # a list of all runs is requested only once
+        known=previous.digests if run else None,  # a list of all runs is requested only once
     )
-    limit, most = (_OF_MANY, _MOST_OF_MANY) if shared or not run else (ORDINARY, MOST_KEPT)
-    answer = host.call("runs", written(asked), limit=limit)
+    limit, most = (_MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY) if shared or not run else (ORDINARY, MOST_KEPT)
+    answer = host.call("runs", written(request), limit=limit)
     try:
-        filled, host.memory["runs", run, wanted] = before.whole(answer, most)
-        whole, damaged = split_damaged(filled)
-        nodes = read_nodes(whole, None if shared else host.name, run)
+        reports, host.memory["runs", run, wanted] = previous.whole(answer, most)
+        valid, damaged = split_damaged(reports)
+        nodes = read_nodes(valid, None if shared else host.name, run)
     except ValueError as error:
         raise HelperError(host.name, f"what it tells of runs is damaged: {error}") from error
-    for why in damaged:
-        notify(f"{host.name}: {why}")
+    for reason in damaged:
+        notify(f"{host.name}: {reason}")
     return nodes

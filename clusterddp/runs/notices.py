@@ -16,33 +16,34 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 
-_PARTS = {
+_STATE_PHRASES = {
     RunState.LOST: "ended without a record",
     RunState.SUCCEEDED: "ended well",
     RunState.FAILED: "failed",
     RunState.STOPPED: "was stopped",
 }
-_NEXT = "attempt "  # how an exit record's text begins if another attempt followed
+_NEXT_ATTEMPT = "attempt "  # how an exit record's ``final`` begins if another attempt followed
 
 
 def following_notices(nodes: Sequence[NodeReport], *, live: bool) -> list[str]:
     """Return why no other attempt follows or, with ``live``, that no majority of hosts can decide on one."""
-    known = [node.peers for node in nodes if node.peers]
-    if live and known and not any(peers.leader for peers in known):
+    peer_views = [node.peers for node in nodes if node.peers]
+    if live and peer_views and not any(peers.leader for peers in peer_views):
         return ["no majority of its hosts reach each other: they wait for it, or for an operator"]
     finals = {node.exit.final for node in nodes if node.exit and node.exit.final}
-    return [] if live else [f"not started again: {final}" for final in sorted(finals) if not final.startswith(_NEXT)]
+    reasons = [] if live else [final for final in sorted(finals) if not final.startswith(_NEXT_ATTEMPT)]
+    return [f"not started again: {reason}" for reason in reasons]
 
 
-def copy_notices(run: str, kept: VerdictRecord, nodes: Iterable[NodeReport], silent: Sequence[str]) -> list[str]:
-    """Return what is known now beyond the kept verdict; it changes neither state nor exit code.
+def late_notices(run: str, kept: VerdictRecord, nodes: Iterable[NodeReport], silent: Sequence[str]) -> list[str]:
+    """Return what is known now beyond the saved verdict ``kept``; it changes neither state nor exit code.
 
     ``nodes`` are those whose hosts answer; ``silent``, the run's hosts that do not.
     """
-    back = [node for node in nodes if node.host in kept.missing]
+    returned = [node for node in nodes if node.host in kept.missing]
     lines = []
-    for node in back:
-        part = _PARTS.get(node.state)
+    for node in returned:
+        part = _STATE_PHRASES.get(node.state)
         unproved = f"is {node.state}, and nothing proves that its processes ended: `clusterddp stop {run}` ends them"
         lines.append(f"{node.host} answers again: its part {part or unproved}")
     unheard = [name for name in kept.missing if name in silent]
@@ -54,7 +55,7 @@ def copy_notices(run: str, kept: VerdictRecord, nodes: Iterable[NodeReport], sil
 def output_notices(nodes: Iterable[NodeReport]) -> Iterator[str]:
     """Return what is missing from the nodes' output because of a full disk or the log limit."""
     for node in nodes:
-        yield from _of_output(node)
+        yield from _output_notices_of_node(node)
 
 
 def preload_notices(nodes: Iterable[NodeReport]) -> list[str]:
@@ -66,14 +67,15 @@ def preload_notices(nodes: Iterable[NodeReport]) -> list[str]:
     return [f"{folded_names(names)}: clusterddp_preload leaves out {reason}" for reason, names in hosts.items()]
 
 
-def carried_notices(nodes: Iterable[NodeReport]) -> Iterator[str]:
+def replication_notices(nodes: Iterable[NodeReport]) -> Iterator[str]:
     """Return the outcome of replicating clusterddp_carry paths to nodes that were new to an attempt."""
     for node in nodes:
         for event in of_kind(node.events, "carried"):
             yield f"{node.host}: {event.reason}"
 
 
-def _of_output(node: NodeReport) -> Iterator[str]:
+def _output_notices_of_node(node: NodeReport) -> Iterator[str]:
+    """Return what is missing from one node's output, and why."""
     events: dict[str, list[NodeEvent]] = {}
     for event in node.events:
         events.setdefault(event.kind, []).append(event)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.verdict.node_report import NodeReport
 
-TOLD = "preload-hint"  # in the project's folder: the names in the last hint
-_LONGEST = 4096  # characters of that
+HINT_FILE = "preload-hint"  # in the project's folder: the names in the last hint
+_MAX_HINT_LENGTH = 4096  # characters of that file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,20 +44,20 @@ def slow_imports(nodes: Iterable[NodeReport]) -> SlowImports | None:
 
 
 def _without_inner_parents(modules: Iterable[str]) -> tuple[str, ...]:
-    """Drop modules that another module of the list imports anyway because it is inside them."""
+    """Drop a package if a submodule of it is in the list: importing the submodule imports the package."""
     names = tuple(modules)
     return tuple(name for name in names if not any(other.startswith(f"{name}.") for other in names))
 
 
 def is_new(project: Project, found: SlowImports) -> bool:
     """Whether this hint is new to the project's user; remember it as shown."""
-    path, names = project.folder / TOLD, ", ".join(sorted(found.modules))
+    path, names = project.folder / HINT_FILE, ", ".join(sorted(found.modules))
     try:
-        known = path.read_text(encoding="utf-8", errors="replace")[:_LONGEST] if path.is_file() else ""
+        last_hint = path.read_text(encoding="utf-8", errors="replace")[:_MAX_HINT_LENGTH] if path.is_file() else ""
     except OSError:  # the hint is shown once more
-        known = ""
-    if known.strip() == names:
+        last_hint = ""
+    if last_hint.strip() == names:
         return False
     with contextlib.suppress(UsageError):  # it cannot be written: the hint is shown again
-        project.write(TOLD, f"{names}\n".encode())
+        project.write(HINT_FILE, f"{names}\n".encode())
     return True

@@ -66,7 +66,7 @@ def read(host: str, answer: object) -> Proof:
         host=host,
         found=sum(node.found for node in nodes),
         killed=sum(node.killed for node in nodes),
-        survivors=tuple(Survivor(one.pid, one.command, one.state, one.user) for one in left),
+        survivors=tuple(Survivor(process.pid, process.command, process.state, process.user) for process in left),
         unknown=tuple(reason for node in nodes for reason in node.unknown),
         gpus=nodes[0].gpus,
     )

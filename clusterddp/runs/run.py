@@ -18,7 +18,7 @@ from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.judge import CTRL_C
 from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.runs import signals, stacks
-from clusterddp.runs.ending import Ending
+from clusterddp.runs.ending import EndDetector
 from clusterddp.runs.run_on_hosts import RunOnHosts, gather
 from clusterddp.runs.streams import Streams
 from clusterddp.runs.wait import wait_for
@@ -45,8 +45,8 @@ class RunPart(NamedTuple):
     spool: str
 
 
-def interrupted_by(interrupt: KeyboardInterrupt) -> str:
-    """Return the reason recorded for a stop by Ctrl-C, or by a signal treated like it."""
+def interrupt_reason(interrupt: KeyboardInterrupt) -> str:
+    """Return the reason that is recorded when Ctrl-C, or a signal treated like it, stops a run."""
     return f"{interrupt.args[0]} to its operator" if interrupt.args else CTRL_C
 
 
@@ -97,6 +97,7 @@ class Run(RunOnHosts):
         return each([RunPart(name, spool) for name, spool in self.spools.items() if spool], work)
 
     def _host(self, name: str) -> Host:
+        """Return a connection to a host that sees the run's workers there."""
         return self.cluster.launcher_of(self.record).host(self.cluster, self.id, name)
 
     def reader(self, host: str) -> Host:
@@ -122,7 +123,7 @@ class Run(RunOnHosts):
         """
         if selection and words:
             raise UsageError(f"{min(words)} beside a selection", remedy="put it into the selection")
-        return self._lines(replace(selection or self._selection(words), follow=follow, timed=True))
+        return self._read_lines(replace(selection or self._selection(words), follow=follow, timed=True))
 
     def hosts_like(self, pattern: str, origin: str) -> list[str]:
         """Return the hosts of the run and the inventory that an Ansible pattern matches.
@@ -134,25 +135,27 @@ class Run(RunOnHosts):
         """
         inventory = self.cluster.inventory
         names = dict.fromkeys([*(entry.name for entry in inventory.hosts), *self.hosts])
-        found = list(select(pattern, list(names), inventory.groups).hosts)
-        return found or list(inventory.matching(pattern, origin))
+        matching = list(select(pattern, list(names), inventory.groups).hosts)
+        return matching or list(inventory.matching(pattern, origin))
 
     def _selection(self, words: Words) -> Selection:
+        """Convert the keywords of ``logs``."""
         pattern = words.get("host")
         hosts = None if pattern is None else self.hosts_like(pattern, "host")
         return selected_by(words, hosts, time.time_ns())
 
-    def _lines(self, chosen: Selection) -> Iterator[LogLine]:
-        hosts, follow = self.selected(chosen), chosen.follow
+    def _read_lines(self, selection: Selection) -> Iterator[LogLine]:
+        """Merge the lines of the selection from all hosts."""
+        hosts, follow = self.selected(selection), selection.follow
         retry = backoff if follow else brief_backoff
-        streams = self.tail(chosen)
+        streams = self.tail(selection)
         with Merge(hosts, streams, follow=follow, retry=retry) as merge:
             if not follow:
                 yield from lines(merge)
                 return
-            with Ending(self, streams, merge) as ending:
+            with EndDetector(self, streams, merge) as detector:
                 yield from lines(merge)
-            for line in ending.missing_lines():
+            for line in detector.missing_lines_notice():
                 self.cluster.notify(line)
 
     def selected(self, selection: Selection) -> list[str]:
@@ -168,10 +171,10 @@ class Run(RunOnHosts):
         if self.spools[host]:
             return self.spools[host]
         reports, silent = gather(self.cluster, self.id, {host})
-        found = [node.spool for node in reports if isinstance(node, NodeReport) and node.attempt == self.attempt]
-        if not found:  # not known yet, and perhaps never: a caller that follows asks again
+        spools = [node.spool for node in reports if isinstance(node, NodeReport) and node.attempt == self.attempt]
+        if not spools:  # not known yet, and perhaps never: a caller that follows asks again
             raise UnreachableError(host, "no answer" if silent else f"no part of attempt {self.attempt} is there")
-        return found[0]
+        return spools[0]
 
     def wait(self, timeout: float | str | None = None) -> Verdict:
         """Wait until the run has ended; return how it ended.
@@ -199,14 +202,15 @@ class Run(RunOnHosts):
             UsageError: The grace is no duration.
         """
         seconds = _duration("grace", grace)
-        earlier = (name for one in self.attempts.values() for name in one)
-        left = (*self.record.spares, *self.record.lost)
-        chosen = hosts.split(",") if isinstance(hosts, str) and hosts else hosts
-        names = list(dict.fromkeys(chosen or (*self.spools, *earlier, *left)))
+        earlier = (name for spools in self.attempts.values() for name in spools)
+        idle = (*self.record.spares, *self.record.lost)  # hosts that may have processes of the run, but no part in it
+        selected = hosts.split(",") if isinstance(hosts, str) and hosts else hosts
+        names = list(dict.fromkeys(selected or (*self.spools, *earlier, *idle)))
         return self.cluster.launcher_of(self.record).cancel(self.cluster, self.id, names, grace=seconds, reason=reason)
 
 
 def _duration(name: str, value: float | str) -> float:
+    """Return a duration in seconds; an error names the argument ``name``."""
     try:
         return duration(value)
     except UsageError as error:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.run_record import RunRecord
 
 
-def described(record: RunRecord) -> str:
+def describe_workdirs(record: RunRecord) -> str:
     """Return the folder, such as ``/home/alice/clusterddp/toy-4f1c``; if hosts differ, each with its hosts.
 
     Empty if it is not known.

@@ -40,12 +40,12 @@ class Webhook:
 
 
 class Site(Protocol):
-    """A cluster as the rooms below ``api`` see it: ``api.Cluster``, or hosts that a launcher lends to the doctor."""
+    """A cluster as the packages below ``api`` see it: ``api.Cluster``, or hosts that a launcher lends to the doctor."""
 
     inventory: Inventory
     project: Project
-    notify: Callable[[str], None]
-    progress: Callable[[str], None]
+    notify: Callable[[str], None]  # receives notices for the user, a line each
+    progress: Callable[[str], None]  # receives the current activity, in a few words
     connections: Connections  # also to hosts that the inventory does not name
     webhook: Webhook | None  # receives notices about the runs that are started, from their hosts where these can
     detached: bool  # whether nobody follows the runs that are started
@@ -63,7 +63,7 @@ class Site(Protocol):
     def describe(
         self, run: str, entries: Sequence[HostEntry], wanted: Wanted, patience: float | None = None
     ) -> list[Outcome[Reports]]:
-        """Return what each of these hosts reports of a run, or with an empty ``run`` of all runs."""
+        """Return what each of these hosts reports of a run, or with an empty ``run`` of all runs; see ``gather``."""
 
 
 def gather(
@@ -81,11 +81,11 @@ def gather(
     do not report hosts that do not answer. ``patience``: seconds of silence after which a host counts as not answering.
     Raises HostError or HostsError if no host answers, and the project knows of no such run either.
     """
-    known = site.inventory.nodes + site.inventory.spares
-    entries = [one for one in known if hosts is None or one.name in hosts]
+    inventory = site.inventory
+    entries = [entry for entry in inventory.nodes + inventory.spares if hosts is None or entry.name in hosts]
     outcomes = site.describe(run, entries, wanted, patience)
-    if all(outcome.error for outcome in outcomes) and not local_cache.knows(site.project, run):
-        values(outcomes)
+    if all(outcome.error for outcome in outcomes) and not local_cache.has_data(site.project, run):
+        values(outcomes)  # raises their errors
     silent = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
     for error in () if quiet else silent.values():
         site.notify(error)
@@ -93,7 +93,7 @@ def gather(
 
 
 class RunLauncher(Protocol):
-    """What a launcher does for a run after the start; what comes before is in launch/launcher.py."""
+    """What a launcher does for a run that has been started; launch/launcher.py has all that it does."""
 
     def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:
         """Wait until the run's nodes have begun, or it has ended; ``progress`` receives what it waits for.
@@ -145,11 +145,11 @@ class RunOnHosts:
         Raises:
             RunError: No host that answers knows of such an attempt.
         """
-        known = {self.attempt: self.spools, **self.attempts}
-        if number not in known:
-            numbers = ", ".join(map(str, sorted(known)))
+        attempts = {self.attempt: self.spools, **self.attempts}
+        if number not in attempts:
+            numbers = ", ".join(map(str, sorted(attempts)))
             raise RunError(f"run {self.id} has no attempt {number}", remedy=f"its attempts: {numbers}")
-        return replace(self, attempt=number, spools=known[number], attempts=known)
+        return replace(self, attempt=number, spools=attempts[number], attempts=attempts)
 
     @property
     def hosts(self) -> set[str]:
@@ -186,7 +186,7 @@ class RunOnHosts:
         """
         wanted, names = Wanted(brief=brief), hosts or self.hosts
         reports, silent = gather(self.cluster, self.id, names, wanted, quiet=quiet, patience=patience)
-        for view in run_views(reports, silent, local_cache.kept(self.cluster.project, self.id)):
+        for view in run_views(reports, silent, local_cache.finished_runs(self.cluster.project, self.id)):
             if view.run == self.id:
                 return view
         raise RunError(f"run {self.id} is on no host that answers")
@@ -214,9 +214,9 @@ class RunOnHosts:
 
     def watched(self, view: RunView) -> Verdict | None:
         """Return the verdict on a run watched to its end, and save it in the project; ``view`` is its final view."""
-        seen = replace(view, watched=self.live).refined()
-        local_cache.keep(self.cluster.project, seen)
-        return seen.verdict()
+        final = replace(view, watched=self.live).refined()
+        local_cache.save_verdict(self.cluster.project, final)
+        return final.verdict()
 
     def stopped(self, proofs: Iterable[Proof]) -> Verdict | None:
         """Return the verdict after a stop with these proofs, and save it; None if no host reports the run."""

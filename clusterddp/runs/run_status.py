@@ -16,9 +16,9 @@ UNREACHABLE = "unreachable"  # the state of a host that did not answer, or was n
 
 
 class LastHeard(NamedTuple):
-    """What another host last heard from one that does not answer, over run control."""
+    """The last status that another host of the run received from one that does not answer."""
 
-    by: str
+    by: str  # the host that received it
     state: str
     seconds_ago: float
 
@@ -37,25 +37,25 @@ class HostStatus:
     end: HostEnd | None = None  # how its part ended by the kept verdict, if that says so
 
     def to_json(self) -> dict[str, Any]:
-        """Return one object of ``hosts`` or ``spares``."""
+        """Return one object of the status's ``hosts`` or ``spares``."""
         value: dict[str, Any] = {"name": self.name, "state": self.state}
         value.update(ranks=list(self.ranks), pids=list(self.pids), gpus=list(self.gpus), last_output=self.last_output)
         return {**value, "told": self.heard._asdict()} if self.heard else value
 
     def end_json(self) -> dict[str, Any] | None:
-        """Return the field ``end``."""
+        """Return the host's field ``end``."""
         end = self.end
         if end is None:
             return None
-        told = {"state": end.state, "reason": end.reason or None, "ended": seconds(end.ended)}
-        return {**told, "workdir": end.workdir, "exits": dict(end.exits)}
+        value = {"state": end.state, "reason": end.reason or None, "ended": seconds(end.ended)}
+        return {**value, "workdir": end.workdir, "exits": dict(end.exits)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostDetails:
     """What ``status`` shows beyond ``runs``."""
 
-    failures: tuple[Failure, ...]  # those that were made up for first
+    failures: tuple[Failure, ...]  # first those that the run recovered from
     last_output: float | None  # of any worker, in seconds since the epoch
     hosts: tuple[HostStatus, ...]
     spares: tuple[HostStatus, ...]
@@ -106,7 +106,7 @@ class RunSummary:
             "own_data": {host: list(paths) for host, paths in record.own_data.items()},
             "replaced": dict(record.replaced),
             "job": self.job.number if self.job else None,
-            "waits": self.job.waits or None if self.job else None,
+            "waits": self.job.waiting_for or None if self.job else None,
             "launcher": record.launcher or "ssh",
             "script": record.script,
             "argv": list(record.argv),

@@ -15,7 +15,7 @@ SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGALRM", "SIGCONT", "SIGWINCH")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signalled:
-    """One worker; ``why`` says why the signal was not sent to it, and is empty if it was."""
+    """A worker that a signal was for; ``why`` says why it was not sent, and is empty if it was."""
 
     rank: int
     host: str

@@ -14,10 +14,10 @@ from clusterddp.remote.shared.wire.frames import parse_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_THREAD = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)[^(]*\(most recent call first\):$")
-_FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
-_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/|^<")
-_STATES = {
+_THREAD_LINE = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)[^(]*\(most recent call first\):$")
+_FRAME_LINE = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
+_INSTALLED_FILE = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/|^<")
+_STATE_WORDS = {
     "R": "running",
     "S": "sleeping",
     "D": "in uninterruptible sleep",
@@ -38,7 +38,7 @@ class StackFrame:
     @property
     def installed(self) -> bool:
         """Whether the call is in the standard library or an installed package, rather than in the user's code."""
-        return bool(_INSTALLED.search(self.file))
+        return bool(_INSTALLED_FILE.search(self.file))
 
     def __str__(self) -> str:
         return f"{self.file.rpartition('/')[2]}:{self.line} in {self.function}"
@@ -52,9 +52,9 @@ class WorkerStack:
     host: str
     local_rank: int
     pid: int
-    state: str
-    wchan: str
-    source: str
+    state: str  # the kernel's state letter
+    wchan: str  # the kernel function that it sleeps in; empty or 0 if none
+    source: str  # the tool that read the stack: ``py-spy`` or ``faulthandler``
     why: str
     frames: tuple[StackFrame, ...]
     threads: tuple[tuple[StackFrame, ...], ...]
@@ -63,10 +63,10 @@ class WorkerStack:
     def place(self) -> str:
         """The innermost frame of the user's own code, or the worker's kernel state."""
         if not self.frames:
-            kept = f" in {self.wchan}" if self.wchan.strip("0") else ""
-            return f"{self.why or 'no Python frame'}; {_STATES.get(self.state, self.state or 'gone')}{kept}"
-        own = [frame for frame in self.frames if not frame.installed]
-        return str((own or self.frames)[-1])
+            kernel = f" in {self.wchan}" if self.wchan.strip("0") else ""
+            return f"{self.why or 'no Python frame'}; {_STATE_WORDS.get(self.state, self.state or 'gone')}{kernel}"
+        user_frames = [frame for frame in self.frames if not frame.installed]
+        return str((user_frames or self.frames)[-1])
 
     def to_json(self) -> dict[str, Any]:
         """Return one object of the status's ``stacks``."""
@@ -90,11 +90,12 @@ class StackGroup:
 
 def parse_stacks(host: str, workers: Any) -> list[WorkerStack]:
     """Decode a host's answer to the operation ``stacks``; raises DamagedError."""
-    return [_worker(host, report) for report in read_records(StackReport, workers, "workers")]
+    return [_build_stack(host, report) for report in read_records(StackReport, workers, "workers")]
 
 
-def _worker(host: str, report: StackReport) -> WorkerStack:
-    parse = {"py-spy": _py_spy, "faulthandler": _faulthandler}.get(report.source)
+def _build_stack(host: str, report: StackReport) -> WorkerStack:
+    """Parse one worker's stack by the tool that read it; without frames if no tool could."""
+    parse = {"py-spy": _parse_py_spy, "faulthandler": _parse_faulthandler}.get(report.source)
     threads = parse(report.text) if parse else []
     *others, main = threads or [()]
     return WorkerStack(
@@ -111,23 +112,23 @@ def _worker(host: str, report: StackReport) -> WorkerStack:
     )
 
 
-def _faulthandler(text: str) -> list[tuple[StackFrame, ...]]:
+def _parse_faulthandler(text: str) -> list[tuple[StackFrame, ...]]:
     """Parse every thread's frames, the main thread's last, as faulthandler prints them."""
     threads: dict[str, list[StackFrame]] = {}
     frames: list[StackFrame] = []
     for line in text.splitlines():
-        begun, frame = _THREAD.match(line), _FRAME.match(line)
-        if begun:
-            if begun[1] in threads:  # a second dump, requested by someone else
+        thread, frame = _THREAD_LINE.match(line), _FRAME_LINE.match(line)
+        if thread:
+            if thread[1] in threads:  # a second dump, requested by someone else
                 break
-            frames = threads.setdefault(begun[1], [])
+            frames = threads.setdefault(thread[1], [])
         elif frame:
             number = int(frame[2]) if frame[2].isdigit() else 0
             frames.append(StackFrame(file=frame[1], line=number, function=frame[3]))
     return [tuple(reversed(frames)) for frames in threads.values()]
 
 
-def _py_spy(text: str) -> list[tuple[StackFrame, ...]]:
+def _parse_py_spy(text: str) -> list[tuple[StackFrame, ...]]:
     """Parse every thread's frames, the main thread's last, from py-spy's JSON."""
     try:
         data = parse_json(text.encode(errors="replace"))
@@ -135,20 +136,20 @@ def _py_spy(text: str) -> list[tuple[StackFrame, ...]]:
         return []
     threads = list(Fields({"py-spy": data}, most=MOST).each("py-spy", lambda thread: thread))
     threads.sort(key=lambda thread: thread.anything("os_thread_id") == thread.anything("pid"))  # equal: the main thread
-    return [tuple(reversed(thread.each("frames", _py_spy_frame))) for thread in threads]
+    return [tuple(reversed(thread.each("frames", _parse_py_spy_frame))) for thread in threads]
 
 
-def _py_spy_frame(frame: Fields) -> StackFrame:
+def _parse_py_spy_frame(frame: Fields) -> StackFrame:
     return StackFrame(file=frame.text("filename"), line=frame.integer("line"), function=frame.text("name"))
 
 
-def groups(stacks: Sequence[WorkerStack]) -> list[StackGroup]:
+def group_stacks(stacks: Sequence[WorkerStack]) -> list[StackGroup]:
     """Group workers with equal stacks, the largest group first."""
-    found: dict[Any, list[WorkerStack]] = {}
+    by_stack: dict[Any, list[WorkerStack]] = {}
     for stack in sorted(stacks, key=lambda stack: stack.rank):
-        found.setdefault(stack.frames or (stack.host, stack.place), []).append(stack)
-    together = [StackGroup(workers=tuple(workers)) for workers in found.values()]
-    return sorted(together, key=lambda group: (-len(group.workers), group.workers[0].rank))
+        by_stack.setdefault(stack.frames or (stack.host, stack.place), []).append(stack)
+    groups = [StackGroup(workers=tuple(workers)) for workers in by_stack.values()]
+    return sorted(groups, key=lambda group: (-len(group.workers), group.workers[0].rank))
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """Opens a host's stream of the selected lines of one attempt at a position, again after a break. Thread-safe.
+    """Opens each host's stream of the selected lines of one attempt, at a position to go on from. Thread-safe.
 
     ``spool`` finds that attempt's folder on a host; ``reader`` opens a connection that can read the host's files.
     """
@@ -38,13 +38,13 @@ class Streams:
         reader = self._readers.get(host)
         return reader.silence if reader else None
 
-    def wake(self, host: str) -> None:
+    def ping(self, host: str) -> None:
         """Ping the machine that sends a host's lines; do not wait for the answer."""
         reader = self._readers.get(host)
         if reader and not reader.lost:
             reader.ask_for_life()
 
-    def drop(self, host: str, reason: str) -> None:
+    def close_connection(self, host: str, reason: str) -> None:
         """Close the connection to the sender of a host's lines; the stream breaks, and is reopened over another."""
         reader = self._readers.get(host)
         if reader and not reader.lost:

@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
     from clusterddp.remote.shared.verdict.node_report import NodeReport
 
-HERE = "this machine"
-SPANS = spans.LOGGER  # where hosts' activities are reported
-GOES_ON = 2.0  # seconds of the workers' work that are still drawn
-COLUMNS = 50  # width of a bar in the text
+THIS_MACHINE = "this machine"
+SPAN_LOGGER = spans.LOGGER  # where hosts' activities are reported
+MAX_WORK = 2.0  # seconds of the workers' work that are drawn
+BAR_WIDTH = 50  # characters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimedSpan:
     """One activity on one host, with its begin and end."""
 
-    host: str  # its name, or ``HERE``
+    host: str  # its name, or ``THIS_MACHINE``
     name: str  # of the activity
     began: float  # seconds since the epoch by this machine's clock
     ended: float  # the same for its end
 
 
-def of_events(nodes: Iterable[NodeReport]) -> list[TimedSpan]:
+def start_spans(nodes: Iterable[NodeReport]) -> list[TimedSpan]:
     """Return the spans of a run's first start on each host from its nodes' events, in this machine's time."""
     found = []
     for node in nodes:
-        if node.attempt != 1:
+        if node.attempt != 1:  # only the run's first start is shown
             continue
         times: dict[str, list[float]] = {}
         for event in node.events:
@@ -51,61 +51,65 @@ def of_events(nodes: Iterable[NodeReport]) -> list[TimedSpan]:
         if begun and server and not warm:
             found.append(TimedSpan(host=host, name="fork server: imports", began=begun[0], ended=server[0]))
         if workers:
-            end = max(left, default=max(workers) + GOES_ON)
+            end = max(left, default=max(workers) + MAX_WORK)
             found.append(TimedSpan(host=host, name=f"workers ({len(workers)})", began=min(workers), ended=end))
     return found
 
 
-def _placed(spans: Sequence[TimedSpan]) -> tuple[list[TimedSpan], float, float]:
+def _arrange(spans: Sequence[TimedSpan]) -> tuple[list[TimedSpan], float, float]:
     """Sort the spans, this machine's first; return them with the times of the left and the right edge."""
-    first = min(one.began for one in spans)
-    starts = [one.began for one in spans if one.name.startswith("workers")]
-    last = min(max(one.ended for one in spans), max(starts) + GOES_ON) if starts else max(one.ended for one in spans)
+    first, last = min(span.began for span in spans), max(span.ended for span in spans)
+    starts = [span.began for span in spans if span.name.startswith("workers")]
+    if starts:
+        last = min(last, max(starts) + MAX_WORK)
     last = max(last, first + 0.01)
-    shown = [one for one in spans if one.began < last]
-    return sorted(shown, key=lambda one: (one.host != HERE, one.host, one.began)), first, last
+    shown = [span for span in spans if span.began < last]
+    return sorted(shown, key=lambda span: (span.host != THIS_MACHINE, span.host, span.began)), first, last
 
 
-def _took(span: TimedSpan, last: float) -> str:
+def _duration_text(span: TimedSpan, last: float) -> str:
+    """Return the span's seconds; a span that ends after ``last``, the right edge, gets an ellipsis."""
     return f"{span.ended - span.began:.2f}{' …' if span.ended > last else ''}"
 
 
 def as_text(spans: Sequence[TimedSpan]) -> str:
     """Draw one line per span: host, activity, begin and duration in seconds, and a bar."""
-    ordered, first, last = _placed(spans)
-    wide = max(len(one.host) for one in ordered)
-    long = max(len(one.name) for one in ordered)
-    lines = [f"{'host':{wide}}  {'what':{long}}  {'from':>7} {'took':>8}  |{f' {last - first:.2f} s ':-^{COLUMNS}}|"]
-    for one in ordered:
-        left = round((one.began - first) / (last - first) * (COLUMNS - 1))
-        right = round((min(one.ended, last) - first) / (last - first) * (COLUMNS - 1))
-        bar = " " * left + "#" * max(1, right - left)
-        took = _took(one, last)
-        lines.append(f"{one.host:{wide}}  {one.name:{long}}  {one.began - first:7.2f} {took:>8}  |{bar:{COLUMNS}}|")
+    ordered, first, last = _arrange(spans)
+    host_width = max(len(span.host) for span in ordered)
+    name_width = max(len(span.name) for span in ordered)
+    scale = f" {last - first:.2f} s ".center(BAR_WIDTH, "-")
+    lines = [f"{'host':{host_width}}  {'what':{name_width}}  {'from':>7} {'took':>8}  |{scale}|"]
+    for span in ordered:
+        left = round((span.began - first) / (last - first) * (BAR_WIDTH - 1))
+        right = round((min(span.ended, last) - first) / (last - first) * (BAR_WIDTH - 1))
+        bar = (" " * left + "#" * max(1, right - left)).ljust(BAR_WIDTH)
+        took = _duration_text(span, last)
+        label = f"{span.host:{host_width}}  {span.name:{name_width}}"
+        lines.append(f"{label}  {span.began - first:7.2f} {took:>8}  |{bar}|")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Row:
-    """A row of the page: the host if it is another than above, its activity, times in seconds, a bar in per cent."""
+    """A row of the page."""
 
-    host: str
-    name: str
-    began: float
-    took: str
-    left: float
-    width: float
+    host: str  # empty if it is the same as in the row above
+    name: str  # of the activity
+    began: float  # seconds since the left edge
+    took: str  # seconds
+    left: float  # where the bar begins, in per cent of the width
+    width: float  # of the bar, in per cent
 
 
 def as_page(spans: Sequence[TimedSpan], title: str) -> str:
     """Draw the spans as one self-contained HTML page without scripts."""
-    ordered, first, last = _placed(spans)
+    ordered, first, last = _arrange(spans)
     rows, host = [], ""
-    for one in ordered:
-        left = (one.began - first) / (last - first) * 100
-        width = max(0.2, (min(one.ended, last) - first) / (last - first) * 100 - left)
-        shown = one.host if one.host != host else ""
-        host = one.host
-        row = _Row(host=shown, name=one.name, began=one.began - first, took=_took(one, last), left=left, width=width)
-        rows.append(row)
+    for span in ordered:
+        left = (span.began - first) / (last - first) * 100
+        width = max(0.2, (min(span.ended, last) - first) / (last - first) * 100 - left)
+        shown = span.host if span.host != host else ""
+        host = span.host
+        took = _duration_text(span, last)
+        rows.append(_Row(host=shown, name=span.name, began=span.began - first, took=took, left=left, width=width))
     return drawn("runs/timeline.html.j2", title=title, seconds=last - first, rows=rows)

@@ -1,4 +1,4 @@
-"""Judge how a run ended, in words for its user: the judgement that hosts make too, with remedies. Pure."""
+"""Judge how a run ended: make the same judgement as its hosts, and add remedies for the user. Pure."""
 
 from __future__ import annotations
 
@@ -52,42 +52,43 @@ class Verdict:
 
 
 def judge(nodes: Sequence[NodeReport], unreachable: Iterable[str] = (), *, watched: bool = True) -> Verdict:
-    """Judge one attempt from the detailed reports of all its nodes, if no host keeps a verdict.
+    """Judge one attempt from the detailed reports of all its nodes, if no host has saved a verdict.
 
-    ``unreachable``: hosts of the plan that did not answer. ``watched``: they were waited for as the run ended, and so
-    are lost; otherwise its end may be unknown.
+    ``unreachable``: hosts of the plan that did not answer. ``watched``: the run was followed to its end, so these
+    hosts are lost; otherwise its end may be unknown.
     """
     silent = in_order(unreachable)
     if not nodes:
-        return _unknown(silent)
-    ends, record = [_end(node) for node in nodes], nodes[0].record
-    found = shared.judge(ends, silent, record.min_nodes, record.max_restarts)
-    if found.by_loss and silent and not watched and not any(end.state == RunState.LOST for end in ends):
-        return _unknown(silent, found.failures)
+        return _unknown_verdict(silent)
+    ends, record = [_node_end(node) for node in nodes], nodes[0].record
+    judged = shared.judge(ends, silent, record.min_nodes, record.max_restarts)
+    if judged.by_loss and silent and not watched and not any(end.state == RunState.LOST for end in ends):
+        return _unknown_verdict(silent, judged.failures)
     return Verdict(
-        state=found.state,
-        exit_code=found.exit_code,
-        line=found.line,
-        failures=found.failures,
-        notices=(found.notice,) if found.notice else (),
-        remedy=remedy(*found.texts),
+        state=judged.state,
+        exit_code=judged.exit_code,
+        line=judged.line,
+        failures=judged.failures,
+        notices=(judged.notice,) if judged.notice else (),
+        remedy=remedy(*judged.texts),
     )
 
 
-def _unknown(silent: Sequence[str], failures: tuple[Failure, ...] = ()) -> Verdict:
+def _unknown_verdict(silent: Sequence[str], failures: tuple[Failure, ...] = ()) -> Verdict:
+    """Return the verdict on a run whose end only hosts that do not answer could report."""
     line = f"unknown: {folded_names(silent)} {'do' if silent[1:] else 'does'} not answer now"
     return Verdict(state=RunState.UNKNOWN, exit_code=EXIT_NOT_THE_SCRIPT, line=line, failures=failures)
 
 
-def of_record(record: VerdictRecord, nodes: Sequence[NodeReport] = ()) -> Verdict:
-    """Convert the verdict that a run's hosts have kept.
+def from_record(record: VerdictRecord, nodes: Sequence[NodeReport] = ()) -> Verdict:
+    """Convert the verdict that a run's hosts have saved.
 
     ``nodes`` are what hosts report now: their evidence of the first failure has more detail than the record.
     """
     texts = list(record.texts)
     for first in record.failures[:1]:
-        ends = [_end(node) for node in nodes if node.host == first.host and node.attempt == first.attempt]
-        texts += [one.output for end in ends for one in end.failures if one.rank == first.worker.rank]
+        ends = [_node_end(node) for node in nodes if node.host == first.host and node.attempt == first.attempt]
+        texts += [failed.output for end in ends for failed in end.failures if failed.rank == first.worker.rank]
     return Verdict(
         state=record.state,
         exit_code=record.exit_code,
@@ -100,7 +101,7 @@ def of_record(record: VerdictRecord, nodes: Sequence[NodeReport] = ()) -> Verdic
 
 def to_record(verdict: Verdict, nodes: Sequence[NodeReport], silent: Iterable[str]) -> VerdictRecord:
     """Convert a verdict judged here for the project; hosts' copies by equally many nodes take precedence."""
-    ends = [_end(node) for node in nodes]
+    ends = [_node_end(node) for node in nodes]
     judged = shared.Judgement(verdict.state, verdict.exit_code, verdict.line, verdict.failures, len(verdict.failures))
     notice = verdict.notices[0] if verdict.notices else ""
     texts = [text for first in verdict.failures[:1] for text in (first.worker.text, first.worker.output)]
@@ -109,7 +110,7 @@ def to_record(verdict: Verdict, nodes: Sequence[NodeReport], silent: Iterable[st
     )
 
 
-def _end(node: NodeReport) -> NodeEnd:
+def _node_end(node: NodeReport) -> NodeEnd:
     """Return a node's end as its host reports it, or else derived from the evidence it reports."""
     return node.end or end_of(node.part)
 
@@ -120,15 +121,16 @@ def remedy(*texts: str) -> str:
     return str(row) if row else ""
 
 
-def recovered(nodes: Sequence[NodeReport], earlier: Sequence[NodeReport] = ()) -> list[Failure]:
-    """Return the failures made up for by torchrun's restarts or a new attempt, by time; no host is blamed for them."""
-    found = [failure for node in (*earlier, *nodes) for failure in _failures(node, recovered_failures(node.evidence))]
+def all_recovered(nodes: Sequence[NodeReport], earlier: Sequence[NodeReport] = ()) -> list[Failure]:
+    """Return the failures that torchrun's restarts or a new attempt recovered from, by time."""
+    found = [failure for node in (*earlier, *nodes) for failure in _with_host(node, recovered_failures(node.evidence))]
     for node in earlier:
-        found += _failures(node, [one for one in worker_failures(node.evidence) if one.kind != ENDED])
+        found += _with_host(node, [failed for failed in worker_failures(node.evidence) if failed.kind != ENDED])
     return sorted(found, key=lambda failure: failure.time_ns)
 
 
-def _failures(node: NodeReport, workers: Iterable[FailedWorker]) -> list[Failure]:
+def _with_host(node: NodeReport, workers: Iterable[FailedWorker]) -> list[Failure]:
+    """Return recovered failures of a node's workers with its name, their times by the operator's clock."""
     offset = node.clock_offset_ns
-    mine = [worker._replace(time_ns=worker.time_ns - offset) for worker in workers]
-    return list(shared.with_host(end_of(node.part), mine, recovered=True))
+    corrected = [worker._replace(time_ns=worker.time_ns - offset) for worker in workers]
+    return list(shared.with_host(end_of(node.part), corrected, recovered=True))

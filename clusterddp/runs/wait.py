@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HostsError, RunError, UnreachableError
-from clusterddp.runs.ending import LOST_AFTER, SILENT, clock_time
+from clusterddp.runs.ending import LOST_AFTER, SILENCE_LIMIT, clock_time
 from clusterddp.runs.node_answers import BRIEF
 from clusterddp.runs.run_on_hosts import gather
 from clusterddp.runs.run_view import run_views
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_view import RunView
     from clusterddp.runs.verdict_lines import Verdict
 
-LOOK = 0.5  # seconds between two polls of a run's hosts
-SAY = 10.0  # seconds of silence after which the silent hosts are reported
-SOON = 10.0  # seconds for some host to report the run, before all are waited for up to a connection's own limits
+POLL_INTERVAL = 0.5  # seconds between two polls of a run's hosts
+REPORT_AFTER = 10.0  # seconds of silence after which the silent hosts are reported
+FIND_TIMEOUT = 10.0  # seconds for any host to report the run; then all are waited for, as long as connections may take
 _ID = re.compile(r"[a-z0-9]{10}")  # a full run id: only that selects the same run whichever hosts answer
 
 
@@ -33,32 +33,32 @@ def find_soon(site: Site, reference: str) -> RunView | None:
     began = time.monotonic()
     while True:
         try:
-            told, silent = gather(site, reference, None, BRIEF, quiet=True, patience=SILENT)
+            reports, silent = gather(site, reference, None, BRIEF, quiet=True, patience=SILENCE_LIMIT)
             answered = not silent
         except ClusterddpError:  # no host has answered; the further search reports it
-            told, silent, answered = [], [], False
-        reports = [one for one in told if one.run == reference]
-        if reports:
-            (view,) = run_views(reports, silent, {})
+            reports, silent, answered = [], [], False
+        own_reports = [report for report in reports if report.run == reference]
+        if own_reports:
+            (view,) = run_views(own_reports, silent, {})
             return view
         waited = time.monotonic() - began
-        if answered or waited < SILENT or waited >= SOON:  # below SILENT: all have refused at once
+        if answered or waited < SILENCE_LIMIT or waited >= FIND_TIMEOUT:  # so early: all have refused at once
             return None
-        time.sleep(LOOK)
+        time.sleep(POLL_INTERVAL)
 
 
 def wait_for(run: RunOnHosts, notify: Callable[[str], None], timeout: float | None = None) -> Verdict:
     """Poll until the run has ended. A host out of reach may come back, so it is waited for like the run itself.
 
-    If the hosts that answer have kept how the run ended, and it cannot go on elsewhere, the others are not waited for.
-    ``notify`` receives a line when hosts have not answered for a while. Raises RunError if the run has not ended in
-    that time, or no host that answers knows it.
+    If the hosts that answer have saved how the run ended, and it cannot go on elsewhere, the others are not waited for.
+    ``notify`` receives a line when hosts have not answered for a while. Raises RunError if the run has not ended after
+    ``timeout`` seconds, or no host that answers knows it.
     """
-    until = None if timeout is None else time.monotonic() + timeout
-    silence = _Silence(run.id, notify)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    silence = _SilenceReporter(run.id, notify)
     lost_since: float | None = None  # since when all but silent hosts have ended
     while True:
-        view = _view(run)
+        view = _query_view(run)
         silence.note(view)
         verdict = view.verdict() if view else None
         if view and verdict:
@@ -67,16 +67,16 @@ def wait_for(run: RunOnHosts, notify: Callable[[str], None], timeout: float | No
                 return run.watched(view) or verdict
         if view and not view.silent:
             lost_since = None
-        if until is not None and time.monotonic() >= until:
+        if deadline is not None and time.monotonic() >= deadline:
             raise RunError(f"run {run.id} has not ended in {timeout:g} s")
-        time.sleep(LOOK)
+        time.sleep(POLL_INTERVAL)
 
 
-def _view(run: RunOnHosts) -> RunView | None:
+def _query_view(run: RunOnHosts) -> RunView | None:
     """Return the run as its hosts report it; None while none of them answers."""
     try:
-        view = run.view(brief=True, quiet=True, patience=SILENT)
-        return view if view.live else run.view(quiet=True, patience=SILENT)
+        view = run.view(brief=True, quiet=True, patience=SILENCE_LIMIT)
+        return view if view.live else run.view(quiet=True, patience=SILENCE_LIMIT)
     except ClusterddpError as error:
         errors = error.errors if isinstance(error, HostsError) else [error]
         if isinstance(error, RunError) or not any(isinstance(one, UnreachableError) for one in errors):
@@ -84,7 +84,7 @@ def _view(run: RunOnHosts) -> RunView | None:
         return None
 
 
-class _Silence:
+class _SilenceReporter:
     """Reports which hosts have not answered for a while, once per silence."""
 
     def __init__(self, run: str, notify: Callable[[str], None]) -> None:
@@ -101,7 +101,7 @@ class _Silence:
         now = time.time()
         for name in silent:
             self._since.setdefault(name, now)
-        due = [name for name in silent if now - self._since[name] > SAY and name not in self._reported]
+        due = [name for name in silent if now - self._since[name] > REPORT_AFTER and name not in self._reported]
         if due:
             self._reported.update(due)
             names = folded_names(due) if view else f"no host of run {self._run}"

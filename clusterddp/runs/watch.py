@@ -12,9 +12,9 @@ from clusterddp.logs.checked_frames import Lines, LogHeader, WorkersStarted
 from clusterddp.logs.merge import FrameArrived, StreamBroken
 from clusterddp.remote.shared.run.event_schema import of_kind
 from clusterddp.remote.shared.run.run_state import RunState
-from clusterddp.runs.ending import SILENT, clock_time
-from clusterddp.runs.notices import carried_notices
-from clusterddp.runs.restarts import rounds_of, why_it_began
+from clusterddp.runs.ending import SILENCE_LIMIT, clock_time
+from clusterddp.runs.notices import replication_notices
+from clusterddp.runs.restarts import explain_round, rounds_of
 from clusterddp.text.units import human_duration
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_view import RunView
 
 _log = logging.getLogger("clusterddp")
-_ON_RECORD = {  # events of a start that `-v` shows: the field shown, and the text before it
+_DEBUG_EVENTS = {  # events of a start that `-v` shows: the field shown, and the text before it
     "not_forked": ("reason", "not from the fork server"),
     "preloaded": ("packages", "preloaded"),
 }
 GATHER_LIMIT = 15.0  # seconds for all workers of a round to start, before it is reported incomplete
-LOOK = 0.3  # seconds between two polls of an incomplete round
-LAST_LOOK = 5.0  # seconds for the last reports when the run has ended
+POLL_INTERVAL = 0.3  # seconds between two polls of an incomplete round
+FINAL_TIMEOUT = 5.0  # seconds for the last reports when the run has ended
 
 
 class RunWatch:
@@ -47,14 +47,14 @@ class RunWatch:
     def __init__(self, run: Run, tell: Callable[[str, str], None], *, silence: float) -> None:
         self.run, self.tell, self.silence = run, tell, silence
         self._began_ns = time.time_ns()
-        self._starts: dict[str, int] = {}  # host → the newest known start of its workers
+        self._starts: dict[str, int] = {}  # host → number of the newest known start of its workers
         self._attempt = run.attempt
         self._carried: set[str] = set()  # lines already shown about replicated paths
         self._reported: dict[int, int] = {}  # attempt → the newest round already reported
         self._last_output = time.monotonic()  # when a worker last printed something
         self._silent = False  # the silence has been reported
         self._broken: set[str] = set()  # hosts that may not answer
-        self._restarted = self._over = self._closed = False
+        self._restarted = self._exited = self._closed = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
@@ -63,13 +63,13 @@ class RunWatch:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._over = True
+        self._exited = True
         self._wake.set()
         if kind is None:
-            self._thread.join(LAST_LOOK)
+            self._thread.join(FINAL_TIMEOUT)
         self._closed = True
 
-    def saw(self, events: Iterable[Event]) -> None:
+    def note_events(self, events: Iterable[Event]) -> None:
         """Take note of events from the hosts' streams."""
         for event in events:
             if not isinstance(event, FrameArrived):
@@ -80,7 +80,7 @@ class RunWatch:
             if isinstance(frame, LogHeader) and frame.attempt != self._attempt:
                 self._attempt = frame.attempt
                 self._starts.clear()
-            start = _start_of(frame)
+            start = _start_number(frame)
             if start > self._starts.get(event.host, 0):
                 self._starts[event.host] = start
                 self._restarted = True
@@ -92,64 +92,66 @@ class RunWatch:
                     self._wake.set()
 
     def _watch(self) -> None:
+        """Report silence when it is due, and rounds when workers have restarted; the body of the thread."""
         if _log.isEnabledFor(logging.DEBUG):
-            self._log_plain_starts()
-        while not self._over:
+            self._log_start_events()
+        while not self._exited:
             left = None if self._silent or not self.silence else self._last_output + self.silence - time.monotonic()
             if left is None or left > 0:
                 self._wake.wait(left)
             else:
-                self._tell_silence()
+                self._report_silence()
             self._wake.clear()
             if self._restarted:
                 self._restarted = False
-                self._tell_rounds()
+                self._report_rounds()
 
-    def _tell_rounds(self) -> None:
+    def _report_rounds(self) -> None:
+        """Report each new round once, as soon as it is complete or ``GATHER_LIMIT`` has passed."""
         deadline = time.monotonic() + GATHER_LIMIT
         while True:
-            late = self._over or time.monotonic() > deadline
-            view = self._view()
-            found = rounds_of(view.nodes) if view else {}
-            newest = max(found, default=0)
-            if view and (late or (found and found[newest].complete)):
-                for line in carried_notices(view.nodes):
+            late = self._exited or time.monotonic() > deadline
+            view = self._query_view()
+            rounds = rounds_of(view.nodes) if view else {}
+            newest = max(rounds, default=0)
+            if view and (late or (rounds and rounds[newest].complete)):
+                for line in replication_notices(view.nodes):
                     if line not in self._carried:
                         self._carried.add(line)
                         self._tell("carried", line)
                 reported = self._reported.setdefault(view.attempt, 0)
-                for number in [number for number in found if number > reported]:
+                for number in [number for number in rounds if number > reported]:
                     self._reported[view.attempt] = number
-                    if found[number].began_ns > self._began_ns:
-                        for line in why_it_began(view.nodes, number):
+                    if rounds[number].began_ns > self._began_ns:
+                        for line in explain_round(view.nodes, number):
                             self._tell("restarted", line)
-            if late or (newest and found[newest].complete):
+            if late or (newest and rounds[newest].complete):
                 return
-            self._wake.wait(LOOK)
-            if not self._over:
+            self._wake.wait(POLL_INTERVAL)
+            if not self._exited:
                 self._wake.clear()
 
-    def _log_plain_starts(self) -> None:
-        """Once the workers run, log why hosts with a fork server started any process without it."""
+    def _log_start_events(self) -> None:
+        """Once the workers run, log the ``_DEBUG_EVENTS``: what was preloaded, or why the fork server was not used."""
         deadline = time.monotonic() + GATHER_LIMIT
         while True:
-            view = self._view()
-            found = rounds_of(view.nodes) if view else {}
-            if self._over or time.monotonic() > deadline or any(each.complete for each in found.values()):
+            view = self._query_view()
+            rounds = rounds_of(view.nodes) if view else {}
+            if self._exited or time.monotonic() > deadline or any(start.complete for start in rounds.values()):
                 break
-            self._wake.wait(LOOK)
+            self._wake.wait(POLL_INTERVAL)
         for node in view.nodes if view else ():
-            for kind, (field, what) in _ON_RECORD.items():
-                for text in dict.fromkeys(getattr(each, field) for each in of_kind(node.events, kind)):
-                    _log.debug("%s: %s: %s", node.host, what, text)
+            for kind, (field, label) in _DEBUG_EVENTS.items():
+                for text in dict.fromkeys(getattr(event, field) for event in of_kind(node.events, kind)):
+                    _log.debug("%s: %s: %s", node.host, label, text)
 
-    def _tell_silence(self) -> None:
+    def _report_silence(self) -> None:
         """Report that no rank prints. The hosts are asked, because the lines shown here may be a part of all output."""
-        view = self._view()
-        since = _last_word(view) if view and view.state() == RunState.RUNNING else None
+        view = self._query_view()
+        since = _last_output_time(view) if view and view.state() == RunState.RUNNING else None
         quiet = 0.0 if since is None else time.time() - since
         self._last_output = time.monotonic() - quiet
-        if since is None or quiet < self.silence or self._over:
+        if since is None or quiet < self.silence or self._exited:
             return
         self._silent = True
         clock = clock_time(since)
@@ -160,22 +162,22 @@ class RunWatch:
         if not self._closed:  # closed while a host kept us waiting: the verdict must be the last line
             self.tell(event, line)
 
-    def _view(self) -> RunView | None:
+    def _query_view(self) -> RunView | None:
         try:
-            return self.run.view(self.run.hosts - self._broken, quiet=True, patience=SILENT)
+            return self.run.view(self.run.hosts - self._broken, quiet=True, patience=SILENCE_LIMIT)
         except ClusterddpError:  # the code that follows the run reports it
             return None
 
 
-def _last_word(view: RunView) -> float | None:
+def _last_output_time(view: RunView) -> float | None:
     """Return when a rank last printed, or else when the workers started (seconds since the epoch), or None."""
     starts = rounds_of(view.nodes)
-    time_ns = max([one.began_ns for one in starts.values()] + [view.last_output_ns or 0], default=0)
+    time_ns = max([started.began_ns for started in starts.values()] + [view.last_output_ns or 0], default=0)
     return time_ns / 1e9 if time_ns else None
 
 
-def _start_of(frame: LogFrame) -> int:
-    """Return the start of the workers that a frame tells of; 0 if it tells of none."""
+def _start_number(frame: LogFrame) -> int:
+    """Return the number of the workers' start that a frame belongs to; 0 if it belongs to none."""
     if isinstance(frame, WorkersStarted):
         return frame.start
     return frame.part.start or 0 if isinstance(frame, Lines) else 0

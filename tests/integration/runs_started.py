@@ -29,7 +29,7 @@ from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system.bootstrap import read_json
-from clusterddp.runs.node_answers import nodes_of
+from clusterddp.runs.node_answers import query_nodes
 from tests.integration.real_helper import alive, wait_for
 from tests.unit.plan_made import changed, changed_node, launch_plan
 
@@ -125,7 +125,7 @@ class Started:
         return proof
 
     def status(self) -> NodeReport:
-        (told,) = nodes_of(self.host, self.run, lambda _line: None)
+        (told,) = query_nodes(self.host, self.run, lambda _line: None)
         return told
 
     @property

@@ -18,7 +18,7 @@ from clusterddp.remote.spool.layout import all_spools
 from clusterddp.remote.system.bootstrap import write_json
 from clusterddp.remote.system.disk_space import disk_usage
 from clusterddp.remote.workdir.stat_cache import StatCache, write_stat_cache
-from clusterddp.runs.node_answers import nodes_of
+from clusterddp.runs.node_answers import query_nodes
 from tests.integration.escapees import EVERY_WAY, WAYS
 from tests.integration.real_helper import alive, opened, wait_for
 from tests.integration.runs_started import Started, gone, kill_supervisor, on_the_roll, running, with_constant
@@ -82,12 +82,12 @@ def test_a_run_whose_plan_is_damaged_is_said_and_keeps_the_others_from_nothing(h
     plan = Path(damaged.spool.path("plan.json"))
     plan.write_bytes(plan.read_bytes()[:100])
     said: list[str] = []
-    assert [node.run for node in nodes_of(host, "", said.append)] == [whole.run]
+    assert [node.run for node in query_nodes(host, "", said.append)] == [whole.run]
     (line,) = said
     assert line.startswith(f"here: run {damaged.run} cannot be shown: {plan} is damaged: ")
-    assert nodes_of(host, damaged.run, said.append) == []
+    assert query_nodes(host, damaged.run, said.append) == []
     with running(host, tmp_path, WAITS) as beside:
-        assert nodes_of(host, beside.run, said.append)[0].state in ("starting", "running")
+        assert query_nodes(host, beside.run, said.append)[0].state in ("starting", "running")
     assert len(said) == 2
     ours = {whole.run, damaged.run, beside.run}
     assert not [left for left in host.call("orphans", {"hosts": ["here"]}) if left["run"] in ours]

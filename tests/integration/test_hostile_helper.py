@@ -18,7 +18,7 @@ from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.launch.ssh.over_ssh import LAUNCHER, Ssh
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.wire.frames import CREDIT, MAX_BODY, encode
-from clusterddp.runs.node_answers import nodes_of
+from clusterddp.runs.node_answers import query_nodes
 from clusterddp.runs.run import Run
 from tests.integration.hostile_helper import HELLO, READY, Hostile, hostile
 
@@ -192,10 +192,10 @@ def test_a_host_tells_of_its_own_nodes_alone(host: str) -> None:
     answer = encode({"id": 1, "kind": "end"}, json.dumps([node]).encode())
     with hostile(answer) as opened:
         if host == "bad":
-            assert nodes_of(opened, "abc", lambda _: None)[0].state == "running"
+            assert query_nodes(opened, "abc", lambda _: None)[0].state == "running"
             return
         with pytest.raises(HelperError, match=r"bad: what it tells of runs .* on gpu01"):
-            nodes_of(opened, "abc", lambda _: None)
+            query_nodes(opened, "abc", lambda _: None)
 
 
 @pytest.mark.parametrize("kind", ["result", "error", "end of a stream"])

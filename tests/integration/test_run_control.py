@@ -23,7 +23,7 @@ from clusterddp.launch.ssh.over_ssh import launch
 from clusterddp.remote.shared.verdict.failures import LEASE
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best
 from clusterddp.remote.spool.layout import Spool, all_spools
-from clusterddp.runs.node_answers import nodes_of
+from clusterddp.runs.node_answers import query_nodes
 from clusterddp.runs.run_view import RunView, run_views
 from tests.integration.cli import WAIT
 from tests.integration.real_helper import alive, entry, wait_for
@@ -99,7 +99,7 @@ class Job:
         wait_for(lambda: everyone <= set((peers(lead) or {}).get("nodes", ())), "the lead to know all")
 
     def view(self) -> RunView:
-        (view,) = run_views([one for host in self.hosts for one in nodes_of(host, self.run, print)])
+        (view,) = run_views([one for host in self.hosts for one in query_nodes(host, self.run, print)])
         return view
 
     def end(self) -> None:
@@ -184,7 +184,7 @@ class TestOrders:
         job = begin()
         for one in job.nodes:
             knows_all(one)
-        (view,) = run_views(nodes_of(job.hosts[1], job.run, print))
+        (view,) = run_views(query_nodes(job.hosts[1], job.run, print))
         hosts = {host["name"]: host for host in view.to_json()["hosts"]}
         assert (hosts["two"]["state"], hosts["one"]["told"]["state"]) == ("starting", "running")
         assert hosts["three"]["told"]["by"] == "two"
@@ -234,7 +234,7 @@ class TestVerdict:
         for one in job.nodes:
             one.ended()
         views = [
-            run_views(nodes_of(host, job.run, print), [n for n in NAMES if n != host.name])[0] for host in job.hosts
+            run_views(query_nodes(host, job.run, print), [n for n in NAMES if n != host.name])[0] for host in job.hosts
         ]
         told = [view.to_json(hosts=False) for view in views]
         assert told[1:] == told[:1] * 2

@@ -154,7 +154,7 @@ class Reading:
 
             def take_and_watch(events: list[Event]) -> None:
                 take(events)
-                watch.saw(events)
+                watch.note_events(events)
 
             self.verdict = Follower(last, selection, take_and_watch, say_event, wait).follow()
 

@@ -23,7 +23,7 @@ from clusterddp.launch.slurm.client.survey import survey
 from clusterddp.launch.slurm.shared_folder import job_words, unshared
 from clusterddp.launch.slurm.submission import nodes_share_folders, settings_of, slurm_request
 from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
-from clusterddp.runs.node_answers import Wanted, nodes_of
+from clusterddp.runs.node_answers import Wanted, query_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -79,7 +79,7 @@ class BorrowedNodes:
         patience: float | None = None,  # noqa: ARG002 - steps of a job take seconds to begin
     ) -> list[Outcome[Reports]]:
         """Each node's report on one run, or on all."""
-        return each(list(entries), lambda entry: nodes_of(self.host(entry.name), run, self.notify, wanted))
+        return each(list(entries), lambda entry: query_nodes(self.host(entry.name), run, self.notify, wanted))
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from clusterddp.remote.shared.slurm.login_records import (
     RunsRequest,
     SecretsRequest,
 )
-from clusterddp.runs.node_answers import Wanted, nodes_of
+from clusterddp.runs.node_answers import Wanted, query_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,7 +99,7 @@ class JobNodes:
         ), nodes
 
     def _nodes(self, name: str, run: str, asked: Wanted) -> list[NodeReport]:
-        return nodes_of(self.open(name), run, self._cluster.notify, asked)
+        return query_nodes(self.open(name), run, self._cluster.notify, asked)
 
     def _script(self, run: str) -> SubmittedRun:
         """Return what the job's script has recorded on its node; raises HelperError if it has recorded nothing yet."""

@@ -48,13 +48,13 @@ def job_report(
     over = end is not None or means.over
     status = JobStatus(
         number=one.job or "?",
-        word=job.state if job else "nothing of it",
+        manager_state=job.state if job else "nothing of it",
         state=end.state if end else means.state,
-        over=over,
+        ended=over,
         attempt=attempt,
         reason=told_reason(job.reason) if job else "",
         start=job.start if job and waits else "",
-        own=not one.inside,
+        ends_with_run=not one.inside,
     )
     report = JobReport(run=one.run, record=one.plan.record, job=status)
     copies = [node.verdict for node in nodes if node.verdict and node.attempt == attempt]
@@ -62,7 +62,7 @@ def job_report(
     # where nodes share no folder, its script has more to give
     may_go_on = (one.plan.settings.relaunch > 0 or one.unshared) and end is None
     if job and (_by_manager(known) or may_go_on) and not means.over:  # Slurm or the script says why in a moment
-        return replace(report, job=replace(status, over=False)), False
+        return replace(report, job=replace(status, ended=False)), False
     if means.over and (not known or (job and means.outside and _by_manager(known))):
         by_state = _by_slurm(one, status, means, nodes, job)
         verdict = by_exit_status(by_state, one, job, login, code) if job and code else by_state
@@ -80,7 +80,7 @@ def _by_slurm(
 ) -> VerdictRecord:
     """How a run ended whose nodes did not tell: by Slurm's word."""
     by = f" by {job.by}" if job and job.by else ""
-    state_text = f"Slurm says {status.word}{by}" + (f": {means.explanation}" if means.explanation else "")
+    state_text = f"Slurm says {status.manager_state}{by}" + (f": {means.explanation}" if means.explanation else "")
     line = state_text if job else "unknown: Slurm knows nothing of its job any more"
     line = f"unknown: {line}" if means.state == RunState.UNKNOWN and job else line
     code = means.exit_code

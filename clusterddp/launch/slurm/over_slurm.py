@@ -25,7 +25,7 @@ from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
 from clusterddp.remote.shared.slurm.job_record import in_array
 from clusterddp.runs import local_cache
 from clusterddp.runs.choose import array_names
-from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
+from clusterddp.runs.node_answers import ALL, Wanted, query_nodes
 from clusterddp.runs.proof import Proof, Survivor
 from clusterddp.runs.run import Run
 from clusterddp.runs.run_on_hosts import gather
@@ -85,7 +85,7 @@ class Slurm:
         number = login.submit(*arguments, inside=inside or None, runs=ready.runs, code=ready.code)
         site.launched = run
         for one in records:
-            local_cache.note_run(site.project, one, site.notify)
+            local_cache.record_start(site.project, one, site.notify)
         self._refuse_hopeless(login, ready, number)
         return run
 
@@ -155,7 +155,7 @@ class Slurm:
             return []
         asked = Wanted(project=wanted.project, brief=wanted.brief)
         known = {one.run for one in submitted}
-        found = nodes_of(login.host, run, site.notify, asked, shared=True)
+        found = query_nodes(login.host, run, site.notify, asked, shared=True)
         nodes = [node._replace(rebooted=False) for node in found if node.run in known]  # the login host cannot tell
         parts = {one.run: [node for node in nodes if node.run == one.run] for one in submitted}
         jobs = login.jobs(one.job for one in submitted if one.job and not is_settled(one))
@@ -171,7 +171,7 @@ class Slurm:
             reports += [node if they_count else node._replace(verdict=None) for node in mine]
             reports.append(report)
             verdict = report.verdict if job else None
-            if (verdict and verdict is not one.end) or (report.job.over and one.secrets):
+            if (verdict and verdict is not one.end) or (report.job.ended and one.secrets):
                 login.keep_end(one.run, verdict)  # Slurm forgets it, and has ended the script before its own last words
         return reports
 
@@ -213,7 +213,7 @@ class Slurm:
             elif time.monotonic() > look:
                 look = time.monotonic() + AGAIN
                 self._refuse_unshared(cluster, run)
-            waits = view.job.waits if view.job else ""
+            waits = view.job.waiting_for if view.job else ""
             if waits and waits != shown:
                 shown = waits
                 cluster.notify(f"run {run.id}: {waits}")
@@ -247,8 +247,8 @@ class Slurm:
             login.command("scancel", nodes.job)  # it has only begun
         view = _settled(cluster, run, time.monotonic() + grace + STOP_SLACK, collected=nodes is not None)
         job = view.job
-        state = job.word if job else "nothing of it"
-        if job and not job.over and job.own:
+        state = job.manager_state if job else "nothing of it"
+        if job and not job.ended and job.ends_with_run:
             login.command("scancel", job.number)
             state = "CANCELLED"
         proofs = {node.host: _proof(node, state) for node in (*view.nodes, *view.earlier)}
@@ -313,7 +313,7 @@ def _settled(cluster: Site, run: str, deadline: float, *, collected: bool) -> Ru
         if view is None:
             raise RunError(f"run {run} is on no host that answers")
         waiting = any(node.state not in ENDED_STATES for node in view.nodes)
-        waiting = waiting or (collected and view.job is not None and not view.job.over)
+        waiting = waiting or (collected and view.job is not None and not view.job.ended)
         pending = view.job is not None and view.job.state == RunState.QUEUED
         if (not waiting and (view.nodes or pending or not view.live)) or time.monotonic() > deadline:
             return view

@@ -27,9 +27,9 @@ from clusterddp.remote.shared.supervisor.start_records import (
     WebhookOrder,
 )
 from clusterddp.runs import local_cache, proof
-from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
+from clusterddp.runs.node_answers import ALL, Wanted, query_nodes
 from clusterddp.runs.proof import Proof
-from clusterddp.runs.run import Run, interrupted_by
+from clusterddp.runs.run import Run, interrupt_reason
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Ssh:
         run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, plan.record)
         site.launched = run
         begun = launch(hosts, plan, secrets, site.webhook)
-        local_cache.note_run(site.project, plan.record, site.notify)
+        local_cache.record_start(site.project, plan.record, site.notify)
         for notice in begun.notices:
             site.notify(notice)
         spools = {node.host: begun.spools[node.host] for node in plan.nodes}
@@ -98,7 +98,7 @@ class Ssh:
         mine = [entry for entry in entries if entry.launcher == NAME]
 
         def ask(entry: HostEntry) -> list[NodeReport]:
-            return nodes_of(site.host(entry.name), run, site.notify, wanted)
+            return query_nodes(site.host(entry.name), run, site.notify, wanted)
 
         return each(mine, ask) if patience is None else site.connections.inquiry.each(mine, ask, patience)
 
@@ -185,7 +185,7 @@ def launch(
         tell = webhook is not None and hosts[0].name not in unreachable  # the first host leads as long as it is up
         _commit(hosts, spools, Ready(store=answers[hosts[0].name].store, peers=peers, tell=tell))
     except BaseException as error:  # Ctrl-C too
-        _undo(hosts, plan.run, interrupted_by(error) if isinstance(error, KeyboardInterrupt) else CLEANUP_REASON)
+        _undo(hosts, plan.run, interrupt_reason(error) if isinstance(error, KeyboardInterrupt) else CLEANUP_REASON)
         raise
     plain = {name: answer.not_warm for name, answer in answers.items() if answer.not_warm}
     notices = (*_of_telling(unreachable, tell=tell), *_of_plain_starts(plain))

@@ -11,7 +11,7 @@ from clusterddp.launch.launcher import FileQuery, HostQuery, Launcher, LentHosts
 from clusterddp.launch.plan_run import plan_run
 from clusterddp.launch.ssh.over_ssh import launch
 from clusterddp.runs import proof
-from clusterddp.runs.node_answers import ALL, Wanted, nodes_of
+from clusterddp.runs.node_answers import ALL, Wanted, query_nodes
 from clusterddp.runs.run import Run
 from clusterddp.sync.transfer.collect import Origin
 from tests.integration.another_launcher import NAME
@@ -65,7 +65,7 @@ class Dummy:
     ) -> list[Outcome[Reports]]:
         CALLS.append("describe")
         mine = [entry for entry in entries if entry.launcher == NAME]
-        return each(mine, lambda entry: [*nodes_of(site.host(entry.name), run, site.notify, wanted)])
+        return each(mine, lambda entry: [*query_nodes(site.host(entry.name), run, site.notify, wanted)])
 
     @contextlib.contextmanager
     def files(self, site: Site, query: FileQuery) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:

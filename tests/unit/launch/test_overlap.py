@@ -13,7 +13,7 @@ from clusterddp.inventory import HostEntry
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.overlap import Early
 from clusterddp.project.project import find
-from clusterddp.runs.timeline import HERE
+from clusterddp.runs.timeline import THIS_MACHINE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def test_the_project_is_scanned_and_a_host_tells_its_facts_before_another_one_is
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "train.py").write_text("print(1)\n")
     monkeypatch.chdir(tmp_path / "project")
-    before = Ended(("quick", "facts"), (HERE, "scan of the project"))
+    before = Ended(("quick", "facts"), (THIS_MACHINE, "scan of the project"))
 
     class Slow(Connector):
         def open(self, entry: HostEntry, command: str) -> BytePipe:

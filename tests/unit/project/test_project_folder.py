@@ -70,7 +70,7 @@ def use(project: Project) -> None:
         lambda: Earlier(folder=project.folder / "synced").keep("e" * 64, b"x"),
         lambda: Earlier(folder=project.folder / "synced").read("d" * 64),
         lambda: write_crash(ValueError("x"), project=project),
-        lambda: local_cache.kept(project),
+        lambda: local_cache.finished_runs(project),
         lambda: host_list.write("gpu01", (), project),
         lambda: project.write("verdicts/abcdefghij.json", b"{}"),
     ]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record
-from clusterddp.runs.difference import described, differences
+from clusterddp.runs.difference import describe_code, differences
 
 
 def record(**more: Any) -> RunRecord:
@@ -60,8 +60,8 @@ def test_each_difference_is_told_with_both_sides() -> None:
 def test_a_run_of_an_earlier_version_has_less_to_tell() -> None:
     old = read_run_record({"hosts": ["gpu00", "gpu01"], "script": "train.py", "code": record().code})
     assert told(old, record(options={"max_restarts": 1})) == [("option --max-restarts", None, "1")]
-    assert described(old) == "code 3f9a2c"
-    assert described(RunRecord(hosts=())) == ""
+    assert describe_code(old) == "code 3f9a2c"
+    assert describe_code(RunRecord(hosts=())) == ""
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.text()), st.dictionaries(st.sampled_from("abc"), st.text()))

@@ -16,7 +16,7 @@ from clusterddp.logs.merge import Merge, StreamEnded
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.runs import ending
-from clusterddp.runs.ending import Ending
+from clusterddp.runs.ending import EndDetector
 from clusterddp.runs.run_view import RunView, run_views
 from tests.lab.system import wait_until
 from tests.unit.runs_told import Told
@@ -66,14 +66,14 @@ class Followed:
     def silence(self, host: str) -> float | None:
         return time.monotonic() - self._answered[host] if host in self._answered else LONG
 
-    def wake(self, host: str) -> None:
+    def ping(self, host: str) -> None:
         with self.looked:
             self.asked[host] += 1
             if host in self.alive:
                 self._answered[host] = time.monotonic()
             self.looked.notify_all()
 
-    def drop(self, host: str, reason: str) -> None:
+    def close_connection(self, host: str, reason: str) -> None:
         assert reason.startswith("no answer for ")
         with self.looked:
             self.dropped.append(host)
@@ -100,8 +100,8 @@ def view_of(told: list[Told], heard: tuple[str, ...] = (), **record: Any) -> Run
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "LOOK", 0.01)
-    monkeypatch.setattr(ending, "SILENT", 0.05)
+    monkeypatch.setattr(ending, "CHECK_INTERVAL", 0.01)
+    monkeypatch.setattr(ending, "SILENCE_LIMIT", 0.05)
     monkeypatch.setattr(ending, "LOST_AFTER", LONG)
     monkeypatch.setattr(merging, "PATIENCE", 0.01)
 
@@ -114,12 +114,12 @@ def open_for_good() -> Iterator[threading.Event]:
     event.set()
 
 
-def watching(run: Followed, merge: Merge) -> Ending:
+def watching(run: Followed, merge: Merge) -> EndDetector:
     """One that watches the run, which also sends its own lines."""
-    return Ending(cast("RunOnHosts", run), cast("Streams", run), merge)
+    return EndDetector(cast("RunOnHosts", run), cast("Streams", run), merge)
 
 
-def followed(run: Followed, held: threading.Event, end: threading.Event | None = None) -> tuple[Merge, Ending]:
+def followed(run: Followed, held: threading.Event, end: threading.Event | None = None) -> tuple[Merge, EndDetector]:
     """``end``: what the first host waits for, once its workers have ended and before it has."""
 
     def stream(host: str, _: Position) -> Iterator[LogFrame]:
@@ -135,7 +135,7 @@ def followed(run: Followed, held: threading.Event, end: threading.Event | None =
     return merge, watching(run, merge)
 
 
-def given_up(run: Followed, held: threading.Event) -> Ending:
+def given_up(run: Followed, held: threading.Event) -> EndDetector:
     """After the merge has come to its end by itself, the other streams being open still."""
     merge, end = followed(run, held)
     with merge, end:
@@ -189,7 +189,7 @@ def test_silent_hosts_are_looked_for_where_they_may_be_in_a_later_attempt(open_f
 
 
 def test_it_is_said_which_lines_may_be_missing_and_how_to_see_them(open_for_good: threading.Event) -> None:
-    (line,) = given_up(Followed(view_of(nodes(0), heard=("gpu00",))), open_for_good).missing_lines()
+    (line,) = given_up(Followed(view_of(nodes(0), heard=("gpu00",))), open_for_good).missing_lines_notice()
     assert line.startswith("lines of gpu01, gpu02 since ")
     assert "`clusterddp logs r1 --host gpu01,gpu02`" in line
 
@@ -199,7 +199,7 @@ def test_nothing_is_said_where_no_host_was_given_up(open_for_good: threading.Eve
     merge, end = followed(Followed(view_of(nodes(0, 1, 2), heard=HOSTS), alive=HOSTS), open_for_good)
     with merge, end:
         pass
-    assert end.missing_lines() == []
+    assert end.missing_lines_notice() == []
 
 
 def test_a_host_that_is_silent_when_workers_end_is_given_up_without_a_wait_when_the_verdict_is_there(
@@ -209,10 +209,10 @@ def test_a_host_that_is_silent_when_workers_end_is_given_up_without_a_wait_when_
     merge, end = followed(run, open_for_good, over)
     with merge, end:
         with run.looked:
-            # Again and again, for longer than SILENT.
+            # Again and again, for longer than SILENCE_LIMIT.
             assert run.looked.wait_for(lambda: run.asked["gpu02"] > 20, LIMIT)
         assert run.asked["gpu01"] == 1
-        monkeypatch.setattr(ending, "LOOK", LONG)  # no look follows but the one right after the end
+        monkeypatch.setattr(ending, "CHECK_INTERVAL", LONG)  # no check follows but the one right after the end
         assert not run.looks
         over.set()
         assert merge.batch(LIMIT)  # the end of the first host; nothing comes of the others
@@ -224,7 +224,7 @@ def test_a_host_that_is_silent_when_workers_end_is_given_up_without_a_wait_when_
 def test_a_host_that_says_again_and_again_that_workers_ended_does_not_have_the_others_asked_more_often(
     open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "LOOK", LONG)
+    monkeypatch.setattr(ending, "CHECK_INTERVAL", LONG)
     run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS), alive={"gpu01", "gpu02"})
 
     def stream(host: str, _: Position) -> Iterator[LogFrame]:
@@ -260,7 +260,7 @@ def test_nobody_is_asked_for_a_sign_of_life_while_all_workers_are_at_work(open_f
 def test_a_silent_host_whose_answer_is_needed_is_asked_over_a_new_connection_once(
     open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "DEAF_AFTER", 0.1)
+    monkeypatch.setattr(ending, "RECONNECT_AFTER", 0.1)
     run = Followed(view_of(nodes(0)), alive={"gpu01"})
     assert still_waited_for(run, open_for_good) == {"gpu01", "gpu02"}
     assert run.dropped == ["gpu02"]
@@ -270,7 +270,7 @@ def test_a_host_that_answers_over_a_new_connection_is_no_longer_silent_and_its_s
     open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its verdict may be the only one: without it, the followers would judge the run by themselves."""
-    monkeypatch.setattr(ending, "DEAF_AFTER", LONG)
+    monkeypatch.setattr(ending, "RECONNECT_AFTER", LONG)
     run = Followed(view_of(nodes(0, 1, 2)), alive={"gpu02"})
     assert still_waited_for(run, open_for_good) == {"gpu01", "gpu02"}
     assert run.dropped == ["gpu01"]
@@ -279,7 +279,7 @@ def test_a_host_that_answers_over_a_new_connection_is_no_longer_silent_and_its_s
 def test_no_connection_is_ended_where_the_verdict_is_known(
     open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "DEAF_AFTER", 0.0)
+    monkeypatch.setattr(ending, "RECONNECT_AFTER", 0.0)
     run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS))
     given_up(run, open_for_good)
     assert not run.dropped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.runs.failure_lines import FIRST, LAST, WIDEST, shortened, what_matters
+from clusterddp.runs.failure_lines import FIRST_LINES, LAST_LINES, MAX_LINE_LENGTH, relevant_lines, shorten
 
 HEAD = "Traceback (most recent call last):"
 TRACE = [HEAD, '  File "train.py", line 81, in <module>', "    step()", "ValueError: loss is NaN"]
@@ -29,22 +29,22 @@ CRASH = ["Fatal Python error: Segmentation fault", "", "Current thread 0x7f (mos
     ],
 )
 def test_the_last_traceback_and_what_it_is_chained_to_matter(lines: list[str], shown: list[str]) -> None:
-    assert what_matters("\n".join(lines) + "\n") == shown
+    assert relevant_lines("\n".join(lines) + "\n") == shown
 
 
 def test_the_middle_of_a_long_one_is_left_out_with_what_shows_it() -> None:
-    lines = [f"line {number}" for number in range(FIRST + LAST + 5)]
-    shown = shortened(lines, "`clusterddp logs r` shows all")
-    assert shown[FIRST - 1 : FIRST + 2] == [
+    lines = [f"line {number}" for number in range(FIRST_LINES + LAST_LINES + 5)]
+    shown = shorten(lines, "`clusterddp logs r` shows all")
+    assert shown[FIRST_LINES - 1 : FIRST_LINES + 2] == [
         *("  line 7", "  … 5 lines; `clusterddp logs r` shows all", "  line 13"),
     ]
-    assert (len(shown), shown[-1]) == (FIRST + LAST + 1, f"  {lines[-1]}")
+    assert (len(shown), shown[-1]) == (FIRST_LINES + LAST_LINES + 1, f"  {lines[-1]}")
 
 
 def test_nothing_is_left_out_to_save_a_line() -> None:
-    assert len(shortened(["x"] * (FIRST + LAST + 1), "")) == FIRST + LAST + 1
+    assert len(shorten(["x"] * (FIRST_LINES + LAST_LINES + 1), "")) == FIRST_LINES + LAST_LINES + 1
 
 
 def test_a_line_of_any_length_takes_a_few_of_the_terminals() -> None:
-    (line,) = shortened(["x" * 100_000], "")
-    assert len(line) == len("  ") + WIDEST
+    (line,) = shorten(["x" * 100_000], "")
+    assert len(line) == len("  ") + MAX_LINE_LENGTH

@@ -89,7 +89,7 @@ class Scripted:
     def silence(self, host: str) -> float | None:  # noqa: ARG002
         return None
 
-    def wake(self, host: str) -> None: ...
+    def ping(self, host: str) -> None: ...
 
     def view(self, hosts: Container[str] | None = None, **_: object) -> RunView:  # noqa: ARG002 - all tell the same
         answer = self.told.pop(0) if len(self.told) > 1 else self.told[0]
@@ -101,8 +101,8 @@ class Scripted:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "LOST_AFTER", 0.3)
-    monkeypatch.setattr(ending, "LOOK", 0.02)
-    monkeypatch.setattr(ending, "SILENT", 0.1)
+    monkeypatch.setattr(ending, "CHECK_INTERVAL", 0.02)
+    monkeypatch.setattr(ending, "SILENCE_LIMIT", 0.1)
     monkeypatch.setattr(following, "backoff", lambda *_: 0.01)
     monkeypatch.setattr(merging, "PATIENCE", 0.1)
 
@@ -213,7 +213,7 @@ def test_a_next_attempt_is_told_with_the_hosts_that_it_is_without() -> None:
 def test_a_host_that_is_held_up_is_not_waited_for_when_the_others_are_in_the_next_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ending, "LATE", 0.1)
+    monkeypatch.setattr(ending, "NEXT_ATTEMPT_LIMIT", 0.1)
     second = second_attempt()
     for_good = threading.Event()
     streams: dict[str, list[Stream]] = {"gpu00": [[line("a\n"), END]], "gpu01": [[for_good]]}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.project.project import find
 from clusterddp.runs.notices import preload_notices
-from clusterddp.runs.preload_hint import TOLD, SlowImports, is_new, slow_imports
+from clusterddp.runs.preload_hint import HINT_FILE, SlowImports, is_new, slow_imports
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def test_a_project_is_told_of_the_same_packages_once(tmp_path: Path, monkeypatch
     project = find()
     one, two = (SlowImports(modules=names, seconds=2.0) for names in (("a", "b"), ("a",)))
     assert [is_new(project, found) for found in (one, one, two, two, one)] == [True, False, True, False, True]
-    assert (project.folder / TOLD).stat().st_mode & 0o777 == 0o600
-    (project.folder / TOLD).write_bytes(b"\xff" * 9999)
+    assert (project.folder / HINT_FILE).stat().st_mode & 0o777 == 0o600
+    (project.folder / HINT_FILE).write_bytes(b"\xff" * 9999)
     assert is_new(project, one)
 
 

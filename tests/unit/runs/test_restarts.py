@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clusterddp.runs.restarts import rounds_of, why_it_began
+from clusterddp.runs.restarts import explain_round, rounds_of
 from clusterddp.runs.run_view import RunView, run_views
 from tests.unit.runs_told import Told
 
@@ -38,12 +38,12 @@ def test_a_restart_names_the_failure_it_follows_and_how_many_there_may_be() -> N
     hosts[1].died(5, raised="ValueError: loss is NaN")
     hosts[0].died(6, signal=15, signals_received=[[15, 0]])
     begins(*hosts, number=1, seconds=8)
-    assert why_it_began(view(*hosts).nodes, 1) == [
+    assert explain_round(view(*hosts).nodes, 1) == [
         "restart 1 of 3: rank 1 failed with ValueError: loss is NaN (train.py:81)"
     ]
     hosts[0].died(9, signal=9, start=1)
     begins(*hosts, number=2, seconds=12)
-    assert why_it_began(view(*hosts).nodes, 2) == [
+    assert explain_round(view(*hosts).nodes, 2) == [
         "restart 2 of 3: rank 0 was killed by SIGKILL, often the out-of-memory killer"
     ]
 
@@ -53,16 +53,16 @@ def test_a_host_that_left_is_named_also_when_it_answers_no_more() -> None:
     begins(*hosts, number=0, seconds=0)
     begins(*hosts[:2], number=1, seconds=9)
     told = ["round 1: 2 ranks on gpu00, gpu01 (gpu02 left)"]
-    assert why_it_began(view(*hosts).nodes, 1) == told
-    assert why_it_began(view(*hosts[:2], silent=("gpu02",)).nodes, 1) == told
+    assert explain_round(view(*hosts).nodes, 1) == told
+    assert explain_round(view(*hosts[:2], silent=("gpu02",)).nodes, 1) == told
 
 
 def test_a_host_that_joined_is_named() -> None:
     hosts = host(0, hosts=1), host(1, hosts=1)
     begins(hosts[0], number=0, seconds=0)
     begins(*hosts, number=1, seconds=9)
-    assert why_it_began(view(*hosts).nodes, 1) == ["round 1: 2 ranks on gpu00, gpu01 (gpu01 joined)"]
-    assert why_it_began(view(hosts[0]).nodes, 1) == ["round 1: 2 ranks on gpu00 and 1 more"]
+    assert explain_round(view(*hosts).nodes, 1) == ["round 1: 2 ranks on gpu00, gpu01 (gpu01 joined)"]
+    assert explain_round(view(hosts[0]).nodes, 1) == ["round 1: 2 ranks on gpu00 and 1 more"]
 
 
 def test_a_failure_and_a_change_of_hosts_are_both_told() -> None:
@@ -70,7 +70,7 @@ def test_a_failure_and_a_change_of_hosts_are_both_told() -> None:
     begins(*hosts, number=0, seconds=0)
     hosts[0].died(5, raised="ConnectionResetError: reset by peer")
     begins(hosts[0], number=1, seconds=9)
-    assert why_it_began(view(*hosts).nodes, 1) == [
+    assert explain_round(view(*hosts).nodes, 1) == [
         "restart 1 of 3: rank 0 failed with ConnectionResetError: reset by peer (train.py:81)",
         "round 1: 1 rank on gpu00 (gpu01 left)",
     ]
@@ -80,7 +80,7 @@ def test_a_round_for_no_known_reason_is_told_by_its_hosts() -> None:
     hosts = host(0), host(1)
     begins(*hosts, number=0, seconds=0)
     begins(*hosts, number=1, seconds=9)
-    assert why_it_began(view(*hosts).nodes, 1) == ["round 1: 2 ranks on gpu00, gpu01"]
+    assert explain_round(view(*hosts).nodes, 1) == ["round 1: 2 ranks on gpu00, gpu01"]
 
 
 def test_where_torchrun_numbers_no_rounds_a_hosts_own_count_stands_for_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterddp.remote.shared.run.run_record import RunRecord
-from clusterddp.runs.run_folders import described, workdir_label
+from clusterddp.runs.run_folders import describe_workdirs, workdir_label
 
 HOME = "/home/u/clusterddp/toy-1a"
 OTHER = "/data/toy-1a"
@@ -27,5 +27,5 @@ def record(*paths: str, name: str | None = None) -> RunRecord:
     ],
 )
 def test_a_runs_folder_is_told_whole_and_by_what_sets_it_apart(told: RunRecord, words: str, ending: str) -> None:
-    assert described(told) == words
+    assert describe_workdirs(told) == words
     assert workdir_label(told) == ending

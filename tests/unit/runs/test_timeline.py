@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from clusterddp.remote.shared.run.event_schema import NodeEvent
-from clusterddp.runs.timeline import HERE, TimedSpan, as_page, as_text, of_events
+from clusterddp.runs.timeline import THIS_MACHINE, TimedSpan, as_page, as_text, start_spans
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_spans_of_a_host_are_by_our_clock_and_of_the_first_start_alone() -> None
     first = node("b", ("agent_started", 1.0), ("worker_started", 3.0), ("worker_started", 3.5), offset=7.0)
     again = node("b", ("agent_started", 50.0), ("worker_started", 60.0), attempt=2)
     late = NodeEvent("worker_started", 0, start=1)
-    assert of_events([first._replace(events=(*first.events, late)), again]) == [
+    assert start_spans([first._replace(events=(*first.events, late)), again]) == [
         span("b", "agent: imports, rendezvous", 1.0, 3.0),
         span("b", "workers (2)", 3.0, 5.5),
     ]
@@ -36,21 +36,21 @@ def test_spans_of_a_host_are_by_our_clock_and_of_the_first_start_alone() -> None
 
 def test_imports_count_from_their_process_s_start_and_only_where_it_was_not_there_before() -> None:
     events = ("supervisor_started", 1.0), ("agent_started", 3.0), ("fork_server_ready", 4.0), ("worker_started", 4.5)
-    assert of_events([node("a", *events)])[1] == span("a", "fork server: imports", 1.0, 4.0)
+    assert start_spans([node("a", *events)])[1] == span("a", "fork server: imports", 1.0, 4.0)
     assert "fork server: imports" not in [
-        one.name for one in of_events([node("a", ("from_warm_server", 0.9), *events)])
+        one.name for one in start_spans([node("a", ("from_warm_server", 0.9), *events)])
     ]
 
 
 def test_a_host_that_never_started_workers_has_no_span_of_its_own() -> None:
-    assert of_events([node("a"), node("b", ("agent_started", 1.0))]) == []
+    assert start_spans([node("a"), node("b", ("agent_started", 1.0))]) == []
 
 
 SPANS = [
     span("gpu00", "workers (2)", 3.0, 90.0),
     span("gpu00", "runs", 80.0, 80.1),
     span("gpu00", "facts", 0.5, 1.0),
-    span(HERE, "start-up", 0.0, 0.5),
+    span(THIS_MACHINE, "start-up", 0.0, 0.5),
     span("<b>", "connection", 0.5, 0.75),
 ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.shared.verdict.failures import ENDED, FAIL_FAST_REASON, LEASE, LOST_PEER, OWN, TIME_LIMIT
-from clusterddp.runs.verdict_lines import Verdict, judge, recovered
+from clusterddp.runs.verdict_lines import Verdict, all_recovered, judge
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def test_recovered_failures_are_listed_in_order_of_time() -> None:
     other = Told(1, offset=50).died(1, raised="ValueError: first")
     other.start(1, number=1, seconds=3)
     other.died(9, start=1, raised="ValueError: last")
-    found = recovered([first.node, other.node])
+    found = all_recovered([first.node, other.node])
     assert [failure.worker.text.partition(" (")[0] for failure in found] == ["ValueError: first", "ValueError: second"]
     assert all(failure.recovered for failure in found)
     assert verdict(first.failed(10), other.failed(10)).line.startswith(

@@ -9,7 +9,7 @@ import pytest
 from clusterddp.errors import UnreachableError
 from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.runs import wait
-from clusterddp.runs.ending import SILENT
+from clusterddp.runs.ending import SILENCE_LIMIT
 from clusterddp.runs.node_answers import ALL, Wanted
 from tests.unit.runs_told import Told
 
@@ -45,7 +45,7 @@ class Cluster:
         quiet: bool = False,
         patience: float | None = None,
     ) -> Answer:
-        assert (run, hosts, wanted.brief, quiet, patience) == (RUN, None, True, True, SILENT)
+        assert (run, hosts, wanted.brief, quiet, patience) == (RUN, None, True, True, SILENCE_LIMIT)
         self.asked += 1
         self.now += self.seconds
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -98,4 +98,4 @@ def test_who_refuses_or_knows_of_no_such_run_is_not_asked_again(
 def test_a_run_that_nobody_tells_of_in_time_is_looked_for_on_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, 1.0, ([], ["gpu00", "gpu01"]))
     assert find_soon(cluster, RUN) is None
-    assert wait.SOON <= cluster.now < wait.SOON + 2
+    assert wait.FIND_TIMEOUT <= cluster.now < wait.FIND_TIMEOUT + 2

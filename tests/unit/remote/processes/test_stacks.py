@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from clusterddp.runs.stacks import groups, parse_stacks, ranks_in_words
+from clusterddp.runs.stacks import group_stacks, parse_stacks, ranks_in_words
 
 DUMP = """Thread 0x00007f01 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 324 in wait
@@ -71,7 +71,7 @@ def test_equal_stacks_stand_together_the_largest_group_first() -> None:
     stacks = parse_stacks("gpu00", [told(7, elsewhere), *(told(rank) for rank in range(6))]) + parse_stacks(
         "gpu01", [told(6), told(8, **silent)]
     )
-    assert [str(group) for group in groups(stacks)] == [
+    assert [str(group) for group in group_stacks(stacks)] == [
         "ranks 0-6: train.py:81 in step",
         "rank 7 (gpu00:1): train.py:95 in validate",
         "rank 8 (gpu01:0): it does not answer; in uninterruptible sleep in nfs_wait",
