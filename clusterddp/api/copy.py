@@ -21,7 +21,7 @@ from clusterddp.sync.deliver import Delivered, deliver
 from clusterddp.sync.project_files import Skipped
 from clusterddp.sync.transfer.between_hosts import TransferOptions
 from clusterddp.sync.transfer.collect import Pulled, collect
-from clusterddp.sync.transfer.fetch import HostFiles, is_there, listing
+from clusterddp.sync.transfer.fetch import HostFiles, exists, list_host
 from clusterddp.sync.transfer.progress_rate import Transfer
 from clusterddp.sync.transfer.upload import Files, Uploads
 
@@ -61,12 +61,12 @@ def push(
     away = [one for one in wanted.sources if _AWAY.fullmatch(one) and not Path(one).exists()]
     if away and len(wanted.sources) > 1:
         raise UsageError(f"{away[0]} is the one source of a push", remedy="push them one by one")
-    dest = "" if away else chosen_files.named(project, wanted.sources, wanted.dest)
+    dest = "" if away else chosen_files.destination_path(project, wanted.sources, wanted.dest)
     opened = hosts()
     if away:
         folder, chosen, source = _of_host(away[0], wanted.dest, opened, project, progress)
     else:
-        folder, chosen = chosen_files.choose(project, wanted.sources, dest, progress)
+        folder, chosen = chosen_files.read_sources(project, wanted.sources, dest, progress)
         source = Files(chosen.entries, chosen.chunks, lambda entry: chosen.local_paths[entry.path])
     for notice in chosen.notices:
         notify(notice)
@@ -84,22 +84,22 @@ def push(
 
 def _of_host(
     word: str, dest: str | None, hosts: Sequence[Host], project: Project, progress: Callable[[str], None]
-) -> tuple[str, chosen_files.Chosen, ContentSource]:
+) -> tuple[str, chosen_files.ChosenFiles, ContentSource]:
     """Return the folder on the hosts, and the files of ``HOST:PATH`` for it."""
     name, _, path = word.partition(":")
     host = next((host for host in hosts if host.name == name), None)
     if host is None:
         raise UsageError(f"{word}: no such file, and no node or spare is called {name}")
     progress(f"looking at the files of {name}")
-    found = listing(host, host.entry.workdir or project.workdir, path)
-    if not found.there:
+    found = list_host(host, host.entry.workdir or project.workdir, path)
+    if not found.exists:
         raise RunError(f"{word}: nothing is there")
     destination = chosen_files.destination([(path, found.folder)], dest or path.rstrip("/"))
     prefix = destination.prefixes[0]
     entries = [
         entry._replace(path=posixpath.join(prefix, entry.path) if found.folder else prefix) for entry in found.entries
     ]
-    chosen = chosen_files.Chosen(
+    chosen = chosen_files.ChosenFiles(
         entries=tuple(ordered(entries)),
         chunks={
             one: tuple(chunk.digest for chunk in chunks) for one, chunks in found.chunks.items() if len(chunks) > 1
@@ -188,7 +188,7 @@ def _run_of(wanted: Pull, site: Site, entries: Sequence[HostEntry]) -> RunView |
         return None
     usual = site.project.workdir
     hosts = [one.value for one in site.connect(entries) if one.value]
-    if any(fanout.values(fanout.each(hosts, lambda one: is_there(one, one.entry.workdir or usual, str(reference))))):
+    if any(fanout.values(fanout.each(hosts, lambda one: exists(one, one.entry.workdir or usual, str(reference))))):
         raise UsageError(
             f"{reference} is a run, and a path in the workdir", remedy=f"write ./{reference}, or --run {reference}"
         )

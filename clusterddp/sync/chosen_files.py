@@ -5,7 +5,7 @@ name; of a source that ends in ``/`` only the contents go. No rules leave anythi
 links.
 """
 
-# Names are bytes here, because a file name may be no text; pathlib has none such.
+# Names are bytes, because a file name may be no valid text; pathlib has text only.
 # ruff: noqa: PTH110, PTH112, PTH115, PTH118, PTH119, PTH120, PTH208
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Destination:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Chosen:
+class ChosenFiles:
     """Files chosen for a folder on the hosts."""
 
     entries: tuple[Entry, ...]  # their manifest, in order
@@ -60,7 +60,7 @@ class Chosen:
 
 
 def destination(sources: Sequence[tuple[str, bool]], dest: str) -> Destination:
-    """Return where the sources go, each given with whether it is a folder; raises UsageError."""
+    """Return where the sources go: ``sources`` has path and whether it is a folder of each; raises UsageError."""
     names = ["" if source.endswith("/") else posixpath.basename(posixpath.normpath(source)) for source, _ in sources]
     if any(name in (".", "..") for name in names):
         raise UsageError(f"{sources[0][0]} has no name of its own", remedy="end it with / for its contents")
@@ -69,13 +69,13 @@ def destination(sources: Sequence[tuple[str, bool]], dest: str) -> Destination:
             return Destination(folder=dest, prefixes=("",))
         folder, name = posixpath.split(dest)
         return Destination(folder=folder or ("/" if dest.startswith("/") else "."), prefixes=(name,))
-    doubled = {name for name in names if name and names.count(name) > 1}
-    if doubled:
-        raise UsageError(f"two sources are called {min(doubled)}", remedy="push them one by one")
+    duplicates = {name for name in names if name and names.count(name) > 1}
+    if duplicates:
+        raise UsageError(f"two sources are called {min(duplicates)}", remedy="push them one by one")
     return Destination(folder=dest, prefixes=tuple(names))
 
 
-def named(project: Project, sources: Sequence[str], dest: str | None) -> str:
+def destination_path(project: Project, sources: Sequence[str], dest: str | None) -> str:
     """Return the destination of a push; by default a single source's own path in the project, or its name."""
     for source in sources:
         if not os.path.exists(source):
@@ -88,7 +88,9 @@ def named(project: Project, sources: Sequence[str], dest: str | None) -> str:
     return os.path.relpath(full, project.root) if full.startswith(f"{project.root}/") else os.path.basename(full)
 
 
-def choose(project: Project, sources: Sequence[str], dest: str, progress: Callable[[str], None]) -> tuple[str, Chosen]:
+def read_sources(
+    project: Project, sources: Sequence[str], dest: str, progress: Callable[[str], None]
+) -> tuple[str, ChosenFiles]:
     """Return the folder on the hosts, and the files for it, hashed.
 
     ``sources`` are paths on this machine; a source that is a link is followed. ``dest`` is the destination as written.
@@ -96,7 +98,7 @@ def choose(project: Project, sources: Sequence[str], dest: str, progress: Callab
     """
     target = destination([(source, os.path.isdir(source)) for source in sources], dest)
     key = hashlib.sha256(repr([os.path.abspath(source) for source in sources]).encode()).hexdigest()[:16]  # noqa: PTH100
-    known = HashCache(project.folder, f"pushed-{key}.json")
+    cache = HashCache(project.folder, f"pushed-{key}.json")
     progress("reading the files")
     entries: list[Entry] = []
     chunks: dict[str, tuple[str, ...]] = {}
@@ -105,7 +107,7 @@ def choose(project: Project, sources: Sequence[str], dest: str, progress: Callab
     for source, prefix in zip(sources, target.prefixes, strict=True):
         root = os.path.realpath(os.fsencode(source))
         for path, full, info in _files(root, prefix, skipped):
-            entry, digests = _entry(root, path, full, info, known) or (None, ())
+            entry, digests = _entry(root, path, full, info, cache) or (None, ())
             if entry is None:
                 skipped.append(Skipped(path=path, reason=_reason(info)))
                 continue
@@ -113,11 +115,11 @@ def choose(project: Project, sources: Sequence[str], dest: str, progress: Callab
             local_paths[path] = full
             if len(digests) > 1:
                 chunks[entry.content] = tuple(digests)
-    if known.changed:
+    if cache.changed:
         with contextlib.suppress(UsageError):  # in a project that cannot be written, hashes are computed each time
-            project.write(f"pushed-{key}.json", known.encoded())
-    _refuse_doubled(entries)
-    chosen = Chosen(
+            project.write(f"pushed-{key}.json", cache.encoded())
+    _refuse_duplicates(entries)
+    chosen = ChosenFiles(
         entries=tuple(manifest.ordered(entries)), chunks=chunks, local_paths=local_paths, skipped=tuple(skipped)
     )
     return target.folder, chosen
@@ -125,9 +127,9 @@ def choose(project: Project, sources: Sequence[str], dest: str, progress: Callab
 
 def _files(root: bytes, prefix: str, skipped: list[Skipped]) -> Iterator[tuple[str, bytes, os.stat_result]]:
     """Yield destination path, local path and lstat of every file in a source; a file contains itself."""
-    waiting = [(root, prefix)]
-    while waiting:
-        full, path = waiting.pop()
+    pending = [(root, prefix)]
+    while pending:
+        full, path = pending.pop()
         try:
             info = os.lstat(full)
             names = sorted(os.listdir(full), reverse=True) if stat.S_ISDIR(info.st_mode) else []
@@ -140,11 +142,11 @@ def _files(root: bytes, prefix: str, skipped: list[Skipped]) -> Iterator[tuple[s
             if inside.split("/")[0].startswith(".clusterddp"):
                 skipped.append(Skipped(path=inside, reason="clusterddp's own"))
             else:
-                waiting.append((os.path.join(full, name), inside))
+                pending.append((os.path.join(full, name), inside))
 
 
 def _entry(
-    root: bytes, path: str, full: bytes, info: os.stat_result, known: HashCache
+    root: bytes, path: str, full: bytes, info: os.stat_result, cache: HashCache
 ) -> tuple[Entry, Sequence[str]] | None:
     """Return a path's manifest entry and chunk digests; None if it cannot be sent."""
     if stat.S_ISLNK(info.st_mode):
@@ -156,22 +158,23 @@ def _entry(
     if not stat.S_ISREG(info.st_mode):
         return None
     try:
-        size, digests = known.get(b"", full, info)
+        size, digests = cache.get(b"", full, info)
     except OSError as error:
         raise _unreadable(full, error) from error
     return Entry(path, FILE, bool(info.st_mode & stat.S_IXUSR), size, content_of(digests)), digests
 
 
 def _reason(info: os.stat_result) -> str:
+    """Why a file that has no entry cannot be sent."""
     return "links that lead out of it" if stat.S_ISLNK(info.st_mode) else "neither files nor links"
 
 
-def _refuse_doubled(entries: Sequence[Entry]) -> None:
-    seen: set[str] = set()
+def _refuse_duplicates(entries: Sequence[Entry]) -> None:
+    paths: set[str] = set()
     for entry in entries:
-        if entry.path in seen:
+        if entry.path in paths:
             raise UsageError(f"{shown(entry.path)} comes from two sources", remedy="push them one by one")
-        seen.add(entry.path)
+        paths.add(entry.path)
 
 
 def _unreadable(full: bytes, error: OSError) -> SyncError:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.workdir.manifest import Entry
 
-_MOST = 1 << 20  # bytes; the lines of larger files are not compared
+_MAX_BYTES = 1 << 20  # the lines of larger files are not compared
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +37,8 @@ def code_diff(project: Project, old: str, new: str) -> tuple[FileDiff, ...] | No
     if before is None or after is None:
         return None
     entries = {entry.path: entry for entry in before}, {entry.path: entry for entry in after}
-    found = code_store.changes(before, after)
-    paths = sorted((*found.added, *found.removed, *found.changed))
+    differing = code_store.changes(before, after)
+    paths = sorted((*differing.added, *differing.removed, *differing.changed))
     return tuple(_file_diff(project, path, *entries) for path in paths)
 
 
@@ -61,7 +61,7 @@ def _lines(project: Project, name: str, old: Entry | None, new: Entry | None) ->
             texts.append("")
         elif entry.kind == manifest.LINK:
             texts.append(f"link to {shown(entry.content)}\n")
-        elif entry.size > _MOST:
+        elif entry.size > _MAX_BYTES:
             return (), f"large: {_sizes(old, new)}"
         else:
             data = code_store.content(project, entry)

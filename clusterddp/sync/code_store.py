@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("clusterddp")
 FOLDER = "objects"
-MOST_BYTES = 10**9
-MOST_AGE = 30 * 86400.0  # seconds since the last use
-_OFTEN = 86400.0  # seconds after which a code's time is updated, and old codes are looked for
+MAX_BYTES = 10**9  # of all codes together
+MAX_AGE = 30 * 86400.0  # seconds since the last use
+_REFRESH_INTERVAL = 86400.0  # seconds after which a code's time is updated, and old codes are looked for
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_INNER = re.compile(r"[0-9a-f]{2}")
-_FOLDERS = ("files", "manifests")
-_LAST = "last"  # the file with the digest of the previous run's code
+_DIGEST_PREFIX = re.compile(r"[0-9a-f]{2}")
+_SUBFOLDERS = ("files", "manifests")
+_PREVIOUS = "last"  # the file with the digest of the previous run's code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,11 +76,11 @@ def keep(project: Project, tree: Tree) -> CodeChanges | None:
     """
     folder = project.folder / FOLDER
     try:
-        for inner in _FOLDERS:
+        for inner in _SUBFOLDERS:
             project_folder.real_folder(project.folder, FOLDER, inner)
         project.write(f"{FOLDER}/.lock", b"") if not folder.is_dir() else None
-        with _locked(folder):
-            return _keep(folder, tree)
+        with _store_lock(folder):
+            return _keep_locked(folder, tree)
     except (OSError, UsageError) as error:
         _log.debug("the code of this run is not kept in %s: %s", folder, error)
         return None
@@ -102,7 +102,7 @@ def content(project: Project, entry: Entry) -> bytes | None:
 
 
 def lay_out(project: Project, entries: Sequence[Entry], into: Path) -> dict[str, tuple[str, ...]] | None:
-    """Write the files of a code below an empty folder, checked; return the chunks of those that have several.
+    """Write the files of a code below an empty folder and verify them; return the digests of several chunks by content.
 
     Return None if not all are kept. Links are left out: the manifest has all of them.
     """
@@ -125,8 +125,8 @@ def lay_out(project: Project, entries: Sequence[Entry], into: Path) -> dict[str,
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock the store, so that a code being kept does not lose its files to a cleanup."""
+def _store_lock(folder: Path) -> Iterator[None]:
+    """Lock the store, so that no cleanup removes the files of a code that is being kept."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     handle = os.open(folder / ".lock", flags, 0o600)
     try:
@@ -136,18 +136,19 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _keep(folder: Path, tree: Tree) -> CodeChanges | None:
-    last = folder / _LAST
-    before = project_folder.read(last, 100).decode(errors="replace") if last.exists() else ""
-    known = folder / "manifests" / tree.digest
-    old = _load(folder, before) if before else None
-    if not known.exists() or time.time() - known.stat().st_mtime > _OFTEN:
+def _keep_locked(folder: Path, tree: Tree) -> CodeChanges | None:
+    """Do what ``keep`` does, while the store is locked."""
+    previous = folder / _PREVIOUS
+    digest = project_folder.read(previous, 100).decode(errors="replace") if previous.exists() else ""
+    target = folder / "manifests" / tree.digest
+    old = _load(folder, digest) if digest else None
+    if not target.exists() or time.time() - target.stat().st_mtime > _REFRESH_INTERVAL:
         encoded = manifest.encode(tree.entries)
-        wanted = tree.entries if sum(entry.size for entry in tree.entries) <= MOST_BYTES else ()
-        size = len(encoded) + sum(_store(folder, tree.root, entry) for entry in wanted if entry.kind == manifest.FILE)
-        _write(folder, known, [encoded])
-        _clear_now_and_then(folder, size)
-    _write(folder, last, [tree.digest.encode()])
+        stored = tree.entries if sum(entry.size for entry in tree.entries) <= MAX_BYTES else ()
+        size = len(encoded) + sum(_store(folder, tree.root, entry) for entry in stored if entry.kind == manifest.FILE)
+        _write(folder, target, [encoded])
+        _clean_up_if_due(folder, size)
+    _write(folder, previous, [tree.digest.encode()])
     return None if old is None else changes(old, tree.entries)
 
 
@@ -158,11 +159,11 @@ def _store(folder: Path, root: Path, entry: Entry) -> int:
         raise OSError(f"{target.parent} is a link")
     if target.exists():
         return 0
-    _write(folder, target, _as_hashed(root, entry))
+    _write(folder, target, _verified_bytes(root, entry))
     return entry.size
 
 
-def _as_hashed(root: Path, entry: Entry) -> Iterator[bytes]:
+def _verified_bytes(root: Path, entry: Entry) -> Iterator[bytes]:
     """Yield the bytes of a file, and check that they are those that were hashed; raises OSError."""
     digests = []
     with open(os.path.join(os.fsencode(root), on_disk(entry.path)), "rb") as stream:  # noqa: PTH118, PTH123 - bytes
@@ -186,6 +187,7 @@ def _content_path(folder: Path, digest: str) -> Path:
 
 
 def _load(folder: Path, digest: str) -> list[Entry] | None:
+    """Do what ``load`` does, given the store's folder."""
     if not _DIGEST.fullmatch(digest):  # it may come from a host
         return None
     try:
@@ -195,18 +197,18 @@ def _load(folder: Path, digest: str) -> list[Entry] | None:
     return entries if manifest.digest(entries) == digest else None
 
 
-def _clear_now_and_then(folder: Path, written: int) -> None:
-    """Clean up once a day, and when what was written since may exceed the limit."""
+def _clean_up_if_due(folder: Path, written: int) -> None:
+    """Clean up once a day, and when the ``written`` bytes may exceed the limit."""
     path, now = folder / "cleared", time.time()
     with contextlib.suppress(OSError, ValueError):
-        kept, when = map(int, project_folder.read(path, 100).split())
-        if kept + written <= MOST_BYTES and 0 <= now - when < _OFTEN:
-            _write(folder, path, [f"{kept + written} {when}".encode()])
+        size, cleaned_at = map(int, project_folder.read(path, 100).split())
+        if size + written <= MAX_BYTES and 0 <= now - cleaned_at < _REFRESH_INTERVAL:
+            _write(folder, path, [f"{size + written} {cleaned_at}".encode()])
             return
-    _write(folder, path, [f"{_clear(folder, now)} {int(now)}".encode()])
+    _write(folder, path, [f"{_clean_up(folder, now)} {int(now)}".encode()])
 
 
-def _clear(folder: Path, now: float) -> int:
+def _clean_up(folder: Path, now: float) -> int:
     """Remove codes that are too old or too many, and contents that no other code has; return the bytes that remain.
 
     The newest code stays whatever its size.
@@ -217,26 +219,26 @@ def _clear(folder: Path, now: float) -> int:
     for path in manifests:
         contents = {entry.content for entry in _load(folder, path.name) or () if entry.kind == manifest.FILE} - used
         more = path.stat().st_size + sum(_size(_content_path(folder, name)) for name in contents)
-        if path is manifests[0] or (total + more <= MOST_BYTES and now - path.stat().st_mtime <= MOST_AGE):
+        if path is manifests[0] or (total + more <= MAX_BYTES and now - path.stat().st_mtime <= MAX_AGE):
             total += more
             used |= contents
         else:
             path.unlink()
-    for path in _kept(folder):
+    for path in _stored_contents(folder):
         if path.parent.name + path.name not in used:
             path.unlink()
     return total
 
 
-def _kept(folder: Path) -> Iterator[Path]:
+def _stored_contents(folder: Path) -> Iterator[Path]:
     """Yield the contents that are kept; a file that is not ours, or is behind a link, is ignored."""
     for inner in (folder / "files").iterdir():
-        if _INNER.fullmatch(inner.name) and inner.is_dir() and not inner.is_symlink():
+        if _DIGEST_PREFIX.fullmatch(inner.name) and inner.is_dir() and not inner.is_symlink():
             yield from (path for path in inner.iterdir() if _DIGEST.fullmatch(inner.name + path.name))
 
 
 def _copy(source: Path, target: bytes) -> None:
-    """Copy a content, from a regular file only, which has an end."""
+    """Copy a content; from a regular file only, as a pipe or a device may never end."""
     with os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise FileNotFoundError(source)
@@ -245,6 +247,7 @@ def _copy(source: Path, target: bytes) -> None:
 
 
 def _size(path: Path) -> int:
+    """The bytes of a file; 0 if it is missing."""
     try:
         return path.stat().st_size
     except FileNotFoundError:  # the code was too large to keep its files

@@ -63,7 +63,7 @@ def deliver(
     """
     digest, sizes = manifest.digest(entries), uploads.sizes()
 
-    def order(host: Host) -> PushRequest:
+    def request_for(host: Host) -> PushRequest:
         return PushRequest(
             workdir=host.entry.workdir or workdir,
             dest=folder if isinstance(folder, str) else folder[host.name],
@@ -74,7 +74,7 @@ def deliver(
             links=dict(host.entry.links),
         )
 
-    jobs = [_HostPush(host, uploads, entries, order(host)) for host in hosts]
+    jobs = [_HostPush(host, uploads, entries, request_for(host)) for host in hosts]
     for _ in range(_TRIES):
         waiting = [job for job in jobs if not job.done]
         fanout.values(fanout.each(waiting, _HostPush.ask))
@@ -94,7 +94,7 @@ def deliver(
 
 
 class _HostPush:
-    """The push to one host."""
+    """The push to one host: a ``TransferTask``."""
 
     operation = "push_apply"
     manifest_part: bytes | None = None
@@ -115,13 +115,15 @@ class _HostPush:
     def ask(self) -> None:
         """Ask what the host lacks; sets ``done`` if it has everything."""
         pieces = (piece for piece, _ in self._uploads.pieces((), compress=self._compress))
-        every = (chunk for one in self._entries if one.kind == manifest.FILE for chunk in self._uploads.chunks(one))
-        chunks = dict.fromkeys(every)
+        all_chunks = (
+            chunk for item in self._entries if item.kind == manifest.FILE for chunk in self._uploads.chunks(item)
+        )
+        chunks = dict.fromkeys(all_chunks)
         answer = self.host.upload("push_check", written(self.order), pieces, limit=Limit.of_files(len(chunks)))
         with reading_answer(self.name):
-            found = read_push_check(answer)
-        self.folder, self.shared, self.done = found.root, found.shared, found.ready
-        lacking = set(found.lacking)
+            check = read_push_check(answer)
+        self.folder, self.shared, self.done = check.root, check.shared, check.ready
+        lacking = set(check.lacking)
         self._lacking = tuple(chunk for chunk in chunks if chunk.digest in lacking)
 
     def take(self, answer: Any) -> None:

@@ -1,4 +1,4 @@
-"""Compares a manifest that hosts already have with the new one, once for all hosts that have it."""
+"""Compares a manifest that hosts already have with the new one: once for all hosts that have the same."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class EarlierManifest:
     digest: str  # the manifest's; empty for no manifest
     manifest_part: bytes  # the tree's manifest as its difference from this one
     entries: Mapping[str, Entry]  # its files by path
-    contents: frozenset[str]  # the contents of its files
+    contents: frozenset[str]  # the digests of its files' contents
     changes: Changes  # what a sync would do
-    needs: tuple[Entry, ...]  # the files whose content is not at their path
+    needs: tuple[Entry, ...]  # the files whose content hosts do not have at the same path
 
 
 class Bases:
@@ -34,56 +34,59 @@ class Bases:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self.known = tree.earlier.digests()
-        self._found: dict[str, EarlierManifest] = {}
+        self.kept_digests = tree.history.digests()
+        self._compared: dict[str, EarlierManifest] = {}
         self._lock = threading.Lock()
 
     def of(self, digest: str) -> EarlierManifest:
-        """The manifest of ``digest``, which a host named as one of ``known``; built by the first thread that asks."""
+        """The manifest of this digest, one of ``kept_digests``; compared by the first thread that asks."""
         with self._lock:
-            if digest not in self._found:
-                self._found[digest] = self._made(digest)
-            return self._found[digest]
+            if digest not in self._compared:
+                self._compared[digest] = self._compare(digest)
+            return self._compared[digest]
 
-    def data(self, digest: str) -> tuple[str, bytes]:
-        """The project's data manifest for a host with the data of ``digest``: as a difference if that is kept.
+    def data_part(self, digest: str) -> tuple[str, bytes]:
+        """The project's data manifest for a host whose data manifest has this digest: as a difference if we kept it.
 
         The first value is the digest it is compared with; empty if the whole manifest is sent.
         """
-        earlier = self._tree.earlier.read(digest) if digest else None
-        if earlier is None:
+        base = self._tree.history.read(digest) if digest else None
+        if base is None:
             return "", self._tree.data_manifest
-        return digest, difference(earlier, self._tree.data_manifest)
+        return digest, difference(base, self._tree.data_manifest)
 
-    def _made(self, digest: str) -> EarlierManifest:
+    def _compare(self, digest: str) -> EarlierManifest:
         same = digest == self._tree.digest
-        data = self._tree.manifest if same else self._tree.earlier.read(digest) if digest else b""
-        if data is None:
+        encoded = self._tree.manifest if same else self._tree.history.read(digest) if digest else b""
+        if encoded is None:
             raise ValueError(f"no manifest {digest!r:.80}")
-        there = {entry.path: entry for entry in manifest.decode(data)}
-        part = difference(data, self._tree.manifest)
-        changes, needs = compared(there, self._tree.entries)
-        contents = contents_of(there)
+        existing = {entry.path: entry for entry in manifest.decode(encoded)}
+        part = difference(encoded, self._tree.manifest)
+        changes, needs = compare(existing, self._tree.entries)
+        contents = contents_of(existing)
         return EarlierManifest(
-            digest=digest, manifest_part=part, entries=there, contents=contents, changes=changes, needs=needs
+            digest=digest, manifest_part=part, entries=existing, contents=contents, changes=changes, needs=needs
         )
 
 
-def contents_of(there: Mapping[str, Entry]) -> frozenset[str]:
-    """The contents of these files."""
-    return frozenset(entry.content for entry in there.values() if entry.kind == manifest.FILE)
+def contents_of(existing: Mapping[str, Entry]) -> frozenset[str]:
+    """The digests of these files' contents."""
+    return frozenset(entry.content for entry in existing.values() if entry.kind == manifest.FILE)
 
 
-def compared(there: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[Changes, tuple[Entry, ...]]:
-    """What a sync of ``entries`` changes on a host with these files; files whose content is not at their path."""
-    differing = [entry for entry in entries if there.get(entry.path) != entry]
+def compare(existing: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[Changes, tuple[Entry, ...]]:
+    """What a sync of ``entries`` changes on a host with the ``existing`` files, and the files to be put there."""
+    differing = [entry for entry in entries if existing.get(entry.path) != entry]
     changes = Changes(
-        new=tuple(entry.path for entry in differing if entry.path not in there),
-        changed=tuple(entry.path for entry in differing if entry.path in there),
-        removed=tuple(sorted(there.keys() - {entry.path for entry in entries})),
+        new=tuple(entry.path for entry in differing if entry.path not in existing),
+        changed=tuple(entry.path for entry in differing if entry.path in existing),
+        removed=tuple(sorted(existing.keys() - {entry.path for entry in entries})),
     )
-    return changes, tuple(entry for entry in differing if _lacks(there.get(entry.path), entry))
+    return changes, tuple(entry for entry in differing if _lacks(existing.get(entry.path), entry))
 
 
-def _lacks(there: Entry | None, entry: Entry) -> bool:
-    return entry.kind == manifest.FILE and (there is None or (there.kind, there.content) != (entry.kind, entry.content))
+def _lacks(existing: Entry | None, entry: Entry) -> bool:
+    """Whether a file's content is missing at its path, where the host has ``existing``."""
+    return entry.kind == manifest.FILE and (
+        existing is None or (existing.kind, existing.content) != (entry.kind, entry.content)
+    )

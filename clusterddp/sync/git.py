@@ -1,6 +1,6 @@
 """The project's files and commit, as git lists them."""
 
-# Names are bytes here, because a file name may be no text; pathlib has none such.
+# Names are bytes, because a file name may be no valid text; pathlib has text only.
 # ruff: noqa: PTH118
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from clusterddp.sync.gitignore import unreadable
 
 _UNTRACKED = b"?"  # before a file's name, as `git ls-files -t` has it
 # A repository's own configuration can name programs to run, and it may have come in an archive.
-_RUNS_NOTHING = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
-_OF_ITS_OWN = {b"local", b"worktree"}
-_MOST_CONFIG = 1 << 20  # bytes of it that are read
+_SAFE_OPTIONS = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+_REPOSITORY_SCOPES = {b"local", b"worktree"}
+_MAX_CONFIG = 1 << 20  # bytes of a repository's configuration that are read
 
 
-class Listed(NamedTuple):
+class FileList(NamedTuple):
     """The lstat of the files below a folder, and the names of those that git tracks."""
 
     files: dict[bytes, os.stat_result]
     tracked: set[bytes]
 
 
-def list_files(root: bytes) -> Listed | None:
+def list_files(root: bytes) -> FileList | None:
     """List the files git tracks below ``root`` and the untracked ones it does not ignore; None outside git.
 
     Includes the files of submodules and of repositories inside. Deleted files are left out. Raises SyncError if git is
     missing or fails.
     """
-    own = os.path.lexists(os.path.join(root, b".git"))
-    if not own and not _within_another(root):
+    is_top = os.path.lexists(os.path.join(root, b".git"))
+    if not is_top and not _is_in_outer_repository(root):
         return None
-    listed = Listed({}, set())
-    _list(root, b"", listed)
+    listed = FileList({}, set())
+    _list_repository(root, b"", listed)
     return listed
 
 
@@ -44,10 +44,10 @@ def list_ignored(root: bytes) -> list[bytes]:
     """List what git ignores below ``root``: files, and wholly ignored folders with a slash; empty if git fails."""
     result = _git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
     names = result.stdout.split(b"\0")[:-1] if result.returncode == 0 else []
-    # Git names an untracked folder of nothing but ignored files beside these.
+    # If all files of an untracked folder are ignored, git lists the folder and the files: the folder is left out.
     parts = [name.rstrip(b"/").split(b"/") for name in names]
-    above = {b"/".join(one[:depth]) + b"/" for one in parts for depth in range(1, len(one))}
-    return [name for name in names if name not in above]
+    folders = {b"/".join(name_parts[:depth]) + b"/" for name_parts in parts for depth in range(1, len(name_parts))}
+    return [name for name in names if name not in folders]
 
 
 def list_untracked(root: bytes) -> list[bytes]:
@@ -60,13 +60,13 @@ def commit_and_dirty(root: bytes) -> dict[str, str | bool | None]:
     """Return ``commit`` (None before the first) and ``dirty``: there are changes, or git fails."""
     head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD")
     changes = _git(
-        root, *_without_own_filters(root), "status", "--porcelain", "-z", "--untracked-files=normal", "--", "."
+        root, *_no_filter_options(root), "status", "--porcelain", "-z", "--untracked-files=normal", "--", "."
     )
     commit = head.stdout.decode().strip() if head.returncode == 0 else None
     return {"commit": commit, "dirty": bool(changes.stdout or changes.returncode)}
 
 
-def _without_own_filters(root: bytes) -> list[str]:
+def _no_filter_options(root: bytes) -> list[str]:
     """Options that disable filters set in the repository's own configuration: it may have come in an archive.
 
     A file that such a filter changes then counts as changed. The user's own filters (git-lfs) apply.
@@ -75,10 +75,12 @@ def _without_own_filters(root: bytes) -> list[str]:
         return []
     found = _git(root, "config", "--null", "--show-scope", "--get-regexp", r"^filter\.")
     parts = found.stdout.split(b"\0")
-    keys = [key.split(b"\n")[0] for scope, key in zip(parts[::2], parts[1::2], strict=False) if scope in _OF_ITS_OWN]
+    keys = [
+        key.split(b"\n")[0] for scope, key in zip(parts[::2], parts[1::2], strict=False) if scope in _REPOSITORY_SCOPES
+    ]
     drivers = dict.fromkeys(os.fsdecode(key).removeprefix("filter.").rpartition(".")[0] for key in keys)
-    nothing = ("clean=", "process=", "required=false")
-    return [argument for name in drivers for key in nothing for argument in ("-c", f"filter.{name}.{key}")]
+    no_filter = ("clean=", "process=", "required=false")
+    return [argument for name in drivers for key in no_filter for argument in ("-c", f"filter.{name}.{key}")]
 
 
 def _may_have_filters(root: bytes) -> bool:
@@ -86,13 +88,13 @@ def _may_have_filters(root: bytes) -> bool:
     path = os.path.join(root, b".git", b"config")
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            text = file.read(_MOST_CONFIG).lower()
+            text = file.read(_MAX_CONFIG).lower()
     except OSError:  # the configuration of a worktree or submodule is elsewhere
         return True
-    return len(text) == _MOST_CONFIG or any(key in text for key in (b"filter", b"include", b"worktreeconfig"))
+    return len(text) == _MAX_CONFIG or any(key in text for key in (b"filter", b"include", b"worktreeconfig"))
 
 
-def _within_another(root: bytes) -> bool:
+def _is_in_outer_repository(root: bytes) -> bool:
     """Whether ``root`` is part of a repository above it; one that ignores ``root`` does not count."""
     try:
         inside = _git(root, "rev-parse", "--is-inside-work-tree")
@@ -101,18 +103,19 @@ def _within_another(root: bytes) -> bool:
     return inside.stdout.strip() == b"true" and _git(root, "check-ignore", "--quiet", ".").returncode != 0
 
 
-def _list(root: bytes, folder: bytes, listed: Listed) -> None:
+def _list_repository(root: bytes, folder: bytes, listed: FileList) -> None:
+    """Add the files of the repository in ``folder``, and of those inside it, to ``listed``."""
     base = os.path.join(root, folder) if folder else root
     result = _git(base, "ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard")
     if result.returncode:
         errors = result.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise SyncError(f"{os.fsdecode(base)}: git cannot list the files ({errors[0]})")
-    above, inside = root + b"/", folder + b"/" if folder else b""
+    top, inside = root + b"/", folder + b"/" if folder else b""
     for line in result.stdout.split(b"\0")[:-1]:
         tag, _, name = line.partition(b" ")
         path = inside + name.rstrip(b"/")
         try:
-            info = os.lstat(above + path)
+            info = os.lstat(top + path)
         except (FileNotFoundError, NotADirectoryError):  # known to git, removed from the folder
             continue
         except OSError as error:
@@ -122,16 +125,17 @@ def _list(root: bytes, folder: bytes, listed: Listed) -> None:
             if tag != _UNTRACKED:
                 listed.tracked.add(path)
         elif os.path.lexists(os.path.join(root, path, b".git")):
-            _list(root, path, listed)
+            _list_repository(root, path, listed)
 
 
 def _git(folder: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run git in a folder; ``SyncError`` if it is not installed."""
     # With GIT_DIR or GIT_INDEX_FILE, as set in a git hook, git would answer for another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:
         return subprocess.run(
-            ["git", *_RUNS_NOTHING, *arguments],
+            ["git", *_SAFE_OPTIONS, *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """The files below a folder outside git, without those that its .gitignore files match, by git's own rules."""
 
-# Names are bytes here, because a file name may be no text; pathlib has none such.
+# Names are bytes, because a file name may be no valid text; pathlib has text only.
 # ruff: noqa: PTH118, PTH123
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
     Rules = tuple[tuple[bytes, GitIgnoreSpec], ...]  # folders and their .gitignore, the outermost first
 
-_RULES = b".gitignore"
+_GITIGNORE = b".gitignore"
 
 
-def walk(root: bytes, never: Collection[bytes]) -> Iterator[bytes]:
-    """Yield the paths of all files not ignored; skip virtual environments and folders named in ``never``."""
-    waiting: list[tuple[bytes, Rules]] = [(b"", ())]
-    while waiting:
-        inside, rules = waiting.pop()
+def walk(root: bytes, excluded: Collection[bytes]) -> Iterator[bytes]:
+    """Yield the paths of all files not ignored; skip virtual environments and folders named in ``excluded``."""
+    pending: list[tuple[bytes, Rules]] = [(b"", ())]
+    while pending:
+        inside, rules = pending.pop()
         try:
-            with os.scandir(os.path.join(root, inside)) as entries:
-                below = sorted(entries, key=lambda entry: entry.name)
+            with os.scandir(os.path.join(root, inside)) as scanned:
+                entries = sorted(scanned, key=lambda entry: entry.name)
         except OSError as error:
             raise unreadable(inside, error) from error
-        names = {entry.name for entry in below}
+        names = {entry.name for entry in entries}
         if b"pyvenv.cfg" in names and inside:
             continue
-        if _RULES in names:
+        if _GITIGNORE in names:
             rules = (*rules, *_rules_of(root, inside))
-        for entry in below:
+        for entry in entries:
             path = os.path.join(inside, entry.name)
             folder = entry.is_dir(follow_symlinks=False)
-            if (folder and entry.name in never) or _ignored(path, rules, folder=folder):
+            if (folder and entry.name in excluded) or _ignored(path, rules, folder=folder):
                 continue
             if folder:
-                waiting.append((path, rules))
+                pending.append((path, rules))
             else:
                 yield path
 
@@ -68,7 +68,7 @@ def _ignored(path: bytes, rules: Rules, *, folder: bool) -> bool:
 
 def _rules_of(root: bytes, folder: bytes) -> Rules:
     """Read a folder's .gitignore; empty if that is not a file. As in git, an invalid pattern is skipped."""
-    path = os.path.join(folder, _RULES)
+    path = os.path.join(folder, _GITIGNORE)
     try:
         with open(os.path.join(root, path), "rb") as stream:
             lines = as_text(stream.read()).splitlines()
@@ -80,6 +80,7 @@ def _rules_of(root: bytes, folder: bytes) -> Rules:
 
 
 def _is_pattern(line: str) -> bool:
+    """Whether a line of a .gitignore is valid."""
     try:
         _spec([line])
     except ValueError:
@@ -88,8 +89,8 @@ def _is_pattern(line: str) -> bool:
 
 
 def _spec(lines: list[str]) -> GitIgnoreSpec:
-    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - git itself is asked where there is one
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - in a git project git itself is asked
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # Python's of sets such as `[[]`
+        warnings.simplefilter("ignore", FutureWarning)  # Python warns of sets such as `[[]`
         return GitIgnoreSpec.from_lines(lines)

@@ -1,6 +1,6 @@
 """The hash cache: hashes of earlier scans, each valid while the file's size, times and inode are unchanged."""
 
-# Names are bytes here, because a file name may be no text; pathlib has none such.
+# Names are bytes, because a file name may be no valid text; pathlib has text only.
 from __future__ import annotations
 
 import json
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE_NAME = "hashes.json"
-_FRESH = 2 * 10**9  # ns: a file this new may change again without a change of its times
+_MIN_AGE = 2 * 10**9  # ns: a newer file is not cached, as it may change again without a change of its times
 
 
 class HashCache:
@@ -24,30 +24,30 @@ class HashCache:
 
     def __init__(self, folder: Path, name: str = FILE_NAME) -> None:
         self._started = time.time_ns()
-        self._kept: Hashes = {}
-        self.read = 0  # files read and hashed
-        self._old = _load(folder / name)
+        self._current: Hashes = {}
+        self.read = 0  # the number of files read and hashed
+        self._loaded = _load(folder / name)
 
     @property
     def changed(self) -> bool:
         """Whether this scan's hashes differ from the loaded ones."""
-        return self._kept != self._old
+        return self._current != self._loaded
 
     def encoded(self) -> bytes:
         """Encode the hashes of this scan, to be written for the next one."""
-        return json.dumps(self._kept, separators=(",", ":")).encode()
+        return json.dumps(self._current, separators=(",", ":")).encode()
 
     def get(self, root: bytes, name: bytes, info: os.stat_result) -> tuple[int, list[str]]:
         """Return a file's size and the digests of its chunks; raises OSError if it cannot be read."""
         path, stats = as_text(name), stats_of(info)
-        known = self._old.get(path)
-        if known and known[0] == stats:
-            self._kept[path] = known
-            return info.st_size, known[1]
+        cached = self._loaded.get(path)
+        if cached and cached[0] == stats:
+            self._current[path] = cached
+            return info.st_size, cached[1]
         self.read += 1
         size, digests = hash_file(root + b"/" + name)
-        if max(info.st_mtime_ns, info.st_ctime_ns) < self._started - _FRESH:
-            self._kept[path] = (stats, digests)
+        if max(info.st_mtime_ns, info.st_ctime_ns) < self._started - _MIN_AGE:
+            self._current[path] = (stats, digests)
         return size, digests
 
 

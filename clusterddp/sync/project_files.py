@@ -5,7 +5,7 @@ that no .gitignore matches. Code is what git tracks, and files that are code by 
 hosts. Everything else is data, of which hosts may have versions of their own (remote/workdir/data.py).
 """
 
-# Names are bytes here, because a file name may be no text; pathlib has none such.
+# Names are bytes, because a file name may be no valid text; pathlib has text only.
 # ruff: noqa: PTH115, PTH118, PTH120, PTH123
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from clusterddp.remote.shared.wire.chunks import content_of, digest_of
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Entry, as_text, on_disk
 from clusterddp.sync import git
-from clusterddp.sync.earlier import FOLDER, Earlier
 from clusterddp.sync.gitignore import unreadable, walk
 from clusterddp.sync.hash_cache import FILE_NAME, HashCache
 from clusterddp.sync.ignored import IgnoredData, ignored_data
 from clusterddp.sync.ignored import notice as ignored_notice
+from clusterddp.sync.manifest_history import FOLDER, ManifestHistory
 from clusterddp.text.folding import few
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 500 * 10**6
 MAX_FILES = 20_000
-_GIVE_UP = 10 * MAX_FILES  # a folder with more files is refused before the rest is listed
+_MAX_LISTED = 10 * MAX_FILES  # a folder with more files is refused before the rest is listed
 _REMEDY = "keep them out with .gitignore, or allow more with --sync-limit SIZE"
-_NEVER = frozenset((b".git", b".clusterddp", b"__pycache__"))
+_EXCLUDED = frozenset((b".git", b".clusterddp", b"__pycache__"))
 _KEY_NAME = re.compile(
     rb"\.env(\..*)?|.*\.(pem|key|p12|pfx|ppk)|id_(rsa|dsa|ecdsa|ed25519|ecdsa_sk|ed25519_sk)"
     rb"|\.netrc|\.pypirc|\.git-credentials",
     re.IGNORECASE,
 )
 _CODE_NAME = re.compile(r".*\.(py|pyx|sh|toml|yaml|yml|cfg|ini)", re.IGNORECASE | re.DOTALL)
-_EXAMPLE = re.compile(rb"\.env\.(example|sample|template|dist)", re.IGNORECASE)
+_EXAMPLE_NAME = re.compile(rb"\.env\.(example|sample|template|dist)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ class Tree:
     """The files to sync, as they were when scanned."""
 
     root: Path
-    entries: tuple[Entry, ...]  # the code, in the manifest's order
+    entries: tuple[Entry, ...]  # the code's files, in the manifest's order
     manifest: bytes  # the code's manifest, encoded
     digest: str  # the digest of the code's manifest, which identifies the code of a run
     size: int  # bytes of code and data
@@ -78,13 +78,13 @@ class Tree:
     data_manifest: bytes = b""  # the data's manifest, encoded
     # its digest; empty if the project has no data; None if data on hosts is not to be touched
     data_digest: str | None = None
-    earlier: Earlier = field(default_factory=Earlier)  # the manifests of earlier syncs
+    history: ManifestHistory = field(default_factory=ManifestHistory)  # the manifests of earlier syncs
 
     def keep_manifests(self) -> None:
         """Keep the manifests, so that hosts that get them now are sent only the difference next time."""
-        self.earlier.keep(self.digest, self.manifest)
+        self.history.keep(self.digest, self.manifest)
         if self.data_digest:
-            self.earlier.keep(self.data_digest, self.data_manifest)
+            self.history.keep(self.data_digest, self.data_manifest)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -102,15 +102,15 @@ def is_code(path: str) -> bool:
 
 
 def new_data(project: Project, folder: Path, paths: Iterable[str]) -> list[str]:
-    """Those files of ``paths`` below ``folder`` that a sync of the project would take as data, by their paths in it."""
+    """The files of ``paths``, below ``folder``, that the next sync would take as data: their paths in the project."""
     inside = os.path.realpath(os.fsencode(folder))
     root = os.path.realpath(os.fsencode(project.root))
     if inside != root and not inside.startswith(root + b"/"):
         return []
-    here = [os.path.join(inside, on_disk(path))[len(root) + 1 :] for path in paths]
+    local_names = [os.path.join(inside, on_disk(path))[len(root) + 1 :] for path in paths]
     within_git = os.path.lexists(os.path.join(root, b".git"))
-    synced = set(git.list_untracked(root) if within_git else walk(root, _NEVER))
-    return [as_text(path) for path in here if path in synced and not is_code(as_text(path))]
+    synced = set(git.list_untracked(root) if within_git else walk(root, _EXCLUDED))
+    return [as_text(name) for name in local_names if name in synced and not is_code(as_text(name))]
 
 
 def scan(project: Project, limit: int | None = None) -> Tree:
@@ -122,23 +122,23 @@ def scan(project: Project, limit: int | None = None) -> Tree:
     root = on_disk(as_text(os.fsencode(project.root)))
     _refuse_home(root)
     listed = git.list_files(root)
-    names = _without_environments(walk(root, _NEVER) if listed is None else listed.files, root)
-    found = _look(root, names) if listed is None else {name: listed.files[name] for name in names}
+    names = _without_environments(walk(root, _EXCLUDED) if listed is None else listed.files, root)
+    found = _lstat_all(root, names) if listed is None else {name: listed.files[name] for name in names}
     tracked = {as_text(name) for name in listed.tracked} if listed else frozenset[str]()
     _refuse_large(found, MAX_BYTES if limit is None else limit, MAX_FILES if limit is None else None)
     skipped: list[Skipped] = []
     chunks: dict[str, tuple[str, ...]] = {}
-    every = list(_entries(project, root, dict(sorted(found.items())), skipped, chunks))
-    entries = tuple(entry for entry in every if entry.path in tracked or is_code(entry.path))
+    all_entries = list(_entries(project, root, dict(sorted(found.items())), skipped, chunks))
+    entries = tuple(entry for entry in all_entries if entry.path in tracked or is_code(entry.path))
     encoded = manifest.encode(entries)
-    data = tuple(entry for entry in every if not (entry.path in tracked or is_code(entry.path)))
+    data = tuple(entry for entry in all_entries if not (entry.path in tracked or is_code(entry.path)))
     data_manifest = manifest.encode(data)
     return Tree(
         root=project.root,
         entries=entries,
         manifest=encoded,
         digest=digest_of(encoded),
-        size=sum(entry.size for entry in every),
+        size=sum(entry.size for entry in all_entries),
         data=data,
         data_manifest=data_manifest,
         data_digest=digest_of(data_manifest) if data else "",
@@ -146,11 +146,12 @@ def scan(project: Project, limit: int | None = None) -> Tree:
         git=None if listed is None else git.commit_and_dirty(root),
         ignored=() if listed is None else ignored_data(root),
         chunks=chunks,
-        earlier=Earlier(folder=project.folder / FOLDER),
+        history=ManifestHistory(folder=project.folder / FOLDER),
     )
 
 
 def _refuse_home(root: bytes) -> None:
+    """Refuse a project that contains the home folder."""
     home = os.path.realpath(os.fsencode(Path.home()))
     if (home + b"/").startswith(root.rstrip(b"/") + b"/"):
         what = "the home folder" if root == home else "a folder above the home folder"
@@ -162,26 +163,27 @@ def _refuse_home(root: bytes) -> None:
 
 def _without_environments(names: Iterable[bytes], root: bytes) -> list[bytes]:
     """Leave out what is never synced: git's own files, clusterddp's, bytecode, virtual environments."""
-    kept: list[bytes] = []
+    names_left: list[bytes] = []
     for name in names:
-        if not _NEVER.intersection(name.split(b"/")) and not name.endswith(b".pyc"):
-            kept.append(name)
-        if len(kept) > _GIVE_UP:
-            raise SyncError(f"{os.fsdecode(root)} holds more than {_GIVE_UP} files", remedy=_REMEDY)
-    environments = {os.path.dirname(name) for name in kept if name.endswith(b"/pyvenv.cfg")}
+        if not _EXCLUDED.intersection(name.split(b"/")) and not name.endswith(b".pyc"):
+            names_left.append(name)
+        if len(names_left) > _MAX_LISTED:
+            raise SyncError(f"{os.fsdecode(root)} holds more than {_MAX_LISTED} files", remedy=_REMEDY)
+    environments = {os.path.dirname(name) for name in names_left if name.endswith(b"/pyvenv.cfg")}
     if not environments:
-        return kept
-    return [name for name in kept if environments.isdisjoint(_above(name))]
+        return names_left
+    return [name for name in names_left if environments.isdisjoint(_folders_above(name))]
 
 
-def _above(name: bytes) -> Iterator[bytes]:
+def _folders_above(name: bytes) -> Iterator[bytes]:
+    """Yield the folders that contain a file, the innermost first."""
     while name:
         name = os.path.dirname(name)
         yield name
 
 
-def _look(root: bytes, names: list[bytes]) -> dict[bytes, os.stat_result]:
-    """The lstat of every file that exists."""
+def _lstat_all(root: bytes, names: list[bytes]) -> dict[bytes, os.stat_result]:
+    """Return the lstat of every file that exists."""
     found = {}
     for name in names:
         try:
@@ -193,25 +195,26 @@ def _look(root: bytes, names: list[bytes]) -> dict[bytes, os.stat_result]:
     return found
 
 
-def _refuse_large(found: dict[bytes, os.stat_result], most_bytes: int, most_files: int | None) -> None:
+def _refuse_large(found: dict[bytes, os.stat_result], max_bytes: int, max_files: int | None) -> None:
+    """Refuse a project above the limits, and name its largest parts."""
     total = sum(info.st_size for info in found.values())
-    if total > most_bytes:
+    if total > max_bytes:
         sizes = _by_folder({name: info.st_size for name, info in found.items()}, total)
         largest = ", ".join(f"{path} ({human_size(size)})" for path, size in sizes)
         raise SyncError(
-            f"the project holds {human_size(total)}, more than {human_size(most_bytes)}; largest: {largest}",
+            f"the project holds {human_size(total)}, more than {human_size(max_bytes)}; largest: {largest}",
             remedy=_REMEDY,
         )
-    if most_files is not None and len(found) > most_files:
+    if max_files is not None and len(found) > max_files:
         counts = _by_folder(dict.fromkeys(found, 1), len(found))
         largest = ", ".join(f"{path} ({counted(count, 'file')})" for path, count in counts)
         raise SyncError(
-            f"the project holds {len(found)} files, more than {most_files}; largest: {largest}", remedy=_REMEDY
+            f"the project holds {len(found)} files, more than {max_files}; largest: {largest}", remedy=_REMEDY
         )
 
 
 def _by_folder(weights: dict[bytes, int], total: int) -> list[tuple[str, int]]:
-    """The three largest entries; a folder that contains nearly everything is replaced by its contents."""
+    """The three heaviest files or folders; a folder that contains nearly everything is replaced by its contents."""
     prefix = b""
     while True:
         sums: Counter[bytes] = Counter()
@@ -232,7 +235,8 @@ def _entries(
     skipped: list[Skipped],
     chunks: dict[str, tuple[str, ...]],
 ) -> Iterator[Entry]:
-    known = HashCache(project.folder)
+    """Yield the files' manifest entries; fill ``skipped`` and ``chunks``, which are as in ``Tree``."""
+    cache = HashCache(project.folder)
     real_root = os.path.realpath(root)
     for name, info in found.items():
         path = as_text(name)
@@ -248,7 +252,7 @@ def _entries(
             reason = "they look like keys"
         else:
             try:
-                size, digests = known.get(root, name, info)
+                size, digests = cache.get(root, name, info)
             except OSError as error:
                 raise unreadable(name, error) from error
             content = content_of(digests)
@@ -257,9 +261,9 @@ def _entries(
             yield Entry(path, manifest.FILE, bool(info.st_mode & stat.S_IXUSR), size, content)
         if reason:
             skipped.append(Skipped(path=path, reason=reason))
-    if project.folder.is_dir() and known.changed:
+    if project.folder.is_dir() and cache.changed:
         with contextlib.suppress(UsageError):  # in a project that cannot be written, hashes are computed each time
-            project.write(FILE_NAME, known.encoded())
+            project.write(FILE_NAME, cache.encoded())
 
 
 def _link_target(root: bytes, real_root: bytes, name: bytes) -> str | None:
@@ -275,9 +279,10 @@ def _link_target(root: bytes, real_root: bytes, name: bytes) -> str | None:
 
 
 def _looks_like_key(root: bytes, name: bytes) -> bool:
+    """Whether a file may hold a secret: by its name, or as a private key named ``id_…``."""
     base = name[name.rfind(b"/") + 1 :]
     if _KEY_NAME.fullmatch(base):
-        return not _EXAMPLE.fullmatch(base)
+        return not _EXAMPLE_NAME.fullmatch(base)
     if not base.startswith(b"id_") or base.endswith(b".pub"):
         return False
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import SyncError
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.sync.project_files import is_code
-from clusterddp.sync.transfer.progress_rate import PATIENCE
+from clusterddp.sync.transfer.progress_rate import PROGRESS_DELAY
 from clusterddp.text.folding import few, folded_names
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_duration, human_size
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptFile:
-    """A file changed on a host, and the name it was renamed to; the same name if it stays, no longer synced."""
+    """A file changed on a host, and the path it was renamed to; the same path if it stays, no longer synced."""
 
     path: str
     kept_as: str
@@ -58,7 +58,7 @@ class HostSync:
     sent_bytes: int = 0  # their bytes, before compression
     removed: int = 0
     kept: tuple[KeptFile, ...] = ()  # the host's own versions that were in the way
-    notices: tuple[str, ...] = ()  # messages about the folder: which runs are live there, links that lead nowhere
+    notices: tuple[str, ...] = ()  # messages about the folder: which runs are live there, broken links
     changes: Changes = Changes()  # the paths that were changed, or would be
     data: StandingData = StandingData()  # the host's own versions of data, which stay
     conflicts: tuple[str, ...] = ()  # in a preview: data that was changed both in the project and on the host
@@ -88,12 +88,12 @@ class SyncResult:
         """One line for everything a user should know; the same line of several hosts is shown once."""
         lines: dict[str, list[str]] = {}
         for host in self.hosts:
-            for line in (*host.notices, *self._kept_lines(host), *_removed_line(host.changes)):
+            for line in (*host.notices, *self._kept_lines(host), *_removed_lines(host.changes)):
                 lines.setdefault(line, []).append(host.name)
         messages = [f"{folded_names(names)}: {line}" for line, names in lines.items()]
         messages += _standing_lines(self.hosts)
         sent = [host.sent_bytes for host in self.hosts if host.sent_bytes]
-        if sent and self.seconds >= PATIENCE:
+        if sent and self.seconds >= PROGRESS_DELAY:
             count = counted(len(sent), "host")
             messages.append(f"synced {human_size(sum(sent))} to {count} in {human_duration(self.seconds)}")
         return tuple(messages)
@@ -102,29 +102,30 @@ class SyncResult:
         return [_kept_line(kept, self.subfolder) for kept in host.kept]
 
 
-def _typed(path: str, subfolder: str) -> str:
+def _as_typed(path: str, subfolder: str) -> str:
     """A path of the project as a user would type it in a subfolder."""
     return shlex.quote(shown(posixpath.relpath(path, subfolder or ".")))
 
 
 def _kept_line(kept: KeptFile, subfolder: str) -> str:
+    """The message about a file that was changed on a host."""
     if kept.path == kept.kept_as:
         return f"{shown(kept.path)} was changed on the host and is no longer in the project: it stays there"
     line = f"{shown(kept.path)} on the host was not the project's: kept as {shown(kept.kept_as)}"
     if is_code(kept.path):
         return line
-    path = _typed(kept.path, subfolder)
+    path = _as_typed(kept.path, subfolder)
     return f"{line}; as long as git tracks it each sync puts the project's there: `git rm --cached {path}` ends that"
 
 
-def _removed_line(changes: Changes) -> list[str]:
+def _removed_lines(changes: Changes) -> list[str]:
     """A line on removed files that are not code by their names: a user may want to know of them."""
     removed = [shown(path) for path in changes.removed if not is_code(path)]
     return [f"removed, as git tracks it no more: {few(removed, 5)}"] if removed else []
 
 
 def _standing_lines(hosts: Sequence[HostSync]) -> list[str]:
-    """A line for each set of hosts that keep their own data, and one on data that differs between hosts."""
+    """A line for each set of hosts that keep their own version of data, and one on data that differs between hosts."""
     news = dict.fromkeys(path for host in hosts for path in host.data.news)
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in news:
@@ -148,15 +149,16 @@ def refuse_conflicts(conflicts: Mapping[str, Sequence[str]], *, subfolder: str =
     if not paths:
         return
     hosts = [host for host, of_host in conflicts.items() if of_host]
-    there, here = shlex.quote(shown(paths[0])), _typed(paths[0], subfolder)
-    # Of one host: files that differ between hosts would come into a folder for each.
+    remote_path, local_path = shlex.quote(shown(paths[0])), _as_typed(paths[0], subfolder)
+    # One host is named, as files that differ between hosts would be pulled into a folder for each.
     host = next(host for host in hosts if paths[0] in conflicts[host])
-    ways = (
-        f"`clusterddp push --overwrite {here}` takes the project's,"
-        f" `clusterddp pull --overwrite --host {shlex.quote(host)} {there} {here}` that of {host}; for all of them: "
+    choices = (
+        f"`clusterddp push --overwrite {local_path}` takes the project's,"
+        f" `clusterddp pull --overwrite --host {shlex.quote(host)} {remote_path} {local_path}` that of {host};"
+        " for all of them: "
     )
     raise SyncError(
         f"{few([shown(path) for path in paths], 5)}: changed in the project and on {folded_names(hosts)}"
         " since the last sync",
-        remedy=f"{'' if name else ways}--take project, or --take host",
+        remedy=f"{'' if name else choices}--take project, or --take host",
     )

@@ -27,7 +27,7 @@ from clusterddp.remote.shared.workdir.sync_records import (
     read_unless_changed,
     read_workdir_state,
 )
-from clusterddp.sync.earlier_manifest import Bases, compared, contents_of
+from clusterddp.sync.earlier_manifest import Bases, compare, contents_of
 from clusterddp.sync.result import Changes, HostSync, KeptFile, StandingData, SyncResult, refuse_conflicts
 from clusterddp.sync.transfer.between_hosts import AUTO
 from clusterddp.sync.transfer.progress_rate import Transfer
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _NO_CHUNK_LISTS = b"{}"  # a manifest alone is sent without its files' chunks
 _TRIES = 3  # a host's files may change between its answer and the transfer
-_ASKING = 600.0  # seconds; another sync may hold the folder's lock
+_STATE_TIMEOUT = 600.0  # seconds; another sync may have locked the folder
 
 
 def sync(
@@ -68,32 +68,33 @@ def sync(
     """
     began = time.monotonic()
     bases = Bases(tree)
-    order = _order(tree, bases)._replace(folders=(subfolder,) * bool(subfolder), name=name, made=True, take=take)
+    order = _request(tree, bases)._replace(folders=(subfolder,) * bool(subfolder), name=name, made=True, take=take)
     jobs = [_HostSync(host, tree, bases, order._replace(workdir=host.entry.workdir or workdir)) for host in hosts]
     waiting = jobs
     for _ in range(_TRIES):
-        waiting = _lacking(waiting, subfolder, name)
+        waiting = _ask_all(waiting, subfolder, name)
         if not waiting:
             break
         tree.keep_manifests()
-        every = (*tree.entries, *tree.data)
-        uploads = Uploads(every, tree.chunks, Files.below(tree.root, every, tree.chunks), tree.manifest)
+        entries = (*tree.entries, *tree.data)
+        uploads = Uploads(entries, tree.chunks, Files.below(tree.root, entries, tree.chunks), tree.manifest)
         for turn in turns(waiting):
             send(turn, uploads, Transfer("syncing", progress, rate=spread.rate), spread)
         waiting = [job for job in waiting if job.result is None]
     for job in waiting:
         raise HostError(job.name, "its files change while they are synced", remedy="see what writes to the workdir")
-    proved = tuple(_proved(job.result, tree) for job in jobs if job.result)
-    return SyncResult(digest=tree.digest, hosts=proved, seconds=time.monotonic() - began, subfolder=subfolder)
+    results = tuple(job.result for job in jobs if job.result)
+    _refuse_other_code(results, tree)
+    return SyncResult(digest=tree.digest, hosts=results, seconds=time.monotonic() - began, subfolder=subfolder)
 
 
-def _lacking(jobs: Sequence[_HostSync], subfolder: str, name: str) -> list[_HostSync]:
+def _ask_all(jobs: Sequence[_HostSync], subfolder: str, name: str) -> list[_HostSync]:
     """Ask every host what it has, and return those that lack something.
 
     Raises ``SyncError`` if data was changed both in the project and on a host.
     """
     fanout.values(fanout.each(jobs, _HostSync.ask))
-    fanout.values(fanout.each(_at_odds(jobs), _HostSync.ask))
+    fanout.values(fanout.each(_hosts_to_ask_again(jobs), _HostSync.ask))
     lacking = [job for job in jobs if job.result is None]
     fanout.values(fanout.each([job for job in lacking if job.undecided], _HostSync.ask_data))
     refuse_conflicts({job.name: job.conflicts for job in lacking}, subfolder=subfolder, name=name)
@@ -101,9 +102,9 @@ def _lacking(jobs: Sequence[_HostSync], subfolder: str, name: str) -> list[_Host
 
 
 def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str, take: str = "") -> tuple[HostSync, ...]:
-    """What ``sync`` would send and remove; ``digest`` is empty for a host where something would change."""
+    """Return what ``sync`` would send and remove; ``digest`` is empty for a host where something would change."""
     bases = Bases(tree)
-    order = _order(tree, bases)._replace(prove=True, take=take)
+    order = _request(tree, bases)._replace(prove=True, take=take)
     jobs = [_HostSync(host, tree, bases, order._replace(workdir=host.entry.workdir or workdir)) for host in hosts]
     return tuple(fanout.values(fanout.each(jobs, _HostSync.preview)))
 
@@ -116,10 +117,10 @@ def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "")
 
     def ask(host: Host) -> HostSync:
         order = SyncRequest(workdir=host.entry.workdir or workdir, digest="", name=name)
-        answer = host.call("workdir_state", written(order), timeout=_ASKING, limit=PATHS)
+        answer = host.call("workdir_state", written(order), timeout=_STATE_TIMEOUT, limit=PATHS)
         with reading_answer(host.name):
             state = read_workdir_state(answer)
-        return HostSync(name=host.name, workdir=state.workdir, digest=state.digest, notices=_lines(state))
+        return HostSync(name=host.name, workdir=state.workdir, digest=state.digest, notices=_notices_of(state))
 
     return tuple(fanout.values(fanout.each(hosts, ask)))
 
@@ -134,24 +135,24 @@ S = TypeVar("S", bound=Sharing)
 
 
 class _HostSync:
-    """The sync of one host."""
+    """The sync of one host: a ``TransferTask``."""
 
     operation = "sync_apply"
 
     def __init__(self, host: Host, tree: Tree, bases: Bases, order: SyncRequest) -> None:
         self.name = host.name
         self.result: HostSync | None = None
-        self.live: tuple[str, ...] = ()
-        self.shared: str | None = None
-        self.needs: tuple[Entry, ...] = ()
+        self.live: tuple[str, ...] = ()  # the runs that are live in the folder
+        self.shared: str | None = None  # as in ``Sharing``
+        self.needs: tuple[Entry, ...] = ()  # files to put there, whether or not their content must be sent
         self.changes = Changes()
-        self._first_changes = Changes()  # a host that changes meanwhile is asked several times
+        self._first_changes = Changes()  # by the first answer: a host that changes meanwhile is asked again
         self.manifest_part: bytes | None = None
-        self.undecided = False  # whether the host must be asked which of the data would be replaced
+        self.undecided = False  # whether ``ask_data`` must be called
         self.conflicts: tuple[str, ...] = ()
-        self._standing: dict[str, str] = {}
-        self._news: list[str] = []
-        self._have: frozenset[str] = frozenset()  # digests of contents and chunks
+        self._standing_versions: dict[str, str] = {}  # as in StandingData, like the next
+        self._standing_news: list[str] = []
+        self._contents_on_host: frozenset[str] = frozenset()  # digests of contents and chunks
         chunks = sum(map(len, tree.chunks.values()))  # the host may list all, and a changed version of each file
         self._limit = Limit.of_files(len(tree.entries) + len(tree.data) + chunks)
         self.host, self._tree, self._bases = host, tree, bases
@@ -161,54 +162,55 @@ class _HostSync:
 
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has everything."""
-        answer = self.host.call("workdir_state", written(self.order), timeout=_ASKING, limit=self._limit)
+        answer = self.host.call("workdir_state", written(self.order), timeout=_STATE_TIMEOUT, limit=self._limit)
         self._first_changes = self._first_changes or self.changes
-        self.result, self._standing, self.conflicts, self.undecided = None, {}, (), False
+        self.result, self._standing_versions, self.conflicts, self.undecided = None, {}, (), False
         with reading_answer(self.name):
-            self._take(read_workdir_state(answer))
+            self._read_state(read_workdir_state(answer))
 
-    def _take(self, state: WorkdirState) -> None:
+    def _read_state(self, state: WorkdirState) -> None:
+        """Compute from a host's answer what to send; or set ``result``, if it has everything."""
         self.live, self.shared = state.live, state.shared
-        self._take_standing(state.data.standing)
+        self._record_standing(state.data.standing)
         if state.ready:
             self.result = HostSync(
                 name=self.name,
                 workdir=state.workdir,
                 digest=self._tree.digest,
-                notices=_lines(state),
-                data=self._data(),
+                notices=_notices_of(state),
+                data=self._standing_data(),
             )
             return
         self.workdir = state.workdir
         base = self._bases.of(state.base)
         self.manifest_part, changes, self.needs, contents = base.manifest_part, base.changes, base.needs, base.contents
-        differs = bool(state.have or state.missing)
+        differs = bool(state.have or state.missing)  # the host has other files than the manifest it named
         if differs:
             removed = set(state.missing)
-            there = {path: entry for path, entry in base.entries.items() if path not in removed}
+            existing = {path: entry for path, entry in base.entries.items() if path not in removed}
             for entry in state.have:
-                there[entry.path] = entry
-            (changes, self.needs), contents = compared(there, self._tree.entries), contents_of(there)
+                existing[entry.path] = entry
+            (changes, self.needs), contents = compare(existing, self._tree.entries), contents_of(existing)
         obsolete = tuple(path for path in changes.removed if path not in self._data_paths)
         self.changes = replace(changes, removed=obsolete)
-        self._have = contents.union(state.chunks)
+        self._contents_on_host = contents.union(state.chunks)
         edited = bool(base.digest) and differs
-        # A host that is asked again has changed meanwhile.
+        # A host that is asked again has changed meanwhile, so it must verify its files then (``prove``).
         self.order = self.order._replace(base=base.digest, edited=edited, prove=True, data_base="", data_size=0)
         self.undecided = not (state.data.settled or state.data.empty)
         if not state.data.settled:
-            self._send_data(state.data.digest)
+            self._add_data_manifest(state.data.digest)
         if state.data.empty:
-            self._put_data([entry.path for entry in self._tree.data], self._tree.data)
+            self._plan_data([entry.path for entry in self._tree.data], self._tree.data)
 
-    def _send_data(self, digest: str) -> None:
-        """Include the project's data manifest, for a host that has the data of ``digest``."""
-        base, self._data_part = self._bases.data(digest)
+    def _add_data_manifest(self, digest: str) -> None:
+        """Append the project's data manifest to the code's, for a host whose own data manifest has ``digest``."""
+        base, self._data_part = self._bases.data_part(digest)
         self.order = self.order._replace(data_base=base, data_size=len(self._data_part))
         self.manifest_part = (self.manifest_part or b"") + self._data_part
 
-    def _put_data(self, new: Sequence[str], put: Sequence[Entry]) -> None:
-        """Plan to send these data files; ``new`` are the paths at which the host has no file."""
+    def _plan_data(self, new: Sequence[str], put: Sequence[Entry]) -> None:
+        """Add the data files ``put`` to what is sent; ``new`` are the paths at which the host has no file."""
         self.needs = (*self.needs, *(entry for entry in put if entry.kind == FILE))
         changed = tuple(entry.path for entry in put if entry.path not in set(new))
         before = self.changes
@@ -220,22 +222,23 @@ class _HostSync:
         order = self.order._replace(manifest=len(data), chunk_lists=len(_NO_CHUNK_LISTS))
         compress = self.host.entry.connection != "local"
         pieces = bundles_of(data + _NO_CHUNK_LISTS, compress=compress)
-        answer = self.host.upload("data_state", written(order), pieces, timeout=_ASKING, limit=self._limit)
+        answer = self.host.upload("data_state", written(order), pieces, timeout=_STATE_TIMEOUT, limit=self._limit)
         with reading_answer(self.name):
             state = read_unless_changed(DataState, answer)
         if state is None:  # another sync came in between: the host is asked again
             return
         put = set(state.put)
-        self._have = self._have.union(state.chunks)
+        self._contents_on_host = self._contents_on_host.union(state.chunks)
         self.conflicts = tuple(state.conflicts)
-        self._put_data(state.new, [entry for entry in self._tree.data if entry.path in put])
+        self._plan_data(state.new, [entry for entry in self._tree.data if entry.path in put])
 
-    def _take_standing(self, standing: StandingVersions) -> None:
-        self._standing.update(standing.versions)
-        self._news += [path for path in standing.news if path not in self._news]
+    def _record_standing(self, standing: StandingVersions) -> None:
+        """Note which data the host has changed and keeps."""
+        self._standing_versions.update(standing.versions)
+        self._standing_news += [path for path in standing.news if path not in self._standing_news]
 
-    def _data(self) -> StandingData:
-        return StandingData(versions=self._standing, news=tuple(self._news))
+    def _standing_data(self) -> StandingData:
+        return StandingData(versions=self._standing_versions, news=tuple(self._standing_news))
 
     def preview(self) -> HostSync:
         """Ask the host, and report what a sync would send."""
@@ -256,9 +259,9 @@ class _HostSync:
 
     def lacking(self, uploads: Uploads) -> tuple[Chunk, ...]:
         """The chunks that the host has nowhere, each once, in the tree's order."""
-        contents = [entry for entry in self.needs if entry.content not in self._have]
+        contents = [entry for entry in self.needs if entry.content not in self._contents_on_host]
         chunks = dict.fromkeys(chunk for entry in contents for chunk in uploads.chunks(entry))
-        found = tuple(chunk for chunk in chunks if chunk.digest not in self._have)
+        found = tuple(chunk for chunk in chunks if chunk.digest not in self._contents_on_host)
         reuse = len(contents) < len(self.needs) or len(found) < len(chunks)
         self.order = self.order._replace(reuse=reuse)
         return found
@@ -270,7 +273,8 @@ class _HostSync:
         self.result = self._synced(done) if done else None
 
     def _synced(self, done: Synced) -> HostSync:
-        self._take_standing(done.standing)
+        """The result, from the host's answer after a transfer."""
+        self._record_standing(done.standing)
         return HostSync(
             name=self.name,
             workdir=done.workdir,
@@ -279,24 +283,24 @@ class _HostSync:
             sent_bytes=sum(entry.size for entry in self.needs),
             removed=done.removed,
             kept=tuple(KeptFile(path=path, kept_as=kept_as) for path, kept_as in done.kept),
-            notices=_lines(done),
+            notices=_notices_of(done),
             changes=self._first_changes or self.changes,
-            data=self._data(),
+            data=self._standing_data(),
         )
 
 
-def _order(tree: Tree, bases: Bases) -> SyncRequest:
-    """What every host is asked about a tree; the workdir is each host's."""
-    return SyncRequest(workdir="", digest=tree.digest, known=tuple(bases.known), data=tree.data_digest)
+def _request(tree: Tree, bases: Bases) -> SyncRequest:
+    """The request to every host about a tree, without the workdir, which each host has its own."""
+    return SyncRequest(workdir="", digest=tree.digest, known=tuple(bases.kept_digests), data=tree.data_digest)
 
 
-def _lines(answer: WorkdirState | Synced) -> tuple[str, ...]:
+def _notices_of(answer: WorkdirState | Synced) -> tuple[str, ...]:
     """A host's messages about its folder."""
     return tuple(line for line in (answer.notice, *answer.links) if line)
 
 
-def _at_odds(jobs: Sequence[_HostSync]) -> list[_HostSync]:
-    """Hosts that report a live run which other hosts with the same folder do not: its own host has answered by now."""
+def _hosts_to_ask_again(jobs: Sequence[_HostSync]) -> list[_HostSync]:
+    """Hosts that report a live run which others on the same folder do not: its own host has answered since."""
     live: dict[str, list[tuple[str, ...]]] = {}
     for job in jobs:
         if job.shared:
@@ -314,8 +318,8 @@ def turns(jobs: Sequence[S]) -> Iterator[list[S]]:
     yield [job for job in jobs if job not in first]
 
 
-def _proved(host: HostSync, tree: Tree) -> HostSync:
-    if host.digest != tree.digest:
-        message = f"{host.name}: the code in {host.workdir} is not the project's"
-        raise SyncError(message, remedy="sync again")
-    return host
+def _refuse_other_code(results: Sequence[HostSync], tree: Tree) -> None:
+    for host in results:
+        if host.digest != tree.digest:
+            message = f"{host.name}: the code in {host.workdir} is not the project's"
+            raise SyncError(message, remedy="sync again")

@@ -16,8 +16,8 @@ from clusterddp.remote.shared.wire.chunk_stream import bundle
 from clusterddp.remote.shared.wire.chunks import CHUNK, Chunk, content_of, digest_of
 from clusterddp.remote.shared.wire.frames import encode
 from clusterddp.remote.shared.workdir.manifest import BadManifest, Entry
-from clusterddp.sync.transfer.fetch import ChunkLocation, _checked, fetched, listing
-from clusterddp.sync.transfer.local_files import ABSENT, OTHER, Landing
+from clusterddp.sync.transfer.fetch import ChunkLocation, _checked_entry, fetch_chunks, list_host
+from clusterddp.sync.transfer.local_files import ABSENT, OTHER, LocalFolder
 from tests.integration.hostile_helper import hostile
 from tests.unit.sync_help import content
 
@@ -76,7 +76,7 @@ def entries(*values: Any) -> Any:
 )  # fmt: skip
 def test_a_listing_of_what_may_not_come_is_an_error_of_its_host(told: Any) -> None:
     with pytest.raises(HelperError, match="bad: its answer is damaged"):
-        listing(Telling(told), "/w", "out")  # type: ignore[arg-type]
+        list_host(Telling(told), "/w", "out")  # type: ignore[arg-type]
 
 
 def sent(*bodies: bytes, end: bool = True) -> bytes:
@@ -104,7 +104,7 @@ def chunk(data: bytes, digest: str = "") -> bytes:
 def test_other_bytes_than_were_announced_are_an_error_of_their_host(told: bytes) -> None:
     wanted = [ChunkLocation(chunk=Chunk(X, 1), path="a", offset=offset) for offset in (0, 1)]
     with hostile(told) as host, pytest.raises(HelperError, match="bad: what it sends is damaged"):
-        assert [data for _, data in fetched(host, "/w", wanted)] in ([], [b"x"], [b"x", b"x"])
+        assert [data for _, data in fetch_chunks(host, "/w", wanted)] in ([], [b"x"], [b"x", b"x"])
 
 
 def test_a_chunk_of_a_file_that_has_changed_is_passed_over() -> None:
@@ -114,7 +114,7 @@ def test_a_chunk_of_a_file_that_has_changed_is_passed_over() -> None:
         ChunkLocation(chunk=Chunk(X, 1), path="b", offset=0),
     ]
     with hostile(told) as host:
-        assert list(fetched(host, "/w", wanted)) == [(X, b"x")]
+        assert list(fetch_chunks(host, "/w", wanted)) == [(X, b"x")]
 
 
 PATHS = st.lists(st.sampled_from(["a", "b", "..", ".", "", "c.py", ".git"]), min_size=1, max_size=4).map("/".join)
@@ -138,10 +138,12 @@ def test_nothing_is_written_outside_whatever_links_lie_and_come(
         (folder / name).symlink_to(data.draw(st.sampled_from([outside, outside / "file", outside / "new"])))
     before = content(outside)
     chunks = {X: [Chunk(X, 1)]}
-    with Landing(folder) as landing:
+    with LocalFolder(folder) as landing:
         for path, kind, target in listed:
             try:
-                entry = _checked([path, kind, False, (kind == "file" and 1) or 0, X if kind == "file" else target])
+                entry = _checked_entry(
+                    [path, kind, False, (kind == "file" and 1) or 0, X if kind == "file" else target]
+                )
             except (ValueError, BadManifest):
                 continue
             landing.want(chunks)
@@ -162,6 +164,6 @@ def test_what_is_here_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     (tmp_path / "b").mkdir()
     (tmp_path / "l").symlink_to("b")
-    with Landing(tmp_path) as landing:
+    with LocalFolder(tmp_path) as landing:
         states = {path: landing.state(Entry(path, "file", False, 1, X)) for path in ("a", "b", "c/d", "l/x", "a/x")}
     assert states == {"a": "same", "b": OTHER, "c/d": ABSENT, "l/x": OTHER, "a/x": OTHER}

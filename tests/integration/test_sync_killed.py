@@ -19,7 +19,7 @@ from clusterddp.hosts.answers import ORDINARY, Limit
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.ssh import Connector
 from clusterddp.remote.shared.wire.chunks import CHUNK
-from clusterddp.sync.chosen_files import choose
+from clusterddp.sync.chosen_files import read_sources
 from clusterddp.sync.deliver import deliver
 from clusterddp.sync.send_code import sync
 from clusterddp.sync.transfer.progress_rate import Transfer
@@ -176,7 +176,7 @@ def test_whatever_dies_at_whatever_moment_the_next_push_is_whole(
     data, project = place / "data", project_at(place / "project")
 
     def push() -> None:
-        folder, chosen = choose(project, [str(data)], str(place / "there"), lambda _: None)
+        folder, chosen = read_sources(project, [str(data)], str(place / "there"), lambda _: None)
         source = Files(chosen.entries, chosen.chunks, lambda entry: chosen.local_paths[entry.path])
         uploads = Uploads(chosen.entries, chosen.chunks, source)
         transfer = Transfer("pushing", lambda _: None)

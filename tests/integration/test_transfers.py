@@ -11,7 +11,7 @@ import pytest
 from clusterddp.cli.main import main
 from clusterddp.errors import SyncError
 from clusterddp.remote.shared.wire.chunks import CHUNK
-from clusterddp.sync.transfer.local_files import Landing
+from clusterddp.sync.transfer.local_files import LocalFolder
 from tests.unit.sync_help import content, write
 
 if TYPE_CHECKING:
@@ -318,28 +318,28 @@ def test_a_pull_that_broke_off_goes_on_and_what_a_job_writes_meanwhile_is_read_a
     whole = os.urandom(3 * CHUNK)
     write(user.work("gpu00"), **{"out/log": "line 1\n"})
     (user.work("gpu00") / "out/big.pt").write_bytes(whole)
-    put, came = Landing.put, list[int]()
+    put, came = LocalFolder.put, list[int]()
 
-    def broken(landing: Landing, digest: str, chunk: bytes) -> None:
+    def broken(landing: LocalFolder, digest: str, chunk: bytes) -> None:
         if sum(came) > CHUNK:
             raise SyncError("the disk is pulled out")
         came.append(len(chunk))
         put(landing, digest, chunk)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Landing, "put", broken)
+        patch.setattr(LocalFolder, "put", broken)
         assert user("pull", "--host", "gpu00", "out")[0] == 1
     assert not (user.folder / "out/big.pt").exists()
     came.clear()
 
-    def written(landing: Landing, digest: str, chunk: bytes) -> None:
+    def written(landing: LocalFolder, digest: str, chunk: bytes) -> None:
         came.append(len(chunk))
         put(landing, digest, chunk)
         if len(came) == 1:
             with (user.work("gpu00") / "out/log").open("a") as log:
                 log.write("line 2\n")
 
-    monkeypatch.setattr(Landing, "put", written)
+    monkeypatch.setattr(LocalFolder, "put", written)
     code, _, notes = user("pull", "--host", "gpu00", "out")
     assert (code, notes) == (0, [])
     assert sum(came) < 2 * CHUNK

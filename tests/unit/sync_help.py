@@ -22,7 +22,7 @@ from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.remote.workdir.folder_lock import LIVE_FOLDER
 from clusterddp.remote.workdir.run_markers import mark
-from clusterddp.sync.earlier import Earlier
+from clusterddp.sync.manifest_history import ManifestHistory
 from clusterddp.sync.project_files import Tree, scan
 from clusterddp.sync.send_code import sync
 
@@ -150,7 +150,7 @@ def tree_of(root: Path) -> Tree:
 
 def project_tree(root: Path) -> Tree:
     """A folder as it is, with code and data; manifests of earlier syncs are kept beside it."""
-    return replace(scan(project_at(root)), earlier=Earlier(folder=root.with_name(root.name + ".synced")))
+    return replace(scan(project_at(root)), history=ManifestHistory(folder=root.with_name(root.name + ".synced")))
 
 
 def write(root: Path, **files: str) -> None:

@@ -108,8 +108,8 @@ def carried_code(
     if not order.digest:
         return CarriedCode(sent=sent, workdir=expected, packed=_packed(b""))
     transfer = Transfer(f"sending the code to {login.host.name}", progress)
-    transfer.expect(sum(chunk.size for chunk in uploads.every))
-    pieces = transfer.counted(uploads.pieces(uploads.every, compress=True))
+    transfer.expect(sum(chunk.size for chunk in uploads.all_chunks))
+    pieces = transfer.counted(uploads.pieces(uploads.all_chunks, compress=True))
     packed = _up_to(SMALL, pieces)
     if len(packed) > SMALL:
         room = int(ROOM * _script_size(login))

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from clusterddp.sync.transfer.progress_rate import Transfer
     from clusterddp.sync.transfer.upload import Uploads
 
-_TICK = 0.25  # seconds between two checks for late units
-_ALL_READY = 10.0  # seconds after which hosts that are not ready are no longer waited for
-_STEP = 1 << 18
+_WATCH_INTERVAL = 0.25  # seconds between two checks for late units
+_READY_TIMEOUT = 10.0  # seconds after which hosts that are not ready are no longer waited for
+_PIECE = 1 << 18  # bytes written at once
 _log = logging.getLogger("clusterddp")
 
 
@@ -104,16 +104,16 @@ class _TransferHost:
     outgoing: Outgoing = field(default_factory=Outgoing)
     # what its writing thread has to send: units or the order to join; None: the end
     todo: queue.SimpleQueue[UnitTransfer | JoinOrder | None] = field(default_factory=queue.SimpleQueue)
-    where: Addresses | None = None  # its addresses, as it reported them
+    addresses: Addresses | None = None  # its addresses, as it reported them
     live: bool = False  # a run is live there
     serving_address: tuple[str, int] | None = None  # address and port at which it passes chunks on
-    asked: str = ""  # the address on which it was asked to listen
-    warned: bool = False
-    ended: bool = False
+    listen_address: str = ""  # the address on which it was asked to listen
+    warned: bool = False  # the user was told that it reaches no other host
+    ended: bool = False  # nothing more is sent to it
 
 
-class PassedOn:
-    """One transfer to several hosts: per host one thread reads and one writes; another thread handles late units."""
+class HostToHostTransfer:
+    """One transfer to several hosts: per host one thread reads and one sends; another thread handles late units."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class PassedOn:
         lacking: Mapping[str, Mapping[Chunk, None]],
     ) -> None:
         self._uploads, self._transfer, self._spread = uploads, transfer, spread
-        self._units, wants = units_of(uploads.every, lacking)
+        self._units, wants = units_of(uploads.all_chunks, lacking)
         self._schedule = Schedule(self._units, wants)
         self._schedule.spreading = spread.mode == "on"
         self._members = {
@@ -135,26 +135,26 @@ class PassedOn:
         self._began = time.monotonic()
         self._authority: Authority | None = None
         self._lock = threading.RLock()
-        self._over = threading.Event()
+        self._finished = threading.Event()
         self._error: Exception | None = None  # the error that ended the whole transfer
 
     def run(self) -> list[Outcome[None]]:
         """Run the transfer, and return each host's outcome."""
-        looking = threading.Thread(target=self._look, name="spread", daemon=True)
-        looking.start()
+        watching = threading.Thread(target=self._watch, name="spread", daemon=True)
+        watching.start()
         try:
-            outcomes = each(self._members.values(), self._follow, at_once=len(self._members))
+            outcomes = each(self._members.values(), self._run_operation, at_once=len(self._members))
         finally:
-            self._over.set()
+            self._finished.set()
         if self._error:
             raise self._error
         return outcomes
 
-    def _follow(self, member: _TransferHost) -> None:
+    def _run_operation(self, member: _TransferHost) -> None:
         """Run one host's operation, from its request to its answer."""
         job = member.job
         args = arguments(job, self._uploads, spread=True)
-        writing = threading.Thread(target=self._write, args=(member,), name=f"spread {member.name}", daemon=True)
+        writing = threading.Thread(target=self._send_queue, args=(member,), name=f"spread {member.name}", daemon=True)
         writing.start()
         try:
             with contextlib.closing(job.host.stream(job.operation, args, member.outgoing, limit=PATHS)) as frames:
@@ -165,161 +165,168 @@ class PassedOn:
                         job.take(answer)
                         return
                     with reading_answer(member.name):
-                        self._hear(member, read_report(frame.header))
+                        self._read_report(member, read_report(frame.header))
         finally:
             with self._lock:
                 self._awaited.discard(member.name)
-                self._schedule.leave(member.name)
-                self._go_on()
+                self._schedule.remove(member.name)
+                self._issue_orders()
             member.outgoing.detach()  # unblocks the writer if the operation never started
             member.todo.put(None)
 
-    def _hear(self, member: _TransferHost, report: TransferReport) -> None:
+    def _read_report(self, member: _TransferHost, report: TransferReport) -> None:
+        """Record what a host reports: it is ready, has or did not get a unit, or listens."""
         now = time.monotonic()
         with self._lock:
             if report.here:
-                member.where, member.live = Addresses.from_json(member.name, report.here.where), report.here.live
+                member.addresses, member.live = Addresses.from_json(member.name, report.here.where), report.here.live
                 self._awaited.discard(member.name)
-                self._schedule.come(member.name)
+                self._schedule.add(member.name)
                 if self._authority:
-                    self._join()
-                self._begin()
+                    self._ask_to_listen()
+                self._spread_if_worth()
             elif report.have is not None:
-                self._transfer.add(self._schedule.arrived(member.name, self._known(report.have), now))
+                self._transfer.add(self._schedule.record_arrival(member.name, self._check_unit(report.have), now))
             elif report.failed:
-                self._failed(member, report.failed)
+                self._record_failure(member, report.failed)
             elif report.port:
-                self._listens(member, report.port)
-            self._go_on()
+                self._record_listening(member, report.port)
+            self._issue_orders()
 
-    def _known(self, unit: int) -> int:
-        """The number of a unit, as a host reported it; ``DamagedError`` if there is none of that number."""
+    def _check_unit(self, unit: int) -> int:
+        """Return a unit's number that a host reported; ``DamagedError`` if there is no such unit."""
         if unit >= len(self._units):
             raise DamagedError(f"there is no unit {unit}")
         return unit
 
-    def _failed(self, member: _TransferHost, report: UnitFailed) -> None:
+    def _record_failure(self, member: _TransferHost, report: UnitFailed) -> None:
+        """Record that a host did not get a unit from another host."""
         source = self._labels[report.source]
         _log.debug("%s: nothing from %s: %s", member.name, source, report.why)
-        self._schedule.failed(member.name, self._known(report.unit), source, reached=report.reached)
+        self._schedule.record_failure(member.name, self._check_unit(report.unit), source, reached=report.reached)
 
-    def _listens(self, member: _TransferHost, report: Listening) -> None:
+    def _record_listening(self, member: _TransferHost, report: Listening) -> None:
+        """Record whether a host takes part in passing on, and the port at which it listens."""
         if report.port is not None:
-            member.serving_address = (member.asked, report.port)
+            member.serving_address = (member.listen_address, report.port)
         elif report.why:
             _log.debug("%s: takes part in no spreading: %s", member.name, report.why)
-        self._schedule.joined(member.name, gives=member.serving_address is not None, takes=not report.why)
+        self._schedule.set_roles(member.name, gives=member.serving_address is not None, takes=not report.why)
 
-    def _look(self) -> None:
-        """Handle late units, and decide whether passing on would save time."""
+    def _watch(self) -> None:
+        """Until the transfer ends, handle late units, and let hosts pass chunks on once that would save time."""
         try:
-            while not self._over.wait(_TICK):
+            while not self._finished.wait(_WATCH_INTERVAL):
                 with self._lock:
-                    self._schedule.look(time.monotonic())
-                    self._begin()
-                    self._go_on()
+                    self._schedule.replace_late(time.monotonic())
+                    self._spread_if_worth()
+                    self._issue_orders()
         except Exception as bug:  # noqa: BLE001 - raised by run(); without it the hosts would wait for ever
-            self._give_up(bug)
+            self._abort(bug)
 
     @property
-    def _all_there(self) -> bool:
+    def _all_ready(self) -> bool:
         """Whether every host is ready, lost, or no longer waited for (another sync may hold its folder's lock)."""
-        return not self._awaited or time.monotonic() - self._began > _ALL_READY
+        return not self._awaited or time.monotonic() - self._began > _READY_TIMEOUT
 
-    def _begin(self) -> None:
-        """Let hosts pass chunks on, if that is wanted by now."""
-        if self._authority or not self._all_there:
+    def _spread_if_worth(self) -> None:
+        """Let hosts pass chunks on, if the mode or the measured rate asks for it."""
+        if self._authority or not self._all_ready:
             return
-        if self._spread.mode == "on" or self._schedule.worth(time.monotonic()):
+        if self._spread.mode == "on" or self._schedule.is_spreading_worth(time.monotonic()):
             from clusterddp.sync.transfer.certificates import Authority  # noqa: PLC0415 - only where hosts pass chunks on
 
             self._authority = Authority()
             self._schedule.spreading = True
-            self._join()
+            self._ask_to_listen()
 
-    def _join(self) -> None:
+    def _ask_to_listen(self) -> None:
         """Ask the hosts that are ready to listen at their addresses between the hosts."""
-        ready = [member for member in self._members.values() if member.where]
-        nodes = [(member.job.host.entry, member.where) for member in ready if member.where]
+        ready = [member for member in self._members.values() if member.addresses]
+        nodes = [(member.job.host.entry, member.addresses) for member in ready if member.addresses]
         try:
-            where = network.loopback(nodes)
-            if where is None:
-                where = dict(network.best_candidate(network.candidates(nodes), ())[0].where)
+            addresses = network.loopback(nodes)
+            if addresses is None:
+                addresses = dict(network.best_candidate(network.candidates(nodes), ())[0].where)
         except PlanError as error:
             _log.debug("hosts cannot pass on: %s", error)
             for member in ready:
-                if not member.asked:
-                    self._schedule.joined(member.name, gives=False, takes=False)
+                if not member.listen_address:
+                    self._schedule.set_roles(member.name, gives=False, takes=False)
             return
         for member in ready:
-            address = where[member.name].address
-            if not member.asked and self._authority:
-                member.asked = address
+            address = addresses[member.name].address
+            if not member.listen_address and self._authority:
+                member.listen_address = address
                 gives = not member.live or self._spread.mode == "on"
-                own = JoinOrder(
+                order = JoinOrder(
                     name=member.label,
                     identity=self._authority.identity(member.label),
                     address=address,
                     ports=tuple(member.job.host.entry.ports) if gives else (),
                     rate=self._spread.rate,
                 )
-                member.todo.put(own)
+                member.todo.put(order)
 
-    def _go_on(self) -> None:
-        """Issue the schedule's next orders, and end the operations of hosts that nobody needs any more."""
+    def _issue_orders(self) -> None:
+        """Queue the schedule's next orders, and end the operations of hosts that nobody needs any more."""
         for order in self._schedule.orders(time.monotonic()):
             self._members[order.host].todo.put(order)
         for member in self._members.values():
-            if not member.warned and self._schedule.unreached(member.name):
+            if not member.warned and self._schedule.cannot_reach_others(member.name):
                 member.warned = True
-                self._spread.notify(f"{member.name}: reaches no other host from {member.asked}: it gets all from here")
-            if not member.ended and self._schedule.free(member.name, all_there=self._all_there):
+                self._spread.notify(
+                    f"{member.name}: reaches no other host from {member.listen_address}: it gets all from here"
+                )
+            if not member.ended and self._schedule.is_free(member.name, all_ready=self._all_ready):
                 member.ended = True
                 member.todo.put(None)
 
-    def _write(self, member: _TransferHost) -> None:
+    def _send_queue(self, member: _TransferHost) -> None:
         """Send one host everything in its queue, in order; runs in a thread of its own."""
         compress = member.job.host.entry.connection != "local"
         try:
             for piece, _ in self._uploads.pieces((), compress=compress, part=member.job.manifest_part):
                 member.outgoing.send(piece)
-            while (todo := member.todo.get()) is not None:
-                if isinstance(todo, JoinOrder):
-                    member.outgoing.order(**header_of(TransferOrder(join=todo)))
-                elif todo.source is OPERATOR:
-                    self._send_unit(member, todo.unit, compress=compress)
+            while (item := member.todo.get()) is not None:
+                if isinstance(item, JoinOrder):
+                    member.outgoing.order(**header_of(TransferOrder(join=item)))
+                elif item.source is OPERATOR:
+                    self._send_unit(member, item.unit, compress=compress)
                 else:
-                    self._send_order(member, todo.unit, todo.source)
+                    self._send_fetch_order(member, item.unit, item.source)
             member.outgoing.end()
         except HostError:  # the thread that reads the host's answers reports it
             pass
         except Exception as bug:  # noqa: BLE001 - the same
-            self._give_up(bug)
+            self._abort(bug)
 
-    def _give_up(self, error: Exception) -> None:
+    def _abort(self, error: Exception) -> None:
         """End the transfer: a file cannot be read, which concerns every host, or a thread failed by a bug."""
         self._error = error
         for member in self._members.values():
             member.outgoing.leave()
 
     def _send_unit(self, member: _TransferHost, number: int, *, compress: bool) -> None:
+        """Send a unit's chunks to a host."""
         unit = self._units[number]
         try:
             body = self._uploads.bundle(unit.chunks, compress=compress)
         except ClusterddpError as error:
-            self._give_up(error)
+            self._abort(error)
             return
         member.outgoing.order(**header_of(TransferOrder(head=UnitHead(number, len(body)))))
-        for start in range(0, len(body), _STEP):
-            for piece in self._transfer.counted([(body[start : start + _STEP], 0)]):
+        for start in range(0, len(body), _PIECE):
+            for piece in self._transfer.counted([(body[start : start + _PIECE], 0)]):
                 member.outgoing.send(piece)
                 with self._lock:
-                    self._schedule.moved(len(piece) * unit.size // len(body))
+                    self._schedule.count_sent(len(piece) * unit.size // len(body))
 
-    def _send_order(self, member: _TransferHost, unit: int, source: str) -> None:
-        giver = self._members[source]
-        if giver.serving_address:
-            ranges = [list(one) for one in self._units[unit].ranges]
-            address, port = giver.serving_address
-            get = FetchOrder(unit=unit, ranges=ranges, name=giver.label, address=address, port=port)
+    def _send_fetch_order(self, member: _TransferHost, unit: int, source: str) -> None:
+        """Order a host to fetch a unit from another host."""
+        source_host = self._members[source]
+        if source_host.serving_address:
+            ranges = [list(pair) for pair in self._units[unit].ranges]
+            address, port = source_host.serving_address
+            get = FetchOrder(unit=unit, ranges=ranges, name=source_host.label, address=address, port=port)
             member.outgoing.order(**header_of(TransferOrder(get=get)))

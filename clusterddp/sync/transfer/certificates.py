@@ -18,7 +18,7 @@ from clusterddp.remote.shared.wire.transfer_frames import Identity
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_FROM, _TO = (dt.datetime(year, 1, 1, tzinfo=dt.timezone.utc) for year in (2000, 2100))
+_VALID_FROM, _VALID_UNTIL = (dt.datetime(year, 1, 1, tzinfo=dt.timezone.utc) for year in (2000, 2100))
 
 
 class Authority:
@@ -28,29 +28,30 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "clusterddp transfer")])
         usage = {"key_cert_sign": True, "crl_sign": False, "digital_signature": False}
-        self._own = self._signed(self._name, self._key.public_key(), _usage(usage), authority=True)
+        self._certificate = self._sign(self._name, self._key.public_key(), _usage(usage), is_authority=True)
 
     def identity(self, name: str) -> Identity:
-        """A key and a certificate for the host of this name in the transfer."""
+        """Make a key and a certificate for the host of this name in the transfer."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         usage = {"key_cert_sign": False, "crl_sign": False, "digital_signature": True}
-        more = [x509.SubjectAlternativeName([x509.DNSName(name)])]
+        extensions = [x509.SubjectAlternativeName([x509.DNSName(name)])]
         secret = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        signed = self._signed(subject, key.public_key(), _usage(usage), more, authority=False)
-        return Identity(certificate=signed, key=secret.decode(), authority=self._own)
+        signed = self._sign(subject, key.public_key(), _usage(usage), extensions, is_authority=False)
+        return Identity(certificate=signed, key=secret.decode(), authority=self._certificate)
 
-    def _signed(
+    def _sign(
         self,
         subject: x509.Name,
         key: ec.EllipticCurvePublicKey,
         usage: x509.KeyUsage,
-        more: Iterable[x509.ExtensionType] = (),
+        extensions: Iterable[x509.ExtensionType] = (),
         *,
-        authority: bool,
+        is_authority: bool,
     ) -> str:
+        """Return a certificate for this key as PEM, signed by the authority."""
         issuer = self._key.public_key()
         builder = (
             x509.CertificateBuilder()
@@ -58,18 +59,21 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(_FROM)
-            .not_valid_after(_TO)
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
+            .not_valid_before(_VALID_FROM)
+            .not_valid_after(_VALID_UNTIL)
+            .add_extension(
+                x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True
+            )
             .add_extension(usage, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)
         )
-        for one in more:
-            builder = builder.add_extension(one, critical=False)
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=False)
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
-def _usage(wanted: dict[str, bool]) -> x509.KeyUsage:
+def _usage(values: dict[str, bool]) -> x509.KeyUsage:
+    """The key usage extension with these values, and every other use forbidden."""
     others = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
-    return x509.KeyUsage(**wanted, **dict.fromkeys((*others, "encipher_only", "decipher_only"), False))
+    return x509.KeyUsage(**values, **dict.fromkeys((*others, "encipher_only", "decipher_only"), False))

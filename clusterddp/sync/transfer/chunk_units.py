@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from clusterddp.remote.shared.wire.chunks import Chunk
 
-_MOST_RANGES = 256
+_MAX_RANGES = 256  # of one unit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +32,7 @@ class Unit:
 def units_of(
     chunks: Sequence[Chunk], lacking: Mapping[str, Container[Chunk]]
 ) -> tuple[list[Unit], dict[str, list[int]]]:
-    """The units of a transfer, and for each host the numbers of those that it lacks.
+    """Return the units of a transfer, and for each host the numbers of those that it lacks.
 
     ``chunks`` are all of the transfer, each once, in an order that every host knows; ``lacking`` are those of each
     host.
@@ -41,17 +41,17 @@ def units_of(
     units: list[Unit] = []
     wants: dict[str, list[int]] = {name: [] for name in lacking}
 
-    def close(hosts: tuple[str, ...], group: _Group) -> None:
+    def close(hosts: tuple[str, ...], group: _Group) -> None:  # makes a unit of the group
         for name in hosts:
             wants[name].append(len(units))
         units.append(Unit(ranges=tuple(group.ranges), chunks=tuple(group.chunks)))
 
     for number, chunk in enumerate(chunks):
-        hosts = tuple(name for name, own in lacking.items() if chunk in own)
+        hosts = tuple(name for name, chunks_lacking in lacking.items() if chunk in chunks_lacking)
         if not hosts:
             continue
         group = open_groups.setdefault(hosts, _Group())
-        if not group.takes(number, chunk):
+        if not group.has_room_for(number, chunk):
             close(hosts, group)
             group = open_groups[hosts] = _Group()
         group.add(number, chunk)
@@ -62,14 +62,16 @@ def units_of(
 
 @dataclass(kw_only=True, slots=True)
 class _Group:
+    """A unit that is being filled, with chunks that the same hosts lack."""
+
     ranges: list[tuple[int, int]] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     size: int = 0
 
-    def takes(self, number: int, chunk: Chunk) -> bool:
-        full = self.chunks and self.size + chunk.size > CHUNK
-        more = len(self.ranges) < _MOST_RANGES or self.ranges[-1][1] == number
-        return not full and len(self.chunks) < MOST_CHUNKS and more
+    def has_room_for(self, number: int, chunk: Chunk) -> bool:
+        is_full = self.chunks and self.size + chunk.size > CHUNK
+        range_fits = len(self.ranges) < _MAX_RANGES or self.ranges[-1][1] == number
+        return not is_full and len(self.chunks) < MOST_CHUNKS and range_fits
 
     def add(self, number: int, chunk: Chunk) -> None:
         if self.ranges and self.ranges[-1][1] == number:

@@ -10,8 +10,8 @@ from urllib.parse import quote
 from clusterddp.errors import ClusterddpError, RunError, SyncError
 from clusterddp.hosts import fanout
 from clusterddp.remote.shared.workdir.manifest import FILE, parents
-from clusterddp.sync.transfer.fetch import ChunkLocation, Listing, chunk_locations, fetched, listing
-from clusterddp.sync.transfer.local_files import OTHER, SAME, Landing
+from clusterddp.sync.transfer.fetch import ChunkLocation, Listing, chunk_locations, fetch_chunks, list_host
+from clusterddp.sync.transfer.local_files import OTHER, SAME, LocalFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -66,7 +66,7 @@ class Pulled:
 
 @dataclass(slots=True)
 class _Tally:
-    """The results so far, by local path."""
+    """The results so far: sets of local paths."""
 
     done: set[str] = field(default_factory=set)
     same: set[str] = field(default_factory=set)
@@ -78,7 +78,7 @@ class _Tally:
 
     @property
     def settled(self) -> set[str]:
-        """The paths that need not be looked at again."""
+        """The paths that are not looked at again when hosts are listed again."""
         return self.done | self.same | self.kept
 
 
@@ -97,29 +97,33 @@ def collect(
     a folder on another, ``HostError`` or ``HostsError`` if no host could answer.
     """
     tally, waiting = _Tally(), list(origins)
-    found = _listed(waiting, tally)
-    if all(one.name in tally.errors for one in origins):
+    found = _list_all(waiting, tally)
+    if all(origin.name in tally.errors for origin in origins):
         raise next(iter(tally.errors.values()))
-    there = {name: one for name, one in found.items() if one.there}
-    if not there:
+    non_empty = {name: listing for name, listing in found.items() if listing.exists}
+    if not non_empty:
         what = f"run {origins[0].run} has" if origins[0].run else f"{origins[0].path}:"
         raise RunError(f"{what} nothing on these hosts")
-    kinds = {one.folder for one in there.values()}
+    kinds = {listing.folder for listing in non_empty.values()}
     if len(kinds) > 1:
         raise SyncError(f"{origins[0].path} is a file on one host and a folder on another", remedy="--host chooses")
     folder, name = choose_target(kinds.pop())
-    with Landing(folder) as landing:
+    with LocalFolder(folder) as local_folder:
         for number in range(_TRIES):
             if number:
-                found = _listed([one for one in waiting if one.name not in tally.errors], tally)
-            named, disputed = _each_once({host: _renamed(one, name) for host, one in found.items()})
-            _bring(landing, waiting, found, _arranged(named, tally), tally, transfer, overwrite=overwrite)
+                found = _list_all([origin for origin in waiting if origin.name not in tally.errors], tally)
+            named, disputed = _once_per_shared_folder(
+                {host: _rename_single_file(listing, name) for host, listing in found.items()}
+            )
+            _fetch_missing(
+                local_folder, waiting, found, _plan_paths(named, tally), tally, transfer, overwrite=overwrite
+            )
             tally.changing |= disputed
             if not tally.changing:
                 break
     return Pulled(
         folder=folder,
-        hosts=tuple(there),
+        hosts=tuple(non_empty),
         files=len(tally.done),
         paths=tuple(sorted(tally.done)),
         bytes=tally.bytes,
@@ -127,51 +131,51 @@ def collect(
         kept=tuple(sorted(tally.kept)),
         differing=tuple(sorted(tally.differing)),
         changing=tuple(sorted(tally.changing)),
-        skipped=tuple((host, *item) for host, one in there.items() for item in one.skipped),
-        others=tuple(sorted({run for one in there.values() for run in one.others})),
+        skipped=tuple((host, *item) for host, listing in non_empty.items() for item in listing.skipped),
+        others=tuple(sorted({run for listing in non_empty.values() for run in listing.others})),
         errors=tuple(tally.errors.values()),
     )
 
 
-def _listed(origins: Sequence[Origin], tally: _Tally) -> dict[str, Listing]:
+def _list_all(origins: Sequence[Origin], tally: _Tally) -> dict[str, Listing]:
     """What the hosts have; errors are recorded in the tally."""
-    outcomes = fanout.each(origins, lambda one: listing(one.host, one.workdir, one.path, one.run))
+    outcomes = fanout.each(origins, lambda origin: list_host(origin.host, origin.workdir, origin.path, origin.run))
     tally.errors.update({outcome.name: outcome.error for outcome in outcomes if outcome.error})
     return {outcome.name: outcome.value for outcome in outcomes if outcome.value}
 
 
-def _each_once(found: Mapping[str, Listing]) -> tuple[dict[str, Listing], set[str]]:
+def _once_per_shared_folder(found: Mapping[str, Listing]) -> tuple[dict[str, Listing], set[str]]:
     """In folders that several hosts share, keep each file on one host; return the paths on which they disagree.
 
     That they share a folder is each host's own claim, so no host may hide another's file, or stand in for it: if they
     differ on a path, it changed between two readings, or one of them lies.
     """
     reports: dict[tuple[str, str], dict[Entry, str]] = {}  # folder, path → each reported file, its first host
-    for host, one in found.items():
-        for entry in one.entries if one.shared else ():
-            reports.setdefault((one.shared or "", entry.path), {}).setdefault(entry, host)
+    for host, listing in found.items():
+        for entry in listing.entries if listing.shared else ():
+            reports.setdefault((listing.shared or "", entry.path), {}).setdefault(entry, host)
     disputed = {path for (_, path), entries in reports.items() if len(entries) > 1}
 
-    def once(host: str, one: Listing) -> Listing:
-        versions = [(entry, reports[one.shared or "", entry.path]) for entry in one.entries]
+    def once(host: str, listing: Listing) -> Listing:
+        versions = [(entry, reports[listing.shared or "", entry.path]) for entry in listing.entries]
         return replace(
-            one,
+            listing,
             entries=tuple(entry for entry, reporters in versions if len(reporters) == 1 and reporters[entry] == host),
         )
 
-    return {host: once(host, one) if one.shared else one for host, one in found.items()}, disputed
+    return {host: once(host, listing) if listing.shared else listing for host, listing in found.items()}, disputed
 
 
-def _renamed(found: Listing, name: str) -> Listing:
+def _rename_single_file(found: Listing, name: str) -> Listing:
     """The listing of a single file with its local name."""
-    return found if not name else replace(found, entries=tuple(one._replace(path=name) for one in found.entries))
+    return found if not name else replace(found, entries=tuple(entry._replace(path=name) for entry in found.entries))
 
 
-def _arranged(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[Entry, Sequence[Chunk]]]:
+def _plan_paths(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[Entry, Sequence[Chunk]]]:
     """The file for each local path: what is equal on all hosts that have it is at its own path."""
     versions: dict[str, dict[Entry, list[str]]] = {}
-    for host, one in found.items():
-        for entry in one.entries:
+    for host, listing in found.items():
+        for entry in listing.entries:
             versions.setdefault(entry.path, {}).setdefault(entry, []).append(host)
     folders = {folder for path in versions for folder in parents(path)}
     plan: dict[str, tuple[Entry, Sequence[Chunk]]] = {}
@@ -189,8 +193,8 @@ def _arranged(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[En
     return plan
 
 
-def _bring(
-    landing: Landing,
+def _fetch_missing(
+    local_folder: LocalFolder,
     origins: Sequence[Origin],
     found: Mapping[str, Listing],
     plan: Mapping[str, tuple[Entry, Sequence[Chunk]]],
@@ -200,34 +204,34 @@ def _bring(
     overwrite: bool,
 ) -> None:
     """Fetch and place what is not settled; record files that changed meanwhile."""
-    wanted: list[tuple[Entry, Sequence[Chunk]]] = []
+    missing: list[tuple[Entry, Sequence[Chunk]]] = []
     for path, (entry, chunks) in plan.items():
         if path in tally.settled:
             continue
-        state = landing.state(entry)
+        state = local_folder.state(entry)
         if state == SAME:
             tally.same.add(path)
         elif state == OTHER and not overwrite:
             tally.kept.add(path)
         else:
-            wanted.append((entry, chunks))
-    lacking = landing.want({entry.content: chunks for entry, chunks in wanted if entry.kind == FILE})
+            missing.append((entry, chunks))
+    lacking = local_folder.want({entry.content: chunks for entry, chunks in missing if entry.kind == FILE})
     transfer.expect(sum(lacking.values()))
-    tally.bytes += _fetch(landing, origins, found, lacking, tally, transfer)
-    uses = Counter(entry.content for entry, _ in wanted)
+    tally.bytes += _fetch(local_folder, origins, found, lacking, tally, transfer)
+    uses = Counter(entry.content for entry, _ in missing)
     tally.changing.clear()
-    for entry, _ in wanted:
+    for entry, _ in missing:
         uses[entry.content] -= 1
-        if entry.kind == FILE and not landing.whole(entry.content):
+        if entry.kind == FILE and not local_folder.whole(entry.content):
             tally.changing.add(entry.path)
-        elif landing.move_into_place(entry, last=not uses[entry.content], overwrite=overwrite):
+        elif local_folder.move_into_place(entry, last=not uses[entry.content], overwrite=overwrite):
             tally.done.add(entry.path)
         else:
             tally.kept.add(entry.path)
 
 
 def _fetch(
-    landing: Landing,
+    local_folder: LocalFolder,
     origins: Sequence[Origin],
     found: Mapping[str, Listing],
     lacking: Mapping[str, int],
@@ -235,21 +239,21 @@ def _fetch(
     transfer: Transfer,
 ) -> int:
     """Fetch each chunk from one host that has it, from all hosts at once; the bytes fetched."""
-    there = {host: chunk_locations(one.entries, one.chunks) for host, one in found.items()}
-    loads = dict.fromkeys(there, 0)
-    shares: dict[str, list[ChunkLocation]] = {host: [] for host in there}
+    locations = {host: chunk_locations(listing.entries, listing.chunks) for host, listing in found.items()}
+    loads = dict.fromkeys(locations, 0)
+    shares: dict[str, list[ChunkLocation]] = {host: [] for host in locations}
     for digest, size in lacking.items():
-        having = [host for host in there if digest in there[host]]
-        host = min(having, key=lambda one: loads[one])
+        having = [host for host in locations if digest in locations[host]]
+        host = min(having, key=lambda name: loads[name])
         loads[host] += size
-        shares[host].append(there[host][digest])
+        shares[host].append(locations[host][digest])
 
     def fetch(origin: Origin) -> int:
-        came = 0
-        for digest, data in fetched(origin.host, found[origin.name].root, shares[origin.name], transfer.add):
-            landing.put(digest, data)
-            came += len(data)
-        return came
+        size_fetched = 0
+        for digest, data in fetch_chunks(origin.host, found[origin.name].root, shares[origin.name], transfer.add):
+            local_folder.put(digest, data)
+            size_fetched += len(data)
+        return size_fetched
 
     outcomes = fanout.each([origin for origin in origins if shares.get(origin.name)], fetch)
     for outcome in outcomes:

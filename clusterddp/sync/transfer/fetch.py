@@ -21,58 +21,58 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
 
 # Enough for about 75,000 files or chunks.
-_LISTED = Limit(paths=True, remedy="pull its folders one by one")
-_LISTING = 3600.0  # seconds; the host hashes everything it has not hashed before
+_LIST_LIMIT = Limit(paths=True, remedy="pull its folders one by one")
+_LIST_TIMEOUT = 3600.0  # seconds; the host hashes everything it has not hashed before
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
     """What a host has at a path."""
 
-    there: bool  # whether there is anything
+    exists: bool  # whether there is anything
     folder: bool  # whether it is a folder; else one file
     root: str  # the absolute path of the folder that the entries are below
     shared: str | None  # a name for that folder, the same on all hosts that may share it; None if it is not shared
     entries: tuple[Entry, ...]  # files and links
-    chunks: Mapping[str, Sequence[Chunk]] = field(repr=False)  # Content → its chunks
+    chunks: Mapping[str, Sequence[Chunk]] = field(repr=False)  # content → its chunks
     skipped: tuple[tuple[str, str], ...]  # paths that are left out, and why
     others: tuple[str, ...]  # runs that wrote there too
 
 
-def listing(host: Host, workdir: str, path: str, run: str = "") -> Listing:
+def list_host(host: Host, workdir: str, path: str, run: str = "") -> Listing:
     """Ask what a host has at a path, or what is new in a workdir since a run's start.
 
     Raises ``HelperError`` if it refuses, or lists something that may not be fetched: a path outside, git's files, ours.
     """
     order = PullRequest(workdir=workdir, path=path, run=run)
-    answer = host.call("pull_list", written(order), timeout=_LISTING, limit=_LISTED)
+    answer = host.call("pull_list", written(order), timeout=_LIST_TIMEOUT, limit=_LIST_LIMIT)
     with reading_answer(host.name):
         found = read_pull_list(answer)
-        entries = checked_together([_checked(values) for values in found.entries])
+        entries = checked_together([_checked_entry(values) for values in found.entries])
         return Listing(
-            there=found.there,
+            exists=found.there,
             folder=found.folder,
             root=found.root,
             shared=found.shared,
             entries=tuple(entries),
-            chunks={one.content: _chunks(one, found.chunks) for one in entries if one.kind == FILE},
+            chunks={entry.content: _chunks(entry, found.chunks) for entry in entries if entry.kind == FILE},
             skipped=found.skipped,
             others=found.others,
         )
 
 
-def is_there(host: Host, workdir: str, path: str) -> bool:
+def exists(host: Host, workdir: str, path: str) -> bool:
     """Whether a host has anything at a path."""
     answer = host.call("pull_list", written(PullRequest(workdir=workdir, path=path, look=True)), limit=PATHS)
     with reading_answer(host.name):
         return read_pull_list(answer).there
 
 
-def _checked(values: Any) -> Entry:
-    """A decoded entry; ``ValueError`` if it may not be fetched."""
+def _checked_entry(values: Any) -> Entry:
+    """Decode an entry that a host listed; ``ValueError`` if it may not be fetched."""
     entry = checked_entry(values)
-    for part in entry.path.split("/"):
-        if part.lower() == ".git" or part.lower().startswith(".clusterddp"):
+    for name in entry.path.split("/"):
+        if name.lower() == ".git" or name.lower().startswith(".clusterddp"):
             raise ValueError(f"{shown(entry.path)} may not be pulled")
     if entry.kind == LINK and not leads_down(entry.path, entry.content):
         raise ValueError(f"the link {shown(entry.path)} leads out")
@@ -82,8 +82,9 @@ def _checked(values: Any) -> Entry:
 
 
 def _chunks(entry: Entry, chunk_lists: Mapping[Any, Any]) -> list[Chunk]:
-    several = "-" in entry.content
-    return chunks_of(entry.content, entry.size, list(chunk_lists[entry.content]) if several else [entry.content])
+    """Return the chunks of a file's content."""
+    is_list = "-" in entry.content  # the digest of several chunks has their number after a hyphen
+    return chunks_of(entry.content, entry.size, list(chunk_lists[entry.content]) if is_list else [entry.content])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +97,7 @@ class ChunkLocation:
 
 
 def chunk_locations(entries: Sequence[Entry], chunks: Mapping[str, Sequence[Chunk]]) -> dict[str, ChunkLocation]:
-    """Digest → where the chunk is."""
+    """Return where the host has each chunk, by digest."""
     found: dict[str, ChunkLocation] = {}
     for entry in entries:
         if entry.kind == FILE:
@@ -105,31 +106,31 @@ def chunk_locations(entries: Sequence[Entry], chunks: Mapping[str, Sequence[Chun
     return found
 
 
-def fetched(
-    host: Host, root: str, wanted: Sequence[ChunkLocation], counted: Callable[[int], None] = lambda _: None
+def fetch_chunks(
+    host: Host, root: str, locations: Sequence[ChunkLocation], count: Callable[[int], None] = lambda _: None
 ) -> Iterator[tuple[str, bytes]]:
     """Fetch chunks in order, as digest and bytes; chunks whose file has changed meanwhile are left out.
 
-    ``root`` is the folder on the host that the paths are below; ``counted`` is called with the size of each chunk
+    ``root`` is the folder on the host that the paths are below; ``count`` is called with the size of each chunk
     fetched or left out. Raises ``HelperError`` if the host sends something else.
     """
     compress = host.entry.connection != "local"
-    for start in range(0, len(wanted), MOST_CHUNKS):
-        part = wanted[start : start + MOST_CHUNKS]
-        asked = [[wanted_chunk.path, wanted_chunk.offset, wanted_chunk.chunk.size] for wanted_chunk in part]
-        frames = host.stream("pull_read", written(ChunksWanted(root, asked, compress)))
+    for start in range(0, len(locations), MOST_CHUNKS):
+        batch = locations[start : start + MOST_CHUNKS]
+        requested = [[location.path, location.offset, location.chunk.size] for location in batch]
+        frames = host.stream("pull_read", written(ChunksWanted(root, requested, compress)))
         try:
             pieces = (frame.body for frame in frames if frame.kind == "data")
             incoming = Incoming(lambda pieces=pieces: next(pieces, b""))  # type: ignore[misc]
-            expected = iter(part)
+            expected = iter(batch)
             for bundle in iter(incoming.bundle, None):
                 for digest, data in bundle or ():
-                    wanted_chunk = next(expected, None)
-                    if wanted_chunk is None:
+                    location = next(expected, None)
+                    if location is None:
                         raise BadStream("it sends more than was asked for")
-                    if digest == wanted_chunk.chunk.digest:
+                    if digest == location.chunk.digest:
                         yield digest, data
-                    counted(wanted_chunk.chunk.size)
+                    count(location.chunk.size)
             if next(expected, None) is not None:
                 raise BadStream("it sends less than was asked for")
         except BadStream as error:
@@ -147,10 +148,10 @@ class HostFiles:
 
     def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
         """Digest and bytes of each chunk; ``SyncError`` if one has changed meanwhile."""
-        wanted = [self._locations[chunk.digest] for chunk in chunks]
-        found = list(fetched(self._host, self._root, wanted))
-        if len(found) != len(wanted):
-            there = {digest for digest, _ in found}
-            path = next(location.path for location in wanted if location.chunk.digest not in there)
+        locations = [self._locations[chunk.digest] for chunk in chunks]
+        found = list(fetch_chunks(self._host, self._root, locations))
+        if len(found) != len(locations):
+            digests = {digest for digest, _ in found}
+            path = next(location.path for location in locations if location.chunk.digest not in digests)
             raise SyncError(f"{self._host.name}: {shown(path)} changed while it was sent", remedy="run again")
         return found

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
     from clusterddp.remote.shared.wire.chunks import Chunk
 
-_PARTS = ".clusterddp-parts"
-_SPARE = "copy"
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PARTS_FOLDER = ".clusterddp-parts"
+_TEMPORARY = "copy"  # in the parts folder: a file or link before it gets its name
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR)  # a link or a file where a folder is needed
 ABSENT, SAME, OTHER = "absent", "same", "other"
 
 
-class Landing:
+class LocalFolder:
     """A local folder that files are written to; entering it creates the folder and its parents, and locks it."""
 
     def __init__(self, folder: Path) -> None:
@@ -57,19 +57,20 @@ class Landing:
         return self
 
     def _open(self) -> None:
+        """Open and lock the folder, and open its parts folder."""
         with self._as_sync_error(str(self.folder)):
             try:
-                self._root = self._kept_open(open_folder(self.folder, missing_mode=0o777))
+                self._root = self._close_on_exit(open_folder(self.folder, missing_mode=0o777))
             except ForeignLinkError as error:
                 remedy = "give another destination"
                 raise SyncError(f"{shown(str(self.folder))}: {error}, and is not followed", remedy=remedy) from None
             self._lock_folder()
-        with self._as_sync_error(str(self.folder / _PARTS)):
-            self._parts_folder = self._kept_open(open_parts(self._root, _PARTS))
+        with self._as_sync_error(str(self.folder / _PARTS_FOLDER)):
+            self._parts_folder = self._close_on_exit(open_parts(self._root, _PARTS_FOLDER))
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):  # not empty: the transfer was interrupted
-            os.rmdir(_PARTS, dir_fd=self._root)
+            os.rmdir(_PARTS_FOLDER, dir_fd=self._root)
         self._stack.close()
 
     def _lock_folder(self) -> None:
@@ -85,12 +86,14 @@ class Landing:
         except OSError:  # the file system has no locks
             pass
 
-    def _kept_open(self, handle: int) -> int:
+    def _close_on_exit(self, handle: int) -> int:
+        """Return a descriptor, which is closed together with the folder."""
         self._stack.callback(os.close, handle)
         return handle
 
     @contextlib.contextmanager
     def _as_sync_error(self, path: str) -> Iterator[None]:
+        """Raise an ``OSError`` as a ``SyncError`` about this path."""
         try:
             yield
         except OSError as error:
@@ -110,6 +113,7 @@ class Landing:
             raise SyncError(f"{shown(entry.path)}: cannot be read ({error.strerror})") from error
 
     def _state(self, entry: Entry, folder: int, name: bytes) -> str:
+        """Compare an entry with the file or link of this name in an open folder."""
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISLNK(info.st_mode) and entry.kind != FILE:
             return SAME if as_text(os.readlink(name, dir_fd=folder)) == entry.content else OTHER
@@ -123,7 +127,7 @@ class Landing:
 
     def want(self, contents: Mapping[str, Sequence[Chunk]]) -> dict[str, int]:
         """Prepare to assemble contents; the digests and sizes of the chunks still lacking. Raises SyncError."""
-        with self._as_sync_error(str(self.folder / _PARTS)):
+        with self._as_sync_error(str(self.folder / _PARTS_FOLDER)):
             self._parts = Parts(self._parts_folder)
             self._parts.want({content: list(chunks) for content, chunks in contents.items()})
             self._parts.remove_old(time.time())
@@ -137,7 +141,7 @@ class Landing:
 
     def put(self, digest: str, data: bytes) -> None:
         """Store a chunk that was proved by its digest; from any thread."""
-        with self._lock, self._as_sync_error(str(self.folder / _PARTS)):
+        with self._lock, self._as_sync_error(str(self.folder / _PARTS_FOLDER)):
             self._parts.put(digest, data)
 
     def whole(self, content: str) -> bool:
@@ -145,42 +149,42 @@ class Landing:
         return self._parts.whole(content)
 
     def move_into_place(self, entry: Entry, *, last: bool, overwrite: bool) -> bool:
-        """Give an entry, whose content is complete, its name; False if that is taken and may not be replaced.
+        """Move an entry whose content is complete to its path; False if that is taken and may not be replaced.
 
-        ``last``: no other entry needs the content. ``overwrite``: replace what is there.
+        ``last``: no other entry needs the content, so it is moved, not copied. ``overwrite``: replace what is there.
         """
         with self._as_sync_error(str(self.folder / entry.path)), self._parent(entry.path, make=True) as (folder, name):
-            spare = self._spare(entry, last=last)
+            source = self._prepare(entry, last=last)
             try:
                 if overwrite:
-                    os.rename(spare, name, src_dir_fd=self._parts_folder, dst_dir_fd=folder)
+                    os.rename(source, name, src_dir_fd=self._parts_folder, dst_dir_fd=folder)
                     return True
-                os.link(spare, name, src_dir_fd=self._parts_folder, dst_dir_fd=folder, follow_symlinks=False)
+                os.link(source, name, src_dir_fd=self._parts_folder, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
                 return False
             except OSError as error:
                 if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK) or stands(name, folder):
                     raise
-                os.rename(spare, name, src_dir_fd=self._parts_folder, dst_dir_fd=folder)
+                os.rename(source, name, src_dir_fd=self._parts_folder, dst_dir_fd=folder)
                 return True
-            os.unlink(spare, dir_fd=self._parts_folder)
+            os.unlink(source, dir_fd=self._parts_folder)
             return True
 
-    def _spare(self, entry: Entry, *, last: bool) -> str:
+    def _prepare(self, entry: Entry, *, last: bool) -> str:
         """Prepare an entry's file or link in the parts folder, and return its name there."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(_SPARE, dir_fd=self._parts_folder)
+            os.unlink(_TEMPORARY, dir_fd=self._parts_folder)
         if entry.kind != FILE:
-            os.symlink(on_disk(entry.content), _SPARE, dir_fd=self._parts_folder)
-            return _SPARE
+            os.symlink(on_disk(entry.content), _TEMPORARY, dir_fd=self._parts_folder)
+            return _TEMPORARY
         name = entry.content
         if not last:
             flags = os.O_NOFOLLOW | os.O_CLOEXEC
             source = os.open(name, os.O_RDONLY | flags, dir_fd=self._parts_folder)
-            target = os.open(_SPARE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags, 0o666, dir_fd=self._parts_folder)
+            target = os.open(_TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags, 0o666, dir_fd=self._parts_folder)
             with os.fdopen(source, "rb") as old, os.fdopen(target, "wb") as new:
                 shutil.copyfileobj(old, new, 1 << 20)
-            name = _SPARE
+            name = _TEMPORARY
         if entry.executable:
             mode = stat.S_IMODE(os.stat(name, dir_fd=self._parts_folder).st_mode)
             os.chmod(name, mode | (mode & 0o444) >> 2, dir_fd=self._parts_folder)
@@ -188,7 +192,7 @@ class Landing:
 
     @contextlib.contextmanager
     def _parent(self, path: str, *, make: bool) -> Iterator[tuple[int, bytes]]:
-        """The folder of a path, opened step by step, and its last name."""
+        """Yield the open folder of a path, opened step by step so that no link is followed, and the last name."""
         *folders, name = on_disk(path).split(b"/")
         handle = os.dup(self._root)
         try:
@@ -196,7 +200,7 @@ class Landing:
                 if make:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(folder, dir_fd=handle)
-                inner = os.open(folder, _FOLDER, dir_fd=handle)
+                inner = os.open(folder, _FOLDER_FLAGS, dir_fd=handle)
                 os.close(handle)
                 handle = inner
             yield handle, name

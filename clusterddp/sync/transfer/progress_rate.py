@@ -12,29 +12,29 @@ from clusterddp.text.units import human_duration, human_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-PATIENCE = 2.0  # seconds after which progress is reported
-_PAUSE = 0.2  # seconds between two reports
-_STEP = 1 << 15  # bytes sent at once if the rate is limited
+PROGRESS_DELAY = 2.0  # seconds after which progress is reported
+_PROGRESS_INTERVAL = 0.2  # seconds between two reports
+_PIECE = 1 << 15  # bytes sent at once if the rate is limited
 
 
 class Transfer:
     """Counts the bytes that several threads transfer, and limits their rate.
 
-    ``what`` names the work; ``tell`` is called with the progress in a few words; ``rate`` limits all threads together,
-    in bytes per second; ``clock`` returns seconds.
+    ``what`` names the work; ``notify`` is called with the progress; ``rate`` limits all threads together, in bytes per
+    second; ``clock`` returns seconds.
     """
 
     def __init__(
         self,
         what: str,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         *,
         rate: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.total = self.done = 0
         self._pace = Pace(rate, clock)
-        self._what, self._tell, self._clock = what, tell, clock
+        self._what, self._notify, self._clock = what, notify, clock
         self._began = self._last_report = clock()
         self._lock = threading.Lock()
 
@@ -47,9 +47,9 @@ class Transfer:
         """Yield the pieces; each is counted, by its number, when the next one is requested."""
         for piece, size in pieces:
             if self._pace.rate:
-                for start in range(0, len(piece), _STEP):
-                    self._pace.wait(len(piece[start : start + _STEP]))
-                    yield piece[start : start + _STEP]
+                for start in range(0, len(piece), _PIECE):
+                    self._pace.wait(len(piece[start : start + _PIECE]))
+                    yield piece[start : start + _PIECE]
             else:
                 yield piece
             self.add(size)
@@ -59,10 +59,10 @@ class Transfer:
         with self._lock:
             self.done += size
             now = self._clock()
-            if now - self._began < PATIENCE or now - self._last_report < _PAUSE:
+            if now - self._began < PROGRESS_DELAY or now - self._last_report < _PROGRESS_INTERVAL:
                 return
             self._last_report = now
             rate = max(1.0, self.done / (now - self._began))
             left = human_duration((self.total - self.done) / rate)
             of = f"{human_size(self.done)} of {human_size(self.total)}"
-            self._tell(f"{self._what}: {of}, {human_size(int(rate))}/s, {left} left")
+            self._notify(f"{self._what}: {of}, {human_size(int(rate))}/s, {left} left")

@@ -17,18 +17,19 @@ if TYPE_CHECKING:
     from clusterddp.sync.transfer.chunk_units import Unit
 
 OPERATOR = None  # this machine, as a source
-FIRST_COPIES = 6  # the most first copies under way at once from the operator
-FROM_OPERATOR = 2  # the most units under way at once from the operator to one host
-DOWNLOADS = 4  # the most units under way at once to one host from others
-UPLOADS = 4  # the most units under way at once from one host
-UPLOADS_EACH = 2  # the most of them to the same host
-GAIN = 2.0  # seconds that passing on must save
-_LOOKED_AT = 32  # units considered at a time for a host that could take one
-_MEASURED = 0.5  # seconds of transfer after which its rate is trusted
-_TRIED = 2  # a host that cannot reach so many others is itself considered cut off
-_SAMPLES = 3  # transfers after which their usual time is known
-_SLOW, _SLOWEST = 5.0, 15.0  # seconds after which a unit is late: the least, and while the usual time is unknown
-_TIMES = 5  # times the usual time, after which a unit is late
+MAX_FIRST_COPIES = 6  # the most first copies under way at once from the operator
+MAX_FROM_OPERATOR = 2  # the most units under way at once from the operator to one host
+MAX_DOWNLOADS = 4  # the most units under way at once to one host from others
+MAX_UPLOADS = 4  # the most units under way at once from one host
+MAX_UPLOADS_EACH = 2  # the most of them to the same host
+MIN_GAIN = 2.0  # seconds that passing on must save
+_MAX_CONSIDERED = 32  # units considered at a time for a host that could take one
+_MIN_MEASURED = 0.5  # seconds of transfer after which its rate is trusted
+_MIN_TRIED = 2  # a host that cannot reach so many others is itself considered cut off
+_MIN_SAMPLES = 3  # transfers after which their usual time is known
+_MIN_LATE = 5.0  # seconds after which a unit from another host is late, at least
+_LATE_DEFAULT = 15.0  # the same while the usual time is unknown; and for a unit from the operator, at least
+_LATE_FACTOR = 5  # a unit is late after so many times the usual time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,15 +48,15 @@ class _ScheduledHost:
     wants: set[int]  # units that it lacks
     # those of them under way: source and start time of each
     taking: dict[int, tuple[str | None, float]] = field(default_factory=dict)
-    near: dict[int, None] = field(default_factory=dict)  # those that other hosts can give
-    owed: dict[int, None] = field(default_factory=dict)  # those that only the operator can give
+    from_hosts: dict[int, None] = field(default_factory=dict)  # a queue of those that other hosts can give
+    from_operator: dict[int, None] = field(default_factory=dict)  # a queue of those that only the operator can give
     gives: bool | None = None  # it passes units on; None: not known yet
-    alone: bool = False  # it takes nothing from other hosts
+    isolated: bool = False  # it takes nothing from other hosts
     sending: Counter[str] = field(default_factory=Counter)  # the number of units it is sending, by receiver
     refused: set[str] = field(default_factory=set)  # hosts that did not give it a unit
     unreached: set[str] = field(default_factory=set)  # those of them that it could not even connect to
-    holds: int = 0  # the number of units it got in this transfer
-    took: bool = False  # it has received something from another host
+    received: int = 0  # the number of units it got in this transfer
+    has_taken: bool = False  # it has received something from another host
     silent: bool = False  # it was late with a unit from the operator, and gets no more from it until it reports again
 
     @property
@@ -67,37 +68,38 @@ class _ScheduledHost:
 class Schedule:
     """The state of a transfer; call ``orders`` after every event.
 
-    ``wants`` has the units that each host lacks; a host takes part from ``come`` on.
+    ``wants`` has the units that each host lacks; a host takes part from ``add`` on.
     """
 
     def __init__(self, units: Sequence[Unit], wants: Mapping[str, Iterable[int]]) -> None:
-        self.spreading = False
+        self.spreading = False  # whether hosts pass units on to each other
         self._units = units
         self._wants = {name: set(own) for name, own in wants.items()}
         self._members: dict[str, _ScheduledHost] = {}
-        self._holders: list[set[str]] = [set() for _ in units]
-        self._fresh: dict[int, None] = dict.fromkeys(range(len(units)))  # units that no host has or is being sent
+        self._holders: list[set[str]] = [set() for _ in units]  # by unit, the hosts that have it
+        # the units that no host has or is being sent
+        self._unsent: dict[int, None] = dict.fromkeys(range(len(units)))
         self._began: float | None = None
-        self._moved = 0  # bytes from the operator
-        self._times = {True: [0.0, 0.0], False: [0.0, 0.0]}  # from the operator → seconds, units
+        self._sent_bytes = 0  # from the operator
+        self._durations = {True: [0.0, 0.0], False: [0.0, 0.0]}  # from the operator → seconds, units
 
     @property
     def done(self) -> bool:
         """Whether all hosts that take part have everything, not counting silent ones."""
         return not any(one.wants and not one.silent for one in self._members.values())
 
-    def free(self, name: str, *, all_there: bool) -> bool:
-        """Whether a host has everything and nobody can need it any more (``all_there``: no more hosts will come)."""
+    def is_free(self, name: str, *, all_ready: bool) -> bool:
+        """Whether a host has everything and no host can need it any more; ``all_ready``: no more will take part."""
         member = self._members.get(name)
-        return member is not None and not member.wants and (not member.holds or (self.done and all_there))
+        return member is not None and not member.wants and (not member.received or (self.done and all_ready))
 
-    def come(self, name: str) -> None:
+    def add(self, name: str) -> None:
         """Add a host that is ready."""
         member = self._members[name] = _ScheduledHost(wants=self._wants.pop(name, set()))
         for unit in member.wants:
-            self._offer(member, unit)
+            self._queue_unit(member, unit)
 
-    def leave(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Remove a host that no longer takes part."""
         self._wants.pop(name, None)
         member = self._members.pop(name, None)
@@ -114,30 +116,30 @@ class Schedule:
             for unit in lost[id(other)]:
                 del other.taking[unit]
         coming = {unit for other in self._members.values() for unit in other.taking}
-        self._fresh.update(
+        self._unsent.update(
             dict.fromkeys(unit for unit, own in enumerate(self._holders) if not own and unit not in coming)
         )
         for other in self._members.values():
-            for unit in [*lost[id(other)], *other.near]:
-                self._offer(other, unit)
+            for unit in [*lost[id(other)], *other.from_hosts]:
+                self._queue_unit(other, unit)
 
-    def joined(self, name: str, *, gives: bool, takes: bool) -> None:
+    def set_roles(self, name: str, *, gives: bool, takes: bool) -> None:
         """Record whether a host passes units on from now on, and takes what others pass on."""
         member = self._members.get(name)
         if member is None:
             return
-        member.gives, member.alone = gives, not takes
-        for unit in member.wants if member.alone else ():
-            self._offer(member, unit)
+        member.gives, member.isolated = gives, not takes
+        for unit in member.wants if member.isolated else ():
+            self._queue_unit(member, unit)
         for unit, holders in enumerate(self._holders):
             for other in self._members.values() if name in holders else ():
-                self._offer(other, unit)
+                self._queue_unit(other, unit)
 
-    def moved(self, size: int) -> None:
+    def count_sent(self, size: int) -> None:
         """Count bytes that have left the operator."""
-        self._moved += size
+        self._sent_bytes += size
 
-    def arrived(self, name: str, unit: int, now: float) -> int:
+    def record_arrival(self, name: str, unit: int, now: float) -> int:
         """Record that a host has a unit; the number of bytes that are new there."""
         member = self._members.get(name)
         if member is None or unit not in member.wants:
@@ -145,26 +147,26 @@ class Schedule:
         member.silent = False
         if unit in member.taking:
             source, since = member.taking[unit]
-            time = self._times[source is OPERATOR]
+            time = self._durations[source is OPERATOR]
             time[:] = time[0] + now - since, time[1] + 1
-            member.took = member.took or source is not OPERATOR
-        self._stop(name, unit)
+            member.has_taken = member.has_taken or source is not OPERATOR
+        self._drop_transfer(name, unit)
         member.wants.discard(unit)
-        member.holds += 1
+        member.received += 1
         self._holders[unit].add(name)
-        self._offer(member, unit)
+        self._queue_unit(member, unit)
         for other in self._members.values():
-            if unit in other.wants and unit not in other.taking and unit not in other.near:
-                self._offer(other, unit)
+            if unit in other.wants and unit not in other.taking and unit not in other.from_hosts:
+                self._queue_unit(other, unit)
         return self._units[unit].size
 
-    def unreached(self, name: str) -> bool:
+    def cannot_reach_others(self, name: str) -> bool:
         """Whether a host can reach none of the others, as far as it has tried."""
         member = self._members.get(name)
-        tried = member is not None and member.unreached and not member.took
-        return bool(member and tried and (self._cut(member) or not member.wants))
+        tried = member is not None and member.unreached and not member.has_taken
+        return bool(member and tried and (self._is_cut_off(member) or not member.wants))
 
-    def failed(self, name: str, unit: int, source: str, *, reached: bool) -> None:
+    def record_failure(self, name: str, unit: int, source: str, *, reached: bool) -> None:
         """Record that a host did not get a unit from another; ``reached``: it could at least connect."""
         member = self._members.get(name)
         if member is None:
@@ -173,18 +175,18 @@ class Schedule:
         if not reached:
             member.unreached.add(source)
         if unit in member.taking and member.taking[unit][0] == source:
-            self._stop(name, unit)
-        for other in [unit, *member.near]:
-            self._offer(member, other)
+            self._drop_transfer(name, unit)
+        for other in [unit, *member.from_hosts]:
+            self._queue_unit(member, other)
 
-    def worth(self, now: float) -> bool:
+    def is_spreading_worth(self, now: float) -> bool:
         """Whether passing on would save time, by the rate at which units have left the operator so far."""
-        if self._began is None or now - self._began < _MEASURED or not self._moved:
+        if self._began is None or now - self._began < _MIN_MEASURED or not self._sent_bytes:
             return False
         wanted = [*self._wants.values(), *(member.wants for member in self._members.values())]
         everything = sum(self._units[unit].size for one in wanted for unit in one)
         once = sum(self._units[unit].size for unit in set[int]().union(*wanted) if not self._holders[unit])
-        return (everything - once) * (now - self._began) / self._moved > GAIN
+        return (everything - once) * (now - self._began) / self._sent_bytes > MIN_GAIN
 
     def orders(self, now: float) -> list[UnitTransfer]:
         """The transfers to start now; they count as under way."""
@@ -193,7 +195,7 @@ class Schedule:
             one.taking or one.gives is None for one in self._members.values()
         ):  # nothing more will come from hosts
             for member in self._members.values():
-                member.near, member.owed = {}, dict.fromkeys(member.wants)
+                member.from_hosts, member.from_operator = {}, dict.fromkeys(member.wants)
             found = [*self._from_operator()]
         for order in found:
             self._members[order.host].taking[order.unit] = (order.source, now)
@@ -201,114 +203,116 @@ class Schedule:
             self._began = now
         return found
 
-    def look(self, now: float) -> None:
-        """Take late units from another source, if there is one."""
+    def replace_late(self, now: float) -> None:
+        """Cancel late transfers and queue their units again: one from a host only if the unit has another source."""
         for name, member in self._members.items():
             for unit, (source, since) in list(member.taking.items()):
                 if now - since <= self._late_after(source):
                     continue
                 if source is OPERATOR:
-                    self._stop(name, unit)
+                    self._drop_transfer(name, unit)
                     member.silent = True
-                    member.owed[unit] = None
+                    member.from_operator[unit] = None
                     if not self._holders[unit]:
-                        self._fresh[unit] = None
+                        self._unsent[unit] = None
                 elif self._sources(member, unit) - {source}:
                     member.refused.add(source)
-                    self._stop(name, unit)
-                    for other in [unit, *member.near]:
-                        self._offer(member, other)
+                    self._drop_transfer(name, unit)
+                    for other in [unit, *member.from_hosts]:
+                        self._queue_unit(member, other)
 
     def _late_after(self, source: str | None) -> float:
-        """Return the seconds after which a unit from this source is late: a multiple of the usual time, once known.
+        """Return the seconds after which a unit from this source is late: a multiple of the usual time, if known.
 
-        Until then a unit from the operator is never late, for nobody else may have it.
+        Until then a unit from the operator is never late, as no other host may have it.
         """
-        total, count = self._times[source is OPERATOR]
-        if count < _SAMPLES:
-            return float("inf") if source is OPERATOR else _SLOWEST
-        return max(_SLOWEST if source is OPERATOR else _SLOW, _TIMES * total / count)
+        total, count = self._durations[source is OPERATOR]
+        if count < _MIN_SAMPLES:
+            return float("inf") if source is OPERATOR else _LATE_DEFAULT
+        return max(_LATE_DEFAULT if source is OPERATOR else _MIN_LATE, _LATE_FACTOR * total / count)
 
-    def _stop(self, name: str, unit: int) -> None:
+    def _drop_transfer(self, name: str, unit: int) -> None:
         """Record that a unit is no longer under way to a host."""
         source, _ = self._members[name].taking.pop(unit, (OPERATOR, 0.0))
         if source in self._members:
             self._members[source].sending[name] -= 1
 
-    def _cut(self, member: _ScheduledHost) -> bool:
+    def _is_cut_off(self, member: _ScheduledHost) -> bool:
         """Whether a host takes nothing from others: it cannot, or seems to reach none of them."""
         tried = [other in member.unreached for other, one in self._members.items() if one.gives and one is not member]
-        unreached = not member.took and (sum(tried) >= _TRIED or (bool(tried) and all(tried)))
-        return member.alone or unreached
+        unreached = not member.has_taken and (sum(tried) >= _MIN_TRIED or (bool(tried) and all(tried)))
+        return member.isolated or unreached
 
     def _sources(self, member: _ScheduledHost, unit: int) -> set[str]:
         """The hosts that can give a unit to another host."""
-        if self._cut(member):
+        if self._is_cut_off(member):
             return set()
         return {name for name in self._holders[unit] if self._members[name].gives} - member.refused
 
-    def _offer(self, member: _ScheduledHost, unit: int) -> None:
-        """Put a unit that a host wants into the queue from which it can be served."""
-        member.near.pop(unit, None)
-        member.owed.pop(unit, None)
+    def _queue_unit(self, member: _ScheduledHost, unit: int) -> None:
+        """Put a unit that a host wants into its queue for other hosts, or for the operator."""
+        member.from_hosts.pop(unit, None)
+        member.from_operator.pop(unit, None)
         if unit not in member.wants or unit in member.taking:
             return
         if self._sources(member, unit):
-            member.near[unit] = None
+            member.from_hosts[unit] = None
         elif self._holders[unit] and (
-            self._cut(member) or all(self._members[name].gives is not None for name in self._holders[unit])
+            self._is_cut_off(member) or all(self._members[name].gives is not None for name in self._holders[unit])
         ):
-            member.owed[unit] = None
+            member.from_operator[unit] = None
 
     def _between_hosts(self) -> Iterator[UnitTransfer]:
-        free = {name for name, one in self._members.items() if one.gives and one.sending.total() < UPLOADS}
+        """Yield transfers from host to host: of units that a host wants, from the least busy host that has them."""
+        free = {name for name, one in self._members.items() if one.gives and one.sending.total() < MAX_UPLOADS}
         for name, member in self._members.items():
-            room = DOWNLOADS - (len(member.taking) - member.loading) if member.near and free else 0
-            for unit in list(islice(member.near, _LOOKED_AT)) if room > 0 else ():
+            room = MAX_DOWNLOADS - (len(member.taking) - member.loading) if member.from_hosts and free else 0
+            for unit in list(islice(member.from_hosts, _MAX_CONSIDERED)) if room > 0 else ():
                 able = [
                     source
                     for source in (self._holders[unit] & free) - member.refused
-                    if self._members[source].sending[name] < UPLOADS_EACH
+                    if self._members[source].sending[name] < MAX_UPLOADS_EACH
                 ]
                 if not able:
                     continue
                 source = min(able, key=lambda one: (self._members[one].sending.total(), one))
                 sending = self._members[source].sending
                 sending[name] += 1
-                if sending.total() >= UPLOADS:
+                if sending.total() >= MAX_UPLOADS:
                     free.discard(source)
-                del member.near[unit]
+                del member.from_hosts[unit]
                 room -= 1
                 yield UnitTransfer(host=name, unit=unit, source=source)
                 if room <= 0:
                     break
 
     def _first_copies(self) -> Iterator[UnitTransfer]:
+        """Yield transfers from the operator of units that no host has; preferably to hosts that pass them on."""
         loads = {name: one.loading for name, one in self._members.items() if not one.silent}
-        room = FIRST_COPIES - sum(loads.values())
-        for unit in list(self._fresh):
-            if room <= 0 or all(load >= FROM_OPERATOR for load in loads.values()):
+        room = MAX_FIRST_COPIES - sum(loads.values())
+        for unit in list(self._unsent):
+            if room <= 0 or all(load >= MAX_FROM_OPERATOR for load in loads.values()):
                 return
             wanting = [name for name in loads if unit in self._members[name].wants]
             passing_on = [name for name in wanting if self._members[name].gives]
-            able = [name for name in passing_on or wanting if loads[name] < FROM_OPERATOR]
+            able = [name for name in passing_on or wanting if loads[name] < MAX_FROM_OPERATOR]
             if not able:  # the hosts that want it are busy, or not ready yet
                 continue
             name = min(able, key=lambda one: (loads[one], -len(self._members[one].wants)))
             loads[name] += 1
             room -= 1
-            del self._fresh[unit]
+            del self._unsent[unit]
             self._members[name].taking[unit] = (OPERATOR, 0.0)
             yield UnitTransfer(host=name, unit=unit, source=OPERATOR)
 
     def _from_operator(self) -> Iterator[UnitTransfer]:
-        """Units that only the operator can give; without passing on, all wanted ones once every unit is somewhere."""
+        """Yield transfers of units that only the operator can give; without passing on, of all that are wanted."""
         for name, member in self._members.items():
-            room = FROM_OPERATOR - member.loading
-            wanted = member.owed if self.spreading else sorted(member.wants)
-            if room <= 0 or member.silent or not wanted or any(unit in member.wants for unit in self._fresh):
+            room = MAX_FROM_OPERATOR - member.loading
+            wanted = member.from_operator if self.spreading else sorted(member.wants)
+            if room <= 0 or member.silent or not wanted or any(unit in member.wants for unit in self._unsent):
                 continue
             for unit in [unit for unit in wanted if unit not in member.taking][:room]:
-                member.owed.pop(unit, None)
+                member.from_operator.pop(unit, None)
                 member.taking[unit] = (OPERATOR, 0.0)
                 yield UnitTransfer(host=name, unit=unit, source=OPERATOR)

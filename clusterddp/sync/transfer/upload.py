@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from clusterddp.remote.shared.workdir.manifest import Entry
 
-_KEPT = 16  # bundles in memory
+_MAX_RESULTS = 16  # encoded bundles that are kept in memory, for the other hosts
 
 
 class ContentSource(Protocol):
@@ -63,11 +63,11 @@ class Files:
         entry, offset = self._locations[chunk.digest]
         path = entry.path
         try:
-            handle = os.open(self._path_of(entry), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self._path_of(entry), os.O_RDONLY | os.O_CLOEXEC)
             try:
-                data = read_at(handle, offset, chunk.size)
+                data = read_at(descriptor, offset, chunk.size)
             finally:
-                os.close(handle)
+                os.close(descriptor)
         except OSError as error:
             raise SyncError(f"{shown(path)}: cannot be read ({error.strerror})", remedy="run again") from error
         if digest_of(data) != chunk.digest:
@@ -97,16 +97,16 @@ class Uploads:
     ) -> None:
         self._chunk_lists, self._source, self._entries = chunk_lists, source, entries
         self._manifest = manifest.encode(entries) if encoded is None else encoded
-        self._encoded = json.dumps({content: list(digests) for content, digests in chunk_lists.items()}).encode()
-        self._made: OrderedDict[object, Future[bytes]] = OrderedDict()
+        self._encoded_lists = json.dumps({content: list(digests) for content, digests in chunk_lists.items()}).encode()
+        self._results: OrderedDict[object, Future[bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
     def sizes(self, part: bytes | None = None) -> HeadSizes:
         """The bytes of manifest and lists; ``part`` is as in ``pieces``."""
-        return HeadSizes(manifest=len(self._manifest if part is None else part), chunk_lists=len(self._encoded))
+        return HeadSizes(manifest=len(self._manifest if part is None else part), chunk_lists=len(self._encoded_lists))
 
     @property
-    def every(self) -> list[Chunk]:
+    def all_chunks(self) -> list[Chunk]:
         """All chunks, each once, in the order of the manifest."""
         files = (entry for entry in self._entries if entry.kind == FILE)
         return list(dict.fromkeys(chunk for entry in files for chunk in self.chunks(entry)))
@@ -124,30 +124,31 @@ class Uploads:
         ``part`` is what is sent of the manifest; None: all.
         """
         head = self._manifest if part is None else part
-        yield self._once((head, compress), lambda: self._head(head, compress=compress)), 0
+        yield self._computed_once((head, compress), lambda: self._head(head, compress=compress)), 0
         for group in grouped(needs):
             yield self.bundle(group, compress=compress), sum(chunk.size for chunk in group)
 
     def bundle(self, group: tuple[Chunk, ...], *, compress: bool) -> bytes:
-        """These chunks, as one bundle."""
-        return self._once((group, compress), functools.partial(self._bundle, group, compress=compress))
+        """Encode these chunks as one bundle."""
+        return self._computed_once((group, compress), functools.partial(self._bundle, group, compress=compress))
 
     def _head(self, part: bytes, *, compress: bool) -> bytes:
-        return b"".join(bundles_of(part + self._encoded, compress=compress))
+        """Encode what precedes the chunks: the manifest and the lists of chunks."""
+        return b"".join(bundles_of(part + self._encoded_lists, compress=compress))
 
     def _bundle(self, group: Sequence[Chunk], *, compress: bool) -> bytes:
         return bundle(self._source.read(group), compress=compress)
 
-    def _once(self, key: object, make: Callable[[], bytes]) -> bytes:
-        """The result of ``make``, called by one thread for all that ask at about the same time."""
+    def _computed_once(self, key: object, make: Callable[[], bytes]) -> bytes:
+        """Return the result of ``make``, called by one thread for all that need it at about the same time."""
         with self._lock:
-            future = self._made.get(key)
-            mine = future is None
-            future = future or self._made.setdefault(key, Future())
-            self._made.move_to_end(key)
-            while len(self._made) > _KEPT:
-                self._made.popitem(last=False)
-        if mine:
+            future = self._results.get(key)
+            is_first = future is None
+            future = future or self._results.setdefault(key, Future())
+            self._results.move_to_end(key)
+            while len(self._results) > _MAX_RESULTS:
+                self._results.popitem(last=False)
+        if is_first:
             try:
                 future.set_result(make())
             except BaseException as error:  # noqa: BLE001 - raised in every thread that waits for it

@@ -24,7 +24,7 @@ from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.runs import local_cache
 from clusterddp.sync import code_store
-from clusterddp.sync.earlier import Earlier
+from clusterddp.sync.manifest_history import ManifestHistory
 from clusterddp.sync.project_files import scan
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def use(project: Project) -> None:
         project.runs,
         lambda: project.launchers,
         lambda: code_store.keep(project, scan(project)),
-        lambda: Earlier(folder=project.folder / "synced").keep("e" * 64, b"x"),
-        lambda: Earlier(folder=project.folder / "synced").read("d" * 64),
+        lambda: ManifestHistory(folder=project.folder / "synced").keep("e" * 64, b"x"),
+        lambda: ManifestHistory(folder=project.folder / "synced").read("d" * 64),
         lambda: write_crash(ValueError("x"), project=project),
         lambda: local_cache.finished_runs(project),
         lambda: host_list.write("gpu01", (), project),

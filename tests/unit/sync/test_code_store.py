@@ -104,7 +104,7 @@ def test_a_code_no_run_has_used_for_a_month_goes_with_what_only_it_has(project: 
 
 
 def test_the_oldest_go_when_all_would_take_too_much(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_store, "MOST_BYTES", 2500)
+    monkeypatch.setattr(code_store, "MAX_BYTES", 2500)
     digests = []
     for letter in "abcd":
         write(project.root, **{"train.py": letter * 1000})
@@ -117,7 +117,7 @@ def test_the_oldest_go_when_all_would_take_too_much(project: Project, monkeypatc
 def test_of_a_code_too_large_to_be_kept_the_names_are(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     write(project.root, **{"train.py": "a"})
     small = kept(project)
-    monkeypatch.setattr(code_store, "MOST_BYTES", 2000)
+    monkeypatch.setattr(code_store, "MAX_BYTES", 2000)
     write(project.root, **{"train.py": "b" * 3000})
     large = kept(project)
     found = code_diff(project, small, large)

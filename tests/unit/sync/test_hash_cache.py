@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from clusterddp.remote.shared.workdir.manifest import stats_of
 from clusterddp.sync import hash_cache
-from clusterddp.sync.chosen_files import choose
+from clusterddp.sync.chosen_files import read_sources
 from clusterddp.sync.hash_cache import FILE_NAME, HashCache
 from tests.unit.json_values import VALUES
 from tests.unit.sync_help import project_at, write
@@ -63,6 +63,6 @@ def test_a_first_push_remembers_the_hashes_wherever_it_is_given(
     assert not project.folder.exists()
     later = time.time_ns() + 10**10  # the files' ctime is not young any more
     monkeypatch.setattr(time, "time_ns", lambda: later)
-    first = choose(project, [str(data)], "data", lambda _: None)
+    first = read_sources(project, [str(data)], "data", lambda _: None)
     monkeypatch.setattr(hash_cache, "hash_file", lambda path: pytest.fail(f"{path} is read again"))
-    assert choose(project, [str(data)], "data", lambda _: None) == first
+    assert read_sources(project, [str(data)], "data", lambda _: None) == first

@@ -48,7 +48,7 @@ def test_a_link_to_data_is_named_as_a_link(root: Path, tmp_path: Path) -> None:
 
 
 def test_of_very_many_files_only_some_are_looked_at(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ignored, "MOST_FILES", 3)
+    monkeypatch.setattr(ignored, "MAX_FILES", 3)
     write(root, **{f"data/{number}.pt": DATA for number in range(5)})
     assert tree_of(root).notices == (f"not synced, ignored by git: data/ (more than 4.5 MB){REMEDY}",)
 

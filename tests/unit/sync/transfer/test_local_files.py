@@ -9,7 +9,7 @@ import pytest
 from clusterddp.errors import SyncError
 from clusterddp.remote.shared.wire.chunks import Chunk, digest_of
 from clusterddp.remote.shared.workdir.manifest import Entry
-from clusterddp.sync.transfer.local_files import Landing
+from clusterddp.sync.transfer.local_files import LocalFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 def test_two_pulls_into_one_folder_never_mix_up_their_parts(tmp_path: Path) -> None:
     x = digest_of(b"x")
-    with Landing(tmp_path) as first:
+    with LocalFolder(tmp_path) as first:
         with pytest.raises(SyncError, match=f"another pull is writing to {tmp_path}"):
-            Landing(tmp_path).__enter__()
+            LocalFolder(tmp_path).__enter__()
         first.want({x: [Chunk(x, 1)]})
         first.put(x, b"x")
         assert first.move_into_place(Entry("a", "file", False, 1, x), last=True, overwrite=False)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    with Landing(tmp_path):
+    with LocalFolder(tmp_path):
         pass

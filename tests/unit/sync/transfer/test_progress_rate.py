@@ -45,9 +45,9 @@ def test_bytes_rate_and_the_time_that_is_left_are_told_after_two_seconds_and_not
 
 
 def test_a_sync_tells_what_it_sends_to_all_its_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_rate, "PATIENCE", 1e-9)
-    monkeypatch.setattr(result, "PATIENCE", 1e-9)
-    monkeypatch.setattr(progress_rate, "_PAUSE", 0.0)
+    monkeypatch.setattr(progress_rate, "PROGRESS_DELAY", 1e-9)
+    monkeypatch.setattr(result, "PROGRESS_DELAY", 1e-9)
+    monkeypatch.setattr(progress_rate, "_PROGRESS_INTERVAL", 0.0)
     write(tmp_path / "project", **{"train.py": "x" * 200_000})
     told: list[str] = []
     hosts = [FakeHost(tmp_path, name) for name in ("gpu01", "gpu02")]

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.shared.wire.chunks import CHUNK, Chunk
 from clusterddp.sync.transfer.chunk_units import Unit, units_of
-from clusterddp.sync.transfer.schedule import DOWNLOADS, FROM_OPERATOR, OPERATOR, UPLOADS, Schedule, UnitTransfer
+from clusterddp.sync.transfer.schedule import (
+    MAX_DOWNLOADS,
+    MAX_FROM_OPERATOR,
+    MAX_UPLOADS,
+    OPERATOR,
+    Schedule,
+    UnitTransfer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,8 +62,8 @@ class Play:
 
     def come(self, *names: str, giving: bool = True) -> None:
         for name in names:
-            self.schedule.come(name)
-            self.schedule.joined(name, gives=giving, takes=True)
+            self.schedule.add(name)
+            self.schedule.set_roles(name, gives=giving, takes=True)
 
     def step(self) -> bool:
         """Give out orders, and let one of those under way come to its end."""
@@ -71,29 +78,29 @@ class Play:
         reached = self.refuses(order) if order.source is not OPERATOR else None
         if reached is not None:
             assert order.source
-            self.schedule.failed(order.host, order.unit, order.source, reached=reached)
+            self.schedule.record_failure(order.host, order.unit, order.source, reached=reached)
             return True
         if order.source is not OPERATOR:
             assert order.unit in self.has[order.source]
         self.sent[order.source] += 1
-        if self.schedule.arrived(order.host, order.unit, self.now):
+        if self.schedule.record_arrival(order.host, order.unit, self.now):
             self.has[order.host].add(order.unit)
         return True
 
     def check_limits(self) -> None:
         between = [order for order in self.under_way if order.source is not OPERATOR]
         alone = Counter(order.host for order in self.under_way if order.source is OPERATOR)
-        assert all(count <= UPLOADS for count in Counter(order.source for order in between).values())
-        assert all(count <= DOWNLOADS for count in Counter(order.host for order in between).values())
-        assert all(count <= FROM_OPERATOR for count in alone.values())
+        assert all(count <= MAX_UPLOADS for count in Counter(order.source for order in between).values())
+        assert all(count <= MAX_DOWNLOADS for count in Counter(order.host for order in between).values())
+        assert all(count <= MAX_FROM_OPERATOR for count in alone.values())
 
     def leave(self, name: str) -> None:
-        self.schedule.leave(name)
+        self.schedule.remove(name)
         del self.has[name]
         self.under_way = [order for order in self.under_way if order.host != name]
         for order in [order for order in self.under_way if order.source == name]:
             self.under_way.remove(order)
-            self.schedule.failed(order.host, order.unit, name, reached=True)
+            self.schedule.record_failure(order.host, order.unit, name, reached=True)
 
     def play(self) -> None:
         while self.step():
@@ -141,7 +148,7 @@ def test_a_host_that_reaches_nobody_gets_all_from_the_operator_and_is_told_of() 
     play.refuses = lambda order: False if order.host == "gpu05" else None
     play.come(*hosts(6))
     play.play()
-    assert [name for name in hosts(6) if play.schedule.unreached(name)] == ["gpu05"]
+    assert [name for name in hosts(6) if play.schedule.cannot_reach_others(name)] == ["gpu05"]
     assert play.sent[OPERATOR] <= 2 * len(CHUNKS)
 
 
@@ -151,8 +158,8 @@ def test_a_host_that_gives_nothing_right_costs_no_second_copy() -> None:
     play.come(*hosts(6))
     play.play()
     assert play.sent["gpu01"] == 0
-    assert not any(play.schedule.unreached(name) for name in hosts(6))
-    assert play.sent[OPERATOR] <= len(CHUNKS) + 2 * 5 * FROM_OPERATOR  # what it alone held
+    assert not any(play.schedule.cannot_reach_others(name) for name in hosts(6))
+    assert play.sent[OPERATOR] <= len(CHUNKS) + 2 * 5 * MAX_FROM_OPERATOR  # what it alone held
 
 
 def test_a_host_that_comes_late_gets_all() -> None:
@@ -190,7 +197,7 @@ def test_whatever_befalls_hosts_the_others_get_all(seed: int, count: int, what: 
             play.leave(name)
         if what == "silent":
             play.now += 100.0
-            play.schedule.look(play.now)
+            play.schedule.replace_late(play.now)
             play.under_way = [one for one in play.under_way if play.chance.random() < 0.5]
     if what == "silent":  # what was never heard of again is taken from elsewhere, or its host is
         while play.step():
@@ -212,7 +219,7 @@ def test_what_is_late_is_taken_from_another_host() -> None:
     for _ in range(10):
         play.step()
     play.now, play.late = play.now + 1000.0, True
-    play.schedule.look(play.now)
+    play.schedule.replace_late(play.now)
     play.play()
 
 
@@ -221,21 +228,21 @@ def test_spreading_is_worth_it_where_it_saves_seconds() -> None:
     for speed, worth in ((1 << 20, True), (1 << 30, False)):
         schedule = Schedule(units, {name: range(len(units)) for name in hosts(4)})
         for name in hosts(4):
-            schedule.come(name)
+            schedule.add(name)
         schedule.orders(1.0)
-        schedule.moved(speed)
-        assert not schedule.worth(1.1)  # too early to say
-        assert schedule.worth(2.0) == worth
+        schedule.count_sent(speed)
+        assert not schedule.is_spreading_worth(1.1)  # too early to say
+        assert schedule.is_spreading_worth(2.0) == worth
 
 
 def test_a_host_that_nobody_needs_may_end() -> None:
     play = Play(hosts(2))
     play.schedule = Schedule([], {"gpu00": [], "gpu01": []})
-    play.schedule.come("gpu00")
-    assert play.schedule.free("gpu00", all_there=False)
+    play.schedule.add("gpu00")
+    assert play.schedule.is_free("gpu00", all_ready=False)
     play = Play(hosts(2))
     play.come(*hosts(2))
     play.play()
-    assert not play.schedule.free("gpu00", all_there=False)  # somebody may come who wants what it has
-    assert play.schedule.free("gpu00", all_there=True)
-    assert not play.schedule.free("gpu77", all_there=True)
+    assert not play.schedule.is_free("gpu00", all_ready=False)  # somebody may come who wants what it has
+    assert play.schedule.is_free("gpu00", all_ready=True)
+    assert not play.schedule.is_free("gpu77", all_ready=True)

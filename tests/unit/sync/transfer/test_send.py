@@ -13,7 +13,7 @@ from clusterddp.errors import ClusterddpError, HelperError, SyncError, Unreachab
 from clusterddp.remote.shared.wire.frames import Frame
 from clusterddp.remote.transfer import host_to_host as remote_spread
 from clusterddp.remote.transfer import peers
-from clusterddp.sync.chosen_files import Chosen, choose
+from clusterddp.sync.chosen_files import ChosenFiles, read_sources
 from clusterddp.sync.deliver import Delivered, deliver
 from clusterddp.sync.transfer import between_hosts, schedule
 from clusterddp.sync.transfer.between_hosts import TransferOptions
@@ -59,10 +59,10 @@ class Team:
         self.data = place / "project" / "data"
         self.data.write_bytes(os.urandom(SIZE))
 
-    def chosen(self) -> Chosen:
-        return choose(project_at(self.place / "project"), [str(self.data)], "data", lambda _: None)[1]
+    def chosen(self) -> ChosenFiles:
+        return read_sources(project_at(self.place / "project"), [str(self.data)], "data", lambda _: None)[1]
 
-    def push(self, mode: str = "on", chosen: Chosen | None = None) -> tuple[Delivered, ...]:
+    def push(self, mode: str = "on", chosen: ChosenFiles | None = None) -> tuple[Delivered, ...]:
         chosen = chosen or self.chosen()
         files = Files(chosen.entries, chosen.chunks, lambda entry: chosen.local_paths[entry.path])
         transfer = Transfer("pushing", lambda _: None)
@@ -118,9 +118,9 @@ def test_where_it_saves_no_time_no_host_listens(team: Team, mode: str) -> None:
 
 
 def test_it_begins_in_the_middle_where_that_saves_time(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "_MEASURED", 0.0)
-    monkeypatch.setattr(schedule, "GAIN", 0.0)
-    monkeypatch.setattr(between_hosts, "_TICK", 0.001)
+    monkeypatch.setattr(schedule, "_MIN_MEASURED", 0.0)
+    monkeypatch.setattr(schedule, "MIN_GAIN", 0.0)
+    monkeypatch.setattr(between_hosts, "_WATCH_INTERVAL", 0.001)
     team.push("auto")
     assert team.equal(*NAMES)
     assert Member.all
@@ -199,9 +199,9 @@ def test_a_host_with_a_live_run_passes_on_only_when_told(
         return real(state)._replace(live="gpu01" in state)
 
     monkeypatch.setattr(remote_spread, "_about", about)
-    monkeypatch.setattr(schedule, "_MEASURED", 0.0)
-    monkeypatch.setattr(schedule, "GAIN", -1.0)
-    monkeypatch.setattr(between_hosts, "_TICK", 0.001)
+    monkeypatch.setattr(schedule, "_MIN_MEASURED", 0.0)
+    monkeypatch.setattr(schedule, "MIN_GAIN", -1.0)
+    monkeypatch.setattr(between_hosts, "_WATCH_INTERVAL", 0.001)
     team.push(mode)
     assert team.equal(*NAMES)
     assert {name for name, member in Member.all.items() if member.port} == giving
@@ -216,14 +216,14 @@ def test_a_file_that_changes_meanwhile_is_told_of_and_everything_ends(team: Team
     assert team.equal(*NAMES)
 
 
-@pytest.mark.parametrize(("where", "name"), [(Uploads, "bundle"), (schedule.Schedule, "look")])
+@pytest.mark.parametrize(("where", "name"), [(Uploads, "bundle"), (schedule.Schedule, "replace_late")])
 def test_a_bug_in_a_thread_that_sends_or_looks_is_raised_and_no_host_waits_for_ever(
     team: Team, monkeypatch: pytest.MonkeyPatch, where: type, name: str
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    if where is schedule.Schedule:  # nothing is sent either: only who looks can end it
+    if where is schedule.Schedule:  # nothing is sent either: only the watching thread can end it
         monkeypatch.setattr(where, "orders", lambda *_: [])
     monkeypatch.setattr(where, name, fails)
     with pytest.raises(ZeroDivisionError, match="a bug"):

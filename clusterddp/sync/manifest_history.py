@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = "synced"
-_MOST = 8  # manifests, of code and of data: enough to switch between a few branches
+_MAX_MANIFESTS = 8  # of code and of data: enough to switch between a few branches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Earlier:
-    """The manifests kept in ``folder``; with None nothing is kept."""
+class ManifestHistory:
+    """The manifests of earlier syncs, kept in ``folder``; with None nothing is kept."""
 
     folder: Path | None = None
 
     def digests(self) -> list[str]:
         """The digests of the manifests that are kept, the latest first."""
         try:
-            found = [path for path in self.folder.iterdir() if is_digest(path.name)] if self.folder else []
-            return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)]
+            paths = [path for path in self.folder.iterdir() if is_digest(path.name)] if self.folder else []
+            return [path.name for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True)]
         except OSError:  # without them hosts list what they have
             return []
 
     def read(self, digest: str) -> bytes | None:
         """Return the bytes of a manifest; None if it is not kept, or damaged."""
-        if self.folder is None or not is_digest(digest):  # it comes from a host
+        if self.folder is None or not is_digest(digest):  # a host may send anything
             return None
         try:
             data = project_folder.read(project_folder.real_folder(self.folder.parent, self.folder.name) / digest)
@@ -56,5 +56,5 @@ class Earlier:
                 with project_folder.unfinished_file(self.folder.parent, [data], durable=False) as new:
                     new.replace(target)
             os.utime(target)
-            for old in self.digests()[_MOST:]:
+            for old in self.digests()[_MAX_MANIFESTS:]:
                 (self.folder / old).unlink(missing_ok=True)
