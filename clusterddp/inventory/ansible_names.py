@@ -12,4 +12,4 @@ CONNECTION = "ansible_connection"
 PYTHON = "ansible_python_interpreter"
 COMMON_ARGS = ("ansible_ssh_common_args", "ssh_common_args")
 EXTRA_ARGS = "ansible_ssh_extra_args"
-NOT_READ = "ansible_ssh_args"  # replaces default options that Ansible passes to ssh and we do not
+SSH_ARGS_UNREAD = "ansible_ssh_args"  # replaces default options that Ansible passes to ssh and we do not

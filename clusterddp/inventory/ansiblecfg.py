@@ -6,8 +6,8 @@ import configparser
 import os
 from pathlib import Path
 
-# Setting → the inventory variable with the same effect.
-_MATTER = {
+# Section and name of a setting → the inventory variable with the same effect.
+_EQUIVALENTS = {
     ("defaults", "remote_user"): "ansible_user",
     ("defaults", "remote_port"): "ansible_port",
     ("defaults", "private_key_file"): "ansible_ssh_private_key_file",
@@ -22,7 +22,7 @@ _MATTER = {
 
 def ansible_cfg_notices() -> list[str]:
     """One line for each setting that Ansible would obey here and we do not; empty without an ansible.cfg."""
-    path = _found()
+    path = _config_path()
     if path is None:
         return []
     config = configparser.ConfigParser(interpolation=None, strict=False)
@@ -32,12 +32,12 @@ def ansible_cfg_notices() -> list[str]:
         return [f"{path}: is not read, and cannot be"]
     return [
         f"{path}: {name} is not read; set {ours} in the inventory"
-        for (section, name), ours in _MATTER.items()
+        for (section, name), ours in _EQUIVALENTS.items()
         if config.has_option(section, name)
     ]
 
 
-def _found() -> Path | None:
+def _config_path() -> Path | None:
     """The ansible.cfg that Ansible would use, in its order of search."""
     candidates = [os.environ.get("ANSIBLE_CONFIG") or "", "ansible.cfg", "~/.ansible.cfg", "/etc/ansible/ansible.cfg"]
     paths = [Path(candidate).expanduser() for candidate in candidates if candidate]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PREFIX = "clusterddp_"
-_KEY = "variable"
+_METADATA_KEY = "variable"
 # Where Slurm chooses a job's machines, one value holds for all of them: the one of the first node that the inventory
 # names, or of the login host, whose folders the nodes share.
 OfJob = Literal["", "nodes", "login"]
@@ -32,7 +32,7 @@ class Variable:
 def variable(name: str | tuple[str, ...], read: Callable[[Setting], T], *, default: T, of_job: OfJob = "") -> T:
     """Declare a field whose variable has one setting."""
     names = (name,) if isinstance(name, str) else name
-    return _declared(names, lambda reader: read(reader.needed(*names)), default, of_job)
+    return _declare(names, lambda reader: read(reader.needed(*names)), default, of_job)
 
 
 def variables(
@@ -44,15 +44,15 @@ def variables(
     repr: bool = True,  # noqa: A002 - as ``dataclasses.field`` calls it
 ) -> T:
     """Declare a field whose value comes from several variables, or, without ``read``, from several layers."""
-    return _declared(names, read, default, of_job, show=repr)
+    return _declare(names, read, default, of_job, show=repr)
 
 
-def needed(names: tuple[str, ...], read: Callable[[Setting], object]) -> Mapping[str, Variable]:
-    """Return the metadata of a field that has no default, for ``dataclasses.field``."""
-    return {_KEY: Variable(names=names, read=lambda reader: read(reader.needed(*names)))}
+def required(names: tuple[str, ...], read: Callable[[Setting], object]) -> Mapping[str, Variable]:
+    """Return the metadata of a field without a default, for ``dataclasses.field``, whose variable has one setting."""
+    return {_METADATA_KEY: Variable(names=names, read=lambda reader: read(reader.needed(*names)))}
 
 
-def _declared(
+def _declare(
     names: tuple[str, ...],
     read: Callable[[VariableReader], object] | None,
     default: T,
@@ -60,7 +60,7 @@ def _declared(
     *,
     show: bool = True,
 ) -> T:
-    metadata = {_KEY: Variable(names=names, read=read, of_job=of_job)}
+    metadata = {_METADATA_KEY: Variable(names=names, read=read, of_job=of_job)}
     if isinstance(default, dict):
         return field(default_factory=dict, repr=show, metadata=metadata)  # type: ignore[return-value] # empty
     return field(default=default, repr=show, metadata=metadata)
@@ -68,4 +68,8 @@ def _declared(
 
 def declared_variables(kind: type[Any]) -> dict[str, Variable]:
     """Return the variables of a class's fields by the fields' names; a field that no variable sets is left out."""
-    return {one.name: one.metadata[_KEY] for one in fields(kind) if _KEY in one.metadata}
+    return {
+        declared.name: declared.metadata[_METADATA_KEY]
+        for declared in fields(kind)
+        if _METADATA_KEY in declared.metadata
+    }

@@ -35,8 +35,8 @@ class VariableMerger:
         found: dict[str, set[str]] = {host: set() for host in self._tree.hosts}
         for group in self._tree.groups.values():
             for host in group.hosts:
-                found[host] |= {group.name, *self._above[group.name]}
-        return {host: sorted(names - {"all"}, key=self._strength) for host, names in found.items()}
+                found[host] |= {group.name, *self._ancestors[group.name]}
+        return {host: sorted(names - {"all"}, key=self._sort_key) for host, names in found.items()}
 
     def layers(self, host: str) -> Sequence[Layer]:
         """The host's variables, from the weakest layer to the strongest."""
@@ -52,10 +52,11 @@ class VariableMerger:
         )
 
     @cached_property
-    def _above(self) -> dict[str, set[str]]:
+    def _ancestors(self) -> dict[str, set[str]]:
         return {name: self._tree.ancestors(name) for name in self._tree.groups}
 
-    def _strength(self, group: str) -> tuple[int, int, str]:
+    def _sort_key(self, group: str) -> tuple[int, int, str]:
+        """Sorts groups from the weakest to the strongest."""
         return self._depth(group), self._tree.groups[group].priority, group
 
     def _depth(self, group: str) -> int:

@@ -17,7 +17,7 @@ from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import validate
 from clusterddp.inventory.ranges import expand, split_port
 from clusterddp.inventory.variable_names import USED, check_name
-from clusterddp.inventory.yamlfile import composed
+from clusterddp.inventory.yamlfile import compose
 from clusterddp.remote.shared.text.redaction import HIDDEN
 from clusterddp.text.secret_names import is_secret
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _HEADER = "# Written by `clusterddp up` from a host list; an Ansible inventory, edit it as you like. ({})\n"
 _SETTING = re.compile(r"([\w-]+)(\s*:\s*)([^\s,{}][^,{}\n]*)")
-_MOST_LINES = 40  # shown of a difference
-_LEAST_PORT = 22  # no SSH server listens below; in other launchers the number after a colon counts processes
+_MAX_LINES = 40  # shown of a difference
+_MIN_PORT = 22  # no SSH server listens below; in other launchers the number after a colon counts processes
 _REMEDY = "write them as alice@gpu01,gpu02:2222"
 
 
@@ -41,12 +41,12 @@ def from_host_list(text: str, variables: Mapping[str, Any] | None = None) -> str
     hosts: dict[str, dict[str, Any]] = {}
     seen: set[str] = set()
     for item in filter(None, (part.strip() for part in text.split(","))):
-        name, own = _item(item)
+        name, own_variables = _read_item(item)
         twice = seen.intersection(expand(name, item)[0])
         if twice:
             raise InventoryError(f"{min(twice)!r} is given twice", where=f"host list {text!r}", remedy="remove one")
         seen.update(expand(name, item)[0])
-        hosts[name] = own
+        hosts[name] = own_variables
     if not hosts:
         raise InventoryError(f"host list {text!r} names no host", remedy=_REMEDY)
     whole = {"hosts": hosts, **({"vars": dict(variables)} if variables else {})}
@@ -60,14 +60,15 @@ def was_edited(text: str) -> bool:
     return f"{head}\n" != _HEADER.format(_digest(body))
 
 
-def difference(there: str, wanted: str) -> list[str]:
+def difference(existing: str, new: str) -> list[str]:
     """The differences between two inventories, as lines with ``+`` and ``-``; values of secrets are hidden."""
-    before, after = (one.partition("\n")[2].splitlines() for one in (there, wanted))
+    before, after = (text.partition("\n")[2].splitlines() for text in (existing, new))
     found = [line for line in difflib.ndiff(before, after) if line[0] in "+-"]
-    return [_SETTING.sub(_hidden, line) for line in found[:_MOST_LINES]]
+    return [_SETTING.sub(_hide_secret, line) for line in found[:_MAX_LINES]]
 
 
-def _hidden(setting: re.Match[str]) -> str:
+def _hide_secret(setting: re.Match[str]) -> str:
+    """A match of ``_SETTING`` with its value hidden if that is a secret."""
     return setting[1] + setting[2] + (HIDDEN if is_secret(setting[1], setting[3]) else setting[3])
 
 
@@ -86,14 +87,15 @@ def variables_of(arguments: Iterable[str]) -> dict[str, Any]:
         if name not in USED:
             raise UsageError(f"-e {argument}: {name} is no variable that clusterddp reads", remedy="leave it out")
         try:
-            composed(text, f"-e {name}")
+            compose(text, f"-e {name}")
             found[name] = yaml.safe_load(text)
         except yaml.YAMLError:
             raise UsageError(f"-e {argument}: the value is no YAML", remedy="quote it") from None
     return found
 
 
-def _item(item: str) -> tuple[str, dict[str, Any]]:
+def _read_item(item: str) -> tuple[str, dict[str, Any]]:
+    """Split ``[user@]host[:port]`` into the host's name and its inventory variables."""
     where = f"host list item {item!r}"
     user, at, rest = item.rpartition("@")
     bare = rest[1:-1] if rest.startswith("[") and rest.endswith("]") and rest.count(":") > 1 else rest
@@ -109,7 +111,7 @@ def _item(item: str) -> tuple[str, dict[str, Any]]:
     if port is not None:
         if not 1 <= port <= 65535:
             raise InventoryError(f"port {port} is not from 1 to 65535", where=where, remedy=_REMEDY)
-        if port < _LEAST_PORT:
+        if port < _MIN_PORT:
             whole = f"{user}{at}{name}"
             raise InventoryError(
                 f"{rest}: is {port} a number of processes, or a port?",

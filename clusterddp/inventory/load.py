@@ -15,65 +15,66 @@ from clusterddp.inventory.local_python import with_python
 from clusterddp.inventory.read_host import host_entry
 from clusterddp.inventory.reader import ForeignInventory
 from clusterddp.inventory.tree import GroupTree
-from clusterddp.inventory.trusted import opened
+from clusterddp.inventory.trusted import open_inventory
 from clusterddp.inventory.values import Inventory
 from clusterddp.inventory.varsfiles import VarsFiles, duplicate_notices
-from clusterddp.inventory.yamlfile import Marked, decoded, parse
+from clusterddp.inventory.yamlfile import Marked, decode, parse
 
 if TYPE_CHECKING:
     from clusterddp.inventory.trusted import InventorySource
     from clusterddp.project.consent import Writers
 
-_YAML = frozenset({".yaml", ".yml", ".json", ""})
-_OF_ANSIBLE = frozenset({".ini", ".cfg", ".toml", ".hosts", ".inventory"})
+_YAML_SUFFIXES = frozenset({".yaml", ".yml", ".json", ""})
+_ANSIBLE_SUFFIXES = frozenset({".ini", ".cfg", ".toml", ".hosts", ".inventory"})
 _INI_SECTION = re.compile(r"^\[[\w.:-]+\]\s*$", re.MULTILINE)
 _INI_WORD = re.compile(r"[\w.:@[\]-]+|\w+=\S+")
 _PACKAGE = Path(__file__).parent.parent
 # A wheel has the file inside the package; a source tree (or editable install) has it in its inventories folder.
-_LOCAL = (_PACKAGE / "local.yaml", _PACKAGE.parent / "inventories" / "local.yaml")
-_LOCAL_SHOWN = "built-in inventory"
+_LOCAL_PATHS = (_PACKAGE / "local.yaml", _PACKAGE.parent / "inventories" / "local.yaml")
+_LOCAL_NAME = "built-in inventory"
 
 
-def load(path: str | Path, kept: Writers | None = None) -> Inventory:
+def load(path: str | Path, remembered: Writers | None = None) -> Inventory:
     """Read an inventory file of Ansible's YAML format, with ``group_vars/`` and ``host_vars/`` beside it.
 
-    ``kept`` says who could write the file when `up` was given it; None if the user names it now. Raises
+    ``remembered`` says who could write the file when `up` was given it; None if the user names it now. Raises
     ``InventoryError`` if it is missing, not a YAML inventory, holds no host or something we cannot use, or if somebody
     else could have written it or a file that is read beside it.
     """
     path = Path(path)
     try:
-        with opened(path, kept) as source:
-            return _loaded(source)
+        with open_inventory(path, remembered) as source:
+            return _read_source(source)
     except FileNotFoundError:
         raise InventoryError("there is no such inventory file", where=str(path), remedy="check the path") from None
 
 
-def _loaded(source: InventorySource) -> Inventory:
+def _read_source(source: InventorySource) -> Inventory:
+    """Parse and read an open inventory."""
     path = source.path
     _refuse_other_kinds(source)
     try:
-        document = decoded(source.data, str(path))
+        document = decode(source.data, str(path))
     except InventoryError:
         if _is_ini(source):
-            raise _convert(path, "an INI inventory") from None
+            raise _conversion_error(path, "an INI inventory") from None
         raise
     if document.encrypted:
         remedy = "keep the hosts in a plain file and the secrets in group_vars/"
         raise ForeignInventory("is encrypted with ansible-vault", where=str(path), remedy=remedy)
-    if not isinstance(document.data, Marked) and (_is_ini(source) or _is_list(document.data)):
-        raise _convert(path, "an INI inventory")
+    if not isinstance(document.data, Marked) and (_is_ini(source) or _looks_like_ini(document.data)):
+        raise _conversion_error(path, "an INI inventory")
     if isinstance(document.data, str):
         remedy = "begin with 'all:', 'hosts:' and a host"
         raise InventoryError("is text, no inventory", where=f"{path}:1", remedy=remedy)
-    return _inventory(document.data, str(path), source, duplicate_notices_of=document.duplicates)
+    return _build_inventory(document.data, str(path), source, duplicates=document.duplicates)
 
 
 def built_in() -> Inventory:
     """The inventory used if there is none: two nodes on this machine, without SSH."""
-    path = next(candidate for candidate in _LOCAL if candidate.is_file())
-    document = parse(path.read_text(encoding="utf-8"), _LOCAL_SHOWN)
-    return _inventory(document.data, _LOCAL_SHOWN, None)
+    path = next(candidate for candidate in _LOCAL_PATHS if candidate.is_file())
+    document = parse(path.read_text(encoding="utf-8"), _LOCAL_NAME)
+    return _build_inventory(document.data, _LOCAL_NAME, None)
 
 
 def with_own_python(inventory: Inventory) -> Inventory:
@@ -81,12 +82,12 @@ def with_own_python(inventory: Inventory) -> Inventory:
     return inventory if inventory.path else with_python(inventory, sys.executable)
 
 
-def _inventory(
+def _build_inventory(
     data: Any,
     shown: str,
     source: InventorySource | None,
     *,
-    duplicate_notices_of: tuple[tuple[str, object, int], ...] = (),
+    duplicates: tuple[tuple[str, object, int], ...] = (),
 ) -> Inventory:
     if data is None or data == {}:
         raise InventoryError("is empty", where=f"{shown}:1", remedy="begin with 'all:', 'hosts:' and a host")
@@ -94,17 +95,17 @@ def _inventory(
         remedy = "begin with 'all:', 'hosts:' and a host"
         raise InventoryError("must be a mapping of groups", where=f"{shown}:1", remedy=remedy)
     if source is not None and data.get("plugin"):
-        raise _convert(source.path, "the configuration of an inventory plugin")
+        raise _conversion_error(source.path, "the configuration of an inventory plugin")
     tree = GroupTree(data)
     if not tree.hosts:
-        raise _no_hosts(shown, tree.notices)
+        raise _no_hosts_error(shown, tree.notices)
     files = VarsFiles(source)
     merger = VariableMerger(tree, files)
     read_hosts = {
         host.name: host_entry(host.name, host.where, merger.groups[host.name], merger.layers(host.name))
         for host in tree.hosts.values()
     }
-    notices = [*duplicate_notices(duplicate_notices_of), *tree.notices, *files.notices]
+    notices = [*duplicate_notices(duplicates), *tree.notices, *files.notices]
     return Inventory(
         path=source.path if source else None,
         writers=source.writers if source else None,
@@ -114,12 +115,13 @@ def _inventory(
     )
 
 
-def _no_hosts(shown: str, notices: list[str]) -> InventoryError:
+def _no_hosts_error(shown: str, notices: list[str]) -> InventoryError:
     hint = f" ({notices[0]})" if notices else ""
     return InventoryError(f"holds no host{hint}", where=f"{shown}:1", remedy="write hosts under 'all:', 'hosts:'")
 
 
 def _refuse_other_kinds(source: InventorySource) -> None:
+    """Raise for what is not a YAML file: a folder, a program, an INI file, a file with another suffix."""
     path = source.path
     if stat.S_ISDIR(source.info.st_mode):
         remedy = f"`clusterddp up {shlex.quote(str(path))}` has Ansible read it; or give one of the files in it"
@@ -127,12 +129,12 @@ def _refuse_other_kinds(source: InventorySource) -> None:
     if not stat.S_ISREG(source.info.st_mode):
         raise InventoryError("is no file", where=str(path), remedy="give the inventory's file")
     if source.data.startswith(b"#!"):
-        raise _convert(path, "an executable inventory")
-    if path.suffix not in _YAML:
+        raise _conversion_error(path, "an executable inventory")
+    if path.suffix not in _YAML_SUFFIXES:
         if _is_ini(source) and path.suffix != ".md":
-            raise _convert(path, "an INI inventory")
-        if path.suffix in _OF_ANSIBLE:
-            raise _convert(path, f"a {path.suffix} file")
+            raise _conversion_error(path, "an INI inventory")
+        if path.suffix in _ANSIBLE_SUFFIXES:
+            raise _conversion_error(path, f"a {path.suffix} file")
         remedy = "give an inventory in YAML, or hosts as a,b,c"
         raise InventoryError(f"is a {path.suffix} file, no inventory", where=str(path), remedy=remedy)
 
@@ -141,12 +143,13 @@ def _is_ini(source: InventorySource) -> bool:
     return bool(_INI_SECTION.search(source.data.decode(errors="replace")))
 
 
-def _is_list(data: object) -> bool:
-    """Whether it is text that could be hosts and their variables, with which an INI inventory may begin."""
+def _looks_like_ini(data: object) -> bool:
+    """Whether YAML read it as words that could be an INI inventory's hosts and variables."""
     return isinstance(data, str) and all(map(_INI_WORD.fullmatch, data.split()))
 
 
-def _convert(path: Path, kind: str) -> ForeignInventory:
+def _conversion_error(path: Path, kind: str) -> ForeignInventory:
+    """The error for an inventory that only Ansible can read, with the command that converts it to YAML."""
     source, target = shlex.quote(str(path)), shlex.quote(str(path.with_suffix(".yaml")))
     if source == target:
         target = shlex.quote(str(path.with_name(f"{path.stem}-static.yaml")))

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from clusterddp.inventory.values import Inventory
 
 VARIABLE = "CLUSTERDDP_PYTHON"
-_LIMIT = 10.0  # seconds for one interpreter to report whether it finds torch; usually 0.03
-_OWN = "clusterddp's own"
-_NONE = f"no Python here finds torch: activate the environment that has it, or set {VARIABLE}"
+_TIMEOUT = 10.0  # seconds for one interpreter to report whether it finds torch; usually 0.03
+_OWN_PYTHON = "clusterddp's own"
+_NONE_FINDS_TORCH = f"no Python here finds torch: activate the environment that has it, or set {VARIABLE}"
 # `-c` puts the current folder, the project's, first on sys.path: nothing may be imported from there.
-_QUESTION = """import sys
+_FIND_TORCH = """import sys
 sys.path[:] = [folder for folder in sys.path if folder]
 import importlib.util
 found = importlib.util.find_spec("torch")
@@ -57,15 +57,15 @@ def find_python(project: Path, named: tuple[str, str] | None, environ: Mapping[s
         return LocalPython(path=_executable(text, VARIABLE, Path.cwd(), environ), by=VARIABLE)
     candidates = list(_candidates(environ))
     if named:
-        return _agreed(project, *named, candidates, environ)
+        return _consented_python(project, *named, candidates, environ)
     asked = set()
     for candidate in candidates:
         file = Path(candidate.path)
-        same = (file.parent.resolve(), file.resolve())
-        if same not in asked and (found := _with_torch(file)):
+        identity = (file.parent.resolve(), file.resolve())
+        if identity not in asked and (found := _path_if_torch(file)):
             return replace(candidate, path=found)
-        asked.add(same)
-    return LocalPython(path=sys.executable, by=_OWN if _own_finds_torch() else _NONE)
+        asked.add(identity)
+    return LocalPython(path=sys.executable, by=_OWN_PYTHON if _own_finds_torch() else _NONE_FINDS_TORCH)
 
 
 def with_python(inventory: Inventory, python: str) -> Inventory:
@@ -114,23 +114,23 @@ def _executable(text: str, where: str, folder: Path, environ: Mapping[str, str])
     return os.path.abspath(path)  # noqa: PTH100 - links are kept: the venv is the link's folder
 
 
-def _agreed(
+def _consented_python(
     project: Path, text: str, where: str, candidates: list[LocalPython], environ: Mapping[str, str]
 ) -> LocalPython:
     """The interpreter in pyproject.toml, if the user has chosen the same by activating its environment."""
     path = _executable(text, where, project, environ)
     folder, file = Path(path).parent.resolve(), Path(path).resolve()
     for candidate in candidates:
-        known = Path(candidate.path)
-        if (known.parent.resolve(), known.resolve()) == (folder, file):
+        chosen = Path(candidate.path)
+        if (chosen.parent.resolve(), chosen.resolve()) == (folder, file):
             return LocalPython(path=path, by=f"pyproject.toml and {candidate.by}")
     remedy = f"if you trust it: `export {VARIABLE}={shlex.quote(path)}`"
     raise UsageError(f"{where}: {text} is not run without your consent", remedy=remedy)
 
 
-def _with_torch(python: Path) -> str | None:
-    """The path of an interpreter that finds torch (without importing it), of a pyenv shim the real one; else None."""
-    if python.resolve() == Path(sys.executable).resolve() and python.parent.parent.resolve() == _prefix():
+def _path_if_torch(python: Path) -> str | None:
+    """The interpreter's path if it finds torch (without importing it), else None; of a pyenv shim the real path."""
+    if python.resolve() == Path(sys.executable).resolve() and python.parent.parent.resolve() == _own_prefix():
         return sys.executable if _own_finds_torch() else None
     answer = _ask(str(python)).rpartition("\nclusterddp ")[2].rstrip("\n")
     finds, _, executable = answer.partition(" ")
@@ -139,11 +139,12 @@ def _with_torch(python: Path) -> str | None:
     return executable if python.parent.name == "shims" else str(python)
 
 
-def _prefix() -> Path:
+def _own_prefix() -> Path:
     return Path(sys.prefix).resolve()
 
 
 def _own_finds_torch() -> bool:
+    """Whether the Python that runs clusterddp finds torch."""
     with contextlib.suppress(ValueError, ImportError):
         found = importlib.util.find_spec("torch")
         return bool(found and found.origin)
@@ -154,7 +155,7 @@ def _ask(python: str) -> str:
     """An interpreter's answer whether it finds torch; empty if it fails, or takes too long."""
     try:
         process = subprocess.Popen(
-            [python, "-c", _QUESTION],
+            [python, "-c", _FIND_TORCH],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -164,7 +165,7 @@ def _ask(python: str) -> str:
         return ""
     with process:
         try:
-            answer, _ = process.communicate(timeout=_LIMIT)
+            answer, _ = process.communicate(timeout=_TIMEOUT)
         except subprocess.TimeoutExpired:
             return ""
         finally:

@@ -17,7 +17,7 @@ from clusterddp.remote.shared.slurm.nodelist import expand_nodelist
 _MOST_SLOTS = r"(?:\s+max[-_]slots\s*=\s*[0-9]+)?"
 _SLOTS = re.compile(rf"(?P<host>[^\s:=#]+){_MOST_SLOTS}(?:[\s:]+(?:slots\s*=\s*)?(?P<slots>[0-9]+))?{_MOST_SLOTS}")
 _NODE_NAME = re.compile(r"^NodeName=(?P<hosts>\S+)", re.MULTILINE | re.IGNORECASE)
-_MOST = 10_000  # hosts
+_MAX_HOSTS = 10_000  # hosts
 
 _HEAD = """\
 # The machines to train on, in Ansible's format; made by `clusterddp init` from {origin}.
@@ -49,13 +49,14 @@ def hosts_of(text: str, *, in_effect: bool = False) -> dict[str, dict[str, Any]]
         found = {name: {} for names in slurm if names.upper() != "DEFAULT" for name in _ranges(names)}
     else:
         for number, line in enumerate(text.splitlines(), 1):
-            found.update(_line(line.partition("#")[0].strip(), number))
+            found.update(_host_of_line(line.partition("#")[0].strip(), number))
     if not found:
         raise InventoryError("names no host", remedy="give host names: `clusterddp init gpu01,gpu02`")
     return found
 
 
-def _line(line: str, number: int) -> dict[str, dict[str, Any]]:
+def _host_of_line(line: str, number: int) -> dict[str, dict[str, Any]]:
+    """The hosts on one line of a host file, with their variables; ``number`` is the line's, for the error."""
     if not line:
         return {}
     if "[" in line and not line.startswith("["):
@@ -76,8 +77,8 @@ def _ranges(text: str) -> list[str]:
 
 def inventory_text(hosts: dict[str, dict[str, Any]], *, origin: str, name: str) -> str:
     """The commented inventory of these hosts; ``origin`` says where they come from, ``name`` is the file it will be."""
-    if len(hosts) > _MOST:
-        raise InventoryError(f"{len(hosts)} hosts are more than {_MOST}", remedy="give a part of them")
+    if len(hosts) > _MAX_HOSTS:
+        raise InventoryError(f"{len(hosts)} hosts are more than {_MAX_HOSTS}", remedy="give a part of them")
     for host in hosts:
         from_host_list(host)  # raises for an invalid name
     slots = {host.get("clusterddp_nproc") for host in hosts.values()}

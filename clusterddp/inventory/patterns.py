@@ -43,28 +43,29 @@ def select(pattern: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str
     """
     chosen: list[str] = []
     notices: list[str] = []
-    for part in _ordered(_parts(pattern)):
+    for part in _order_parts(_read_parts(pattern)):
         sign, name = (part[0], part[1:]) if part[0] in "!&" else ("", part)
         found = [part] if part in hosts else _match(name, hosts, groups)
-        named = _in_range(name, hosts)
-        if named and found and found != named and _SUBSCRIPT.fullmatch(name):
-            found, notice = _of_two_readings(pattern, name, found, named)
+        range_hosts = _hosts_of_range(name, hosts)
+        if range_hosts and found and found != range_hosts and _SUBSCRIPT.fullmatch(name):
+            found, notice = _choose_reading(pattern, name, found, range_hosts)
             notices.append(notice)
-        elif named:  # also where Ansible would read [1:3] as a set of characters
-            found = named
+        elif range_hosts:  # also where Ansible would read [1:3] as a set of characters
+            found = range_hosts
         if not found and name not in groups:
-            notices.append(_in_vain(pattern, name, (*groups, *hosts)))
-        known = set(found)
+            notices.append(_no_match_notice(pattern, name, (*groups, *hosts)))
+        matched = set(found)
         if sign == "!":
-            chosen = [host for host in chosen if host not in known]
+            chosen = [host for host in chosen if host not in matched]
         elif sign == "&":
-            chosen = [host for host in chosen if host in known]
+            chosen = [host for host in chosen if host in matched]
         else:
             chosen.extend(found)
     return HostSelection(hosts=tuple(dict.fromkeys(chosen)), notices=tuple(notices))
 
 
-def _parts(pattern: str) -> list[str]:
+def _read_parts(pattern: str) -> list[str]:
+    """Split a pattern into its parts, with those of the files that it names by ``@file``."""
     parts: list[str] = []
     for part in _split(pattern):
         parts.extend(_from_file(part[1:]) if part.startswith("@") else [part])
@@ -94,7 +95,7 @@ def _from_file(name: str) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _ordered(parts: list[str]) -> list[str]:
+def _order_parts(parts: list[str]) -> list[str]:
     """Order the parts by their effect: first what adds, then ``&``, then ``!``, wherever they stand."""
     adding = [part for part in parts if part[0] not in "!&"]
     keeping = [part for part in parts if part[0] == "&"]
@@ -103,6 +104,7 @@ def _ordered(parts: list[str]) -> list[str]:
 
 
 def _match(name: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str]]) -> list[str]:
+    """The hosts of the groups that match a part without its sign, and matching hosts, as Ansible chooses them."""
     subscript = None if name.startswith("~") else _SUBSCRIPT.fullmatch(name)
     base = subscript["base"] if subscript else name
     matches = _matcher(base)
@@ -110,32 +112,33 @@ def _match(name: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str]])
     found = [host for group in in_groups for host in groups[group]]
     if not in_groups or base.startswith("~") or _SPECIAL.intersection(base):
         found.extend(host for host in hosts if matches(host))
-    return _subscripted(found, subscript, name) if subscript and found else found
+    return _apply_subscript(found, subscript, name) if subscript and found else found
 
 
-def _in_range(name: str, hosts: Sequence[str]) -> list[str]:
+def _hosts_of_range(name: str, hosts: Sequence[str]) -> list[str]:
     """The hosts of a range spelled as in an inventory; empty if any of them does not exist."""
     if "[" not in name or name.startswith("~"):
         return []
     try:
-        named = expand(name, "")[0]
+        names = expand(name, "")[0]
     except InventoryError:  # it is another kind of pattern
         return []
-    return named if set(hosts).issuperset(named) else []
+    return names if set(hosts).issuperset(names) else []
 
 
-def _of_two_readings(pattern: str, name: str, positions: list[str], named: list[str]) -> tuple[list[str], str]:
+def _choose_reading(pattern: str, name: str, positions: list[str], range_hosts: list[str]) -> tuple[list[str], str]:
     """Choose between a range's two meanings after a group's name: names if it has leading zeros, else positions."""
     by_name = bool(_PADDED.search(name))
-    found, other = (named, positions) if by_name else (positions, named)
+    found, not_chosen = (range_hosts, positions) if by_name else (positions, range_hosts)
     how = ("by name", "by their places in the group") if by_name else ("by their places in the group", "by name")
     return (
         found,
-        f"limit {pattern!r}: {name!r} is {folded_names(found)}, {how[0]}; {how[1]} it were {folded_names(other)}",
+        f"limit {pattern!r}: {name!r} is {folded_names(found)}, {how[0]}; {how[1]} it were {folded_names(not_chosen)}",
     )
 
 
 def _matcher(base: str) -> Callable[[str], object]:
+    """The test of a name against a shell pattern, or after ``~`` a regular expression."""
     try:
         return re.compile(base[1:] if base.startswith("~") else fnmatch.translate(base)).match
     except re.error as error:
@@ -144,7 +147,8 @@ def _matcher(base: str) -> Callable[[str], object]:
         ) from None
 
 
-def _subscripted(found: list[str], subscript: re.Match[str], name: str) -> list[str]:
+def _apply_subscript(found: list[str], subscript: re.Match[str], name: str) -> list[str]:
+    """The hosts at the positions of ``[0]``, ``[0:2]`` or ``[0:]``; ``name`` is for the error."""
     first = int(subscript["one"] or subscript["first"])
     if subscript["one"] is None and not subscript["last"]:
         return found[first:]
@@ -160,7 +164,7 @@ def _subscripted(found: list[str], subscript: re.Match[str], name: str) -> list[
         ) from None
 
 
-def _in_vain(pattern: str, name: str, known: Collection[str]) -> str:
-    close = get_close_matches(name, known, n=1)
+def _no_match_notice(pattern: str, name: str, existing: Collection[str]) -> str:
+    close = get_close_matches(name, existing, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     return f"limit {pattern!r}: {name!r} matches no host or group{hint}"

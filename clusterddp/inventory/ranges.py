@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _RANGE = re.compile(r"\[(?:[0-9a-f]+:[0-9a-f]+|[a-z]:[a-z])(?::[0-9]+)?\]", re.IGNORECASE)
 _LABEL = re.compile(r"[\w-]*[^\W_]")
 _REMEDY = "write [first:last] or [first:last:step], as in gpu[01:16] or n[a:f]"
-MOST_HOSTS = 100_000  # a typing error such as [1:1000000000] must not exhaust memory
+MAX_HOSTS = 100_000  # a typing error such as [1:1000000000] must not exhaust memory
 
 
 def split_port(text: str) -> tuple[str, int | None] | None:
@@ -61,42 +61,45 @@ def expand(key: str, where: str) -> tuple[list[str], int | None]:
             remedy="write name:port or [IPv6]:port, or set ansible_port",
         )
     names: list[str] = []
-    for made in _expand(name, where):
-        names.append(made)
-        if len(names) > MOST_HOSTS:
-            raise _bad(key, f"stands for more than {MOST_HOSTS} hosts", where)
+    for expanded in _expand(name, where):
+        names.append(expanded)
+        if len(names) > MAX_HOSTS:
+            raise _range_error(key, f"stands for more than {MAX_HOSTS} hosts", where)
     return names, port
 
 
 def _expand(name: str, where: str) -> Iterator[str]:
+    """Yield the names that a name with any number of ranges stands for."""
     if "[" not in name and "]" not in name:
         yield name
         return
     head, opening, rest = name.partition("[")
     inside, closing, tail = rest.partition("]")
     if not opening or not closing or "]" in head:
-        raise _bad(name, "has unmatched brackets", where)
-    for tail_made in _tails(inside, tail, where):
-        yield head + tail_made
+        raise _range_error(name, "has unmatched brackets", where)
+    for expanded in _expand_bracket(inside, tail, where):
+        yield head + expanded
 
 
-def _tails(inside: str, tail: str, where: str) -> Iterator[str]:
+def _expand_bracket(inside: str, tail: str, where: str) -> Iterator[str]:
+    """Yield each item of one range with each expansion of the text behind it."""
     for item in _items(inside, where):
         for rest in _expand(tail, where):
             yield item + rest
 
 
 def _items(inside: str, where: str) -> Iterator[str]:
+    """Yield what stands between two brackets, item by item: ``01``, ``02``, … of ``01:16``."""
     shown = f"[{inside}]"
     bounds = inside.split(":")
     if len(bounds) not in {2, 3}:
-        raise _bad(shown, "is not first:last or first:last:step", where)
+        raise _range_error(shown, "is not first:last or first:last:step", where)
     first, last = bounds[0] or "0", bounds[1]
     if not last:
-        raise _bad(shown, "has no last value", where)
+        raise _range_error(shown, "has no last value", where)
     step = _number(bounds[2]) if len(bounds) == 3 else 1
     if not step:
-        raise _bad(shown, "needs a step of 1 or more", where)
+        raise _range_error(shown, "needs a step of 1 or more", where)
     if first in string.ascii_letters and last in string.ascii_letters and len(first) == len(last) == 1:
         return _letters(first, last, step, where)
     return _numbers(first, last, step, where)
@@ -105,7 +108,7 @@ def _items(inside: str, where: str) -> Iterator[str]:
 def _letters(first: str, last: str, step: int, where: str) -> Iterator[str]:
     begin, end = string.ascii_letters.index(first), string.ascii_letters.index(last)
     if begin > end:
-        raise _bad(f"[{first}:{last}]", "is empty: it begins after its end", where)
+        raise _range_error(f"[{first}:{last}]", "is empty: it begins after its end", where)
     return iter(string.ascii_letters[begin : end + 1 : step])
 
 
@@ -113,12 +116,12 @@ def _numbers(first: str, last: str, step: int, where: str) -> Iterator[str]:
     shown = f"[{first}:{last}]"
     begin, end = _number(first), _number(last)
     if begin is None or end is None:
-        raise _bad(shown, "is neither two numbers nor two single letters", where)
+        raise _range_error(shown, "is neither two numbers nor two single letters", where)
     width = len(first) if first.startswith("0") else 1
     if width > 1 and width != len(last):
-        raise _bad(shown, "has ends of different width", where)
+        raise _range_error(shown, "has ends of different width", where)
     if begin > end:
-        raise _bad(shown, "is empty: it begins after its end", where)
+        raise _range_error(shown, "is empty: it begins after its end", where)
     return (str(number).zfill(width) for number in range(begin, end + 1, step))
 
 
@@ -126,5 +129,5 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
-def _bad(shown: str, problem: str, where: str) -> InventoryError:
+def _range_error(shown: str, problem: str, where: str) -> InventoryError:
     return InventoryError(f"range {shown!r} {problem}", where=where, remedy=_REMEDY)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory import ansible_names, variable_names
-from clusterddp.inventory.reader import VARIABLE_NAME, VariableReader, refuse_value, usable
+from clusterddp.inventory.reader import VARIABLE_NAME, VariableReader, check_usable, refuse_value
 from clusterddp.inventory.variables import VARIABLES, HostEntry
 from clusterddp.inventory.yamlfile import Marked, plain, refuse_duplicates
 
@@ -27,7 +27,7 @@ def host_entry(name: str, where: str, groups: Sequence[str], layers: Sequence[La
         key: setting for layer in layers for key, setting in layer.items() if key not in variable_names.ANSIBLE_OWNS
     }
     reader = VariableReader(merged)
-    known: dict[str, Any] = {
+    basics: dict[str, Any] = {
         "name": name,
         "groups": tuple(sorted(groups)),
         "vars": {key: plain(setting.value) for key, setting in merged.items()},
@@ -35,32 +35,33 @@ def host_entry(name: str, where: str, groups: Sequence[str], layers: Sequence[La
         **_values(reader, ["role"]),
     }
     try:
-        read = {"address": name, **_values(reader, VARIABLES), **_read_env(layers)}
+        settings = {"address": name, **_values(reader, VARIABLES), **_read_env(layers)}
     except InventoryError as error:
-        if known.get("role") != "none":
+        if basics.get("role") != "none":
             raise
-        return HostEntry(address=name, **known), [f"{error} (passed over: {name} has the role none)"]
-    if read.get("connection") == "local":
-        read.setdefault("warm", 0.0)  # nothing is left running on the operator's own machine
-    return HostEntry(**{**known, **read}), _not_read(merged)
+        return HostEntry(address=name, **basics), [f"{error} (passed over: {name} has the role none)"]
+    if settings.get("connection") == "local":
+        settings.setdefault("warm", 0.0)  # nothing is left running on the operator's own machine
+    return HostEntry(**{**basics, **settings}), _notices_of(merged)
 
 
 def _values(reader: VariableReader, names: Iterable[str]) -> dict[str, Any]:
     """The values of the fields that a variable sets."""
-    found = {name: VARIABLES[name] for name in names}
-    return {name: one.read(reader) for name, one in found.items() if one.read and reader.get(*one.names)}
+    declared = {name: VARIABLES[name] for name in names}
+    return {name: found.read(reader) for name, found in declared.items() if found.read and reader.get(*found.names)}
 
 
-def _not_read(merged: Layer) -> list[str]:
+def _notices_of(merged: Layer) -> list[str]:
+    """Notices about variables that look like Ansible's and have no effect."""
     notices = [
         f"{setting.where}: no variable of Ansible's, so it does nothing here; did you mean {meant}?"
         for name, setting in merged.items()
         if (meant := variable_names.misspelled(name))
     ]
-    unread = merged.get(ansible_names.NOT_READ)
-    if unread is not None:
+    ssh_args = merged.get(ansible_names.SSH_ARGS_UNREAD)
+    if ssh_args is not None:
         notices.append(
-            f"{unread.where}: not read; what the connection needs belongs into {ansible_names.COMMON_ARGS[0]}"
+            f"{ssh_args.where}: not read; what the connection needs belongs into {ansible_names.COMMON_ARGS[0]}"
         )
     return notices
 
@@ -82,19 +83,20 @@ def _read_env(layers: Sequence[Layer]) -> dict[str, Any]:
 
 
 def _env(setting: Setting | None) -> dict[str, str]:
+    """The variables in one layer's ``clusterddp_env``."""
     if setting is None or setting.value is None:
         return {}
-    value = usable(setting).value
+    value = check_usable(setting).value
     if not isinstance(value, Marked):
         refuse_value(setting, "a mapping of names to values", "write 'NAME: value' lines below it")
     refuse_duplicates(value, "variable")
-    return {_name(name, value.where(name)): _text(value, name) for name in value}
+    return {_checked_name(name, value.where(name)): _text(value, name) for name in value}
 
 
 def _text(mapping: Marked, name: str) -> str:
     """The value as written: ``0010``, ``3.10`` and ``yes`` reach the job as these characters."""
-    value, written = mapping[name], mapping.texts.get(name)
-    text = value if isinstance(value, str) else written
+    value, as_written = mapping[name], mapping.texts.get(name)
+    text = value if isinstance(value, str) else as_written
     if value is None or text is None or "\0" in text:
         # The value is not shown: it may be a secret.
         remedy = "quote it; write '' for an empty value"
@@ -103,15 +105,17 @@ def _text(mapping: Marked, name: str) -> str:
 
 
 def _secrets(setting: Setting | None) -> list[str]:
+    """The names in one layer's ``clusterddp_secrets``."""
     if setting is None or setting.value is None:
         return []
-    if not isinstance(usable(setting).value, list):
+    if not isinstance(check_usable(setting).value, list):
         remedy = "write [NAME, NAME]; the values come from your environment"
         raise InventoryError("must be a list of names", where=setting.where, remedy=remedy)
-    return [_name(name, setting.where) for name in setting.value]
+    return [_checked_name(name, setting.where) for name in setting.value]
 
 
-def _name(name: object, where: str) -> str:
+def _checked_name(name: object, where: str) -> str:
+    """An environment variable's name, checked."""
     if not isinstance(name, str) or not VARIABLE_NAME.fullmatch(name):
         # The text is not shown: someone may have written a secret value where a name belongs.
         remedy = "use letters, digits and _, not a digit first"

@@ -34,9 +34,9 @@ def refuse_value(setting: Setting, expected: str, remedy: str) -> NoReturn:
     raise InventoryError(f"must be {expected}, got {shown}", where=setting.where, remedy=remedy)
 
 
-def usable(setting: Setting) -> Setting:
-    """The setting itself, if we can interpret its value; raises InventoryError."""
-    foreign = _foreign(setting.value)
+def check_usable(setting: Setting) -> Setting:
+    """Return the setting if its value holds nothing that only Ansible can interpret; else raise InventoryError."""
+    foreign = _only_for_ansible(setting.value)
     if foreign == "!vault":
         remedy = "`clusterddp up` with this inventory has ansible-vault decrypt it, and remembers it"
         raise ForeignInventory("is encrypted with ansible-vault (!vault)", where=setting.where, remedy=remedy)
@@ -49,15 +49,16 @@ def usable(setting: Setting) -> Setting:
     return setting
 
 
-def _foreign(value: Any) -> str:
+def _only_for_ansible(value: Any) -> str:
+    """What in a value only Ansible can interpret, at any depth; empty if nothing."""
     if isinstance(value, Opaque):
         return f"!{value.kind}"
     if isinstance(value, str):
         return "a Jinja template" if _JINJA.search(value) else ""
     if isinstance(value, dict):
-        return next(filter(None, map(_foreign, value.values())), "")
+        return next(filter(None, map(_only_for_ansible, value.values())), "")
     if isinstance(value, list):
-        return next(filter(None, map(_foreign, value)), "")
+        return next(filter(None, map(_only_for_ansible, value)), "")
     return ""
 
 
@@ -73,7 +74,7 @@ class VariableReader:
         for name in names:
             setting = self._merged.get(name)
             found = setting if setting is not None and setting.value is not None else found
-        return None if found is None else usable(found)
+        return None if found is None else check_usable(found)
 
     def needed(self, *names: str) -> Setting:
         """The last of these names that is set; one must be."""

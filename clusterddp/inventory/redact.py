@@ -20,8 +20,8 @@ def redacted(value: Any) -> Any:
     ``!vault`` and ``!unsafe`` values, dates and sets are written as ``ansible-inventory --list`` writes them.
     """
     if isinstance(value, Mapping):
-        named = {json_key(key): item for key, item in value.items()}
-        return {key: HIDDEN if is_secret(key, item) else redacted(item) for key, item in named.items()}
+        by_name = {json_key(key): item for key, item in value.items()}
+        return {key: HIDDEN if is_secret(key, item) else redacted(item) for key, item in by_name.items()}
     if isinstance(value, (list, tuple)):
         return [redacted(item) for item in value]
     if isinstance(value, (set, frozenset)):

@@ -10,7 +10,8 @@ from clusterddp.errors import InventoryError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
+# Flags of ssh, and lower-case keywords of its option -o; ``_KEYWORD_OF`` and ``_FLAG_MEANS``: flag → the same as -o.
+_FLAGS_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
 _KEYWORD_OF = {"J": "proxyjump", "i": "identityfile", "p": "port", "l": "user", "S": "controlpath"}
 _FLAG_MEANS = {
     "A": ("forwardagent", "yes"),
@@ -52,7 +53,7 @@ _HONOURED = frozenset(
         "compression",
     ]
 )
-_SAID_BY_US = ("proxyjump", "proxycommand")  # ssh takes -J and a ProxyCommand only one at a time
+_PASSED_BY_US = ("proxyjump", "proxycommand")  # we add one of the two ourselves: ssh refuses both at a time
 # We keep one connection a host, probe it ourselves and never prompt behind a display: these change nothing of that.
 _NO_EFFECT = frozenset(
     [
@@ -78,7 +79,7 @@ _NO_EFFECT = frozenset(
         "addkeystoagent",
     ]
 )
-_ONLY_WHEN = {
+_HARMLESS_VALUES = {  # with these values a keyword changes nothing, so it is accepted
     "forwardagent": ("no",),
     "forwardx11": ("no",),
     "requesttty": ("no",),
@@ -89,7 +90,7 @@ _ONLY_WHEN = {
     "addressfamily": ("any",),
     "preferredauthentications": ("publickey",),
 }
-_NEVER_USED = {"forwardagent": "agent forwarding", "forwardx11": "X11 forwarding"}
+_UNSUPPORTED = {"forwardagent": "agent forwarding", "forwardx11": "X11 forwarding"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,19 +113,19 @@ def parse_ssh_args(arguments: Sequence[str], *, host: str, where: str = "") -> S
     options: dict[str, tuple[str, ...]] = {}
     config_file, foreign, unused, passed = "", [], [], []
     for option, keyword, value in each_option(arguments, host, where):
-        fine = _ONLY_WHEN.get(keyword, ())
+        harmless = _HARMLESS_VALUES.get(keyword, ())
         if keyword == "-F":
             config_file = config_file or value
         elif keyword in _HONOURED:
             options[keyword] = (*options.get(keyword, ()), value)
-            if keyword in _SAID_BY_US:
+            if keyword in _PASSED_BY_US:
                 continue
-        elif keyword in _NEVER_USED and value.lower() not in fine:
-            unused.append(_NEVER_USED[keyword])
+        elif keyword in _UNSUPPORTED and value.lower() not in harmless:
+            unused.append(_UNSUPPORTED[keyword])
             continue
-        elif keyword in _REFUSED and value.lower() not in fine:
+        elif keyword in _REFUSED and value.lower() not in harmless:
             raise _refusal(option, host, where)
-        elif keyword not in _NO_EFFECT and value.lower() not in fine:
+        elif keyword not in _NO_EFFECT and value.lower() not in harmless:
             foreign.append(option)
         elif keyword == "controlpath" or keyword.startswith("serveralive"):
             options[keyword] = (*options.get(keyword, ()), value)
@@ -159,17 +160,18 @@ def each_option(arguments: Sequence[str], host: str, where: str) -> Iterator[tup
         if len(option) < 2 or not option.startswith("-") or option.startswith("--"):
             raise _refusal(option, host, where)
         flag, rest = option[1], option[2:]
-        if flag in _WITH_VALUE:
+        if flag in _FLAGS_WITH_VALUE:
             if not rest and not queue:
                 raise _refusal(option, host, where)
-            yield _with_value(flag, rest or queue.pop(0), host, where)
+            yield _read_with_value(flag, rest or queue.pop(0), host, where)
             continue
-        yield _flag(flag, host, where)
+        yield _read_flag(flag, host, where)
         if rest:
             queue.insert(0, f"-{rest}")
 
 
-def _with_value(flag: str, value: str, host: str, where: str) -> tuple[str, str, str]:
+def _read_with_value(flag: str, value: str, host: str, where: str) -> tuple[str, str, str]:
+    """A flag that has a value, as ``each_option`` yields it; ``-o KEYWORD=VALUE`` by its keyword."""
     option = f"-{flag} {value}"
     if flag in _REFUSED_FLAGS:
         raise _refusal(option, host, where)
@@ -182,7 +184,8 @@ def _with_value(flag: str, value: str, host: str, where: str) -> tuple[str, str,
     return option, keyword, setting if keyword.endswith("hostsfile") else setting.strip('"')  # those list several
 
 
-def _flag(flag: str, host: str, where: str) -> tuple[str, str, str]:
+def _read_flag(flag: str, host: str, where: str) -> tuple[str, str, str]:
+    """A flag without a value, as ``each_option`` yields it."""
     option = f"-{flag}"
     if flag in _REFUSED_FLAGS:
         raise _refusal(option, host, where)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 _FLAGS = {"-4": ("AddressFamily", "inet"), "-6": ("AddressFamily", "inet6"), "-F": ("Include", "")}
-_SPELLED = {
+_SPELLING = {
     name.lower(): name
     for name in (
         "Port", "User", "ProxyJump", "ProxyCommand", "IdentityFile", "IdentitiesOnly", "UserKnownHostsFile",
@@ -45,7 +45,7 @@ def _settings(entry: HostEntry) -> Iterator[tuple[str, str]]:
     if entry.identity_file:
         yield "IdentityFile", _quoted(str(entry.identity_file))
     for option, keyword, value in each_option(entry.ssh_args, entry.name, entry.where):
-        name, fixed = _FLAGS.get(option[:2], (_SPELLED.get(keyword, keyword), ""))
+        name, fixed = _FLAGS.get(option[:2], (_SPELLING.get(keyword, keyword), ""))
         if fixed or (value and not name.startswith("-")):
             yield name, fixed or (value if keyword in _WHOLE_LINE else _quoted(value))
 

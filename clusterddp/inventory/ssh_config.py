@@ -19,7 +19,8 @@ _HOST = re.compile(
 _JUMP = re.compile(
     r"(?:ssh://)?(?:(?P<user>[\w.-]+)@)?(?P<host>[A-Za-z0-9_][\w.-]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]+))?"
 )
-_LOST = {
+# Keywords that affect how a host is reached, and have no variable of the inventory.
+_UNCONVERTED = {
     "proxycommand", "certificatefile", "identityagent", "userknownhostsfile", "hostkeyalias", "include", "match",
     "bindaddress", "pkcs11provider",
 }  # fmt: skip
@@ -34,22 +35,22 @@ def is_ssh_config(text: str) -> bool:
 
 def names_of_ssh_config(text: str) -> list[str]:
     """The names on Host lines that are not patterns."""
-    return _names(_blocks(text))
+    return _host_names(_blocks(text))
 
 
 def hosts_of_ssh_config(text: str) -> dict[str, dict[str, Any]]:
     """Each host on a Host line that is not a pattern, with its variables; ``InventoryError`` for an unusable value."""
     blocks = _blocks(text)
-    return {name: _variables(name, blocks) for name in _names(blocks)}
+    return {name: _variables(name, blocks) for name in _host_names(blocks)}
 
 
-def left_out(text: str) -> list[str]:
+def unconverted_keywords(text: str) -> list[str]:
     """Keywords in the file that affect how hosts are reached, but that the inventory made of it will not contain."""
     found = {match[1].lower(): match[1] for line in text.splitlines() if (match := _LINE.fullmatch(line))}
-    return [spelled for keyword, spelled in found.items() if keyword in _LOST]
+    return [spelled for keyword, spelled in found.items() if keyword in _UNCONVERTED]
 
 
-def _names(blocks: list[tuple[list[str], Settings]]) -> list[str]:
+def _host_names(blocks: list[tuple[list[str], Settings]]) -> list[str]:
     return [name for patterns, _ in blocks for name in patterns if not re.search(r"[*?!]", name)]
 
 
@@ -76,12 +77,13 @@ def _unquoted(value: str) -> str:
 
 
 def _effective(name: str, blocks: list[tuple[list[str], Settings]]) -> Settings:
-    found: Settings = {}
+    """The settings that apply to a host: the first value of each keyword in the blocks that match it."""
+    effective: Settings = {}
     for patterns, settings in blocks:
-        refused = any(_matches(name, one[1:]) for one in patterns if one.startswith("!"))
-        if not refused and any(_matches(name, one) for one in patterns):
-            found = {**settings, **found}
-    return found
+        refused = any(_matches(name, pattern[1:]) for pattern in patterns if pattern.startswith("!"))
+        if not refused and any(_matches(name, pattern) for pattern in patterns):
+            effective = {**settings, **effective}
+    return effective
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -90,16 +92,17 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _variables(name: str, blocks: list[tuple[list[str], Settings]]) -> dict[str, Any]:
-    where, found = f"Host {name}", _effective(name, blocks)
-    address = _expanded(found.get("hostname", name), {"h": name, "n": name})
-    user, port = found.get("user"), found.get("port")
+    """A host's settings as variables of an inventory."""
+    where, settings = f"Host {name}", _effective(name, blocks)
+    address = _expand_tokens(settings.get("hostname", name), {"h": name, "n": name})
+    user, port = settings.get("user"), settings.get("port")
     tokens = {"d": "~", "h": address, "n": name} | ({} if user is None else {"r": user})
     variables = {
         "ansible_host": None if address == name else validate.address(address, where),
         "ansible_user": None if user is None else validate.user_name(user, where),
         "ansible_port": None if port is None else _port(port, where),
-        "ansible_ssh_private_key_file": _key_file(found.get("identityfile", "none"), tokens, where),
-        "ansible_ssh_common_args": _jumps(found.get("proxyjump", "none"), where, blocks),
+        "ansible_ssh_private_key_file": _key_file(settings.get("identityfile", "none"), tokens, where),
+        "ansible_ssh_common_args": _jump_arguments(settings.get("proxyjump", "none"), where, blocks),
     }
     return {variable: value for variable, value in variables.items() if value is not None}
 
@@ -107,13 +110,14 @@ def _variables(name: str, blocks: list[tuple[list[str], Settings]]) -> dict[str,
 def _key_file(path: str, tokens: dict[str, str], where: str) -> str | None:
     if path.lower() == "none":
         return None
-    key = _expanded(path, tokens)
+    key = _expand_tokens(path, tokens)
     if re.search(r"[%$]", key):
         raise InventoryError(f"IdentityFile {key} cannot be kept", where=where, remedy="write its path in full")
     return key
 
 
-def _jumps(text: str, where: str, blocks: list[tuple[list[str], Settings]]) -> str | None:
+def _jump_arguments(text: str, where: str, blocks: list[tuple[list[str], Settings]]) -> str | None:
+    """A ProxyJump value as an argument of ssh; None for ``none``."""
     if text.lower() == "none":
         return None
     hops = ",".join(_jump(hop.strip(), where, blocks) for hop in text.split(","))
@@ -122,7 +126,8 @@ def _jumps(text: str, where: str, blocks: list[tuple[list[str], Settings]]) -> s
     return f"-o ProxyJump={hops}"
 
 
-def _expanded(text: str, tokens: dict[str, str]) -> str:
+def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
+    """Replace ``%h`` and other tokens; an unknown one stays."""
     return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
 
 
@@ -137,10 +142,10 @@ def _jump(hop: str, where: str, blocks: list[tuple[list[str], Settings]]) -> str
     match = _JUMP.fullmatch(hop)
     if match is None:
         raise InventoryError(f"ProxyJump {hop} cannot be kept", where=where, remedy="write it as user@host:port")
-    given_user, named, given_port = match.groups()
-    own = _effective(named, blocks) if any(named in patterns for patterns, _ in blocks) else {}
-    address = validate.address(_expanded(own.get("hostname", named.strip("[]")), {"h": named}), where)
-    user, port = given_user or own.get("user"), given_port or own.get("port")
+    given_user, host, given_port = match.groups()
+    settings = _effective(host, blocks) if any(host in patterns for patterns, _ in blocks) else {}
+    address = validate.address(_expand_tokens(settings.get("hostname", host.strip("[]")), {"h": host}), where)
+    user, port = given_user or settings.get("user"), given_port or settings.get("port")
     shown = f"[{address}]" if ":" in address and port else address
     who = f"{validate.user_name(user, where)}@" if user else ""
     return f"{who}{shown}" + (f":{_port(port, where)}" if port else "")

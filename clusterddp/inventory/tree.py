@@ -13,7 +13,7 @@ from clusterddp.inventory.ranges import expand
 from clusterddp.inventory.yamlfile import Marked, Setting, refuse_duplicates
 
 _SECTIONS = ("hosts", "vars", "children")
-_MOST_ABOVE = 100  # ancestors of one group
+_MAX_ANCESTORS = 100  # ancestors of one group
 
 
 @dataclass(kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class GroupTree:
         self._link("all", "ungrouped", data.file)
         refuse_duplicates(data, "group")
         for name in data:
-            self._group(name, data[name], data.where(name))
+            self._add_group(name, data[name], data.where(name))
         self._reconcile()
 
     def hosts_of(self, group: str) -> list[str]:
@@ -70,7 +70,8 @@ class GroupTree:
             waiting.extend(new)
         return found
 
-    def _group(self, name: object, data: Any, where: str) -> str:
+    def _add_group(self, name: object, data: Any, where: str) -> str:
+        """Add a group's content, a mapping of sections, to the group of that name; return the name, checked."""
         group = validate.group_name(name, where)
         self.groups.setdefault(group, GroupNode(name=group, where=where))
         if data is None:
@@ -79,10 +80,10 @@ class GroupTree:
             raise _not_a_mapping(f"group {group!r}", data, where)
         refuse_duplicates(data, "section")
         for section in data:
-            self._section(group, section, data)
+            self._add_section(group, section, data)
         return group
 
-    def _section(self, group: str, section: object, data: Marked) -> None:
+    def _add_section(self, group: str, section: object, data: Marked) -> None:
         content, where = data[section], data.where(section)
         if section not in _SECTIONS:
             close = get_close_matches(str(section), _SECTIONS, n=1)
@@ -90,25 +91,25 @@ class GroupTree:
             self.notices.append(f"{where}: passed over in group {group!r}, as Ansible does; {hint}")
             return
         if isinstance(content, str):  # `hosts: gpu01` names one host
-            content = _lone(content, data, section)
+            content = _single_host(content, data, section)
         if content is None:
             return
         if not isinstance(content, Marked):
             raise _not_a_mapping(f"{section!r} of group {group!r}", content, where)
         if section == "vars":
-            self._set(group, content)
+            self._set_variables(group, content)
         elif section == "children":
-            self._children(group, content)
+            self._add_children(group, content)
         else:
-            self._hosts(group, content)
+            self._add_hosts(group, content)
 
-    def _children(self, group: str, content: Marked) -> None:
+    def _add_children(self, group: str, content: Marked) -> None:
         refuse_duplicates(content, "group")
         for name in content:
-            child = self._group(name, content[name], content.where(name))
+            child = self._add_group(name, content[name], content.where(name))
             self._link(group, child, content.where(name))
 
-    def _hosts(self, group: str, content: Marked) -> None:
+    def _add_hosts(self, group: str, content: Marked) -> None:
         refuse_duplicates(content, "host")
         for key in content:
             where, variables = content.where(key), content[key]
@@ -118,11 +119,11 @@ class GroupTree:
                 raise _not_a_mapping(f"host {key!r}", variables, where)
             hosts, port = expand(key, where)
             for host in hosts:
-                self._host(validate.host_name(host, where), group, port, content, key)
+                self._add_host(validate.host_name(host, where), group, port, content, key)
                 if variables:
-                    self._set(host, variables)
+                    self._set_variables(host, variables)
 
-    def _host(self, name: str, group: str, port: int | None, content: Marked, key: str) -> None:
+    def _add_host(self, name: str, group: str, port: int | None, content: Marked, key: str) -> None:
         if name not in self.hosts:
             where = f"{content.file}:{content.lines.get(key, content.line)}"
             host = self.hosts[name] = HostNode(name=name, where=where)
@@ -132,16 +133,16 @@ class GroupTree:
                     key="ansible_port", value=port, text=None, file=content.file, line=line
                 )
             if name in self.groups:
-                self._same_name(name, where)
+                self._warn_same_name(name, where)
         self.groups[group].hosts[name] = None
 
-    def _same_name(self, name: str, where: str) -> None:
+    def _warn_same_name(self, name: str, where: str) -> None:
         self.notices.append(
             f"{where}: {name!r} names a group and a host, and variables of the host go to the group, as in Ansible; "
             "rename one of them"
         )
 
-    def _set(self, entity: str, content: Marked) -> None:
+    def _set_variables(self, entity: str, content: Marked) -> None:
         """Give variables to the group of that name, else to the host: Ansible looks among groups first."""
         group = self.groups.get(entity)
         for name, setting in variable_names.settings(content).items():
@@ -153,10 +154,11 @@ class GroupTree:
                 group.settings[name] = setting
 
     def _link(self, parent: str, child: str, where: str) -> None:
-        above = self.ancestors(parent)
-        if len(above) > _MOST_ABOVE:
-            raise InventoryError(f"group {child!r} is below more than {_MOST_ABOVE} groups", where=where)
-        if parent == child or child in above:
+        """Make one group the child of another; ``InventoryError`` if that closes a circle."""
+        ancestors = self.ancestors(parent)
+        if len(ancestors) > _MAX_ANCESTORS:
+            raise InventoryError(f"group {child!r} is below more than {_MAX_ANCESTORS} groups", where=where)
+        if parent == child or child in ancestors:
             raise InventoryError(
                 f"group {child!r} is its own child, through {parent!r}", where=where, remedy="remove one of the two"
             )
@@ -175,10 +177,11 @@ class GroupTree:
         ungrouped.hosts = {host: None for host in (*ungrouped.hosts, *self.hosts) if host not in grouped}
 
 
-def _lone(text: str, data: Marked, section: object) -> Marked:
-    made = Marked(data.file, data.lines.get(section, data.line))
-    made[text] = None
-    return made
+def _single_host(text: str, data: Marked, section: object) -> Marked:
+    """The mapping that a section's plain text stands for: one name without content."""
+    mapping = Marked(data.file, data.lines.get(section, data.line))
+    mapping[text] = None
+    return mapping
 
 
 def _priority(setting: Setting) -> int:

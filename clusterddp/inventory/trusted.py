@@ -22,14 +22,14 @@ from clusterddp.project.user_folders import LOOKUP_FLAGS, ForeignLinkError, Walk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MOST_BYTES = 10 << 20  # the largest file: a hundred thousand hosts
-_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-_PERMISSIONS = "check the path and its permissions"
+MAX_BYTES = 10 << 20  # the largest file: a hundred thousand hosts
+_FILE_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_PERMISSIONS_REMEDY = "check the path and its permissions"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InventorySource:
-    """An inventory's bytes, and who may write the files that are read beside it; see ``opened``."""
+    """An inventory's bytes, and who may write the files that are read beside it; see ``open_inventory``."""
 
     path: Path
     info: os.stat_result
@@ -44,15 +44,16 @@ class InventorySource:
         inventory.
         """
         *folders, last = path.relative_to(self.path.parent).parts
-        walk, at = Walk(self.writers.may_own), self.folder
+        walk, handle = Walk(self.writers.may_own), self.folder
         with _read_errors(path), contextlib.ExitStack() as handles:
-            for name, flags in (*((name, LOOKUP_FLAGS) for name in folders), (last, _FILE)):
-                at = walk.step(at, name, flags)
-                handles.callback(os.close, at)
-                self._refuse(path, at)
-            return _bytes(at, path)
+            for name, flags in (*((name, LOOKUP_FLAGS) for name in folders), (last, _FILE_FLAGS)):
+                handle = walk.step(handle, name, flags)
+                handles.callback(os.close, handle)
+                self._refuse(path, handle)
+            return _read_regular(handle, path)
 
     def _refuse(self, path: Path, handle: int) -> None:
+        """Raise if somebody who may not write the inventory may write this open file or folder."""
         info = os.fstat(handle)
         objection = self.writers.objection(info)
         if objection:
@@ -63,25 +64,25 @@ class InventorySource:
 
 
 @contextlib.contextmanager
-def opened(path: Path, kept: Writers | None = None) -> Iterator[InventorySource]:
+def open_inventory(path: Path, remembered: Writers | None = None) -> Iterator[InventorySource]:
     """Open an inventory file and its folder; the content is read from the descriptor.
 
-    ``kept`` says who could write the file when `up` was given it; None if the user names it now. Raises
-    ``FileNotFoundError``; ``InventoryError`` if it cannot be read, or others than those of ``kept`` can write it.
+    ``remembered`` says who could write the file when `up` was given it; None if the user names it now. Raises
+    ``FileNotFoundError``; ``InventoryError`` if it cannot be read, or others than those of ``remembered`` can write it.
     """
     with contextlib.ExitStack() as handles:
         with _read_errors(path):
-            folder, file = _named(path) if kept is None else _kept(path, kept)
+            folder, file = _open_named(path) if remembered is None else _open_remembered(path, remembered)
         handles.callback(os.close, folder)
         handles.callback(os.close, file)
         info = os.fstat(file)
-        objection = kept.objection(info) if kept else ""
+        objection = remembered.objection(info) if remembered else ""
         if objection:
             remedy = f"if you trust that: `clusterddp up {shlex.quote(str(path))}`"
             raise InventoryError(f"{objection}, unlike when `up` was given it", where=str(path), remedy=remedy)
         with _read_errors(path):
-            data = _bytes(file, path) if stat.S_ISREG(info.st_mode) else b""
-        yield InventorySource(path=path, info=info, data=data, writers=kept or Writers.of(info), folder=folder)
+            data = _read_regular(file, path) if stat.S_ISREG(info.st_mode) else b""
+        yield InventorySource(path=path, info=info, data=data, writers=remembered or Writers.of(info), folder=folder)
 
 
 def refuse_beside(path: Path) -> None:
@@ -98,6 +99,7 @@ def refuse_beside(path: Path) -> None:
 
 
 def _refuse_file(file: Path, writers: Writers, path: Path) -> None:
+    """Raise if somebody who may not write the inventory ``path`` could have written the file, or its link."""
     try:
         link, info = file.lstat(), file.stat()
     except OSError:  # a broken link, which nobody can read
@@ -110,8 +112,9 @@ def _refuse_file(file: Path, writers: Writers, path: Path) -> None:
         raise InventoryError(f"{objection}, who may not write {path.name}", where=str(file), remedy=remedy)
 
 
-def _named(path: Path) -> tuple[int, int]:
-    file = os.open(path, _FILE)
+def _open_named(path: Path) -> tuple[int, int]:
+    """Open the folder and the file of an inventory that the user names now; returns the descriptors."""
+    file = os.open(path, _FILE_FLAGS)
     try:
         return os.open(path.parent, LOOKUP_FLAGS), file
     except OSError:
@@ -119,7 +122,8 @@ def _named(path: Path) -> tuple[int, int]:
         raise
 
 
-def _kept(path: Path, writers: Writers) -> tuple[int, int]:
+def _open_remembered(path: Path, writers: Writers) -> tuple[int, int]:
+    """The same for a path that was remembered: no link of another user on the way is followed."""
     walk = Walk(writers.may_own)
     folder = os.open("/", LOOKUP_FLAGS)
     try:
@@ -127,24 +131,26 @@ def _kept(path: Path, writers: Writers) -> tuple[int, int]:
             inner = walk.step(folder, name, LOOKUP_FLAGS)
             os.close(folder)
             folder = inner
-        return folder, walk.step(folder, path.name, _FILE)
+        return folder, walk.step(folder, path.name, _FILE_FLAGS)
     except BaseException:
         os.close(folder)
         raise
 
 
-def _bytes(handle: int, path: Path) -> bytes:
+def _read_regular(handle: int, path: Path) -> bytes:
+    """The content of an open file, which must be a regular one of at most MAX_BYTES; ``path`` is for errors."""
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         raise InventoryError("is no file", where=str(path), remedy="give a file, or remove it")
     with os.fdopen(os.dup(handle), "rb") as file:
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise InventoryError(f"is larger than {MOST_BYTES >> 20} MiB", where=f"{path}:1", remedy="is it an inventory?")
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise InventoryError(f"is larger than {MAX_BYTES >> 20} MiB", where=f"{path}:1", remedy="is it an inventory?")
     return data
 
 
 @contextlib.contextmanager
 def _read_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the system into ``InventoryError``, except that the file is missing."""
     try:
         yield
     except FileNotFoundError:
@@ -154,4 +160,4 @@ def _read_errors(path: Path) -> Iterator[None]:
         remedy = "remove the link, or name the file itself"
         raise InventoryError(what, where=str(path), remedy=remedy) from None
     except OSError as error:
-        raise InventoryError(f"cannot be read: {error.strerror}", where=str(path), remedy=_PERMISSIONS) from None
+        raise InventoryError(f"cannot be read: {error.strerror}", where=str(path), remedy=_PERMISSIONS_REMEDY) from None

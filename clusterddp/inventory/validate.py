@@ -8,21 +8,21 @@ from clusterddp.errors import InventoryError
 
 # We cannot find a container's processes, so a stop could not prove that they have ended.
 _PROGRAMS = "docker|podman|nerdctl|apptainer|singularity|enroot"
-_STARTS = "run|exec|start|shell|instance|create|up"
+_START_VERBS = "run|exec|start|shell|instance|create|up"
 _CONTAINER = re.compile(
-    rf"(?:^|[^\w.-])(?P<program>{_PROGRAMS})(?P<middle>(?:\s+[^\s;&|#]+)*?)\s+(?P<verb>{_STARTS})(?![\w./:=-])"
+    rf"(?:^|[^\w.-])(?P<program>{_PROGRAMS})(?P<middle>(?:\s+[^\s;&|#]+)*?)\s+(?P<verb>{_START_VERBS})(?![\w./:=-])"
 )
-_LONGEST_NAME = 200  # file systems allow 255 bytes, and a spool's folder name also has the node's rank
+_MAX_NAME_BYTES = 200  # file systems allow 255 bytes, and a spool's folder name also has the node's rank
 
 
 def host_name(name: object, where: str) -> str:
     """Check a host's name: printable, no space, fit to be a folder's name and an argument."""
-    text = _plain(name, "host name", where)
+    text = _check_word(name, "host name", where)
     if "/" in text or "\\" in text or ".." in text or text == ".":
         remedy = "name the host plainly and put its address into ansible_host"
         raise InventoryError(f"host name {text!r} is not fit to be a folder's name", where=where, remedy=remedy)
-    if len(text.encode()) > _LONGEST_NAME:
-        raise InventoryError(f"host name {text[:20]!r}… is longer than {_LONGEST_NAME} bytes", where=where)
+    if len(text.encode()) > _MAX_NAME_BYTES:
+        raise InventoryError(f"host name {text[:20]!r}… is longer than {_MAX_NAME_BYTES} bytes", where=where)
     return text
 
 
@@ -37,12 +37,12 @@ def group_name(name: object, where: str) -> str:
 
 def user_name(name: object, where: str) -> str:
     """Check a login name."""
-    return _plain(name, "user", where)
+    return _check_word(name, "user", where)
 
 
 def address(value: object, where: str) -> str:
     """Check a host name or numeric address to connect to."""
-    text = _plain(value, "address", where)
+    text = _check_word(value, "address", where)
     if re.search(r"[@/\[\]]", text):
         raise InventoryError(
             f"address {text!r} is not a host name or IP address",
@@ -52,7 +52,8 @@ def address(value: object, where: str) -> str:
     return text
 
 
-def _plain(value: object, kind: str, where: str) -> str:
+def _check_word(value: object, kind: str, where: str) -> str:
+    """Check one printable word that is no option; ``kind`` is what errors call it."""
     if not isinstance(value, str):
         raise InventoryError(f"{kind} {value!r} is not text", where=where, remedy="quote it")
     if not value:
@@ -65,7 +66,7 @@ def _plain(value: object, kind: str, where: str) -> str:
     return value
 
 
-def no_container(line: str, where: str) -> None:
+def refuse_container(line: str, where: str) -> None:
     """Refuse a shell line or an interpreter that starts a container."""
     if line.lstrip().startswith("#"):
         return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory.variables import HostEntry
     from clusterddp.project.consent import Writers
 
-_MOST_NAMED = 8  # names listed in one error
+_MAX_NAMED = 8  # names listed in one error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ class Inventory:
         selection = select(pattern, [host.name for host in self.hosts], self.groups)
         chosen = set(selection.hosts)
         if not chosen:
-            raise self._nothing(pattern)
+            raise self._nothing_selected(pattern)
         return replace(
             self,
             hosts=tuple(host for host in self.hosts if host.name in chosen),
@@ -88,14 +88,14 @@ class Inventory:
         if not any(host.name in left for host in self.nodes):
             return ""
         base = self.pattern or "all"
-        without = [f"!{part}" for part in self._folded(names)]
+        without = [f"!{part}" for part in self._fold_names(names)]
         if "," in base or (base == "all" and any(":" in name for name in names)):
             return ",".join([base, *without])
         if any(":" in name for name in names):
             return ",".join(left)
         return ":".join([base, *without])
 
-    def _folded(self, names: Collection[str]) -> list[str]:
+    def _fold_names(self, names: Collection[str]) -> list[str]:
         """Shorten names to ranges (``gpu[00:07]``), unless a group has a range's name: ``gpu[0:7]`` are its members."""
         named = [host.name for host in self.hosts if host.name in names]
         patterns = folded_words(named)
@@ -121,10 +121,10 @@ class Inventory:
             for host in self.hosts
         ]
 
-    def _nothing(self, pattern: str) -> InventoryError:
+    def _nothing_selected(self, pattern: str) -> InventoryError:
         if pattern in self.groups:
             return InventoryError(f"group {pattern!r} has no hosts", remedy="put hosts into it, or limit to another")
-        groups = ", ".join(list(self.groups)[:_MOST_NAMED])
-        hosts = few(folded_words([host.name for host in self.hosts]), _MOST_NAMED)
+        groups = ", ".join(list(self.groups)[:_MAX_NAMED])
+        hosts = few(folded_words([host.name for host in self.hosts]), _MAX_NAMED)
         remedy = f"groups are {groups}; hosts are {hosts}"
         return InventoryError(f"limit {pattern!r} selects no host", remedy=remedy)

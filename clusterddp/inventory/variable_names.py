@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NAMES = frozenset(name for variable in VARIABLES.values() for name in variable.names)
 OURS = frozenset(name for name in _NAMES if name.startswith(PREFIX))
 RESERVED = frozenset(PREFIX + name for name in ("sync", "requirements", "container"))
-USED = _NAMES | {PRIORITY}
+USED = _NAMES | {PRIORITY}  # all that we read
 # Names that Ansible sets itself: it ignores an inventory's values for them, and so do we.
 # fmt: off
 ANSIBLE_OWNS = frozenset((
@@ -59,7 +59,7 @@ def check_name(name: str, where: str) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def _split_prefix(name: str) -> tuple[str, str]:
-    """Split off our prefix as it is written, with at most one letter wrong; an empty prefix if it is not ours."""
+    """Split a name into our prefix, as misspelled by at most one letter, and the rest; else an empty prefix."""
     if name.startswith(PREFIX):
         return PREFIX, name[len(PREFIX) :]
     plain = name.lower().replace("-", "_")
@@ -76,5 +76,5 @@ def misspelled(name: str) -> str:
     """The connection variable of Ansible that differs from a name by one letter; empty if there is none."""
     if not name.startswith("ansible") or name in USED or name in ANSIBLE_OWNS:
         return ""
-    near = [known for known in sorted(USED) if abs(len(known) - len(name)) <= 1 and distance(name, known) == 1]
-    return near[0] if near and name != f"{near[0]}s" else ""
+    close = [known for known in sorted(USED) if abs(len(known) - len(name)) <= 1 and distance(name, known) == 1]
+    return close[0] if close and name != f"{close[0]}s" else ""

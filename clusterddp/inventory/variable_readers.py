@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from clusterddp.inventory.yamlfile import Setting
 
 _SSH = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh"})
-_MOST_WORKERS = 1024  # on one host; more must be a typing error
-_LOCK = re.compile(r"(?!-)[^\[\]\0]*\.(lock|toml|txt)(\[[\w.-]+(\s*,\s*[\w.-]+)*\])?")
+_MAX_WORKERS = 1024  # on one host; more must be a typing error
+_LOCK_FILE = re.compile(r"(?!-)[^\[\]\0]*\.(lock|toml|txt)(\[[\w.-]+(\s*,\s*[\w.-]+)*\])?")
 _PACKAGE = re.compile(r"(?=.{1,100}\Z)[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*")  # name of a module or distribution
-_MOST_PACKAGES = 100
+_MAX_PACKAGES = 100
 _GPU = re.compile(r"[0-9]{1,4}|(?:GPU|MIG)-[\w/-]+")
 
 # Options of sbatch, with _ instead of -.
@@ -92,7 +92,7 @@ def launcher(setting: Setting) -> str:
 
 
 def _program(text: str, where: str) -> str:
-    validate.no_container(text, where)
+    validate.refuse_container(text, where)
     with_arguments = re.search(r"\s", text) and not text.startswith(("/", "~"))
     if text.startswith("-") or with_arguments or re.search(r"\s-|env\s", text):
         remedy = "give the interpreter's path alone; what must run before it belongs into clusterddp_setup"
@@ -104,7 +104,7 @@ def setup(setting: Setting) -> tuple[str, ...]:
     """Shell lines, none of which starts a container."""
     lines = shell_lines(setting)
     for text in lines:
-        validate.no_container(text, setting.where)
+        validate.refuse_container(text, setting.where)
     return lines
 
 
@@ -112,14 +112,14 @@ def nproc(setting: Setting) -> int | None:
     """A number of workers; None for ``auto``."""
     if setting.value == "auto":
         return None
-    expected = f"auto or a number from 1 to {_MOST_WORKERS}"
-    return number(setting, least=1, most=_MOST_WORKERS, expected=expected)
+    expected = f"auto or a number from 1 to {_MAX_WORKERS}"
+    return number(setting, least=1, most=_MAX_WORKERS, expected=expected)
 
 
 def environment(setting: Setting) -> str:
     """A lock file, with extras in brackets."""
     text = line(setting)
-    if not _LOCK.fullmatch(text):
+    if not _LOCK_FILE.fullmatch(text):
         refuse_value(setting, "a lock file, with extras in brackets", "write uv.lock, uv.lock[gpu] or requirements.txt")
     return text
 
@@ -139,7 +139,7 @@ def gpus(setting: Setting) -> int | tuple[str, ...] | None:
 
 
 def interface(setting: Setting) -> str:
-    """A network card."""
+    """The name of a network interface."""
     if not isinstance(setting.value, str) or not re.fullmatch(r"[\w.:@][\w.:@-]{0,14}", setting.value):
         refuse_value(setting, "a network interface's name", "take it from 'ip -br link' on the host")
     return setting.value
@@ -160,7 +160,7 @@ def ports(setting: Setting) -> tuple[int, int]:
 
 
 def warm(setting: Setting) -> float:
-    """Seconds; 0 for no warm server."""
+    """How many seconds a warm server waits for the next run; 0 for no warm server."""
     try:
         return duration(setting.value)
     except UsageError:
@@ -172,8 +172,8 @@ def preload(setting: Setting) -> tuple[str, ...]:
     found = plain(setting.value)
     if not isinstance(found, list) or not all(isinstance(name, str) and _PACKAGE.fullmatch(name) for name in found):
         refuse_value(setting, "a list of modules or distributions", "write [transformers, scikit-learn]")
-    if len(found) > _MOST_PACKAGES:
-        refuse_value(setting, f"a list of at most {_MOST_PACKAGES} names", "name those that your scripts import")
+    if len(found) > _MAX_PACKAGES:
+        refuse_value(setting, f"a list of at most {_MAX_PACKAGES} names", "name those that your scripts import")
     return tuple(dict.fromkeys(found))
 
 
@@ -209,7 +209,7 @@ def _is_link(name: object, target: object) -> bool:
 
 
 def carry(setting: Setting) -> tuple[str, ...]:
-    """Paths below the workdir."""
+    """Paths below the workdir that a host which replaces another gets from the others."""
     found = plain(setting.value)
     if not isinstance(found, list) or not all(isinstance(path, str) and _is_inside(path) for path in found):
         refuse_value(setting, "a list of paths below the workdir", "write [checkpoints/last]")
@@ -233,6 +233,7 @@ def slurm(reader: VariableReader) -> dict[str, Any]:
 
 
 def _sbatch_option(setting: Setting) -> str | None:
+    """An option's value; a number as it is written."""
     return setting.text if isinstance(setting.value, int) else line(setting)
 
 

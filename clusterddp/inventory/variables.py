@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from clusterddp.inventory import variable_readers as readers
 from clusterddp.inventory.ansible_names import COMMON_ARGS, CONNECTION, EXTRA_ARGS, HOST, KEY_FILE, PORT, PYTHON, USER
-from clusterddp.inventory.declare import declared_variables, needed, variable, variables
+from clusterddp.inventory.declare import declared_variables, required, variable, variables
 from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
 from clusterddp.inventory.reader import choice
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Role = Literal["node", "spare", "login", "none"]
 Transport = Literal["auto", "fabric", "openssh"]
 DEFAULT_PORTS = (29400, 29499)
-WARM = 900.0  # seconds
+WARM = 900.0  # seconds: the default of ``clusterddp_warm``
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +39,7 @@ class HostEntry:
     # Only nodes and spares run jobs, and ``none`` is never touched.
     role: Role = variable("clusterddp_role", choice("node", "spare", "login", "none"), default="node")
     # Where to connect: ``ansible_host``, else the name.
-    address: str = field(metadata=needed(HOST, readers.address))
+    address: str = field(metadata=required(HOST, readers.address))
     # ``ansible_port``; None leaves it to ssh_config.
     port: int | None = variable(PORT, readers.port, default=None)
     # ``ansible_user``; None leaves it to ssh_config.
@@ -68,7 +68,7 @@ class HostEntry:
     gpus: int | tuple[str, ...] | None = variable("clusterddp_gpus", readers.gpus, default=None, of_job="nodes")
     # Its address for connections between nodes; None: determined by trial.
     data_address: str | None = variable("clusterddp_address", readers.address, default=None)
-    # Its network card for connections between nodes; None: determined by trial.
+    # Its network interface for connections between nodes; None: determined by trial.
     interface: str | None = variable("clusterddp_interface", readers.interface, default=None, of_job="nodes")
     # First and last port that we may listen on.
     ports: tuple[int, int] = variable("clusterddp_ports", readers.ports, default=DEFAULT_PORTS, of_job="nodes")
@@ -78,13 +78,13 @@ class HostEntry:
     fork_server: bool = variable("clusterddp_fork_server", readers.flag, default=True, of_job="nodes")
     # Seconds that a process which has imported torch waits for the next run; 0: there is none.
     warm: float = variable("clusterddp_warm", readers.warm, default=WARM)
-    # Packages that such a process imports besides torch.
+    # Packages that the fork server and the warm server import besides torch.
     preload: tuple[str, ...] = variable("clusterddp_preload", readers.preload, default=(), of_job="nodes")
-    # Path below that → the target of the link on this host.
+    # Path below the workdir → the target of the link there on this host.
     links: Mapping[str, str] = variable("clusterddp_links", readers.links, default={}, of_job="login")
-    # Paths below that which are copied to a host that replaces another.
+    # Paths below the workdir that are copied to a host which replaces another.
     carry: tuple[str, ...] = variable("clusterddp_carry", readers.carry, default=())
-    # What starts torchrun.
+    # The name of what starts torchrun: ``ssh`` or ``slurm``.
     launcher: str = variable("clusterddp_launcher", readers.launcher, default=DEFAULT_LAUNCHER)
     # Variables for the job, merged over groups, the host's winning.
     env: Mapping[str, str] = variables(("clusterddp_env",), None, default={}, of_job="nodes", repr=False)

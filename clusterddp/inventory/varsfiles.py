@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory import variable_names
-from clusterddp.inventory.yamlfile import Marked, decoded
+from clusterddp.inventory.yamlfile import Marked, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,11 +48,12 @@ class VarsFiles:
             raise InventoryError(f"cannot be read: {error.strerror}", where=str(folder), remedy=remedy) from None
         merged: dict[str, Setting] = {}
         for path in paths:
-            merged.update(self._one(path, self._source.read_beside(path)))
+            merged.update(self._read_file(path, self._source.read_beside(path)))
         return merged
 
-    def _one(self, path: Path, data: bytes) -> dict[str, Setting]:
-        document = decoded(data, str(path))
+    def _read_file(self, path: Path, data: bytes) -> dict[str, Setting]:
+        """The variables in one file; none, and a notice, if it is encrypted."""
+        document = decode(data, str(path))
         if document.encrypted:
             self.notices.append(f"{path}: encrypted with ansible-vault; the variables in it are not read")
             return {}
@@ -71,21 +72,23 @@ def duplicate_notices(duplicates: tuple[tuple[str, object, int], ...]) -> Iterat
 
 
 def _files(folder: Path, name: str) -> Iterator[Path]:
+    """Yield the files for a group or host: the first that exists, or all in the first folder."""
     for extension in ("", *_EXTENSIONS):
         path = folder / f"{name}{extension}"
         if path.is_dir():
-            yield from _inside(path)
+            yield from _files_in(path)
             return
         if path.exists():
             yield path
             return
 
 
-def _inside(folder: Path) -> Iterator[Path]:
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Yield the variable files in a folder and below it, in Ansible's order."""
     for path in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if path.name.startswith(".") or path.name.endswith("~"):
             continue
         if path.is_dir() and not path.suffix:
-            yield from _inside(path)
+            yield from _files_in(path)
         elif path.is_file() and path.suffix in {"", *_EXTENSIONS}:
             yield path

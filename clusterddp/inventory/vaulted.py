@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from clusterddp.inventory.yamlfile import VAULT_TAGS, composed
+from clusterddp.inventory.yamlfile import VAULT_TAGS, compose
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -25,36 +25,37 @@ class Vaulted:
     end: int
 
 
-def vaulted(text: bytes, names: Collection[str]) -> Iterator[Vaulted]:
+def vaulted_values(text: bytes, names: Collection[str]) -> Iterator[Vaulted]:
     """The encrypted values in a YAML text under keys of these names, at any depth below them, in order."""
-    node = composed(text.decode(), "the file", yaml.SafeLoader)  # it was parsed before, so errors need no name
-    found = {value.start: value for value in _below(node, names, inside=False)} if node else {}
+    node = compose(text.decode(), "the file", yaml.SafeLoader)  # it was parsed before, so errors need no name
+    found = {value.start: value for value in _vaulted_below(node, names, under_name=False)} if node else {}
     for start in sorted(found):
         yield found[start]
 
 
-def _below(node: Any, names: Collection[str], *, inside: bool) -> Iterator[Vaulted]:
+def _vaulted_below(node: Any, names: Collection[str], *, under_name: bool) -> Iterator[Vaulted]:
+    """Yield the encrypted values in a node; ``under_name``: it is under a key of these names itself."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            yield from _below(value, names, inside=inside or key.value in names)
+            yield from _vaulted_below(value, names, under_name=under_name or key.value in names)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            yield from _below(value, names, inside=inside)
-    elif inside and node.tag in VAULT_TAGS:
+            yield from _vaulted_below(value, names, under_name=under_name)
+    elif under_name and node.tag in VAULT_TAGS:
         yield Vaulted(text=node.value, start=node.start_mark.index, end=node.end_mark.index)
 
 
-def replaced(text: bytes, values: Sequence[Vaulted], plain: Sequence[str]) -> bytes:
+def replace_values(text: bytes, values: Sequence[Vaulted], plain: Sequence[str]) -> bytes:
     """The text with plain values in place of the encrypted ones."""
     whole = text.decode()
-    parts, at = [], 0
+    parts, position = [], 0
     for value, new in zip(values, plain, strict=True):
         old = whole[value.start : value.end]
         anchor = _ANCHOR.match(old)
         ending = "\n" if old.endswith("\n") else ""  # a block scalar includes its last line break
-        parts += [whole[at : value.start], anchor[1] + " " if anchor else "", _quoted(new), ending]
-        at = value.end
-    return "".join([*parts, whole[at:]]).encode()
+        parts += [whole[position : value.start], anchor[1] + " " if anchor else "", _quoted(new), ending]
+        position = value.end
+    return "".join([*parts, whole[position:]]).encode()
 
 
 def _quoted(text: str) -> str:

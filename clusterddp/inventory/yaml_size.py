@@ -13,10 +13,10 @@ import yaml
 
 from clusterddp.errors import InventoryError
 
-MOST_MORE = 500_000  # values that aliases may add: 20,000 hosts that each merge 25 variables
-MOST_LETTERS = 16 << 20  # letters that aliases may add
-DEEPEST = 100  # levels, through aliases too: code that walks through a value recurses
-_HUGE = 1 << 62  # counts stop here, as each line can double them
+MAX_ALIAS_VALUES = 500_000  # values that aliases may add: 20,000 hosts that each merge 25 variables
+MAX_ALIAS_LETTERS = 16 << 20  # letters that aliases may add
+MAX_DEPTH = 100  # levels, through aliases too: code that walks through a value recurses
+_HUGE = 1 << 62  # counts stop here, as each line of aliases can double them
 
 
 class _Size(NamedTuple):
@@ -32,13 +32,13 @@ def refuse_expanded(root: yaml.Node, shown: str, length: int) -> None:
     for node, size in sizes.found:
         where = f"{shown}:{node.start_mark.line + 1}"
         remedy = "write fewer aliases (*) and merges (<<)"
-        if size.values > MOST_MORE + len(sizes.found):
-            much = f"more than {MOST_MORE:,} values" if size.values == _HUGE else f"{size.values:,} values"
-            raise InventoryError(f"its aliases make {much} of {len(sizes.found):,}", where=where, remedy=remedy)
-        if size.letters > MOST_LETTERS + length:
+        if size.values > MAX_ALIAS_VALUES + len(sizes.found):
+            amount = f"more than {MAX_ALIAS_VALUES:,} values" if size.values == _HUGE else f"{size.values:,} values"
+            raise InventoryError(f"its aliases make {amount} of {len(sizes.found):,}", where=where, remedy=remedy)
+        if size.letters > MAX_ALIAS_LETTERS + length:
             raise InventoryError(f"its aliases make {size.letters >> 20:,} MiB of text", where=where, remedy=remedy)
-        if size.depth > DEEPEST:
-            raise InventoryError(f"is nested deeper than {DEEPEST} levels by its aliases", where=where, remedy=remedy)
+        if size.depth > MAX_DEPTH:
+            raise InventoryError(f"is nested deeper than {MAX_DEPTH} levels by its aliases", where=where, remedy=remedy)
 
 
 class _Sizes:
@@ -49,16 +49,17 @@ class _Sizes:
         self._known: dict[int, _Size] = {}
 
     def of(self, node: yaml.Node) -> _Size:
+        """The size of the value that a node makes."""
         known = self._known.get(id(node))
         if known is not None:
             return known
         self._known[id(node)] = _Size(0, 0, 0)  # for a node that contains itself, refused when it is read
-        size = self._counted(node)
+        size = self._count(node)
         self._known[id(node)] = size
         self.found.append((node, size))
         return size
 
-    def _counted(self, node: yaml.Node) -> _Size:
+    def _count(self, node: yaml.Node) -> _Size:
         if isinstance(node, yaml.MappingNode):
             inner = [self.of(one) for pair in node.value for one in pair]
         elif isinstance(node, yaml.SequenceNode):

@@ -21,9 +21,9 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 VAULT_TAGS = frozenset({"!vault", "!vault-encrypted"})
 _MAP, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:merge"
 VAULT_HEADER = "$ANSIBLE_VAULT"
-_DEEPEST = 100  # levels; the parser recurses in C, where only the end of the stack would stop it
-_MAY_BE_DEEP = re.compile(rf"^ {{{_DEEPEST}}}|(?:[-?] +){{{_DEEPEST}}}", re.MULTILINE)
-_MOST_DIGITS = 400  # in a number, since parsing one takes quadratic time
+_MAX_DEPTH = 100  # levels; the parser recurses in C, where only the end of the stack would stop it
+_MAY_BE_DEEP = re.compile(rf"^ {{{_MAX_DEPTH}}}|(?:[-?] +){{{_MAX_DEPTH}}}", re.MULTILINE)
+_MAX_DIGITS = 400  # in a number, since parsing one takes quadratic time
 _NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 
 
@@ -87,7 +87,7 @@ class Document:
     encrypted: bool = False
 
 
-def decoded(data: bytes, shown: str) -> Document:
+def decode(data: bytes, shown: str) -> Document:
     """Parse the bytes of a YAML or JSON file; ``InventoryError``, which names it as ``shown``, if they are neither."""
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -100,7 +100,7 @@ def decoded(data: bytes, shown: str) -> Document:
 
 
 def parse(text: str, shown: str) -> Document:
-    """Parse YAML or JSON text; see :func:`decoded`."""
+    """Parse YAML or JSON text; see :func:`decode`."""
     if text.startswith(VAULT_HEADER):
         return Document(data=None, encrypted=True)
     _refuse_deep(text, shown)
@@ -108,7 +108,8 @@ def parse(text: str, shown: str) -> Document:
     builder = _Builder(shown, as_json=as_json)
     try:
         # Valid JSON has tabs only between tokens, where YAML forbids them; libyaml rejects pairs like \\ud83d\\ude00.
-        node = _nodes(text.replace("\t", " "), shown, yaml.SafeLoader) if as_json else _nodes(text, shown, _Loader)
+        source, loader = (text.replace("\t", " "), yaml.SafeLoader) if as_json else (text, _Loader)
+        node = _compose_checked(source, shown, loader)
         data = None if node is None else builder.value(node)
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, shown) from None
@@ -119,17 +120,18 @@ def parse(text: str, shown: str) -> Document:
     return Document(data=data, duplicates=tuple(builder.duplicates))
 
 
-def composed(text: str, shown: str, loader: Any = _Loader) -> Any:
+def compose(text: str, shown: str, loader: Any = _Loader) -> Any:
     """The nodes of a YAML text, if their value has a bearable size; None for an empty text.
 
     Raises ``InventoryError`` if it is nested too deeply, or its aliases and merge keys would make a huge value;
     ``yaml.YAMLError`` if it is not YAML.
     """
     _refuse_deep(text, shown)
-    return _nodes(text, shown, loader)
+    return _compose_checked(text, shown, loader)
 
 
-def _nodes(text: str, shown: str, loader: Any) -> Any:
+def _compose_checked(text: str, shown: str, loader: Any) -> Any:
+    """The nodes of a YAML text, refused if aliases make its value huge."""
     root = yaml.compose(text, loader)
     if root is not None and "*" in text:  # only an alias (*) can repeat a value
         refuse_expanded(root, shown, len(text))
@@ -138,16 +140,16 @@ def _nodes(text: str, shown: str, loader: Any) -> Any:
 
 def _refuse_deep(text: str, shown: str) -> None:
     """Raise for a text nested deeper than any inventory; one that obviously is not, is not parsed for that."""
-    if text.count("[") + text.count("{") < _DEEPEST and not _MAY_BE_DEEP.search(text):
+    if text.count("[") + text.count("{") < _MAX_DEPTH and not _MAY_BE_DEEP.search(text):
         return
     depth = 0
     try:
         for event in yaml.parse(text, _Loader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _DEEPEST:
+            if depth > _MAX_DEPTH:
                 mark = event.start_mark
                 where = f"{shown}:{mark.line + 1 if mark else 1}"
-                raise InventoryError(f"is nested deeper than {_DEEPEST} levels", where=where)
+                raise InventoryError(f"is nested deeper than {_MAX_DEPTH} levels", where=where)
     except yaml.YAMLError:
         return  # reported when the text is read
 
@@ -185,16 +187,17 @@ class _Builder:
     def value(self, node: yaml.Node, *, unsafe: bool = False) -> Any:
         """The value of a node; strings under ``!unsafe`` are opaque."""
         unsafe = unsafe or node.tag == "!unsafe"
-        known = (id(node), unsafe)
-        if known not in self._made:
+        key = (id(node), unsafe)
+        if key not in self._made:
             if id(node) in self._open:
                 raise self._error(node, "an anchor that contains itself")
             self._open.add(id(node))
-            self._made[known] = self._make(node, unsafe=unsafe)
+            self._made[key] = self._make(node, unsafe=unsafe)
             self._open.discard(id(node))
-        return self._made[known]
+        return self._made[key]
 
     def _make(self, node: yaml.Node, *, unsafe: bool) -> Any:
+        """Make the value of a node that has none yet."""
         if isinstance(node, yaml.MappingNode) and node.tag in {_MAP, "!unsafe"}:
             return self._mapping(node, unsafe=unsafe)
         if isinstance(node, yaml.SequenceNode) and node.tag in {"tag:yaml.org,2002:seq", "!unsafe"}:
@@ -206,15 +209,15 @@ class _Builder:
     def _scalar(self, node: yaml.ScalarNode, *, unsafe: bool) -> Any:
         if node.tag in VAULT_TAGS:
             return Opaque(kind="vault", text=node.value)
-        if node.tag in _NUMBERS and len(node.value) > _MOST_DIGITS:
-            raise self._error(node, f"a number of more than {_MOST_DIGITS} digits")
+        if node.tag in _NUMBERS and len(node.value) > _MAX_DIGITS:
+            raise self._error(node, f"a number of more than {_MAX_DIGITS} digits")
         if self.as_json:
             return _json_scalar(node)
         if node.tag == "!unsafe":
             tag = self._resolver.resolve(yaml.ScalarNode, node.value, (True, False))
             node = yaml.ScalarNode(tag, node.value, node.start_mark, node.end_mark)
-        made = self._construct(node)
-        return Opaque(kind="unsafe", text=made) if unsafe and isinstance(made, str) else made
+        value = self._construct(node)
+        return Opaque(kind="unsafe", text=value) if unsafe and isinstance(value, str) else value
 
     def _construct(self, node: yaml.Node) -> Any:
         try:

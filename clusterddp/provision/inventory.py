@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import ClusterddpError, InventoryError
 from clusterddp.inventory.trusted import refuse_beside
 from clusterddp.inventory.variable_names import USED
-from clusterddp.inventory.vaulted import replaced, vaulted
+from clusterddp.inventory.vaulted import replace_values, vaulted_values
 from clusterddp.provision.ansible import FROM, environment, program
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def converted(source: Path, project: Project) -> Path:
 
 def _decrypted(text: bytes, source: Path) -> bytes:
     """Replace the individually encrypted values of variables that we use by their plain text."""
-    found = list(vaulted(text, USED))
+    found = list(vaulted_values(text, USED))
     if not found:
         return text
     with tempfile.TemporaryDirectory() as folder:
@@ -67,4 +67,4 @@ def _decrypted(text: bytes, source: Path) -> bytes:
             message = f"holds !vault values that cannot be decrypted: ansible-vault ended with {done.returncode}"
             raise InventoryError(message, where=str(source), remedy="what it says stands above")
         plain = [file.read_text(encoding="utf-8") for file in files]
-    return replaced(text, found, plain)
+    return replace_values(text, found, plain)

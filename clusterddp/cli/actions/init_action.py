@@ -10,7 +10,7 @@ from pathlib import Path
 from clusterddp.cli.output import say
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory.origins import hosts_of, hosts_of_list, inventory_text
-from clusterddp.inventory.ssh_config import is_ssh_config, left_out
+from clusterddp.inventory.ssh_config import is_ssh_config, unconverted_keywords
 
 _SSH_CONFIG = Path("~/.ssh/config")
 _SYSTEM_SSH_CONFIG = Path("/etc/ssh/ssh_config")
@@ -58,6 +58,6 @@ def _hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
         raise InventoryError("is no text", where=origin, remedy="give a host file") from None
     except InventoryError as error:
         raise InventoryError(error.message, where=origin, remedy=error.remedy) from None
-    if lost := [] if in_effect or not is_ssh_config(text) else left_out(text):
+    if lost := [] if in_effect or not is_ssh_config(text) else unconverted_keywords(text):
         say(f"{origin}: {', '.join(lost)} not kept; write what the hosts need into ansible_ssh_common_args")
     return hosts, origin

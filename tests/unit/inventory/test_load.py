@@ -11,7 +11,7 @@ import pytest
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory import Inventory, built_in, load
-from clusterddp.inventory.load import _LOCAL
+from clusterddp.inventory.load import _LOCAL_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -293,7 +293,7 @@ def test_the_built_in_inventory_is_two_nodes_on_this_machine() -> None:
     assert names(local.nodes) == ("local0", "local1")
     assert {host.connection for host in local.hosts} == {"local"}
     assert not any(host.keeps_warm for host in local.hosts)
-    assert any(path == INVENTORIES / "local.yaml" for path in _LOCAL)
+    assert any(path == INVENTORIES / "local.yaml" for path in _LOCAL_PATHS)
 
 
 @pytest.mark.parametrize("path", sorted(INVENTORIES.glob("*.yaml")), ids=lambda path: path.name)

@@ -110,7 +110,7 @@ def test_a_wrapper_on_the_path_stays_the_one_that_is_started(pythons: dict[str, 
 def test_a_python_that_never_answers_is_ended_with_what_it_started_and_passed_over(
     pythons: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_python, "_LIMIT", 1.0)
+    monkeypatch.setattr(local_python, "_TIMEOUT", 1.0)
     os.mkfifo(tmp_path / "alive")
     reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
     script(tmp_path / "conda" / "bin" / "python", f"exec 9>{tmp_path}/alive\nsleep 1000 &\nwait")
