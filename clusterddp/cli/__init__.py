@@ -1,4 +1,4 @@
-"""The command line: one command, one module; one error boundary (main.py)."""
+"""The command line: each command has its own module; main.py alone turns errors into messages."""
 
 from __future__ import annotations
 

@@ -12,13 +12,18 @@ if TYPE_CHECKING:
     from clusterddp.api.cluster import Cluster, Run
 
 
-def runs_meant(cluster: Cluster, reference: str, *, reading: bool) -> list[Run]:
-    """Return the run that a reference means, or the runs of the array of that name, the last first; raises RunError."""
+def find_referenced_runs(cluster: Cluster, reference: str, *, reading: bool) -> list[Run]:
+    """Return the run of an id, prefix or name, or all runs of the array of that name, the last first.
+
+    ``reading``: ended runs and those of other users count too. Raises RunError if there is none.
+    """
     try:
         return [cluster.find(reference, reading=reading)]
     except RunError:
-        found = array_runs(cluster.list_runs(Wanted(reference=reference, brief=True)), reference)
-        mine = [view for view in found if reading or (cluster.owner.owns(view) and view.live)]
-        if not mine:
+        views = array_runs(cluster.list_runs(Wanted(reference=reference, brief=True)), reference)
+        usable = [view for view in views if reading or (cluster.owner.owns(view) and view.live)]
+        if not usable:
             raise
-        return [cluster.attach(view) for view in reversed(mine)]  # else Slurm would begin one in place of each
+        return [
+            cluster.attach(view) for view in reversed(usable)
+        ]  # else Slurm would start the next for each one stopped

@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from clusterddp.cli import interrupts
-from clusterddp.cli.output import report, say, say_event, writer
-from clusterddp.cli.run_lines import fold_if_wanted, say_reasons, selection_for
+from clusterddp.cli.output import report_proofs, say, say_event, writer
+from clusterddp.cli.run_lines import fold_if_many_ranks, say_reasons, selection_for
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.renderers import renderer_for
@@ -44,9 +44,9 @@ class DetachedError(BaseException):
     """SIGQUIT: the user detaches from the run, which goes on."""
 
 
-def heed_signals() -> None:
-    """Let SIGTERM act as Ctrl-C, with an exit code of its own; and SIGQUIT too, until there is a run to detach from."""
-    interrupts.heed(signal.SIGQUIT, signal.SIGTERM)
+def treat_signals_as_ctrl_c() -> None:
+    """Make SIGTERM act as Ctrl-C, with its own exit code; and SIGQUIT too, until there is a run to detach from."""
+    interrupts.treat_as_ctrl_c(signal.SIGQUIT, signal.SIGTERM)
 
 
 def attach(
@@ -57,19 +57,19 @@ def attach(
     *,
     grace: float,  # seconds between SIGTERM and SIGKILL when Ctrl-C stops it
     result: Path | None,  # the file for the final status
-    notifier: Notifier,  # sends on what is said of the run, and how it ends
+    notifier: Notifier,  # reports the run's events for ``--notify``
 ) -> int:
     """Follow the run to its end; return its exit code (docs/run.md)."""
     started = time.monotonic()
     try:
-        signal.signal(signal.SIGQUIT, _detach)
+        signal.signal(signal.SIGQUIT, _raise_detached)
         run = run.begun(progress.show)
         notifier.record = run.record
-        _announce(cluster, run, display.ranks)
+        _announce_run(cluster, run, display.ranks)
         progress.watch(run)
         with lease_renewal(run), join_late_hosts(run, cluster.join, say):
             verdict = _follow(run, progress, display, notifier)
-        code = _ended(run, verdict, time.monotonic() - started, notifier)
+        code = _report_end(run, verdict, time.monotonic() - started, notifier)
     except DetachedError:
         progress.end()
         say(f"detached; `clusterddp logs --follow {run.id}` shows it again, `clusterddp stop {run.id}` ends it")
@@ -82,7 +82,7 @@ def attach(
         raise
     except KeyboardInterrupt as interrupt:
         progress.end()
-        code = _stop(run, grace, interrupt)
+        code = _stop_run(run, grace, interrupt)
     except Exception as error:
         progress.end()
         if not isinstance(error, ClusterddpError):  # a bug of ours is no fault of the run
@@ -94,7 +94,7 @@ def attach(
 
 
 def _why_unwritable(error: OSError) -> str:
-    """Return why stdout cannot be written."""
+    """Return the message for an error of writing to stdout."""
     gone = isinstance(error, BrokenPipeError)
     return "the reader of the output is gone" if gone else f"the output cannot be written ({error.strerror})"
 
@@ -108,12 +108,12 @@ def _write_result(result: Path, run: Run) -> None:
         say(f"--result {result}: cannot be written ({error.strerror}); `clusterddp status {run.id} --json` tells it")
 
 
-def _announce(cluster: Cluster, run: Run, shown: tuple[int, ...] | None) -> None:
-    """Print the numbers of ranks and hosts of the run; warn if ``--show`` names only ranks that it does not have."""
+def _announce_run(cluster: Cluster, run: Run, shown: tuple[int, ...] | None) -> None:
+    """Print how many ranks and hosts the run has; warn if all ranks of ``--show`` (``shown``) are beyond them."""
     world = run.record.world_size or 0
     where = counted(len(run.spools), "host")
-    here = {entry.name for entry in cluster.inventory.hosts}
-    where = where if cluster.inventory.path or not here.issuperset(run.spools) else "this machine only"
+    inventory_hosts = {entry.name for entry in cluster.inventory.hosts}
+    where = where if cluster.inventory.path or not inventory_hosts.issuperset(run.spools) else "this machine only"
     if run.spools:
         say(f"run {run.id}: {counted(world, 'rank')} on {where}; Ctrl-C stops it, Ctrl-\\ detaches")
     if shown and min(shown) >= world:
@@ -123,42 +123,46 @@ def _announce(cluster: Cluster, run: Run, shown: tuple[int, ...] | None) -> None
 def _follow(run: Run, progress: Progress, display: Display, notifier: Notifier) -> Verdict | None:
     """Show the run's lines until it ends, and return its verdict; None if the run goes on."""
     renderer = renderer_for(sys.stdout.buffer, whole=display.whole)
-    fold_if_wanted(renderer, run, display.ranks, display.fold)
+    fold_if_many_ranks(renderer, run, display.ranks, display.fold)
     follower: Follower | None = None
 
-    def tell(event: str, line: str) -> None:
+    def report_event(event: str, line: str) -> None:
         say_event(event, line)
         if follower:
             notifier.record = follower.run.record
         if event != "missing":  # lines that could not be fetched concern this terminal alone
             notifier.tell(event, line)
 
-    with writer(renderer) as write, RunWatch(run, tell, silence=display.silence) as watch:
+    with writer(renderer) as write, RunWatch(run, report_event, silence=display.silence) as watch:
 
-        def write_alone(events: list[Event]) -> None:
+        def write_events(events: list[Event]) -> None:
+            # The first output ends the status line.
             if any(not isinstance(event, FrameArrived) or event.body for event in events):
                 progress.end()
             write(events)
             watch.note_events(events)
 
         selection = selection_for(renderer, display)
-        follower = Follower(run, selection, write_alone, tell, renderer.wait)
+        follower = Follower(run, selection, write_events, report_event, renderer.wait)
         verdict = follower.follow()
         notifier.record = follower.run.record
         return verdict
 
 
-def _ended(run: Run, verdict: Verdict | None, seconds: float, notifier: Notifier) -> int:
-    """Say how the run ended, and return the exit code."""
+def _report_end(run: Run, verdict: Verdict | None, seconds: float, notifier: Notifier) -> int:
+    """Report how the run ended after ``seconds``, here and by ``notifier``; return the exit code."""
     if verdict is None:
         say("the run goes on, but its hosts cannot be followed")
         return EXIT_NOT_THE_SCRIPT
     notifier.tell(end_event(verdict.state), verdict.line)
-    return _told(run, verdict, f" in {seconds:.1f} s")
+    return _print_verdict(run, verdict, f" in {seconds:.1f} s")
 
 
-def _told(run: Run, verdict: Verdict, took: str = "") -> int:
-    """Say the verdict and where the run's files are; the verdict of a failed run comes last."""
+def _print_verdict(run: Run, verdict: Verdict, took: str = "") -> int:
+    """Print the verdict and where the run's files are, a failure's verdict last; return the exit code.
+
+    ``took`` is the end of a successful run's line, such as " in 5.0 s"; empty: none.
+    """
     folder = describe_workdirs(run.record)
     failed = verdict.state != RunState.SUCCEEDED
     if failed and folder:
@@ -182,22 +186,23 @@ def stop_launched(cluster: Cluster, run: RunOnHosts, grace: float, interrupt: Ke
     except RunError:
         say(f"run {run.id} had not started on any host")
         return interrupts.exit_code(interrupt)
-    return _stop(started, grace, interrupt)
+    return _stop_run(started, grace, interrupt)
 
 
-def _stop(run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
+def _stop_run(run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
     """Stop the run everywhere after Ctrl-C, report the proof and how it ended; a second Ctrl-C exits at once."""
     code = interrupts.exit_code(interrupt)
     try:
         say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
         proofs = run.stop(grace=grace, reason=interrupt_reason(interrupt))
-        report(run.id, proofs)
+        report_proofs(run.id, proofs)
         verdict = run.stopped(proofs)
     except KeyboardInterrupt:
         say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")
         os._exit(code)  # threads still wait for hosts
-    return _told(run, verdict) if verdict else code
+    return _print_verdict(run, verdict) if verdict else code
 
 
-def _detach(*_: object) -> NoReturn:
+def _raise_detached(*_: object) -> NoReturn:
+    """Signal handler of SIGQUIT."""
     raise DetachedError

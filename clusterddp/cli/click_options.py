@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _read(
+def _convert(
     read: Callable[[Any], Any],
     value: Any,
     kind: click.ParamType[Any],
     param: click.Parameter | None,
     ctx: click.Context | None,
 ) -> Any:
-    """Apply a reader of ``launch/option_values.py``; its UsageError becomes click's, which names the option."""
+    """Convert a value by a reader of ``launch/option_values.py``; its UsageError becomes click's for type ``kind``."""
     try:
         return read(value)
     except UsageError as error:
@@ -40,8 +40,8 @@ class Duration(click.ParamType[Any]):
         self.positive = positive
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds."""
-        return float(_read(option_values.limit if self.positive else duration, value, self, param, ctx))
+        """Return the seconds."""
+        return float(_convert(option_values.limit if self.positive else duration, value, self, param, ctx))
 
 
 class Moment(click.ParamType[Any]):
@@ -50,10 +50,10 @@ class Moment(click.ParamType[Any]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The time in ns by the operator's clock."""
+        """Return the time in ns by this machine's clock."""
         from clusterddp.logs.selection import moment  # noqa: PLC0415 - only for --since and --until
 
-        return int(_read(lambda given: moment(given, time.time_ns()), value, self, param, ctx))
+        return int(_convert(lambda given: moment(given, time.time_ns()), value, self, param, ctx))
 
 
 class Size(click.ParamType[Any]):
@@ -62,8 +62,8 @@ class Size(click.ParamType[Any]):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The bytes."""
-        return int(_read(option_values.size, value, self, param, ctx))
+        """Return the bytes."""
+        return int(_convert(option_values.size, value, self, param, ctx))
 
 
 class Number(click.ParamType[Any]):
@@ -75,18 +75,18 @@ class Number(click.ParamType[Any]):
         self.least, self.auto = least, auto
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        """The number."""
-        found: int | None = _read(option_values.number(self.least, auto=self.auto), value, self, param, ctx)
-        return found
+        """Return the number."""
+        answer: int | None = _convert(option_values.number(self.least, auto=self.auto), value, self, param, ctx)
+        return answer
 
 
 class AttemptType(click.ParamType[Any]):
-    """``2`` → 2; ``last`` and ``all`` are themselves."""
+    """``2`` → 2; ``last`` and ``all`` stay as they are."""
 
     name = "attempt"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """The number, or the word."""
+        """Return the number, or the word."""
         text = str(value).strip()
         if text in {"last", "all"}:
             return text
@@ -101,9 +101,9 @@ class Ranks(click.ParamType[Any]):
     name = "ranks"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...] | None:
-        """The ranks."""
-        found: tuple[int, ...] | None = _read(ranks, value, self, param, ctx)
-        return found
+        """Return the ranks."""
+        answer: tuple[int, ...] | None = _convert(ranks, value, self, param, ctx)
+        return answer
 
 
 class Reader(click.ParamType[Any]):
@@ -115,8 +115,8 @@ class Reader(click.ParamType[Any]):
         self.read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value."""
-        return _read(self.read, value, self, param, ctx)
+        """Return the value."""
+        return _convert(self.read, value, self, param, ctx)
 
 
 class Checked(click.ParamType[Any]):
@@ -128,8 +128,8 @@ class Checked(click.ParamType[Any]):
         self.check = check
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text itself."""
-        _read(self.check, value, self, param, ctx)
+        """Return the text itself."""
+        _convert(self.check, value, self, param, ctx)
         return str(value)
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 _SEPARATOR = re.compile(r"(.*[,:&!]!?)?([^,:&!]*)")
-_MOST_RUNS = 50  # the newest of the project's index
-_MOST_RANKS = 256
+_MAX_RUNS = 50  # the newest of the project's index
+_MAX_RANKS = 256
 
 
-def _completing(words: Callable[[click.Context], Iterable[str]], *, several: bool) -> Complete:
-    """Make a callback for click; with ``several`` the word is a list, of which the last item is completed."""
+def _make_completer(words: Callable[[click.Context], Iterable[str]], *, several: bool) -> Complete:
+    """Make a callback for click from what offers ``words``; ``several``: of a list only the last item is completed."""
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         found = _SEPARATOR.fullmatch(incomplete) if several else None
@@ -50,7 +50,7 @@ def _hosts(context: click.Context) -> Iterable[str]:
 
 
 def _runs(_context: click.Context) -> Iterable[str]:
-    newest = current_project().runs()[: -_MOST_RUNS - 1 : -1]
+    newest = current_project().runs()[: -_MAX_RUNS - 1 : -1]
     names = [record.name for record in newest]
     words = [*names, *(record.run for record in newest)]
     return dict.fromkeys(word for word in words if word)
@@ -60,7 +60,7 @@ def _ranks(context: click.Context) -> Iterable[str]:
     """Complete the ranks of the run that is named before them, else of the newest."""
     named = context.params.get("run")
     worlds = [record.world_size for record in current_project().runs() if named in (None, record.run, record.name)]
-    return map(str, range(min((worlds or [0])[-1] or 0, _MOST_RANKS)))
+    return map(str, range(min((worlds or [0])[-1] or 0, _MAX_RANKS)))
 
 
 def _checks(_context: click.Context) -> Iterable[str]:
@@ -81,9 +81,9 @@ def _playbooks(_context: click.Context) -> Iterable[str]:
     return [*NAMES, *(str(path) for prefix in ("", "*/") for path in Path().glob(f"{prefix}*.y*ml"))]
 
 
-hosts = _completing(_hosts, several=True)
-runs = _completing(_runs, several=False)
-ranks = _completing(_ranks, several=True)
-checks = _completing(_checks, several=True)
-signals = _completing(_signals, several=False)
-playbooks = _completing(_playbooks, several=False)
+hosts = _make_completer(_hosts, several=True)
+runs = _make_completer(_runs, several=False)
+ranks = _make_completer(_ranks, several=True)
+checks = _make_completer(_checks, several=True)
+signals = _make_completer(_signals, several=False)
+playbooks = _make_completer(_playbooks, several=False)

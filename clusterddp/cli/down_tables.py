@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from clusterddp.cli.command_lines import completed
+from clusterddp.cli.command_lines import complete_commands
 from clusterddp.cli.tables import Table, escape, show
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from clusterddp.runs.cleanup import Cleaned
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
 
-REMOVED, STAYS, FAILED, GOES = "removed", "stays", "failed", "will go"
-_ORDER = (FAILED, GOES, REMOVED, STAYS)
+REMOVED, STAYS, FAILED, WILL_GO = "removed", "stays", "failed", "will go"
+_ORDER = (FAILED, WILL_GO, REMOVED, STAYS)
 
 
 class DownRow(NamedTuple):
@@ -33,23 +33,24 @@ class DownRow(NamedTuple):
 
 def print_rows(rows: Iterable[DownRow]) -> None:
     """Print the rows as one table; hosts with equal rows share a line, with the largest size among them."""
-    alike: dict[tuple[str, str], list[DownRow]] = {}
+    groups: dict[tuple[str, str], list[DownRow]] = {}
     for row in rows:
-        alike.setdefault((row.outcome, row.what), []).append(row)
+        groups.setdefault((row.outcome, row.what), []).append(row)
     table = Table("hosts", "outcome", "size", "what")
-    for (outcome, what), some in sorted(alike.items(), key=lambda item: _ORDER.index(item[0][0])):
-        size = max((row.size for row in some if row.size is not None), default=None)
-        hosts = folded_names(list(dict.fromkeys(row.host for row in some)), separator=",")
-        table.add(escape(hosts), outcome, "-" if size is None else human_size(size), escape(completed(what)))
+    for (outcome, what), group in sorted(groups.items(), key=lambda item: _ORDER.index(item[0][0])):
+        size = max((row.size for row in group if row.size is not None), default=None)
+        hosts = folded_names(list(dict.fromkeys(row.host for row in group)), separator=",")
+        table.add(escape(hosts), outcome, "-" if size is None else human_size(size), escape(complete_commands(what)))
     show(table, stderr=True)
 
 
-def rows_of(cleaned: Sequence[Cleaned], again: str) -> list[DownRow]:
+def rows_of_cleanup(cleaned: Sequence[Cleaned], again: str) -> list[DownRow]:
     """Return rows for what ``down`` removed and what it could not; ``again`` is the command that was typed."""
-    return [row for host in cleaned for row in _rows_of(host, f"`{again}` again finishes the work")]
+    return [row for host in cleaned for row in _rows_of_host(host, f"`{again}` again finishes the work")]
 
 
-def _rows_of(host: Cleaned, finish: str) -> list[DownRow]:
+def _rows_of_host(host: Cleaned, finish: str) -> list[DownRow]:
+    """Return one host's rows of ``rows_of_cleanup``; ``finish`` says how to finish what failed."""
     if host.error:
         error = host.error.removeprefix(f"{host.host}: ")
         return [DownRow(host.host, FAILED, None, f"{error}; {finish}")]
@@ -81,27 +82,28 @@ def rows_that_stay(
     stopped: Container[str] = (),  # the runs that were stopped meanwhile
 ) -> list[DownRow]:
     """Return rows for what ``down`` leaves on hosts, and why."""
-    after = {host.host: host for host in cleaned}
+    results = {result.host: result for result in cleaned}
     rows = []
     for host in held:
-        now = after[host.host]
-        going = now.beside.removed if now.beside else ()
+        result = results[host.host]
+        removed = result.beside.removed if result.beside else ()
         rows += [
-            DownRow(host.host, STAYS, folder.bytes, f"{folder.path}: {_why(folder, workdir, stopped)}")
+            DownRow(host.host, STAYS, folder.bytes, f"{folder.path}: {_why_workdir_stays(folder, workdir, stopped)}")
             for folder in host.workdirs
-            if folder.path not in going
+            if folder.path not in removed
         ]
-        left = 0 if now.gone else host.runs - now.spools
+        left = 0 if result.gone else host.runs - result.spools
         if left > 0:
             rows.append(DownRow(host.host, STAYS, None, f"{counted(left, 'run')} on record: 30 days, or with --purge"))
-        rows += _pushed(host)
-    for one in environments:
-        of = f" of {one.lock}" if one.lock else ""
-        rows.append(DownRow(one.host, STAYS, one.bytes, f"environment {one.ident[:4]}{of}: {one.stays}"))
+        rows += _rows_of_pushed(host)
+    for env in environments:
+        source = f" of {env.lock}" if env.lock else ""
+        rows.append(DownRow(env.host, STAYS, env.bytes, f"environment {env.ident[:4]}{source}: {env.stays}"))
     return rows
 
 
-def _why(folder: WorkdirHeld, workdir: str, stopped: Container[str]) -> str:
+def _why_workdir_stays(folder: WorkdirHeld, workdir: str, stopped: Container[str]) -> str:
+    """Return why ``down`` leaves a workdir; ``workdir`` and ``stopped`` as in ``rows_that_stay``."""
     live = [run for run in folder.live if run not in stopped]
     if live:
         return f"run {', '.join(live)} is live in it"
@@ -109,7 +111,8 @@ def _why(folder: WorkdirHeld, workdir: str, stopped: Container[str]) -> str:
     return f"{whose}; --everything removes it"
 
 
-def _pushed(host: Holdings) -> list[DownRow]:
+def _rows_of_pushed(host: Holdings) -> list[DownRow]:
+    """Return a row for each folder outside the workdirs with files of ``push``: they are never removed."""
     return [
         DownRow(host.host, STAYS, None, f"{counted(count, 'file')} that you have pushed to {path}")
         for path, count in host.pushed
@@ -123,13 +126,17 @@ def rows_of_holdings(held: Sequence[Holdings]) -> list[DownRow]:
         if host.error:
             rows.append(DownRow(host.host, FAILED, None, host.error.removeprefix(f"{host.host}: ")))
         ours = f"{counted(host.runs, 'run')} on record, helpers, environments"
-        rows += [DownRow(host.host, GOES, size, f"{path}: {ours}") for path, size in host.states]
-        rows += [DownRow(host.host, GOES, one.bytes, f"{one.path}: {_at_stake(one)}") for one in host.workdirs]
-        rows += _pushed(host)
+        rows += [DownRow(host.host, WILL_GO, size, f"{path}: {ours}") for path, size in host.states]
+        rows += [
+            DownRow(host.host, WILL_GO, folder.bytes, f"{folder.path}: {_describe_contents(folder)}")
+            for folder in host.workdirs
+        ]
+        rows += _rows_of_pushed(host)
     return rows
 
 
-def _at_stake(folder: WorkdirHeld) -> str:
+def _describe_contents(folder: WorkdirHeld) -> str:
+    """Describe a workdir, with the files that would be lost as they exist nowhere else (``folder.own``)."""
     if not folder.own:
         return "a project's code"
     more = f" and {folder.own - len(folder.largest)} more" if folder.own > len(folder.largest) else ""
@@ -150,5 +157,5 @@ def rows_of_everything(gone: Sequence[EverythingRemoved], held: Sequence[Holding
         end = "" if host.left or shown[host.host].pushed else "; nothing of clusterddp is left"
         rows.append(DownRow(host.host, REMOVED, host.bytes, f"{folders}{end}"))
         rows += [DownRow(host.host, STAYS, None, f"{path}: {why}") for path, why in host.left]
-        rows += _pushed(shown[host.host])
+        rows += _rows_of_pushed(shown[host.host])
     return rows

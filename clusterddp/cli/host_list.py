@@ -21,39 +21,39 @@ if TYPE_CHECKING:
 
     from clusterddp.project.project import Project
 
-NAMES = ("inventory.yaml", "inventory.new.yaml")  # in .clusterddp/
+FILE_NAMES = ("inventory.yaml", "inventory.new.yaml")  # in .clusterddp/; the second until `up` has succeeded
 
 
-def write(text: str, words: Iterable[str], project: Project) -> Path:
+def write(host_list: str, variables: Iterable[str], project: Project) -> Path:
     """Write the inventory of a host list; return its path.
 
-    ``words``: variables for all of its hosts, as ``NAME=VALUE``. Raises InventoryError if it is not a host list, or an
-    edited inventory would be overwritten; UsageError if a word is not a variable.
+    ``variables``: for all of its hosts, as ``NAME=VALUE``. Raises InventoryError if it is not a host list, or an edited
+    inventory would be overwritten; UsageError if a variable is wrong.
     """
-    wanted = from_host_list(text, variables_of(words))
+    new_text = from_host_list(host_list, variables_of(variables))
     remembered = project.unproved.inventory
-    for name in NAMES:
-        _keep_edited(project.folder / name, wanted)
-    name = NAMES[1] if remembered == project.folder / NAMES[0] and remembered.exists() else NAMES[0]
-    return project.write(name, wanted.encode())
+    for name in FILE_NAMES:
+        _refuse_to_overwrite(project.folder / name, new_text)
+    name = FILE_NAMES[1] if remembered == project.folder / FILE_NAMES[0] and remembered.exists() else FILE_NAMES[0]
+    return project.write(name, new_text.encode())
 
 
-def settled(path: Path, project: Project) -> Path:
-    """Return the inventory of an ``up`` that succeeded; a new list's file replaces the earlier one now."""
-    first, second = (project.folder / name for name in NAMES)
-    if path != second or _edited(first) or _edited(second):
+def settle(path: Path, project: Project) -> Path:
+    """Return the inventory of an ``up`` that succeeded; the second of ``FILE_NAMES`` is renamed to the first now."""
+    first, second = (project.folder / name for name in FILE_NAMES)
+    if path != second or _edited_text(first) or _edited_text(second):
         return path
     return second.replace(first)
 
 
-def _keep_edited(path: Path, wanted: str) -> None:
+def _refuse_to_overwrite(path: Path, new_text: str) -> None:
     """Refuse to overwrite what the user has edited; raises InventoryError."""
-    there = _edited(path)
-    if not there:
+    edited = _edited_text(path)
+    if not edited:
         return
     shown = short_path(path)
     say(f"{shown} has been edited; - stands there, + is what the host list says:")
-    for line in difference(there, wanted):
+    for line in difference(edited, new_text):
         say(line)
     raise InventoryError(
         f"{shown} has been edited and is not overwritten",
@@ -61,12 +61,12 @@ def _keep_edited(path: Path, wanted: str) -> None:
     )
 
 
-def _edited(path: Path) -> str:
+def _edited_text(path: Path) -> str:
     """Return the text of a file that the user has changed since it was written; empty if unchanged."""
     try:
-        there = project_folder.read(path).decode(errors="replace")
+        edited = project_folder.read(path).decode(errors="replace")
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise InventoryError(f"cannot be read: {error.strerror}", where=str(path), remedy="move it away") from None
-    return there if was_edited(there) else ""
+    return edited if was_edited(edited) else ""

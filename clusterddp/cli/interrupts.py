@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run import Run
 
 
-class LookingEndedError(KeyboardInterrupt):
+class WatchEndedError(KeyboardInterrupt):
     """Ctrl-C that only stopped watching a run; ``line`` is the message for it."""
 
     def __init__(self, line: str) -> None:
@@ -23,18 +23,18 @@ class LookingEndedError(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def saying_that_it_goes_on(run: Run) -> Iterator[None]:
-    """On Ctrl-C, say that the run goes on, how to watch it again, and how to stop it."""
+def explaining_ctrl_c(run: Run) -> Iterator[None]:
+    """If Ctrl-C ends the block, say that the run goes on, how to watch it again, and how to stop it."""
     try:
         yield
     except KeyboardInterrupt:
-        if not run.live:
+        if not run.live:  # it has ended, so nothing goes on
             raise
         shows = f"`clusterddp logs --follow {run.id}` shows it again"
-        raise LookingEndedError(f"run {run.id} goes on; {shows}, `clusterddp stop {run.id}` ends it") from None
+        raise WatchEndedError(f"run {run.id} goes on; {shows}, `clusterddp stop {run.id}` ends it") from None
 
 
-def heed(*numbers: signal.Signals) -> None:
+def treat_as_ctrl_c(*numbers: signal.Signals) -> None:
     """Let these signals act as Ctrl-C; ``exit_code`` distinguishes them."""
     for number in numbers:
         signal.signal(number, _interrupt)
@@ -46,4 +46,4 @@ def exit_code(interrupt: KeyboardInterrupt) -> int:
 
 
 def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt("SIGTERM")
+    raise KeyboardInterrupt("SIGTERM")  # that there is an argument tells `exit_code` that it was no Ctrl-C

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.command_lines import name_inventory
-from clusterddp.cli.project_options import checked, option_location
+from clusterddp.cli.command_lines import remember_inventory
+from clusterddp.cli.project_options import option_location, project_settings
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import built_in, load
 from clusterddp.project.project import foreign_project, short_path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """The inventory and its hosts that a command uses, and who named them, for error messages."""
+    """The inventory that a command uses, the pattern that limits its hosts, and who named both, for messages."""
 
     path: Path | None  # None for the built-in one
     limit: str | None
@@ -46,55 +46,57 @@ def choose(project: Project, path: Path | None, limit: str | None) -> Choice:
     Raises InventoryError if the project names one that this user has not agreed to, or the one of `up` is gone;
     UsageError if the user's key cannot be read, or pyproject.toml is wrong.
     """
-    path_by, limit_by = _variable("inventory") if path else "", _variable("limit") if limit else ""
-    own = checked(project)
+    path_by = _environment_variable("inventory") if path else ""
+    limit_by = _environment_variable("limit") if limit else ""
+    settings = project_settings(project)
     if path and not path_by:
-        name_inventory(str(path))
+        remember_inventory(str(path))
     if path is None and project.unproved.inventory:
-        return _remembered(project, limit, limit_by)
-    if path is None and "inventory" in own:
-        raise _not_agreed(option_location(project, "inventory"), project.root / own["inventory"], None)
+        return _choose_remembered(project, limit, limit_by)
+    if path is None and "inventory" in settings:
+        raise _consent_error(option_location(project, "inventory"), project.root / settings["inventory"], None)
     if path is None and project.untrusted_parent:
-        _refuse_above(project.untrusted_parent)
-    if limit is None and "limit" in own:
-        limit, limit_by = own["limit"], option_location(project, "limit")
+        _refuse_parents_inventory(project.untrusted_parent)
+    if limit is None and "limit" in settings:
+        limit, limit_by = settings["limit"], option_location(project, "limit")
     return Choice(path=path, limit=limit, path_by=path_by, limit_by=limit_by)
 
 
 def read_chosen(chosen: Choice) -> Inventory:
     """Read the hosts that were chosen; raises InventoryError if the file is missing or wrong, or has no such hosts."""
-    with _said_by(chosen.path_by):
+    with _naming_source(chosen.path_by):
         loaded = load(chosen.path, chosen.writers) if chosen.path else built_in()
-    with _said_by(chosen.limit_by):
+    with _naming_source(chosen.limit_by):
         return loaded.limit(chosen.limit) if chosen.limit else loaded
 
 
-def _remembered(project: Project, limit: str | None, limit_by: str) -> Choice:
-    kept, named = project.remembered, project.unproved
-    if kept.inventory is None:
-        raise _not_agreed(str(project.folder / "project.json"), named.inventory, named.limit)
-    if not os.path.exists(kept.inventory):  # noqa: PTH110 - Path's raises where it may not look
+def _choose_remembered(project: Project, limit: str | None, limit_by: str) -> Choice:
+    """Return the inventory that `up` remembered, if this user consented to it; raises InventoryError."""
+    remembered, unproved = project.remembered, project.unproved
+    if remembered.inventory is None:
+        raise _consent_error(str(project.folder / "project.json"), unproved.inventory, unproved.limit)
+    if not os.path.exists(remembered.inventory):  # noqa: PTH110 - Path's raises where it may not look
         remedy = "`clusterddp up FILE` remembers another"
-        raise InventoryError("the remembered inventory is gone", where=str(kept.inventory), remedy=remedy)
-    if limit is None and kept.limit:
-        limit, limit_by = kept.limit, "remembered by up"
-    return Choice(path=kept.inventory, limit=limit, writers=kept.writers, limit_by=limit_by)
+        raise InventoryError("the remembered inventory is gone", where=str(remembered.inventory), remedy=remedy)
+    if limit is None and remembered.limit:
+        limit, limit_by = remembered.limit, "remembered by up"
+    return Choice(path=remembered.inventory, limit=limit, writers=remembered.writers, limit_by=limit_by)
 
 
-def _refuse_above(folder: Path) -> None:
-    """Refuse the inventory that another user's project in a folder above names; an unreadable one is ignored."""
+def _refuse_parents_inventory(folder: Path) -> None:
+    """Refuse the inventory that another user's project in a parent folder names; an unreadable one is ignored."""
     try:
-        above = foreign_project(folder)
-        named, own = above.unproved, above.options.get("inventory")
+        parent = foreign_project(folder)
+        unproved, inventory = parent.unproved, parent.options.get("inventory")
     except UsageError:
         return
-    if named.inventory:
-        raise _not_agreed(str(above.folder / "project.json"), named.inventory, named.limit)
-    if isinstance(own, str):
-        raise _not_agreed(option_location(above, "inventory"), above.root / own, None)
+    if unproved.inventory:
+        raise _consent_error(str(parent.folder / "project.json"), unproved.inventory, unproved.limit)
+    if isinstance(inventory, str):
+        raise _consent_error(option_location(parent, "inventory"), parent.root / inventory, None)
 
 
-def _not_agreed(where: str, path: Path | None, limit: str | None) -> InventoryError:
+def _consent_error(where: str, path: Path | None, limit: str | None) -> InventoryError:
     """Return the error for an inventory named without the user's consent, with the command that gives it."""
     if path is None or not os.path.exists(path):  # noqa: PTH110 - Path's raises where it may not look
         remedy = "`clusterddp up FILE` remembers another"
@@ -106,7 +108,7 @@ def _not_agreed(where: str, path: Path | None, limit: str | None) -> InventoryEr
     return InventoryError(f"the inventory {file} is not read without your consent", where=where, remedy=remedy)
 
 
-def _variable(name: str) -> str:
+def _environment_variable(name: str) -> str:
     """Return the environment variable that set an option of this command, if one did."""
     context = click.get_current_context(silent=True)
     given = context and context.get_parameter_source(name) is click.core.ParameterSource.ENVIRONMENT
@@ -114,9 +116,10 @@ def _variable(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _said_by(whom: str) -> Iterator[None]:
+def _naming_source(source: str) -> Iterator[None]:
+    """Begin the block's InventoryError with ``source``: who named the inventory or limit; empty: nothing."""
     try:
         yield
     except InventoryError as error:
-        error.message = f"{whom}: {error.message}" if whom else error.message
+        error.message = f"{source}: {error.message}" if source else error.message
         raise

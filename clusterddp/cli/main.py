@@ -16,7 +16,7 @@ import click
 
 from clusterddp import __version__
 from clusterddp.cli import command_lines, interrupts, prompt, verbose
-from clusterddp.cli.output import have_plain_signs, say, takes_more
+from clusterddp.cli.output import can_write_now, replace_unencodable, say
 from clusterddp.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -53,8 +53,8 @@ COMMANDS = {  # name → what the list of commands says of it, at most 45 letter
     "discover": "Find rank 0 by UDP multicast.",
 }
 ALIASES = {"ps": "runs", "ls": "runs", "kill": "stop"}
-# Commands of other tools → what to type instead.
-ELSEWHERE = {
+# The name of a command that people know from other tools → what to type instead.
+COMMANDS_OF_OTHER_TOOLS = {
     "ssh": "`clusterddp shell HOST` opens a shell on a host",
     **dict.fromkeys(
         ("cp", "scp", "rsync"),
@@ -67,7 +67,7 @@ ELSEWHERE = {
     "top": "the name is kept for later; `clusterddp status --watch` shows a run as it goes",
 }
 # torchrun's options that the plan sets itself; see clusterddp.launch.option_values.OWNED.
-_OF_TORCHRUN = (
+_TORCHRUN_OPTIONS = (
     "--rdzv",
     "--master",
     "--node-rank",
@@ -77,13 +77,13 @@ _OF_TORCHRUN = (
     "--redirects",
     "--tee",
 )
-_LEAST_BEGUN = 3  # letters from which on the beginning of a command is recognised
+_MIN_PREFIX = 3  # letters of a command's beginning from which on the whole command is suggested
 EXIT_NO_READER = 141  # 128 + SIGPIPE
-INTERRUPTED = "interrupted"
+INTERRUPTED_MESSAGE = "interrupted"
 
 
 class Commands(click.Group):
-    """The commands by name; each is imported from its own module only when it is used or listed."""
+    """Click's group of all commands; each is imported from its own module only when it is used or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the commands in the order of the table."""
@@ -112,7 +112,7 @@ class Commands(click.Group):
             name, rest = rest[0], ["--help"]
         name = ALIASES.get(name, name)
         if name not in COMMANDS and not name.startswith("-"):
-            ctx.fail(f"No such command {name!r}{_instead(name)}")
+            ctx.fail(f"No such command {name!r}{_command_suggestion(name)}")
         return super().resolve_command(ctx, [name, *rest])
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -120,29 +120,30 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # `clusterddp logs | head`
-            _no_output()
+            _discard_stdout()
             raise click.exceptions.Exit(EXIT_NO_READER) from None
         except KeyboardInterrupt as interrupt:
-            line = interrupt.line if isinstance(interrupt, interrupts.LookingEndedError) else INTERRUPTED
-            _leave(interrupts.exit_code(interrupt), line)
+            line = interrupt.line if isinstance(interrupt, interrupts.WatchEndedError) else INTERRUPTED_MESSAGE
+            _exit_at_once(interrupts.exit_code(interrupt), line)
 
 
-def _instead(name: str) -> str:
+def _command_suggestion(name: str) -> str:
     """Return a suggestion for a word that is not a command; empty if nothing is close."""
-    if name in ELSEWHERE:
-        return f"; {ELSEWHERE[name]}"
-    begun = [one for one in COMMANDS if one.startswith(name)]
-    near = begun[0] if len(begun) == 1 and len(name) >= _LEAST_BEGUN else nearest(name, (*COMMANDS, *ALIASES))
-    return f"; did you mean {near}?" if near else ""
+    if name in COMMANDS_OF_OTHER_TOOLS:
+        return f"; {COMMANDS_OF_OTHER_TOOLS[name]}"
+    matches = [command for command in COMMANDS if command.startswith(name)]
+    suggestion = matches[0] if len(matches) == 1 and len(name) >= _MIN_PREFIX else nearest(name, (*COMMANDS, *ALIASES))
+    return f"; did you mean {suggestion}?" if suggestion else ""
 
 
 def _change_folder(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Callback of ``-C``: change the working directory before any other option is read."""
     if value is not None:
         try:
             os.chdir(value)
         except OSError as error:
             raise UsageError(f"-C {value}: {error.strerror}", remedy="name the project's folder") from None
-        command_lines.name_folder(value)
+        command_lines.remember_folder(value)
     return value
 
 
@@ -179,9 +180,12 @@ def main(argv: list[str] | None = None) -> NoReturn:
     """Run one command and exit with its code."""
     words = sys.argv[1:] if argv is None else argv
     command_lines.forget()
-    _have_streams()
-    have_plain_signs()
-    threading.excepthook, before = lambda thread: _in_thread(thread.exc_value, words), threading.excepthook
+    _open_closed_streams()
+    replace_unencodable()
+    threading.excepthook, previous_hook = (
+        lambda thread: _report_thread_error(thread.exc_value, words),
+        threading.excepthook,
+    )
     try:
         if "--version" in words and {*words} & {"-v", "--verbose"}:
             from clusterddp.cli.versions import say_versions  # noqa: PLC0415 - only for reports of bugs
@@ -194,28 +198,28 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except click.Abort:
         code = EXIT_INTERRUPTED
     except click.ClickException as error:
-        say(_click_line(error, words))
-        code = EXIT_NOT_THE_SCRIPT if _is_job(words) else EXIT_USAGE
+        say(_click_message(error, words))
+        code = EXIT_NOT_THE_SCRIPT if _exits_with_script_code(words) else EXIT_USAGE
     except ClusterddpError as error:
         _say_error(error)
-        of_a_job = _is_job(words) and not isinstance(error, ScriptError)
-        code = EXIT_NOT_THE_SCRIPT if of_a_job else error.exit_code
+        for_a_script = _exits_with_script_code(words) and not isinstance(error, ScriptError)
+        code = EXIT_NOT_THE_SCRIPT if for_a_script else error.exit_code
     except KeyboardInterrupt:
-        _leave(EXIT_INTERRUPTED)
+        _exit_at_once(EXIT_INTERRUPTED)
     except OSError as error:  # a full disk under stdout, a file of ours that cannot be read
-        _no_output()
+        _discard_stdout()
         say(f"{error.filename or 'cannot write or read'}: {error.strerror or error}")
-        code = EXIT_NOT_THE_SCRIPT if _is_job(words) else EXIT_FAILED
+        code = EXIT_NOT_THE_SCRIPT if _exits_with_script_code(words) else EXIT_FAILED
     except Exception as error:  # noqa: BLE001 - a bug of ours
-        _internal_error(error, words)
-        code = EXIT_NOT_THE_SCRIPT if _is_job(words) else EXIT_FAILED
+        _report_bug(error, words)
+        code = EXIT_NOT_THE_SCRIPT if _exits_with_script_code(words) else EXIT_FAILED
     finally:
-        threading.excepthook = before
-        prompt.abandon()
+        threading.excepthook = previous_hook
+        prompt.restore_echo()
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _have_streams() -> None:
+def _open_closed_streams() -> None:
     """Open the null device for closed standard streams; else the next file or socket would get their number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -225,17 +229,17 @@ def _have_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
 
 
-def _leave(code: int, line: str = INTERRUPTED) -> NoReturn:
-    """Exit at once after Ctrl-C or SIGTERM, though threads may still wait for hosts."""
-    prompt.abandon()
+def _exit_at_once(code: int, line: str = INTERRUPTED_MESSAGE) -> NoReturn:
+    """Print ``line`` and exit at once after Ctrl-C or SIGTERM, though threads may still wait for hosts."""
+    prompt.restore_echo()
     say(line)
     with contextlib.suppress(OSError):  # nobody reads it any longer
-        if takes_more(sys.stdout.buffer):
+        if can_write_now(sys.stdout.buffer):
             sys.stdout.flush()
     os._exit(code)
 
 
-def _no_output() -> None:
+def _discard_stdout() -> None:
     """Discard what is still buffered for stdout, which would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -243,21 +247,21 @@ def _no_output() -> None:
 def _say_error(error: ClusterddpError) -> None:
     """Print an error as one line; what is the same on several hosts is printed once, for all of them."""
     hosts: dict[str, list[str]] = {}
-    for one in error.errors if isinstance(error, HostsError) else [error]:
-        host = one.host if isinstance(one, HostError) else ""
-        hosts.setdefault(str(one).removeprefix(f"{host}: ") if host else str(one), []).append(host)
+    for host_error in error.errors if isinstance(error, HostsError) else [error]:
+        host = host_error.host if isinstance(host_error, HostError) else ""
+        hosts.setdefault(str(host_error).removeprefix(f"{host}: ") if host else str(host_error), []).append(host)
     for text, names in hosts.items():
         say(f"{folded_names(names)}: {text}" if names[0] else text)
 
 
-def _in_thread(error: BaseException | None, words: list[str]) -> None:
+def _report_thread_error(error: BaseException | None, words: list[str]) -> None:
     """Report a bug in a thread that nobody waits for; the command goes on and keeps its own exit code."""
     if isinstance(error, Exception):
-        _internal_error(error, words)
+        _report_bug(error, words)
 
 
-def _internal_error(error: Exception, words: list[str]) -> None:
-    """Report a bug of ours: one line that names its crash file, or the whole text if there can be no file."""
+def _report_bug(error: Exception, words: list[str]) -> None:
+    """Report a bug of ours: one line that names its crash file, or the traceback if no file can be written."""
     try:
         from clusterddp.project.crash import report_crash  # noqa: PLC0415 - only for reports of bugs
 
@@ -267,7 +271,7 @@ def _internal_error(error: Exception, words: list[str]) -> None:
         traceback.print_exception(error)
 
 
-def _is_job(words: list[str]) -> bool:
+def _exits_with_script_code(words: list[str]) -> bool:
     """Whether the exit code is the script's: for ``run`` and ``logs --follow``."""
     command = _command_in(words)
     follows = any(word == "--follow" or re.fullmatch("-[tv]*f[tv]*", word) for word in words)
@@ -280,41 +284,43 @@ def _command_in(words: list[str]) -> str:
     return next((word for index, word in enumerate(words) if index not in folders and not word.startswith("-")), "")
 
 
-def _click_line(error: click.ClickException, words: list[str]) -> str:
+def _click_message(error: click.ClickException, words: list[str]) -> str:
     """Return click's message as one line: what, where, the remedy."""
     context: Any = getattr(error, "ctx", None)
-    named = _command_in(words)  # click gives no context if an option lacks its value
-    path = context.command_path if context else f"clusterddp {named}" if named in COMMANDS else "clusterddp"
+    command = _command_in(words)  # click gives no context if an option lacks its value
+    path = context.command_path if context else f"clusterddp {command}" if command in COMMANDS else "clusterddp"
     message = error.format_message().rstrip(".").replace("\n", " ")
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return f"no command given; one of {', '.join(COMMANDS)}; see clusterddp --help"
     if isinstance(error, click.NoSuchOption):
         return _no_such_option(error, path)
     if isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
-        message = f"{_source(error)}{error.message.rstrip('.')}"
-    return _seeing_help(message, path)
+        message = f"{_origin_of_value(error)}{error.message.rstrip('.')}"
+    return _with_help_hint(message, path)
 
 
-def _seeing_help(message: str, path: str) -> str:
+def _with_help_hint(message: str, path: str) -> str:
+    """Return the message with a hint at ``--help`` of the command at ``path``."""
     return f"{message}{'' if message.endswith('?') else ';'} see {path} --help"
 
 
 def _no_such_option(error: click.NoSuchOption, path: str) -> str:
+    """Return the message for an unknown option of the command at ``path``: where it belongs, or what is close."""
     option = error.option_name.replace("_", "-")
-    if path.endswith(" run") and option.startswith(_OF_TORCHRUN):
+    if path.endswith(" run") and option.startswith(_TORCHRUN_OPTIONS):
         return f"{option} is set by clusterddp itself, the same on every host; leave it out"
-    known = error.possibilities or []
-    found = [name for name in known if name.startswith(option)] or [near for near in [nearest(option, known)] if near]
-    near = f"; did you mean {found[0]}?" if found else ""
+    options = error.possibilities or []
+    similar = next((name for name in options if name.startswith(option)), "") or nearest(option, options)
+    suggestion = f"; did you mean {similar}?" if similar else ""
     where = ""
     if path.endswith(" run"):
         where = "; torchrun's own go through --torchrun-arg, the script's stand after SCRIPT"
-    elif " " not in path and not near:
+    elif " " not in path and not suggestion:
         where = "; a command's own stand after its name"
-    return _seeing_help(f"no such option {option}{where}{near}", path)
+    return _with_help_hint(f"no such option {option}{where}{suggestion}", path)
 
 
-def _source(error: click.BadParameter) -> str:
+def _origin_of_value(error: click.BadParameter) -> str:
     """Return where a wrong value was given: the option, or the variable or key that set it."""
     parameter, context = error.param, error.ctx
     if parameter is None or context is None:
@@ -323,11 +329,11 @@ def _source(error: click.BadParameter) -> str:
     if source is click.core.ParameterSource.ENVIRONMENT:
         return f"{parameter.envvar}: "
     if source is click.core.ParameterSource.DEFAULT_MAP:
-        from clusterddp.cli.pyproject import where_set  # noqa: PLC0415 - only to name a wrong setting of the project
+        from clusterddp.cli.pyproject import setting_location  # noqa: PLC0415 - only to name a wrong setting of the project
 
-        return f"{where_set(parameter.name or '')}: "
-    long = [name for name in parameter.opts if name.startswith("--")] or [parameter.human_readable_name]
-    return f"{long[0]}: "
+        return f"{setting_location(parameter.name or '')}: "
+    flags = [name for name in parameter.opts if name.startswith("--")] or [parameter.human_readable_name]
+    return f"{flags[0]}: "
 
 
 if __name__ == "__main__":

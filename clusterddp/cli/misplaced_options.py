@@ -25,7 +25,7 @@ def refuse_misplaced(script: str, args: Sequence[str], inventory: Inventory) -> 
 
     Only if FILE is an inventory, or PATTERN matches hosts of the one in use; and not after a ``--``. Raises UsageError.
     """
-    if _meant_for_script():
+    if _has_double_dash():
         return
     for position, word in enumerate(args):
         name, equals, value = word.partition("=")
@@ -34,84 +34,99 @@ def refuse_misplaced(script: str, args: Sequence[str], inventory: Inventory) -> 
         following = [] if equals else list(args[position + 1 : position + 2])
         value = value if equals else "".join(following)
         is_inventory = name in ("-i", "--inventory") and _is_inventory(value)
-        if not value or not (is_inventory or (name == "--limit" and _matches(inventory, value))):
+        if not value or not (is_inventory or (name == "--limit" and _matches_hosts(inventory, value))):
             continue
         ours = {position, *range(position + 1, position + 1 + len(following))}
         raise _refusal(script, args, ours, "would go to the script and choose no hosts")
 
 
 def refuse_unread(script: str, args: Sequence[str], project: Project, *, module: bool) -> None:
-    """Refuse options of ours after a script of the project that does not read them; not after a ``--``.
+    """Refuse options of `clusterddp run` that stand after a script of the project which does not read them.
 
-    The project's files are read only if a word is exactly a long option of ours, in either spelling. Raises UsageError.
+    Nothing is refused after a ``--``.
+
+    The project's files are read only if a word is exactly one of our long options, with ``-`` or ``_``. Raises
+    UsageError.
     """
-    found = {} if _meant_for_script() else _own_options(args)
-    if not found:
+    own_options = {} if _has_double_dash() else _find_own_options(args)
+    if not own_options:
         return
     from clusterddp.launch.script_options import is_of_project, unread_options  # noqa: PLC0415 - only where a word is an option of ours
 
     if not is_of_project(script, project, module=module):
         return
-    unread = unread_options({name for name, _ in found.values()}, project)
-    words = [(position, length) for position, (name, length) in found.items() if name in unread]
+    unread = unread_options({name for name, _ in own_options.values()}, project)
+    words = [(position, length) for position, (name, length) in own_options.items() if name in unread]
     ours = {position + offset for position, length in words for offset in range(length)}
     if ours:
         raise _refusal(script, args, ours, "would go to the script, and no file of the project reads it")
 
 
-def _meant_for_script() -> bool:
+def _has_double_dash() -> bool:
     """Whether a ``--`` stands before SCRIPT."""
     return words_before_script()[-1:] == ["--"]
 
 
-def _own_options(args: Sequence[str]) -> dict[int, tuple[str, int]]:
+def _find_own_options(args: Sequence[str]) -> dict[int, tuple[str, int]]:
     """Return the position of each long option of ``run`` among the script's arguments: its name and number of words."""
     parameters = click.get_current_context().command.params
-    long = {name: one for one in parameters for name in (*one.opts, *one.secondary_opts) if name[:2] == "--"}
-    found = {}
+    options = {
+        name: parameter
+        for parameter in parameters
+        for name in (*parameter.opts, *parameter.secondary_opts)
+        if name[:2] == "--"
+    }
+    positions = {}
     for position, word in enumerate(args):
         if word == "--":  # what follows is no option to the script either
             break
         name, equals, value = word.partition("=")
-        option = long.get(name.replace("_", "-"))
+        option = options.get(name.replace("_", "-"))
         if not isinstance(option, click.Option):
             continue
         following = args[position + 1 : position + 2]
         if option.is_flag and not equals:
-            found[position] = (name, 1)
+            positions[position] = (name, 1)
         elif not option.is_flag and (value or (not equals and following and not following[0].startswith("-"))):
-            found[position] = (name, 1 if equals else 2)
-    return found
+            positions[position] = (name, 1 if equals else 2)
+    return positions
 
 
 def _refusal(script: str, args: Sequence[str], ours: Collection[int], why: str) -> UsageError:
-    own = [word for position, word in enumerate(args) if position in ours]
+    """Return the error for misplaced arguments, ``ours`` by position, with the two commands that may be meant."""
+    misplaced = [word for position, word in enumerate(args) if position in ours]
     rest = [word for position, word in enumerate(args) if position not in ours]
-    right = shlex.join(["clusterddp", "run", *words_before_script(), *own, script, *rest])
-    scripts = shlex.join(["clusterddp", "run", *words_before_script(), "--", script, *args])
+    corrected = shlex.join(["clusterddp", "run", *words_before_script(), *misplaced, script, *rest])
+    for_script = shlex.join(["clusterddp", "run", *words_before_script(), "--", script, *args])
     return UsageError(
-        f"{shlex.join(own)} stands after {script}, so it {why}",
-        remedy=f"write `{right}`; or, if the script is to have it, `{scripts}`",
+        f"{shlex.join(misplaced)} stands after {script}, so it {why}",
+        remedy=f"write `{corrected}`; or, if the script is to have it, `{for_script}`",
     )
 
 
 def _is_inventory(name: str) -> bool:
+    """Whether it is an inventory file with hosts."""
     try:
         return bool(name) and Path(name).is_file() and bool(load(name).hosts)
     except (InventoryError, OSError, ValueError):  # then it is the script's argument
         return False
 
 
-def _matches(inventory: Inventory, pattern: str) -> bool:
+def _matches_hosts(inventory: Inventory, pattern: str) -> bool:
+    """Whether the pattern matches any host of the inventory."""
     try:
         return bool(inventory.limit(pattern).hosts)
-    except (InventoryError, ValueError):  # no pattern either: the same
+    except (InventoryError, ValueError):  # not even a pattern
         return False
 
 
 def notice_own_options(args: Sequence[str]) -> None:
     """Print a line if an argument of the script is also an option of ours; not after a ``--``."""
-    long = {name for one in click.get_current_context().command.params for name in (*one.opts, *one.secondary_opts)}
-    taken = [word for word in args if word[:2] == "--" and word.split("=")[0].replace("_", "-") in long]
-    if taken and not _meant_for_script():
-        say(f"{taken[0]} stands after the script, so it goes to the script; options of clusterddp stand before it")
+    own_options = {
+        name
+        for parameter in click.get_current_context().command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
+    duplicates = [word for word in args if word[:2] == "--" and word.split("=")[0].replace("_", "-") in own_options]
+    if duplicates and not _has_double_dash():
+        say(f"{duplicates[0]} stands after the script, so it goes to the script; options of clusterddp stand before it")

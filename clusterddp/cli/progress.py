@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from clusterddp.cli.output import STANDING
+from clusterddp.cli.output import STATUS_LINE
 from clusterddp.errors import ClusterddpError
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
     from clusterddp.api.cluster import Run
 
-LOOK = 0.5  # seconds between looks at the rendezvous
+WATCH_INTERVAL = 0.5  # seconds between two queries of the rendezvous' state
 
 
 class Progress:
-    """The status line, as a context; nothing is shown after it ends."""
+    """The status line of one command, shown inside a ``with`` block; nothing is shown after it ends."""
 
     def __init__(self) -> None:
-        # Not among the lines of -v, which say more; nor where a line cannot be wiped.
+        # Not with -v, whose lines say more; nor where a line cannot be erased.
         verbose = logging.getLogger("clusterddp").isEnabledFor(logging.DEBUG)
         self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not verbose
-        self._over = threading.Event()
+        self._ended = threading.Event()
 
     def __enter__(self) -> Self:
         return self
@@ -38,16 +38,16 @@ class Progress:
 
     def show(self, text: str) -> None:
         """Replace the line."""
-        with STANDING.lock:
-            if self._terminal and not self._over.is_set():
-                STANDING.show(text)
+        with STATUS_LINE.lock:
+            if self._terminal and not self._ended.is_set():
+                STATUS_LINE.show(text)
 
     def end(self) -> None:
-        """Erase the line and show no other. A second call does nothing: output that is held back stays so."""
-        with STANDING.lock:
-            if not self._over.is_set():
-                self._over.set()
-                STANDING.wipe()
+        """Erase the line and show no other. A second call does nothing: it would clear a partial line of output."""
+        with STATUS_LINE.lock:
+            if not self._ended.is_set():
+                self._ended.set()
+                STATUS_LINE.erase()
 
     def watch(self, run: Run) -> None:
         """In a thread, show how many nodes have joined the rendezvous, until the first worker starts."""
@@ -55,7 +55,7 @@ class Progress:
             threading.Thread(target=self._watch, args=(run,), name="rendezvous", daemon=True).start()
 
     def _watch(self, run: Run) -> None:
-        while not self._over.wait(LOOK):
+        while not self._ended.wait(WATCH_INTERVAL):
             try:
                 view = run.view(brief=True)
             except ClusterddpError:  # whoever follows the logs reports it

@@ -15,29 +15,29 @@ from clusterddp.launch.options import DECLARED
 if TYPE_CHECKING:
     from clusterddp.project.project import Project
 
-OF_HOSTS = frozenset({"gpus", "nproc_per_node"})
-NEEDS_CONSENT = frozenset({"inventory", "python"})
-OF_THE_INVENTORY = frozenset({*NEEDS_CONSENT, "limit"})
-OF_A_RUN = frozenset(name for name, declared in DECLARED.items() if declared.setting)
-OF_WATCHING = frozenset({"fold", "show", "show_agents", "show_all", "silence"})
-OF_COMMANDS = (OF_A_RUN - OF_HOSTS) | OF_WATCHING
-KEYS = OF_HOSTS | OF_THE_INVENTORY | OF_COMMANDS
-_PROJECT = "project"  # project.py reads it
+HOST_OPTIONS = frozenset({"gpus", "nproc_per_node"})  # defaults of variables of the inventory
+CONSENT_OPTIONS = frozenset({"inventory", "python"})  # used only once the user has agreed
+INVENTORY_OPTIONS = frozenset({*CONSENT_OPTIONS, "limit"})
+RUN_SETTINGS = frozenset(name for name, declared in DECLARED.items() if declared.setting)
+WATCHING_OPTIONS = frozenset({"fold", "show", "show_agents", "show_all", "silence"})
+COMMAND_OPTIONS = (RUN_SETTINGS - HOST_OPTIONS) | WATCHING_OPTIONS
+KEYS = HOST_OPTIONS | INVENTORY_OPTIONS | COMMAND_OPTIONS
+_PROJECT_KEY = "project"  # project.py reads it
 
 
 def current_project() -> Project:
-    """Return the project of the current folder."""
+    """Return the project that the current folder belongs to."""
     from clusterddp.project.project import find  # noqa: PLC0415 - --help asks for no project
 
     return find()
 
 
-def checked(project: Project) -> dict[str, str]:
-    """Return the project's settings by click's names, as they would be written on the command line."""
-    found = {}
+def project_settings(project: Project) -> dict[str, str]:
+    """Return pyproject.toml's settings by click's names, as on a command line; raises UsageError for a wrong one."""
+    settings = {}
     for key, value in project.options.items():
         name = key.replace("-", "_")
-        if key == _PROJECT:
+        if key == _PROJECT_KEY:
             continue
         if name not in KEYS:
             raise UsageError(f"{option_location(project, name)}: no such option", remedy=_suggestion(name))
@@ -49,8 +49,8 @@ def checked(project: Project) -> dict[str, str]:
             raise UsageError(
                 f"{option_location(project, name)}: @ reads a file", remedy="give it on the line: --limit @FILE"
             )
-        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return found
+        settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return settings
 
 
 def option_location(project: Project, name: str) -> str:
@@ -60,7 +60,8 @@ def option_location(project: Project, name: str) -> str:
 
 
 def _suggestion(name: str) -> str:
+    """Return the remedy for an unknown key: the closest one, else all."""
     near = difflib.get_close_matches(name, KEYS, 1)
     if near:
         return f"did you mean {near[0].replace('_', '-')}?"
-    return "known are " + ", ".join(sorted(key.replace("_", "-") for key in KEYS | {_PROJECT}))
+    return "known are " + ", ".join(sorted(key.replace("_", "-") for key in KEYS | {_PROJECT_KEY}))

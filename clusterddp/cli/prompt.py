@@ -7,33 +7,33 @@ import sys
 import termios
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.cli.output import STANDING
+from clusterddp.cli.output import STATUS_LINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_echoing: list[Any] = []  # the terminal's settings from before a question that has no answer yet
+_saved_settings: list[Any] = []  # the terminal's settings before the current prompt; empty without one
 
 
-def asking() -> Callable[[str], str] | None:
+def prompt_function() -> Callable[[str], str] | None:
     """Return the function that asks the user; None without a terminal."""
     return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
 
 
-def abandon() -> None:
+def restore_echo() -> None:
     """Switch the terminal's echo on again: the command ends, though a thread may still wait for an answer."""
-    if _echoing:
-        termios.tcsetattr(0, termios.TCSANOW, _echoing.pop())
+    if _saved_settings:
+        termios.tcsetattr(0, termios.TCSANOW, _saved_settings.pop())
 
 
 def _ask(prompt: str) -> str:
     """Return the answer; empty if the user ends the input (Ctrl-D)."""
-    _echoing.append(termios.tcgetattr(0))
+    _saved_settings.append(termios.tcgetattr(0))
     try:
-        with STANDING.nothing_shown():
+        with STATUS_LINE.hidden_for_prompt():
             return getpass.getpass(prompt)
     except EOFError:
         sys.stderr.write("\n")
         return ""
     finally:
-        _echoing.clear()
+        _saved_settings.clear()

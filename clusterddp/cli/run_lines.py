@@ -1,4 +1,4 @@
-"""Choose what `run` and `logs` show of a run: which lines, whether equal ones are folded, and what explains the end."""
+"""Choose what `run` and `logs` show of a run: which lines, whether equal ones are shown as one, why it ended so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run import Run
     from clusterddp.runs.verdict_lines import Verdict
 
-MOST_UNFOLDED = 8  # ranks that a terminal shows one by one, if nothing else is said
+MAX_UNFOLDED_RANKS = 8  # ranks that a terminal shows one by one, if nothing else is said
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +31,7 @@ class Display:
 
 
 def selection_for(renderer: Renderer, display: Display) -> Selection:
-    """Return the selection of an attached ``run``: everything from the start, as it comes."""
+    """Return the lines that an attached ``run`` selects: from the start of the run, as they come."""
     return Selection(
         follow=True,
         ranks=display.ranks,
@@ -42,11 +42,14 @@ def selection_for(renderer: Renderer, display: Display) -> Selection:
     )
 
 
-def fold_if_wanted(renderer: Renderer, run: Run, shown: tuple[int, ...] | None, wanted: bool | None) -> None:  # noqa: FBT001
-    """Show equal lines of several ranks as one if the user wants it, by default on a terminal with many ranks."""
+def fold_if_many_ranks(renderer: Renderer, run: Run, shown: tuple[int, ...] | None, wanted: bool | None) -> None:  # noqa: FBT001
+    """Show equal lines of several ranks as one if ``wanted``; None: on a terminal with many ranks.
+
+    ``shown``: the ranks whose lines are shown; None: all.
+    """
     world = run.record.world_size or 0
     ranks = world if shown is None else len({rank for rank in shown if rank < world})
-    if wanted or (wanted is None and ranks > MOST_UNFOLDED and sys.stdout.isatty()):
+    if wanted or (wanted is None and ranks > MAX_UNFOLDED_RANKS and sys.stdout.isatty()):
         renderer.fold(Fold())
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run_option(name: str) -> Callable[[Any], Any]:
     """Return the click option of one field of ``RunOptions``."""
     declared = DECLARED[name]
-    attributes = {"help": declared.help, "metavar": declared.metavar, **_kind(declared.read), **_default(name)}
+    attributes = {"help": declared.help, "metavar": declared.metavar, **_click_type(declared.read), **_default(name)}
     if declared.complete:
         attributes["shell_complete"] = getattr(completion, declared.complete)
     names = [declared.short] if declared.short else []
@@ -30,18 +30,18 @@ def run_option(name: str) -> Callable[[Any], Any]:
 def run_options(first: str, before: str) -> Callable[[Any], Any]:
     """Add the options of the fields from ``first`` up to the one before ``before``, in their order."""
     names = list(DECLARED)
-    wanted = names[names.index(first) : names.index(before)]
+    selected = names[names.index(first) : names.index(before)]
 
     def decorate(function: Any) -> Any:
-        for name in reversed(wanted):  # click shows the decorator nearest to the function last
+        for name in reversed(selected):  # click shows the decorator nearest to the function last
             function = run_option(name)(function)
         return function
 
     return decorate
 
 
-def _kind(read: Callable[[Any], object]) -> dict[str, Any]:
-    """Return what click has to know of the values that a reader accepts."""
+def _click_type(read: Callable[[Any], object]) -> dict[str, Any]:
+    """Return click's attributes (type, flag, multiple) for the values that a reader accepts."""
     if read is option_values.flag:
         return {"is_flag": True}
     if read is option_values.environment:  # K=V and K alone are read with --env-file
@@ -54,5 +54,6 @@ def _kind(read: Callable[[Any], object]) -> dict[str, Any]:
 
 
 def _default(name: str) -> dict[str, Any]:
-    default = next(one.default for one in fields(RunOptions) if one.name == name)
+    """Return click's attribute for a field's default; none where click's own is the same (None, or a flag's False)."""
+    default = next(field.default for field in fields(RunOptions) if field.name == name)
     return {"default": default} if isinstance(default, (str, int, float)) and default is not False else {}

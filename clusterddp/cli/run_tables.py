@@ -6,8 +6,8 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
-from clusterddp.cli.command_lines import completed
-from clusterddp.cli.tables import Table, escape, line, piped, show, when
+from clusterddp.cli.command_lines import complete_commands
+from clusterddp.cli.tables import Table, escape, is_piped, line, show, time_text
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.difference import code_of, describe_code, environment_of
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from clusterddp.runs.stacks import WorkerStack
     from clusterddp.sync.code_diff import FileDiff
 
-_MOST_FRAMES = 20  # of a stack that are shown
+_MAX_FRAMES = 20  # of a stack that are shown
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}  # of a line of a diff, by its first character
-_SILENCE = 5  # seconds without output of any rank, from which on `status` says it
-_MOST_RECOVERED = 5  # rounds that failed and were made good
-_STYLES = {
+_MIN_SILENCE = 5  # seconds without output of any rank, from which on `status` reports it
+_MAX_RECOVERED = 5  # rounds that are shown of those that failed and were repeated
+_STATE_STYLES = {
     RunState.RUNNING: "green",
     RunState.SUCCEEDED: "green",
     RunState.FAILED: "red",
@@ -40,49 +40,49 @@ _STYLES = {
 }
 
 
-def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
+def print_runs(views: Sequence[RunView], *, everything: bool = False) -> None:
     """Print one row per run; with ``everything`` also its project and operator."""
-    folders = any(workdir_label(view.record) for view in found)
-    environments = any(view.record.environment for view in found)
-    more = ["code", *(["environment"] if environments else []), *(["folder"] if folders else [])]
-    more += ["project", "operator"] if everything else []
-    table = Table("run", "name", "state", "hosts", "ranks", "started", "duration", "exit", *more, "script", long=True)
+    folders = any(workdir_label(view.record) for view in views)
+    environments = any(view.record.environment for view in views)
+    extra = ["code", *(["environment"] if environments else []), *(["folder"] if folders else [])]
+    extra += ["project", "operator"] if everything else []
+    table = Table("run", "name", "state", "hosts", "ranks", "started", "duration", "exit", *extra, "script", long=True)
     now = time.time()
-    for view in found:
+    for view in views:
         summary, record = view.summary(), view.record
         ended = summary.ended or (now if view.live else None)
-        begun = summary.started
-        whose = [code_of(view.record) or "-", *([environment_of(view.record) or "-"] if environments else [])]
-        whose += [workdir_label(view.record) or "-"] if folders else []
-        whose += [view.record.label or "-", record.operator or "-"] if everything else []
+        started = summary.started
+        extra_cells = [code_of(view.record) or "-", *([environment_of(view.record) or "-"] if environments else [])]
+        extra_cells += [workdir_label(view.record) or "-"] if folders else []
+        extra_cells += [view.record.label or "-", record.operator or "-"] if everything else []
         table.add(
             escape(view.run),
             escape(record.name or "-"),
-            _coloured(summary.state),
+            _state_markup(summary.state),
             escape(folded_names(view.record.hosts, separator=",")),
             str(summary.world_size),
-            _started(begun, now),
-            human_duration(ended - begun) if ended and begun else "-",
+            _start_time(started, now),
+            human_duration(ended - started) if ended and started else "-",
             str(summary.verdict.exit_code) if summary.verdict else "-",
-            *map(escape, whose),
+            *map(escape, extra_cells),
             escape(shlex.join([str(record.script), *record.argv])),
         )
     show(table)
 
 
-def folders_line(found: Sequence[RunView]) -> str:
-    """Return a line on where runs in the project's own folder worked, and what the marks mean; empty for several."""
-    own = {describe_workdirs(view.record) for view in found if not workdir_label(view.record)}
-    if len(own) != 1 or "" in own:
+def folders_line(views: Sequence[RunView]) -> str:
+    """Return the line below `runs` that names the folder of all runs without a workdir label; empty if they differ."""
+    unmarked = {describe_workdirs(view.record) for view in views if not workdir_label(view.record)}
+    if len(unmarked) != 1 or "" in unmarked:
         return ""
-    marked = any(workdir_label(view.record) for view in found)
-    return f"folder: {own.pop()}{'; what is marked stands beside it' if marked else ''}"
+    marked = any(workdir_label(view.record) for view in views)
+    return f"folder: {unmarked.pop()}{'; what is marked stands beside it' if marked else ''}"
 
 
-def _started(seconds: float | None, now: float) -> str:
-    """Return when a run began: in full for programs, for people only as long as needed to distinguish it."""
-    if piped():
-        return when(seconds).replace(" ", "T")
+def _start_time(seconds: float | None, now: float) -> str:
+    """Return when a run began: in full for programs; on a terminal the time if it was today, else the date."""
+    if is_piped():
+        return time_text(seconds).replace(" ", "T")
     if seconds is None:
         return "-"
     begun, today = time.localtime(seconds), time.localtime(now)
@@ -97,26 +97,26 @@ def print_status(view: RunView) -> None:
     summary, details, record = view.summary(), view.details(), view.record
     name = f" ({escape(record.name)})" if record.name else ""
     ranks = "" if summary.world_size is None else f", {counted(summary.world_size, 'rank')}"
-    line(f"run {escape(view.run)}{name}: {_coloured(summary.state)}{ranks}")
+    line(f"run {escape(view.run)}{name}: {_state_markup(summary.state)}{ranks}")
     command = shlex.join([str(record.script), *record.argv])
-    line(escape(f"started {when(summary.started)} by {record.operator}: {command}"))
-    ran = describe_code(record)
-    if ran:
-        line(escape(ran))
+    line(escape(f"started {time_text(summary.started)} by {record.operator}: {command}"))
+    versions = describe_code(record)
+    if versions:
+        line(escape(versions))
     folder = describe_workdirs(record)
     if folder:
         line(f"folder: {escape(folder)}")
-    for off, spare in record.replaced.items():
-        line(escape(f"{off} could not be reached at the start; spare {spare} has its place"))
+    for replaced_host, spare in record.replaced.items():
+        line(escape(f"{replaced_host} could not be reached at the start; spare {spare} has its place"))
     for note in recovered_lines(details.failures):
         line(escape(note))
     for notice in summary.notices:
-        line(escape(completed(notice)))
-    if view.live and details.last_output and time.time() - details.last_output >= _SILENCE:
-        line(f"no rank has printed for {_passed(time.time() - details.last_output)}")
+        line(escape(complete_commands(notice)))
+    if view.live and details.last_output and time.time() - details.last_output >= _MIN_SILENCE:
+        line(f"no rank has printed for {_short_duration(time.time() - details.last_output)}")
     _print_hosts(details, live=view.live)
     if summary.verdict and summary.verdict.remedy:
-        line(escape(f"remedy: {completed(summary.verdict.remedy)}"))
+        line(escape(f"remedy: {complete_commands(summary.verdict.remedy)}"))
     if summary.verdict and summary.verdict.line:
         line(escape(f"verdict: {summary.verdict.line}"))
 
@@ -128,23 +128,24 @@ def recovered_lines(failures: Sequence[Failure]) -> list[str]:
         if failure.recovered:
             rounds.setdefault((failure.attempt, failure.worker.start), []).append(failure)
     lines = []
-    for (attempt, number), own in rounds.items():
-        first = min(own, key=lambda failure: failure.kind)  # the cause first
-        others = f"; {counted(len(own) - 1, 'other')}" if own[1:] else ""
+    for (attempt, number), group in rounds.items():
+        first = min(group, key=lambda failure: failure.kind)  # the cause first
+        others = f"; {counted(len(group) - 1, 'other')}" if group[1:] else ""
         rank = f"rank {first.worker.rank} ({first.host}:{first.worker.local_rank})"
         lines.append(f"recovered (attempt {attempt}, round {number}): {rank}: {first.worker.text}{others}")
-    if lines[_MOST_RECOVERED:]:
-        left_out = f"recovered: {counted(len(lines) - _MOST_RECOVERED, 'round')} before (--json has all of them)"
-        return [left_out, *lines[-_MOST_RECOVERED:]]
+    if lines[_MAX_RECOVERED:]:
+        left_out = f"recovered: {counted(len(lines) - _MAX_RECOVERED, 'round')} before (--json has all of them)"
+        return [left_out, *lines[-_MAX_RECOVERED:]]
     return lines
 
 
 def _print_hosts(details: HostDetails, *, live: bool) -> None:
+    """Print a row for each host and spare of a run; ``live``: its last output is shown as an age."""
     table = Table("host", "state", "ranks", "processes", "last output")
     for host in details.hosts:
         ranks = ",".join(map(str, host.ranks))
-        printed = _ago(time.time() - host.last_output) if live and host.last_output else when(host.last_output)
-        state = _coloured(host.state)
+        printed = _ago(time.time() - host.last_output) if live and host.last_output else time_text(host.last_output)
+        state = _state_markup(host.state)
         if host.heard:
             state += escape(f" ({host.heard.state} {_ago(host.heard.seconds_ago)}, says {host.heard.by})")
         table.add(escape(host.name), state, ranks, str(len(host.pids)), printed)
@@ -153,44 +154,45 @@ def _print_hosts(details: HostDetails, *, live: bool) -> None:
     show(table)
 
 
-def print_stacks(found: Sequence[WorkerStack]) -> None:
+def print_stacks(stacks: Sequence[WorkerStack]) -> None:
     """Print workers at the same position together: where they are, then their calls, the outermost first."""
-    if not found:
+    if not stacks:
         line("no worker is there to be asked")
-    for group in group_stacks(found):
+    for group in group_stacks(stacks):
         line(f"[bold]{escape(str(group))}[/]")
         frames = group.workers[0].frames
-        if len(frames) > _MOST_FRAMES:
+        if len(frames) > _MAX_FRAMES:
             line("    …")
-        for frame in frames[-_MOST_FRAMES:]:
+        for frame in frames[-_MAX_FRAMES:]:
             text = escape(f"    {frame.file}:{frame.line} in {frame.function}")
             line(f"[dim]{text}[/]" if frame.installed else text)
 
 
-def _coloured(state: str) -> str:
-    style = _STYLES.get(state)
+def _state_markup(state: str) -> str:
+    """Return a run's or host's state as markup in its colour."""
+    style = _STATE_STYLES.get(state)
     return f"[{style}]{state}[/]" if style else escape(state)
 
 
-def _ago(passed: float) -> str:
-    """``now``, ``4 s ago``, ``12 min ago``."""
-    return f"{_passed(passed)} ago" if passed >= 1 else "now"
+def _ago(seconds: float) -> str:
+    """Return ``now``, ``4 s ago``, ``12 min ago``."""
+    return f"{_short_duration(seconds)} ago" if seconds >= 1 else "now"
 
 
-def _passed(passed: float) -> str:
-    """``4 s``, ``12 min``, ``3 h``, ``2 d``."""
+def _short_duration(seconds: float) -> str:
+    """Return ``4 s``, ``12 min``, ``3 h``, ``2 d``."""
     for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if passed >= 2 * unit:
-            return f"{passed // unit:.0f} {name}"
-    return f"{passed:.0f} s"
+        if seconds >= 2 * unit:
+            return f"{seconds // unit:.0f} {name}"
+    return f"{seconds:.0f} s"
 
 
-def print_diff(a: str, b: str, found: Sequence[Difference], files: Sequence[FileDiff]) -> None:
+def print_diff(a: str, b: str, differences: Sequence[Difference], files: Sequence[FileDiff]) -> None:
     """Print a row for each difference between two runs, then the differing files."""
-    if found:
+    if differences:
         table = Table("what", a, b, long=True)
-        for one in found:
-            table.add(escape(one.what), escape(one.a or "-"), escape(one.b or "-"))
+        for difference in differences:
+            table.add(escape(difference.what), escape(difference.a or "-"), escape(difference.b or "-"))
         show(table)
     for file in files:
         line(f"[bold]{escape(f'{file.change} {file.path}')}[/]{escape(f' ({file.note})' if file.note else '')}")

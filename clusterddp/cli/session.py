@@ -1,4 +1,4 @@
-"""Open the cluster that a command's options mean: find its project and inventory, and say which they are."""
+"""Open the cluster that a command's options name: find its project and inventory, and print which they are."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.api.cluster import Cluster
-from clusterddp.cli.command_lines import name_cluster
+from clusterddp.cli.command_lines import remember_cluster
 from clusterddp.cli.inventory_choice import choose, read_chosen
 from clusterddp.cli.output import say
-from clusterddp.cli.project_options import checked, option_location
-from clusterddp.cli.prompt import asking
+from clusterddp.cli.project_options import option_location, project_settings
+from clusterddp.cli.prompt import prompt_function
 from clusterddp.cli.pyproject import with_defaults
 from clusterddp.inventory.local_python import find_python, unused_venv, with_python
 from clusterddp.project import project_folder
@@ -32,8 +32,9 @@ def open_cluster(
 ) -> Cluster:
     """Return the cluster a command works on: that of ``-i``, else what ``up`` remembered, else the built-in one.
 
-    ``starts``: the user's programs will be started, so a Python for the built-in nodes is looked for. Raises
-    InventoryError or UsageError if a file or that Python is wrong, or the user has not agreed to it.
+    ``quiet``: do not print which it is. ``accept``: record unknown host keys. ``starts``: the user's programs will be
+    started, so a Python for the built-in nodes is looked for. Raises InventoryError or UsageError if a file or that
+    Python is wrong, or the user has not agreed to it.
     """
     project = find()
     project_folder.clear_unfinished(project.folder)
@@ -41,26 +42,26 @@ def open_cluster(
         say(line)
     chosen = choose(project, inventory, limit)
     if chosen.path:
-        name_cluster(short_path(chosen.path), chosen.limit if chosen.limit_by else None)
+        remember_cluster(short_path(chosen.path), chosen.limit if chosen.limit_by else None)
     loaded = with_defaults(read_chosen(chosen), project)
-    by = chosen.path_by or ("-i" if inventory else "remembered by up" if chosen.path else "nothing is remembered")
-    limit_by = f" ({chosen.limit_by or '--limit'})" if chosen.limit else ""
-    _log.debug("project %s, inventory %s (%s), limit %s%s", project.root, chosen.path, by, chosen.limit, limit_by)
-    which, venv = "", ""
+    source = chosen.path_by or ("-i" if inventory else "remembered by up" if chosen.path else "nothing is remembered")
+    limit_text = f" ({chosen.limit_by or '--limit'})" if chosen.limit else ""
+    _log.debug("project %s, inventory %s (%s), limit %s%s", project.root, chosen.path, source, chosen.limit, limit_text)
+    python, venv = "", ""
     if starts and chosen.path is None:
-        loaded, which, venv = _with_local_python(loaded, project)
+        loaded, python, venv = _with_local_python(loaded, project)
     if not quiet:
-        say(f"cluster: {_describe(loaded, chosen)}{which}")
+        say(f"cluster: {_describe(loaded, chosen)}{python}")
     if venv:
         say(venv)
     for notice in loaded.notices:
         say(notice)
-    return Cluster(loaded, project=project, accept_new_host_keys=accept, notify=say, ask=asking())
+    return Cluster(loaded, project=project, accept_new_host_keys=accept, notify=say, ask=prompt_function())
 
 
 def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventory, str, str]:
     """Return the built-in nodes with the Python they train with, its description, and a notice (or an empty text)."""
-    named = checked(project).get("python")
+    named = project_settings(project).get("python")
     found = find_python(project.root, (named, option_location(project, "python")) if named else None, os.environ)
     python = f", {short_path(Path(found.path))} ({found.by})"
     return with_python(inventory, found.path), python, unused_venv(project.root, found, os.environ)

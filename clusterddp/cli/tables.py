@@ -1,4 +1,4 @@
-"""Print tables as wide as the output; the only module that imports rich. Log lines do not pass here (logs/).
+"""Print tables as wide as the output; the only module that imports rich. Log lines are drawn in logs/.
 
 A terminal that is wide enough gets a line per row, a narrower one two, and a still narrower one a block per row. A pipe
 or a file gets a line per row and a header for awk, whatever their width: one word per column, and no blank in a cell
@@ -16,17 +16,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from clusterddp.cli.output import OURS
+from clusterddp.cli.output import MESSAGE_PREFIX
 from clusterddp.text.folding import cut_in_the_middle
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Table", "escape", "line", "piped", "show", "when"]
+__all__ = ["Table", "escape", "is_piped", "line", "show", "time_text"]
 
 _GAP = 2  # blanks between columns, and before the second line of a row
-_LEAST = 20  # columns that a cell which may be cut gets
+_MIN_LAST_WIDTH = 20  # columns that the last cell keeps at least, if it may be cut
 
 
 class Table:
@@ -53,20 +53,20 @@ def line(markup: str) -> None:
 def show(table: Table, *, stderr: bool = False) -> None:
     """Print a table on stdout, or on stderr as messages of ours."""
     console = _console(stderr=stderr)
-    width = console.width - (len(OURS) if stderr else 0)
+    width = console.width - (len(MESSAGE_PREFIX) if stderr else 0)
     with console.capture() as captured:
-        for drawn in _drawn(table, width) if console.is_terminal else _for_programs(table):
+        for drawn in _draw_for_terminal(table, width) if console.is_terminal else _draw_for_programs(table):
             console.print(drawn)
     for text in captured.get().splitlines():
-        (sys.stderr if stderr else sys.stdout).write(f"{OURS if stderr else ''}{text.rstrip()}\n")
+        (sys.stderr if stderr else sys.stdout).write(f"{MESSAGE_PREFIX if stderr else ''}{text.rstrip()}\n")
 
 
-def piped() -> bool:
-    """Whether stdout is read by a program, or kept, rather than looked at."""
+def is_piped() -> bool:
+    """Whether stdout is a pipe or a file rather than a terminal."""
     return not _console().is_terminal
 
 
-def when(seconds: float | None) -> str:
+def time_text(seconds: float | None) -> str:
     """Return a time as text; ``-`` for none."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else "-"
 
@@ -76,36 +76,37 @@ def _console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, soft_wrap=True, color_system="standard" if forced else "auto")
 
 
-def _for_programs(table: Table) -> Iterator[Text]:
+def _draw_for_programs(table: Table) -> Iterator[Text]:
     """Draw one line per row; a blank in a cell becomes ``_`` and no cell is empty, except in the last column."""
     header, *rows = table.rows
-    rows = [list(map(_one_word, header)), *([*map(_one_word, row[:-1]), row[-1]] for row in rows)]
-    return _aligned(rows, _widths(rows))
+    rows = [list(map(_as_one_word, header)), *([*map(_as_one_word, row[:-1]), row[-1]] for row in rows)]
+    return _align(rows, _column_widths(rows))
 
 
-def _one_word(cell: Text) -> Text:
+def _as_one_word(cell: Text) -> Text:
+    """Return the cell with ``_`` for each blank, and ``-`` if it is empty."""
     return Text(cell.plain.replace(" ", "_") or "-", style=cell.style, spans=cell.spans)
 
 
-def _drawn(table: Table, width: int) -> Iterator[Text]:
-    """Draw the table for a terminal of ``width`` columns."""
-    widths = _widths(table.rows)
-    needed = [*widths[:-1], min(widths[-1], _LEAST) if table.long else widths[-1]]
-    first = _fitting(needed, width)
+def _draw_for_terminal(table: Table, width: int) -> Iterator[Text]:
+    """Draw a line for each row if it fits into ``width`` columns, else two lines, else a block."""
+    widths = _column_widths(table.rows)
+    needed = [*widths[:-1], min(widths[-1], _MIN_LAST_WIDTH) if table.long else widths[-1]]
+    first = _count_fitting(needed, width)
     if first == len(needed):
-        yield from _aligned(_cut(table, width - sum(needed[:-1]) - _GAP * (first - 1)), widths)
-    elif first and first + _fitting(needed[first:], width - _GAP) == len(needed):
-        rows = _cut(table, width - sum(needed[first:-1]) - _GAP * (len(needed) - first))
-        upper = _aligned([row[:first] for row in rows], widths)
-        lower = _aligned([row[first:] for row in rows], widths[first:])
+        yield from _align(_cut_last_cells(table, width - sum(needed[:-1]) - _GAP * (first - 1)), widths)
+    elif first and first + _count_fitting(needed[first:], width - _GAP) == len(needed):
+        rows = _cut_last_cells(table, width - sum(needed[first:-1]) - _GAP * (len(needed) - first))
+        upper = _align([row[:first] for row in rows], widths)
+        lower = _align([row[first:] for row in rows], widths[first:])
         for above, below in zip(upper, lower, strict=True):
             yield above
             yield Text(" " * _GAP).append_text(below)
     else:
-        yield from _blocks(table, width)
+        yield from _draw_blocks(table, width)
 
 
-def _fitting(widths: Sequence[int], width: int) -> int:
+def _count_fitting(widths: Sequence[int], width: int) -> int:
     """Return how many columns, from the first, fit beside each other."""
     taken = -_GAP
     for count, one in enumerate(widths):
@@ -115,18 +116,19 @@ def _fitting(widths: Sequence[int], width: int) -> int:
     return len(widths)
 
 
-def _cut(table: Table, room: int) -> list[list[Text]]:
+def _cut_last_cells(table: Table, room: int) -> list[list[Text]]:
     """Return the rows, with their last cells cut to ``room`` where that is allowed."""
     if not table.long:
         return table.rows
-    return [[*row[:-1], _shortened(row[-1], room)] for row in table.rows]
+    return [[*row[:-1], _shorten(row[-1], room)] for row in table.rows]
 
 
-def _shortened(cell: Text, room: int) -> Text:
+def _shorten(cell: Text, room: int) -> Text:
     return cell if cell.cell_len <= room else Text(cut_in_the_middle(cell.plain, room))
 
 
-def _aligned(rows: Sequence[Sequence[Text]], widths: Sequence[int]) -> Iterator[Text]:
+def _align(rows: Sequence[Sequence[Text]], widths: Sequence[int]) -> Iterator[Text]:
+    """Draw each row as one line, its cells padded to the widths of their columns."""
     for row in rows:
         drawn = Text()
         for cell, width in zip(row, widths, strict=False):
@@ -135,10 +137,10 @@ def _aligned(rows: Sequence[Sequence[Text]], widths: Sequence[int]) -> Iterator[
         yield drawn
 
 
-def _blocks(table: Table, width: int) -> Iterator[Text]:
+def _draw_blocks(table: Table, width: int) -> Iterator[Text]:
     """Draw each row as its first cell on a line and below it the others, each after its column's name."""
     header, *rows = table.rows
-    (label,) = _widths([[max(header[1:], key=lambda cell: cell.cell_len, default=Text())]])
+    (label,) = _column_widths([[max(header[1:], key=lambda cell: cell.cell_len, default=Text())]])
     for row in rows:
         yield Text(style=header[0].style).append_text(row[0])
         for number, cell in enumerate(row[1:], 1):
@@ -146,8 +148,9 @@ def _blocks(table: Table, width: int) -> Iterator[Text]:
                 name = header[number].plain.ljust(label)
                 room = width - label - 2 * _GAP
                 last = table.long and number == len(row) - 1
-                yield Text(f"{' ' * _GAP}{name}{' ' * _GAP}").append_text(_shortened(cell, room) if last else cell)
+                yield Text(f"{' ' * _GAP}{name}{' ' * _GAP}").append_text(_shorten(cell, room) if last else cell)
 
 
-def _widths(rows: Sequence[Sequence[Text]]) -> list[int]:
+def _column_widths(rows: Sequence[Sequence[Text]]) -> list[int]:
+    """Return the width of each column's widest cell."""
     return [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]

@@ -1,4 +1,4 @@
-"""``run --timeline FILE``: record where a start's time goes, and write it when the run is no longer followed."""
+"""``run --timeline FILE``: record how long each step of a run's start takes; write it when the command ends."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ if TYPE_CHECKING:
 
 
 class _Recorder(logging.Handler):
-    """The spans from log records, and those of this machine's steps."""
+    """Collects timed spans: those that hosts' operations log, and the steps of this machine."""
 
     def __init__(self) -> None:
         super().__init__()
         self.spans: list[TimedSpan] = []
         now = time.time()
-        self._step, self._since = "start-up", now - _age()
+        self._step, self._step_began = "start-up", now - _process_age()
 
     def emit(self, record: logging.LogRecord) -> None:
         host, name, seconds = getattr(record, "span")  # noqa: B009 - a LogRecord has any attributes
         self.spans.append(TimedSpan(host=host, name=name, began=record.created - seconds, ended=record.created))
 
     def step(self, text: str) -> None:
-        """Begin a step of this machine, named by the first word of ``text``."""
+        """End the current step of this machine and begin one named by the first word of ``text`` (empty: none)."""
         name, now = (text.split() or [""])[0], time.time()
         if name != self._step:
             if self._step:
-                self.spans.append(TimedSpan(host=THIS_MACHINE, name=self._step, began=self._since, ended=now))
-            self._step, self._since = name, now
+                self.spans.append(TimedSpan(host=THIS_MACHINE, name=self._step, began=self._step_began, ended=now))
+            self._step, self._step_began = name, now
 
-    def recording(self, show: Callable[[str], None]) -> Callable[[str], None]:
+    def recording_steps(self, show: Callable[[str], None]) -> Callable[[str], None]:
         """Return ``show``, extended to record the steps too."""
 
-        def shown(text: str) -> None:
+        def show_and_record(text: str) -> None:
             self.step(text)
             show(text)
 
-        return shown
+        return show_and_record
 
 
-def _age() -> float:
+def _process_age() -> float:
     """Return this process's age in seconds; 0 if the kernel does not report it."""
     try:
         with open("/proc/self/stat", "rb") as stat:  # noqa: PTH123 - no file in the sense of a path
@@ -61,7 +61,7 @@ def _age() -> float:
 
 
 @contextlib.contextmanager
-def recording(path: Path | None, cluster: Cluster) -> Iterator[_Recorder | None]:
+def record_timeline(path: Path | None, cluster: Cluster) -> Iterator[_Recorder | None]:
     """Record while the block starts and follows a run of ``cluster``; write ``path`` at its end, if it is given."""
     if path is None:
         yield None
@@ -80,6 +80,7 @@ def recording(path: Path | None, cluster: Cluster) -> Iterator[_Recorder | None]
 
 
 def _write(path: Path, spans: list[TimedSpan], cluster: Cluster) -> None:
+    """Write the spans, with those that the run's hosts recorded, as HTML or text by the file's suffix."""
     run = cluster.launched
     if run is None:
         return

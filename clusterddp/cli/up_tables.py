@@ -1,4 +1,4 @@
-"""Print what ``up`` shows: the cluster as it is, and unknown host keys."""
+"""Print the tables of ``up``: what each host is, and unknown host keys."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _GIB = 1 << 30
 
 
-def print_up(reports: Sequence[HostReport]) -> None:
-    """Print the cluster as ``up`` found it."""
+def print_cluster(reports: Sequence[HostReport]) -> None:
+    """Print a row for each host as ``up`` found it."""
     table = Table("host", "address", "nic", "gpus", "cores", "memory", "python", "torch", "ranks")
     for report in reports:
         facts = report.facts
@@ -26,7 +26,7 @@ def print_up(reports: Sequence[HostReport]) -> None:
             escape(report.host),
             escape(report.address),
             escape(report.interface),
-            escape(_gpus(report)),
+            escape(_gpu_counts(report)),
             str(facts.cores),
             memory,
             escape(facts.python_version or "-"),
@@ -36,14 +36,15 @@ def print_up(reports: Sequence[HostReport]) -> None:
     show(table)
 
 
-def _gpus(report: HostReport) -> str:
-    names: dict[str, int] = {}
+def _gpu_counts(report: HostReport) -> str:
+    """Return a host's GPUs by model, as ``8× NAME``; ``-`` for none."""
+    counts: dict[str, int] = {}
     for gpu in report.facts.gpus:
-        names[gpu.name] = names.get(gpu.name, 0) + 1
-    return ", ".join(f"{count}× {name}" for name, count in names.items()) or "-"
+        counts[gpu.name] = counts.get(gpu.name, 0) + 1
+    return ", ".join(f"{count}× {name}" for name, count in counts.items()) or "-"
 
 
-def print_keys(errors: Sequence[HostKeyError]) -> None:
+def print_host_keys(errors: Sequence[HostKeyError]) -> None:
     """Print unknown host keys as one table on stderr."""
     table = Table("host", "key")
     for error in errors:

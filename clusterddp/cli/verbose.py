@@ -11,8 +11,8 @@ import click
 from clusterddp.cli.output import say
 
 
-class _Lines(logging.Handler):
-    """Prints each line of a log record as a message of ours, without secrets."""
+class _RecordPrinter(logging.Handler):
+    """Prints each line of a log record as a message on stderr, without secrets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,16 +21,16 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         from clusterddp.project.crash import without_secrets  # noqa: PLC0415 - without -v nothing is told
 
-        after = (time.monotonic() - self._began) * 1000
+        milliseconds = (time.monotonic() - self._began) * 1000
         with contextlib.suppress(OSError):  # nobody reads stderr any more
             for line in without_secrets(record.getMessage()).splitlines():
-                say(f"{after:6.0f} ms  {line}")
+                say(f"{milliseconds:6.0f} ms  {line}")
 
 
-def tell(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's signature
-    """Callback of the option: print log records from now to the command's end."""
+def print_records(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's signature
+    """Callback of ``-v``: print log records from now to the command's end."""
     if value:
-        handler, logger = _Lines(), logging.getLogger("clusterddp")
+        handler, logger = _RecordPrinter(), logging.getLogger("clusterddp")
         logger.addHandler(handler)
         logger.setLevel(logging.DEBUG)
 
@@ -48,12 +48,12 @@ def is_on() -> bool:
 
 
 def option() -> click.Option:
-    """Return ``-v`` for any command; a command that also uses it otherwise declares its own with ``callback=tell``."""
+    """Return ``-v`` for any command; one that shows more with it declares its own, with ``print_records``."""
     return click.Option(
         ["-v", "--verbose"],
         is_flag=True,
         is_eager=True,
         expose_value=False,
-        callback=tell,
+        callback=print_records,
         help="Tell what is asked of which host, which way, and how long it takes.",
     )

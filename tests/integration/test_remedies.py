@@ -77,7 +77,7 @@ CASES = [
         then="clusterddp init c,d --output other.yaml",
     ),
     Case(
-        told=remedy("cli/option_docs.py", "write --env {}=VALUE"),
+        told=remedy("cli/option_checks.py", "write --env {}=VALUE"),
         first="clusterddp run --env NOPE train.py",
         then="clusterddp run --env NOPE=VALUE train.py",
         prints="trained VALUE",

@@ -61,7 +61,7 @@ SAID_BY = {
     "discover/": {"discover"},
     "cli/attach.py": {"run"},
     "cli/misplaced_options.py": {"run"},
-    "cli/option_docs.py": {"run"},
+    "cli/option_checks.py": {"run"},
     "cli/host_list.py": {"up"},
     "cli/fix.py": {"doctor"},
     "provision/": {"up", "doctor"},

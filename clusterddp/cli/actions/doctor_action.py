@@ -10,7 +10,7 @@ import click
 
 from clusterddp import __version__
 from clusterddp.checks.engine import select
-from clusterddp.cli import option_docs
+from clusterddp.cli import option_checks
 from clusterddp.cli.doctor_tables import print_bench, print_doctor, print_pairs, print_summary
 from clusterddp.cli.fix import fix_by_playbooks
 from clusterddp.cli.output import put, say
@@ -50,7 +50,7 @@ def act(
     if html and not html.parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.parent}", remedy="make it, or name another")
     _refuse_mixed(fix=fix, yes=yes, as_json=as_json, arguments=arguments)
-    names = option_docs.names(only), option_docs.names(skip)
+    names = option_checks.split_names(only), option_checks.split_names(skip)
     checks = select(*names, bench=bench or listing, launchers=LAUNCHERS)  # with which launcher is not known yet
     if listing:
         for check in checks:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.down_tables import print_rows, rows_of, rows_of_everything, rows_of_holdings, rows_that_stay
-from clusterddp.cli.output import report, say
+from clusterddp.cli.down_tables import print_rows, rows_of_cleanup, rows_of_everything, rows_of_holdings, rows_that_stay
+from clusterddp.cli.output import report_proofs, say
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.text.counted import counted
@@ -75,10 +75,10 @@ def _remove_old(cluster: Cluster, again: str, given: Options) -> int:
     elif not given.yes:
         click.confirm("clusterddp: go on?", err=True, abort=True)
     proofs, cleaned = cluster.down(live, purge=given.purge, workdirs=folders, environments=going)
-    codes = [report(view.run, proofs[view.run]) for view in live]
+    codes = [report_proofs(view.run, proofs[view.run]) for view in live]
     workdir = cluster.project.workdir.removeprefix("~") if cluster.project.known_id else ""
     left = [replace(one, stays=one.stays or _STAYS) for one in found if one not in going]
-    rows = rows_of(cleaned, again)
+    rows = rows_of_cleanup(cleaned, again)
     if not rows:
         say(f"nothing to remove on {counted(len(cleaned), 'host')}")
     rows += rows_that_stay(held, left, cleaned, workdir=workdir, stopped=proofs)

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from clusterddp.cli import interrupts
-from clusterddp.cli.output import STANDING, say, writer
+from clusterddp.cli.output import STATUS_LINE, say, writer
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import UsageError
 from clusterddp.logs.merge import StreamBroken
@@ -53,7 +53,7 @@ def act(
     source = None if sys.stdin.isatty() else sys.stdin.buffer
     show = gathered if gather else in_json if as_json else live
     with open_cluster(inventory, limit, starts=True) as cluster:
-        interrupts.heed(signal.SIGTERM)
+        interrupts.treat_as_ctrl_c(signal.SIGTERM)
         with cluster.execution(wanted, given=source, sync=sync) as execution:
             return show(execution)
 
@@ -90,7 +90,7 @@ def gathered(execution: Execution) -> int:
         groups.setdefault(end.output, []).append(end.host)
     stream = sys.stdout.buffer
     bold, reset = (BOLD, RESET) if coloured(stream) else (b"", b"")
-    STANDING.wipe()
+    STATUS_LINE.erase()
     for raw, hosts in sorted(groups.items(), key=lambda group: -len(group[1])):
         text = clean(raw.removesuffix(b"\n"))
         head = bold + f"{folded_names(hosts)} ({len(hosts)}):".encode() + reset

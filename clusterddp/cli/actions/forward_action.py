@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from clusterddp.cli import interrupts
-from clusterddp.cli.choose_host import entry_of, host_of_rank
+from clusterddp.cli.choose_host import find_entry, host_of_rank
 from clusterddp.cli.output import put, say
 from clusterddp.cli.session import open_cluster
 from clusterddp.launch import answering
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def act(inventory: Path | None, ports: tuple[str, ...], run: str | None) -> int:
     """Forward the ports until Ctrl-C; return the exit code."""
     with open_cluster(inventory, None) as cluster, contextlib.ExitStack() as opened:
-        interrupts.heed(signal.SIGTERM)
+        interrupts.treat_as_ctrl_c(signal.SIGTERM)
         for spec in map(forward_spec, ports):
             host = _host_of(cluster, spec, run)
             forward = Forward(functools.partial(cluster.host, host), spec.port, say)
@@ -42,7 +42,7 @@ def act(inventory: Path | None, ports: tuple[str, ...], run: str | None) -> int:
 def _host_of(cluster: Cluster, spec: ForwardSpec, run: str | None) -> str:
     """Return the host that a port's specification means, once it has been reached."""
     if spec.host:
-        name = entry_of(cluster, spec.host).name
+        name = find_entry(cluster, spec.host).name
     elif spec.rank is not None:
         name = host_of_rank(cluster, spec.rank, run)
     else:

@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.cli.interrupts import saying_that_it_goes_on
+from clusterddp.cli.interrupts import explaining_ctrl_c
 from clusterddp.cli.output import say, say_event, writer
 from clusterddp.cli.progress import Progress
-from clusterddp.cli.run_lines import fold_if_wanted, say_reasons
+from clusterddp.cli.run_lines import fold_if_many_ranks, say_reasons
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
 from clusterddp.logs.merge import StreamBroken
@@ -65,7 +65,7 @@ def act(inventory: Path | None, limit: str | None, run: str | None, **options: A
         found = cluster.find(run)
         if not selection.follow:
             return _show(found, selection, renderer, given)
-        with saying_that_it_goes_on(found):
+        with explaining_ctrl_c(found):
             return _show(begun(found), selection, renderer, given)
 
 
@@ -82,7 +82,7 @@ def _show(found: Run, selection: Selection, renderer: Renderer, given: Options) 
     if given.save:
         return reading.save(given.save)
     offsets = offsets_after(read_lines(given.after, found.id)) if given.after else {}
-    fold_if_wanted(renderer, found, rank, given.fold)
+    fold_if_many_ranks(renderer, found, rank, given.fold)
     with writer(renderer) as write:
         reading.read(write, offsets, renderer.wait)
     return reading.code()

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clusterddp.cli import option_docs
-from clusterddp.cli.attach import attach, heed_signals, stop_launched
+from clusterddp.cli import option_checks
+from clusterddp.cli.attach import attach, stop_launched, treat_signals_as_ctrl_c
 from clusterddp.cli.misplaced_options import notice_own_options, refuse_misplaced, refuse_unread
 from clusterddp.cli.notify import Notifier, webhook
 from clusterddp.cli.output import say
 from clusterddp.cli.progress import Progress
-from clusterddp.cli.prompt import asking
+from clusterddp.cli.prompt import prompt_function
 from clusterddp.cli.run_lines import Display
 from clusterddp.cli.session import open_cluster
-from clusterddp.cli.timeline import recording
+from clusterddp.cli.timeline import record_timeline
 from clusterddp.errors import UsageError
 from clusterddp.launch.options import DECLARED, RunOptions
 from clusterddp.project.project import short_path
@@ -68,7 +68,7 @@ def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
         if asked.join:
             return _join(cluster, asked.join, own.get("skip", ()))
         if options is None:
-            options = cluster.options_again(str(again), asking())
+            options = cluster.options_again(str(again), prompt_function())
         else:
             _look_at_arguments(cluster, options)
         _say_if_hosts_are_left_out(cluster)
@@ -82,11 +82,11 @@ def _start(cluster: Cluster, options: RunOptions, asked: Asked) -> int:
     """Start the run, and follow it unless it is detached; return the exit code."""
     cluster.detached = asked.detach
     cluster.webhook = webhook(asked.notify or "", asked.silence)
-    heed_signals()
+    treat_signals_as_ctrl_c()
     try:
         timeline = Path(asked.timeline) if asked.timeline else None
-        with recording(timeline, cluster) as recorder, Progress() as progress:
-            cluster.progress = recorder.recording(progress.show) if recorder else progress.show
+        with record_timeline(timeline, cluster) as recorder, Progress() as progress:
+            cluster.progress = recorder.recording_steps(progress.show) if recorder else progress.show
             run = cluster.start(options)
             if recorder:
                 recorder.step("following")
@@ -120,7 +120,7 @@ def _refuse_contradictions(own: Mapping[str, Any], asked: Asked) -> None:
     if asked.detach and own.get("on_disconnect") == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
     # CLUSTERDDP_NOTIFY is for the runs followed
-    if asked.detach and _typed("notify") and not option_docs.is_url(asked.notify or ""):
+    if asked.detach and _typed("notify") and not option_checks.is_url(asked.notify or ""):
         raise UsageError(
             "--notify with --detach: a command here is told while this follows the run", remedy="give a URL"
         )
@@ -143,7 +143,7 @@ def _typed(name: str) -> bool:
 
 def chosen_options(own: Mapping[str, Any], asked: Asked, limit: str | None) -> RunOptions:
     """Return the run's options as a value; raises UsageError if one is invalid."""
-    env = option_docs.environment(own["env"], asked.env_file)
+    env = option_checks.read_environment(own["env"], asked.env_file)
     return RunOptions(**{**own, "env": env, "limit": limit})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.cli.choose_host import entry_of
+from clusterddp.cli.choose_host import find_entry
 from clusterddp.cli.session import open_cluster
 from clusterddp.environments import install
 from clusterddp.errors import RunError, UsageError
@@ -23,7 +23,7 @@ def act(inventory: Path | None, host: str, run: str | None, *, bare: bool) -> in
     if run and bare:
         raise UsageError("--bare with --run: the one is the login's environment, the other the run's")
     with open_cluster(inventory, None, starts=True) as cluster:
-        entry = entry_of(cluster, host)
+        entry = find_entry(cluster, host)
         spool = _spool(cluster, run, entry.name) if run else ""
         where = workdirs([entry], cluster.project)[entry.name]
         opened = cluster.host(entry.name)

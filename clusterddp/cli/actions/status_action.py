@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli import verbose
-from clusterddp.cli.output import say_warm
+from clusterddp.cli.output import say_warm_servers
 from clusterddp.cli.session import open_cluster
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _show(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool, inden
 
     print_status(view)
     if verbose.is_on():
-        say_warm(cluster)
+        say_warm_servers(cluster)
     if stacks:
         print_stacks(found)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.cli.arrays import runs_meant
-from clusterddp.cli.output import report
+from clusterddp.cli.arrays import find_referenced_runs
+from clusterddp.cli.output import report_proofs
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import RunError
 
@@ -23,14 +23,14 @@ def act(inventory: Path | None, limit: str | None, runs: tuple[str, ...], *, eve
 
 def _stop(run: Run, grace: float) -> int:
     proofs = run.stop(grace=grace)
-    code = report(run.id, proofs)
+    code = report_proofs(run.id, proofs)
     run.stopped(proofs)
     return code
 
 
 def _chosen(cluster: Cluster, references: tuple[str, ...], *, everything: bool) -> list[Run]:
     if references:
-        return [run for reference in references for run in runs_meant(cluster, reference, reading=False)]
+        return [run for reference in references for run in find_referenced_runs(cluster, reference, reading=False)]
     if not everything:
         return [cluster.find(reading=False)]
     live = [view for view in cluster.list_runs() if view.live and cluster.owner.shares_project(view)]

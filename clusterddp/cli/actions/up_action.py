@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli import host_list
-from clusterddp.cli.output import say, say_warm
+from clusterddp.cli.output import say, say_warm_servers
 from clusterddp.cli.session import open_cluster
-from clusterddp.cli.up_tables import print_keys, print_up
+from clusterddp.cli.up_tables import print_cluster, print_host_keys
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 from clusterddp.inventory import ForeignInventory, ansible_cfg_notices, load
 from clusterddp.launch import option_values
@@ -68,11 +68,11 @@ def act(
         _trust(cluster)
         reports = cluster.up(skip=left_out, spread=spread)
         if reports:
-            print_up(reports)
+            print_cluster(reports)
         _say_what_is_there(cluster)
         if warm is not None:
             _warm(cluster, warm)
-        kept = host_list.settled(path, project)
+        kept = host_list.settle(path, project)
         project.remember(kept, limit, cluster.inventory.writers)
     nodes = [report for report in reports if report.ranks]
     ranks = sum(report.nproc for report in nodes)
@@ -114,7 +114,7 @@ def _say_what_is_there(cluster: Cluster) -> None:
         pids = ", ".join(str(pid) for pid, _ in left.processes)
         if left.run not in theirs:
             say(f"{what}; {f'`clusterddp stop {left.run}` ends them' if left.known else f'kill them by hand: {pids}'}")
-    say_warm(cluster)
+    say_warm_servers(cluster)
 
 
 @contextlib.contextmanager
@@ -177,7 +177,7 @@ def _ask_for_keys(cluster: Cluster) -> list[ClusterddpError]:
     errors = [outcome.error for outcome in cluster.connect(writes=True) if outcome.error]
     unknown = [error for error in errors if isinstance(error, HostKeyError) and error.known_hosts_line]
     if unknown:
-        print_keys(unknown)
+        print_host_keys(unknown)
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             for error in errors:
                 if error not in unknown:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.cli.arrays import runs_meant
-from clusterddp.cli.interrupts import saying_that_it_goes_on
+from clusterddp.cli.arrays import find_referenced_runs
+from clusterddp.cli.interrupts import explaining_ctrl_c
 from clusterddp.cli.output import say
 from clusterddp.cli.session import open_cluster
 from clusterddp.runs.wait import find_soon, wait_for
@@ -42,11 +42,11 @@ class _Once:
 
 def _runs_of(cluster: Cluster, reference: str) -> list[Run]:
     found = find_soon(cluster, reference)
-    return [cluster.attach(found)] if found else runs_meant(cluster, reference, reading=True)
+    return [cluster.attach(found)] if found else find_referenced_runs(cluster, reference, reading=True)
 
 
 def _end_of(run: Run, notify: Callable[[str], None]) -> int:
-    with saying_that_it_goes_on(run):
+    with explaining_ctrl_c(run):
         verdict = wait_for(run, notify)
     for notice in verdict.preface:
         say(f"run {run.id}: {notice}")

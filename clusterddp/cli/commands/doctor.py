@@ -9,7 +9,7 @@ import click
 
 from clusterddp.cli import completion
 from clusterddp.cli.click_options import Checked, Number, cluster_options
-from clusterddp.cli.verbose import tell
+from clusterddp.cli.verbose import print_records
 from clusterddp.launch import option_values
 
 
@@ -35,7 +35,7 @@ from clusterddp.launch import option_values
     "-v",
     "--verbose",
     is_flag=True,
-    callback=tell,
+    callback=print_records,
     help="Show also what passes, every host's name, and what is asked of which host.",
 )
 @click.option("--fix", is_flag=True, help="Show what playbooks of ours would change, and run them after a yes.")

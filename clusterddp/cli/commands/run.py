@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from clusterddp.cli import option_docs
+from clusterddp.cli import option_checks
 from clusterddp.cli.click_options import RANKS, Checked, cluster_options, setting, watching_options
 from clusterddp.cli.run_command import RunCommand
 from clusterddp.cli.run_options import run_options
@@ -30,11 +30,11 @@ from clusterddp.cli.run_options import run_options
 @watching_options
 @run_options("debug_comm", before="module")
 @click.option(
-    "--result", type=Checked(option_docs.writable), metavar="FILE", help="Write the final status there as JSON."
+    "--result", type=Checked(option_checks.check_writable), metavar="FILE", help="Write the final status there as JSON."
 )
 @click.option(
     "--timeline",
-    type=Checked(option_docs.writable),
+    type=Checked(option_checks.check_writable),
     metavar="FILE.html",
     help="Write there where the start's time went on every host; as text unless it ends in .html.",
 )

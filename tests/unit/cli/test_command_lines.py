@@ -9,11 +9,11 @@ import pytest
 
 from clusterddp.cli.command_lines import (
     NO_INVENTORY,
-    completed,
+    complete_commands,
     forget,
-    name_cluster,
-    name_folder,
-    name_inventory,
+    remember_cluster,
+    remember_folder,
+    remember_inventory,
 )
 from clusterddp.cli.main import COMMANDS, cli
 
@@ -29,45 +29,45 @@ def _nothing_named() -> Iterator[None]:
 
 
 def test_without_folder_and_inventory_a_message_is_as_it_is() -> None:
-    assert completed("`clusterddp stop abc` ends it") == "`clusterddp stop abc` ends it"
+    assert complete_commands("`clusterddp stop abc` ends it") == "`clusterddp stop abc` ends it"
 
 
 def test_each_command_gets_what_the_line_named() -> None:
-    name_folder("my project")
-    name_inventory("a b.yaml")
-    assert completed("`clusterddp logs --follow x` shows it, `clusterddp stop x` ends it; `nvidia-smi`") == (
+    remember_folder("my project")
+    remember_inventory("a b.yaml")
+    assert complete_commands("`clusterddp logs --follow x` shows it, `clusterddp stop x` ends it; `nvidia-smi`") == (
         "`clusterddp -C 'my project' logs -i 'a b.yaml' --follow x` shows it,"
         " `clusterddp -C 'my project' stop -i 'a b.yaml' x` ends it; `nvidia-smi`"
     )
-    assert completed("`clusterddp down` again") == "`clusterddp -C 'my project' down -i 'a b.yaml'` again"
+    assert complete_commands("`clusterddp down` again") == "`clusterddp -C 'my project' down -i 'a b.yaml'` again"
 
 
 def test_git_works_in_the_folder_that_the_line_named() -> None:
-    name_inventory("a.yaml")
-    assert completed("`git rm --cached a` ends that") == "`git rm --cached a` ends that"
-    name_folder("my project")
-    assert completed("`git rm --cached a` ends that") == "`git -C 'my project' rm --cached a` ends that"
+    remember_inventory("a.yaml")
+    assert complete_commands("`git rm --cached a` ends that") == "`git rm --cached a` ends that"
+    remember_folder("my project")
+    assert complete_commands("`git rm --cached a` ends that") == "`git -C 'my project' rm --cached a` ends that"
 
 
 def test_an_inventory_that_a_command_names_or_cannot_take_is_not_added() -> None:
-    name_inventory("a.yaml")
+    remember_inventory("a.yaml")
     for line in ("`clusterddp run -i b.yaml SCRIPT`", "`clusterddp up b.yaml`", "`clusterddp init a,b`"):
-        assert completed(line) == line
+        assert complete_commands(line) == line
 
 
 def test_up_alone_gets_the_inventory_that_the_command_works_on() -> None:
-    name_cluster("a b.yaml", None)
-    assert completed("`clusterddp up` builds it") == "`clusterddp up 'a b.yaml'` builds it"
-    assert completed("`clusterddp up FILE` remembers it") == "`clusterddp up FILE` remembers it"
-    name_cluster("-a.yaml", "gpu0*")
-    name_folder("x")
-    assert completed("`clusterddp up` builds it") == "`clusterddp -C x up ./-a.yaml --limit 'gpu0*'` builds it"
+    remember_cluster("a b.yaml", None)
+    assert complete_commands("`clusterddp up` builds it") == "`clusterddp up 'a b.yaml'` builds it"
+    assert complete_commands("`clusterddp up FILE` remembers it") == "`clusterddp up FILE` remembers it"
+    remember_cluster("-a.yaml", "gpu0*")
+    remember_folder("x")
+    assert complete_commands("`clusterddp up` builds it") == "`clusterddp -C x up ./-a.yaml --limit 'gpu0*'` builds it"
 
 
 def test_folders_that_follow_each_other_are_one() -> None:
-    name_folder("a")
-    name_folder("b")
-    assert completed("`clusterddp runs`") == "`clusterddp -C a/b runs`"
+    remember_folder("a")
+    remember_folder("b")
+    assert complete_commands("`clusterddp runs`") == "`clusterddp -C a/b runs`"
 
 
 def test_all_other_commands_take_an_inventory() -> None:

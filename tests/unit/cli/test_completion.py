@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def completed(folder: Path, line: str) -> list[str]:
+def complete_commands(folder: Path, line: str) -> list[str]:
     """What bash offers for the last word of the line."""
     words = line.split(" ")
     script = f"""
@@ -65,13 +65,13 @@ def completed(folder: Path, line: str) -> list[str]:
     ],
 )
 def test_words_are_completed_from_local_files(folder: Path, line: str, offered: list[str]) -> None:
-    assert sorted(completed(folder, line)) == sorted(offered)
+    assert sorted(complete_commands(folder, line)) == sorted(offered)
 
 
 @pytest.mark.parametrize("damage", ["inventory.yaml", ".clusterddp/project.json", ".clusterddp/runs.jsonl"])
 def test_what_is_damaged_gives_no_words_and_no_message(folder: Path, damage: str) -> None:
     (folder / damage).write_text("{:")
-    found = [completed(folder, "clusterddp logs --host gpu"), completed(folder, "clusterddp logs ni")]
+    found = [complete_commands(folder, "clusterddp logs --host gpu"), complete_commands(folder, "clusterddp logs ni")]
     assert [] in found
 
 
@@ -79,11 +79,11 @@ def test_hosts_of_an_inventory_without_consent_are_not_completed(folder: Path) -
     (folder / "other.yaml").write_text("all: {hosts: {gpu77: }}\n")
     state = folder / ".clusterddp" / "project.json"
     state.write_text(json.dumps({**json.loads(state.read_text()), "inventory": str(folder / "other.yaml")}))
-    assert completed(folder, "clusterddp status --limit g") == []
-    assert completed(folder, "clusterddp status -i other.yaml --limit g") == ["gpu77"]
+    assert complete_commands(folder, "clusterddp status --limit g") == []
+    assert complete_commands(folder, "clusterddp status -i other.yaml --limit g") == ["gpu77"]
     state.unlink()
     (folder / "pyproject.toml").write_text('[tool.clusterddp]\ninventory = "other.yaml"\n')
-    assert completed(folder, "clusterddp status --limit g") == []
+    assert complete_commands(folder, "clusterddp status --limit g") == []
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")

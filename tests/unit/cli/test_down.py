@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.cli.down_tables import print_rows, rows_of, rows_of_everything, rows_of_holdings, rows_that_stay
+from clusterddp.cli.down_tables import print_rows, rows_of_cleanup, rows_of_everything, rows_of_holdings, rows_that_stay
 from clusterddp.environments.removal import EnvironmentFound
 from clusterddp.remote.shared.cleanup.everything_records import WorkdirHeld
 from clusterddp.runs.cleanup import Cleaned
@@ -41,7 +41,9 @@ FOLDER = WorkdirHeld(
 
 @pytest.mark.parametrize(("told", "rows"), SAID)
 def test_a_row_for_everything(told: Mapping[str, Any], rows: list[tuple[str, int | None, str]]) -> None:
-    assert [tuple(row)[1:] for row in rows_of([Cleaned(host="gpu00", **told)], "clusterddp down --purge")] == rows
+    assert [
+        tuple(row)[1:] for row in rows_of_cleanup([Cleaned(host="gpu00", **told)], "clusterddp down --purge")
+    ] == rows
 
 
 def test_equal_rows_of_hosts_are_one_and_what_stays_says_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +52,10 @@ def test_equal_rows_of_hosts_are_one_and_what_stays_says_why(capsys: pytest.Capt
     cleaned = [Cleaned(host=host, spools=1, bytes=2000) for host in hosts]
     last = EnvironmentFound(host="gpu00", ident="3fa1c0", lock="uv.lock", bytes=9000, used=1, stays="it is used")
     print_rows(
-        [*rows_of(cleaned, "clusterddp down"), *rows_that_stay(held, [last], cleaned, workdir="/clusterddp/toy-1")]
+        [
+            *rows_of_cleanup(cleaned, "clusterddp down"),
+            *rows_that_stay(held, [last], cleaned, workdir="/clusterddp/toy-1"),
+        ]
     )
     lines = [line.removeprefix("clusterddp: ").split(None, 3) for line in capsys.readouterr().err.splitlines()]
     assert lines == [

@@ -40,7 +40,7 @@ def doctored() -> None:
     [
         lambda: output.say(str(HelperError("gpu01", EVIL, remedy=EVIL))),
         lambda: output.put(EVIL),
-        lambda: up_tables.print_keys([HostKeyError("gpu01", EVIL, fingerprint=EVIL)]),
+        lambda: up_tables.print_host_keys([HostKeyError("gpu01", EVIL, fingerprint=EVIL)]),
         told,
         doctored,
     ],

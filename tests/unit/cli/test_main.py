@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.cli import option_docs
+from clusterddp.cli import option_checks
 from clusterddp.cli.click_options import Duration, Moment, Number, Ranks, Size
 from clusterddp.cli.main import main
 from clusterddp.errors import HostError, HostsError, UsageError
@@ -202,7 +202,7 @@ def test_an_env_files_error_names_its_line(folder: Path, text: bytes, said_of_it
     file = folder / "e"
     file.write_bytes(text)
     with pytest.raises(UsageError) as caught:
-        option_docs.environment((), file)
+        option_checks.read_environment((), file)
     assert str(caught.value) == said_of_it.replace("e:", f"{file}:", 1)
 
 
@@ -210,7 +210,7 @@ def test_an_env_file_is_read_and_the_lines_words_stand_above_it(folder: Path, mo
     monkeypatch.setenv("TAKEN", "ours")
     file = folder / "e"
     file.write_bytes(b"# comment\n\nA=1\r\nexport B = two words\nC=a=b\nTAKEN=file\n")
-    found = option_docs.environment(("A=9", "TAKEN", "EMPTY="), file)
+    found = option_checks.read_environment(("A=9", "TAKEN", "EMPTY="), file)
     assert found == {"A": "9", "B": " two words", "C": "a=b", "TAKEN": "ours", "EMPTY": ""}
 
 

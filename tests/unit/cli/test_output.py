@@ -13,8 +13,8 @@ import pytest
 
 from clusterddp.checks.model import CheckResult
 from clusterddp.cli.doctor_tables import print_doctor
-from clusterddp.cli.output import have_plain_signs, say
-from clusterddp.cli.run_lines import fold_if_wanted
+from clusterddp.cli.output import replace_unencodable, say
+from clusterddp.cli.run_lines import fold_if_many_ranks
 from clusterddp.logs.render import TextRenderer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_signs_that_an_ascii_terminal_cannot_show_are_plain(monkeypatch: pytest.
     out, err = io.BytesIO(), io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(err, encoding="ascii"))
-    have_plain_signs()
+    replace_unencodable()
     print_doctor([result("fail", "a → b…"), result("pass", "5 × 3")], verbose=True)
     say("host gpü00 – 3 ± 1")
     sys.stdout.flush()
@@ -66,7 +66,7 @@ def test_lines_fold_on_a_terminal_with_more_than_eight_ranks_or_as_the_user_says
     monkeypatch.setattr(renderer, "fold", asked.append)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     run: Any = SimpleNamespace(record=SimpleNamespace(world_size=world))
-    fold_if_wanted(renderer, run, shown, wanted)
+    fold_if_many_ranks(renderer, run, shown, wanted)
     assert bool(asked) == folds
 
 

@@ -12,7 +12,7 @@ import termios
 import threading
 from typing import TYPE_CHECKING
 
-from clusterddp.cli.output import STANDING, put, say
+from clusterddp.cli.output import STATUS_LINE, put, say
 from clusterddp.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def test_its_end_comes_once_so_that_every_batch_of_a_run_may_say_it_and_lines_on
     with Screen():
         progress = Progress()
         progress.end()
-        monkeypatch.setattr(STANDING, "hide_output", lambda: hidden.append(True))
+        monkeypatch.setattr(STATUS_LINE, "hide_output", lambda: hidden.append(True))
         progress.end()
     assert not hidden
 
@@ -120,7 +120,7 @@ def test_its_end_comes_once_so_that_every_batch_of_a_run_may_say_it_and_lines_on
 def test_a_half_drawn_line_of_the_job_is_cleared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     with Screen() as screen:
         sys.stdout.write("[0 gpu00:0] step 4")
-        monkeypatch.setattr(STANDING, "hide_output", lambda: sys.stdout.write("\r\x1b[K"))
+        monkeypatch.setattr(STATUS_LINE, "hide_output", lambda: sys.stdout.write("\r\x1b[K"))
         say("gpu01 does not answer; trying again")
     assert screen.lines == ["clusterddp: gpu01 does not answer; tryin", "g again", ""]
 

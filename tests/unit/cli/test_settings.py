@@ -11,7 +11,7 @@ import pytest
 
 from clusterddp.cli import pyproject
 from clusterddp.cli.main import COMMANDS, main
-from clusterddp.cli.project_options import KEYS, NEEDS_CONSENT
+from clusterddp.cli.project_options import CONSENT_OPTIONS, KEYS
 from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.project.project import find
 from tests.unit.cli_help import folder, project, said
@@ -168,4 +168,4 @@ def test_the_page_says_of_every_key_whether_a_clone_may_set_it() -> None:
     rows = [line.split("|")[1:3] for line in table.splitlines()[2:]]
     keys = {key: meaning for names, meaning in rows for key in re.findall(r"`([a-z-]+)`", names)}
     assert {key.replace("-", "_") for key in keys} == {*KEYS, "project"}
-    assert {key for key, meaning in keys.items() if "consent" in meaning} == {*NEEDS_CONSENT}
+    assert {key for key, meaning in keys.items() if "consent" in meaning} == {*CONSENT_OPTIONS}

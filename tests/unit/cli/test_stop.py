@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.cli.output import report
+from clusterddp.cli.output import report_proofs
 from clusterddp.runs.proof import Proof, Survivor
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ def test_a_host_that_answered(
 ) -> None:
     proof = Proof(host="gpu00", **told)
     assert proof.proved_empty == (code == 0)
-    assert report("r1", [proof]) == code
+    assert report_proofs("r1", [proof]) == code
     assert capsys.readouterr().err == f"clusterddp: r1: gpu00: {line}\n"
 
 
 def test_a_host_that_did_not_answer_and_one_that_did(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report("r1", [Proof(host="gpu00", found=1), Proof(host="gpu01", error="gpu01: no route")]) == 1
+    assert report_proofs("r1", [Proof(host="gpu00", found=1), Proof(host="gpu01", error="gpu01: no route")]) == 1
     said = capsys.readouterr().err.splitlines()
     assert said == [
         "clusterddp: r1: gpu00: 1 process ended, proved empty",

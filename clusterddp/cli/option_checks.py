@@ -1,4 +1,4 @@
-"""Check files and environments that options name, before any host is contacted."""
+"""Check and read what options name (files, environments, URLs), before any host is contacted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from clusterddp.errors import UsageError
 from clusterddp.launch.option_values import variable
 
 
-def writable(text: str) -> None:
-    """Accept a file that can be written when the run has ended, hours from now."""
+def check_writable(text: str) -> None:
+    """Refuse a file that could not be written when the run has ended, hours from now; raises UsageError."""
     path = Path(text)
     if path.is_dir():
         raise UsageError(f"{text} is a folder", remedy="name a file in it")
@@ -20,20 +20,23 @@ def writable(text: str) -> None:
         raise UsageError(f"{text} cannot be written", remedy="name another file")
 
 
-def names(text: str | None) -> tuple[str, ...]:
+def split_names(text: str | None) -> tuple[str, ...]:
     """Split ``a,b``; None is an empty tuple."""
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
 def is_url(target: str) -> bool:
-    """Whether ``--notify`` names a URL, else a command."""
+    """Whether the target of ``--notify`` is a URL; else it is a command."""
     return target.startswith(("http://", "https://"))
 
 
-def environment(given: tuple[str, ...], file: Path | None) -> dict[str, str]:
-    """Read ``--env-file`` and then ``--env``; K alone takes the value from this process's environment."""
-    values = _file(file) if file else {}
-    for word in given:
+def read_environment(settings: tuple[str, ...], file: Path | None) -> dict[str, str]:
+    """Return the variables of ``--env-file`` (``file``) and, above them, of ``--env`` (``settings``: ``K=V`` or ``K``).
+
+    ``K`` alone takes its value from this process's environment.
+    """
+    values = _read_env_file(file) if file else {}
+    for word in settings:
         name, equals, value = word.partition("=")
         try:
             variable(name)
@@ -45,7 +48,8 @@ def environment(given: tuple[str, ...], file: Path | None) -> dict[str, str]:
     return values
 
 
-def _file(file: Path) -> dict[str, str]:
+def _read_env_file(file: Path) -> dict[str, str]:
+    """Return the variables in a file of ``K=V`` lines; raises UsageError that names the line."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
