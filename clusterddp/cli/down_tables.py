@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from clusterddp.environments.removal import EnvironmentFound
-    from clusterddp.remote.shared.cleanup.everything_records import WorkdirHeld
+    from clusterddp.remote.shared.cleanup.cleanup_records import WorkdirHeld
     from clusterddp.runs.cleanup import Cleaned
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
 

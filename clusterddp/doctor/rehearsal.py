@@ -27,7 +27,7 @@ from clusterddp.launch.ssh import over_ssh
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.render import LineReader
 from clusterddp.logs.selection import Selection
-from clusterddp.remote.shared.cleanup.clean_records import ForgetAnswer, ForgetRequest
+from clusterddp.remote.shared.cleanup.cleanup_records import ForgetAnswer, ForgetRequest
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.schema.record import read_record, written

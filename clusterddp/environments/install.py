@@ -13,7 +13,7 @@ from clusterddp.environments.sending import bring
 from clusterddp.environments.wheels import UV_WHEELS, Wheel, drop_damaged, uv_wheel, wheels_of
 from clusterddp.errors import HelperError, HostsError, LockError, PlanError
 from clusterddp.hosts.fanout import each, reading_answer, values
-from clusterddp.remote.shared.environment.install_records import (
+from clusterddp.remote.shared.environment.environment_records import (
     BaseInterpreter,
     BaseRequest,
     BuildAnswer,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
-    from clusterddp.remote.shared.environment.install_records import BaseInterpreter
+    from clusterddp.remote.shared.environment.environment_records import BaseInterpreter
 
 _UV_GLIBCS = (17, 28, *range(31, 41))  # the N of glibc 2.N for which uv has platform names
 

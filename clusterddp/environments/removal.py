@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clusterddp.hosts.fanout import each, reading_answer
-from clusterddp.remote.shared.environment.removal_records import EnvironmentReport, RemoveAnswer, RemoveRequest
+from clusterddp.remote.shared.environment.environment_records import EnvironmentReport, RemoveAnswer, RemoveRequest
 from clusterddp.remote.shared.schema.record import read_record, read_records, written
 
 if TYPE_CHECKING:

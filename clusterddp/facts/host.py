@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from clusterddp.facts.read_facts import MOST, Fields, facts_of, read_as
 from clusterddp.remote.shared.names.ip_address import is_address
-from clusterddp.remote.shared.probes.python_query import PythonQuery
+from clusterddp.remote.shared.probes.facts_records import PythonQuery
 from clusterddp.remote.shared.verdict.failures import TORCH_NOT_IMPORTED_IN_TIME
 
 if TYPE_CHECKING:

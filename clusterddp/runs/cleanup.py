@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.hosts.fanout import each, reading_answer
-from clusterddp.remote.shared.cleanup.clean_records import CleanAnswer, CleanRequest
-from clusterddp.remote.shared.processes.orphan_records import OrphanedRun, OrphansRequest
+from clusterddp.remote.shared.cleanup.cleanup_records import CleanAnswer, CleanRequest
+from clusterddp.remote.shared.processes.process_records import OrphanedRun, OrphansRequest
 from clusterddp.remote.shared.schema.record import read_record, read_records, written
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
-    from clusterddp.remote.shared.environment.removal_records import RemoveAnswer
+    from clusterddp.remote.shared.environment.environment_records import RemoveAnswer
     from clusterddp.runs.named_workdirs import WorkdirsRemoved
 
 TIMEOUT = 600.0  # seconds; a spool may be many gigabytes on a slow disk

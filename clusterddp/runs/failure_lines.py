@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
 from clusterddp.hosts.fanout import reading_answer
-from clusterddp.remote.shared.processes.worker_records import LastWords, LastWordsRequest
+from clusterddp.remote.shared.processes.process_records import LastWords, LastWordsRequest
 from clusterddp.remote.shared.schema.record import read_record, written
 from clusterddp.remote.shared.verdict.failures import OUT_OF_MEMORY, SENT_FROM_OUTSIDE, SIGNAL
 from clusterddp.text.folding import cut_in_the_middle

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import RunError
 from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, reading_answer
-from clusterddp.remote.shared.cleanup.everything_records import (
+from clusterddp.remote.shared.cleanup.cleanup_records import (
     EverythingAnswer,
     EverythingRequest,
     HoldingsAnswer,

@@ -12,7 +12,7 @@ from clusterddp.inventory.patterns import select
 from clusterddp.logs.merge import Merge, backoff, brief_backoff
 from clusterddp.logs.renderers import lines
 from clusterddp.logs.selection import Selection, selected_by
-from clusterddp.remote.shared.processes.worker_records import SignalRequest, StacksRequest
+from clusterddp.remote.shared.processes.process_records import SignalRequest, StacksRequest
 from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.judge import CTRL_C

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusterddp.errors import UsageError
-from clusterddp.remote.shared.processes.worker_records import SignalReport
+from clusterddp.remote.shared.processes.process_records import SignalReport
 from clusterddp.remote.shared.schema.record import read_records
 
 # Signals that a script may handle by itself. Those that end a run are left to `stop`.

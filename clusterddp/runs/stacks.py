@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.shared.processes.worker_records import StackReport
+from clusterddp.remote.shared.processes.process_records import StackReport
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.schema.record import MOST, plain, read_records
 from clusterddp.remote.shared.wire.frames import parse_json

@@ -13,7 +13,7 @@ from clusterddp.hosts import fanout
 from clusterddp.hosts.answers import Limit
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared.schema.record import written
-from clusterddp.remote.shared.user_files.push_records import Pushed, PushRequest, read_push_check
+from clusterddp.remote.shared.user_files.file_records import Pushed, PushRequest, read_push_check
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.sync_records import read_unless_changed
 from clusterddp.sync.send_code import turns

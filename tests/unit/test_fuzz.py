@@ -21,10 +21,16 @@ from clusterddp.hosts.ssh.config import _lines
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, _parse
 from clusterddp.logs.incoming import checked
 from clusterddp.remote.probes import nvidia_smi_xml
-from clusterddp.remote.shared.cleanup.clean_records import CleanAnswer, UnusedWorkdir
-from clusterddp.remote.shared.cleanup.everything_records import ActiveRun, HoldingsAnswer, SizedFolder, WorkdirHeld
-from clusterddp.remote.shared.environment.removal_records import EnvironmentReport
-from clusterddp.remote.shared.processes.orphan_records import OrphanedRun
+from clusterddp.remote.shared.cleanup.cleanup_records import (
+    ActiveRun,
+    CleanAnswer,
+    HoldingsAnswer,
+    SizedFolder,
+    UnusedWorkdir,
+    WorkdirHeld,
+)
+from clusterddp.remote.shared.environment.environment_records import EnvironmentReport
+from clusterddp.remote.shared.processes.process_records import OrphanedRun
 from clusterddp.remote.shared.run.spool_records import LeftProcess
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import read_record, written

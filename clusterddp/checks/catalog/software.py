@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.checks.model import Check, Finding, Need, fail, for_facts, internal_error, odd_ones, unknown, warn
 from clusterddp.checks.needs import ASKED, FACTS, HEALTH
 from clusterddp.facts.read_facts import read_answer
-from clusterddp.remote.shared.environment.install_records import EnvironmentProof, ProofRequest
+from clusterddp.remote.shared.environment.environment_records import EnvironmentProof, ProofRequest
 from clusterddp.remote.shared.schema.record import written
 
 if TYPE_CHECKING:

@@ -25,8 +25,13 @@ from clusterddp.remote.shared.run.plan import Peer, joined_plan, with_peer
 from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.schema.record import read_record, record_in, written
-from clusterddp.remote.shared.supervisor.join_records import Claimed, ClaimRequest, Invitation, InviteRequest
-from clusterddp.remote.shared.supervisor.start_records import CommitRequest
+from clusterddp.remote.shared.supervisor.start_records import (
+    Claimed,
+    ClaimRequest,
+    CommitRequest,
+    Invitation,
+    InviteRequest,
+)
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.sync import send_code
 from clusterddp.sync.project_files import scan

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from ..helper.request import Request
 from ..preload import server_folder
-from ..shared.cleanup.everything_records import EverythingAnswer, EverythingRequest, PathLeft, ShownWorkdir
+from ..shared.cleanup.cleanup_records import EverythingAnswer, EverythingRequest, PathLeft, ShownWorkdir
 from ..shared.schema.record import written
 from ..shared.workdir.manifest import as_text
 from ..system.bootstrap import Refused, home_folder

@@ -5,7 +5,7 @@ import stat
 from typing import Any, Dict, Iterator, List, Set, Tuple
 
 from ..helper.request import Request
-from ..shared.cleanup.everything_records import ActiveRun, HoldingsAnswer, HoldingsRequest, SizedFolder, WorkdirHeld
+from ..shared.cleanup.cleanup_records import ActiveRun, HoldingsAnswer, HoldingsRequest, SizedFolder, WorkdirHeld
 from ..shared.schema.record import written
 from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import all_spools

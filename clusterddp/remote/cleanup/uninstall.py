@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 
 from ..helper.request import Request
 from ..preload import server_folder
-from ..shared.cleanup.clean_records import CleanAnswer, CleanRequest, ForgetAnswer, ForgetRequest, UnusedWorkdir
+from ..shared.cleanup.cleanup_records import CleanAnswer, CleanRequest, ForgetAnswer, ForgetRequest, UnusedWorkdir
 from ..shared.schema.record import written
 from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import Spool, all_spools

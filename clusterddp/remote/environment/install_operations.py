@@ -9,7 +9,7 @@ import zipfile
 from typing import Any, Dict, Iterable, List
 
 from ..helper.request import Request
-from ..shared.environment.install_records import (
+from ..shared.environment.environment_records import (
     BaseInterpreter,
     BaseRequest,
     BuildAnswer,

@@ -6,7 +6,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Set
 
 from ..helper.request import Request
-from ..shared.environment.removal_records import EnvironmentReport, RemoveAnswer, RemoveRequest
+from ..shared.environment.environment_records import EnvironmentReport, RemoveAnswer, RemoveRequest
 from ..shared.schema.record import written
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused

@@ -3,7 +3,7 @@
 from typing import Any, Dict
 
 from ..helper.request import Request
-from ..shared.processes.worker_records import LastWords, LastWordsRequest
+from ..shared.processes.process_records import LastWords, LastWordsRequest
 from ..shared.schema.record import written
 from ..spool.layout import Spool
 from ..spool.quoted import MOST, exception_record, output_end

@@ -2,7 +2,7 @@
 
 from typing import Dict, Mapping
 
-from ..shared.probes.python_query import PythonQuery
+from ..shared.probes.facts_records import PythonQuery
 from ..system.setup_env import setup_environment
 
 

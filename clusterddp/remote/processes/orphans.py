@@ -3,7 +3,7 @@
 from typing import Any, Dict, List
 
 from ..helper.request import Request
-from ..shared.processes.orphan_records import OrphanedRun, OrphansRequest
+from ..shared.processes.process_records import OrphanedRun, OrphansRequest
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import written
 from ..spool.layout import Spool, all_spools, node_state

@@ -13,7 +13,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence
 
 from ..helper.request import Request
-from ..shared.processes.worker_records import StackReport, StacksRequest
+from ..shared.processes.process_records import StackReport, StacksRequest
 from ..shared.run.event_schema import WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
 from ..shared.schema.record import written
 from ..shared.wire.frames import parse_json

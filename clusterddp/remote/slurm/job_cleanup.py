@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Set
 from ..cleanup import retention, uninstall
 from ..cleanup.helpers import remove_unused_helpers
 from ..helper.request import Request
-from ..shared.cleanup.clean_records import CleanAnswer, CleanRequest
+from ..shared.cleanup.cleanup_records import CleanAnswer, CleanRequest
 from ..shared.schema.record import written
 from ..shared.slurm.job_record import JOB_ID
 from ..spool.layout import all_spools

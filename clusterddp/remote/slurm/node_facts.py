@@ -5,8 +5,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from ..probes.facts import gather_facts
 from ..shared.names.interfaces import InterfaceAddress
-from ..shared.probes.facts_records import FactsRequest
-from ..shared.probes.python_query import PythonQuery
+from ..shared.probes.facts_records import FactsRequest, PythonQuery
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, many, maybe, record
 from ..shared.slurm.job_record import SlurmJob

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Set
 from ..helper.request import Request
 from ..processes.ownership import NodeProcesses
 from ..processes.stacks import live_workers
-from ..shared.processes.worker_records import SignalReport, SignalRequest
+from ..shared.processes.process_records import SignalReport, SignalRequest
 from ..shared.schema.record import written
 from ..spool.layout import Spool
 from ..system import procfs

@@ -24,10 +24,13 @@ from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import Ready
 from ..shared.schema.fields import DamagedError
 from ..shared.schema.record import parsed, read_record, written
-from ..shared.supervisor.join_records import Claimed, ClaimRequest, Invitation, InviteRequest
 from ..shared.supervisor.start_records import (
+    Claimed,
+    ClaimRequest,
     CommitRequest,
     CommittedNode,
+    Invitation,
+    InviteRequest,
     RenewRequest,
     StartedNode,
     StartOrder,
@@ -183,7 +186,7 @@ def commit_node(spool: Spool, ready: Ready) -> None:
 def invite(request: Request) -> Dict[str, Any]:
     """Operation: what another host needs to join the run of a spool.
 
-    Takes an ``InviteRequest``, returns an ``Invitation`` (shared/supervisor/join_records.py).
+    Takes an ``InviteRequest``, returns an ``Invitation`` (shared/supervisor/start_records.py).
     Raises Refused if the run has ended here, or was started by another version, whose supervisors ours cannot join.
     """
     spool = Spool(request.read_args(InviteRequest).spool)
@@ -205,7 +208,7 @@ def invite(request: Request) -> Dict[str, Any]:
 def claim(request: Request) -> Dict[str, Any]:
     """Operation: reserve a member index of a run for a host about to start there.
 
-    Takes a ``ClaimRequest``, returns ``Claimed`` (shared/supervisor/join_records.py).
+    Takes a ``ClaimRequest``, returns ``Claimed`` (shared/supervisor/start_records.py).
     Two hosts that join at the same moment were both invited as the next member; the first to claim it gets it.
     """
     asked = request.read_args(ClaimRequest)

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from ..helper.request import Request
 from ..shared.schema.record import written
-from ..shared.user_files.pull_records import ChunksWanted, PullList, PullRequest
+from ..shared.user_files.file_records import ChunksWanted, PullList, PullRequest
 from ..shared.wire.chunk_stream import bundle, grouped
 from ..shared.wire.chunks import Chunk, content_of, digest_of, read_at
 from ..shared.wire.frames import MAX_BODY
@@ -31,7 +31,7 @@ _NEVER = (".git", "__pycache__")
 def pull_list(request: Request) -> Dict[str, Any]:
     """Operation: the files below a path, or those of a workdir that are new since a run's start.
 
-    Takes a ``PullRequest``, returns a ``PullList`` (shared/user_files/pull_records.py). Raises Refused if the path
+    Takes a ``PullRequest``, returns a ``PullList`` (shared/user_files/file_records.py). Raises Refused if the path
     leads elsewhere, or the run has left no mark of its start.
     """
     return written(_listed(request.state, request.read_args(PullRequest)))
@@ -80,7 +80,7 @@ def _listed(state: str, order: PullRequest) -> PullList:
 def pull_read(request: Request) -> None:
     """Operation: send chunks in order, as bundles (shared/wire/chunk_stream.py); a chunk of a missing file is empty.
 
-    Takes a ``ChunksWanted`` (shared/user_files/pull_records.py).
+    Takes a ``ChunksWanted`` (shared/user_files/file_records.py).
     """
     order = request.read_args(ChunksWanted)
     root = on_disk(order.root)

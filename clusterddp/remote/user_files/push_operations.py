@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Set, Union
 
 from ..helper.request import Request
 from ..shared.schema.record import written
-from ..shared.user_files.push_records import PushCheck, Pushed, PushRequest
+from ..shared.user_files.file_records import PushCheck, Pushed, PushRequest
 from ..shared.wire.chunk_stream import ChunkStream, Incoming
 from ..shared.wire.chunks import CHUNK, chunks_of
 from ..shared.wire.partial_files import parts_in
@@ -40,7 +40,7 @@ def push_check(request: Request) -> Dict[str, Any]:
     """Operation: the chunks of a push that this host lacks; refuses, before any change, what may not be done there.
 
     The data is the manifest and the lists of chunks. Takes a ``PushRequest``, returns a ``PushCheck``
-    (shared/user_files/push_records.py). Raises Refused if a file is in the way, or there is not enough disk space.
+    (shared/user_files/file_records.py). Raises Refused if a file is in the way, or there is not enough disk space.
     """
     state, order = request.state, request.read_args(PushRequest)
     plan, chunk_lists = read_plan(Incoming(request.read), order.manifest, order.chunk_lists, order.digest)
@@ -71,7 +71,7 @@ def push_check(request: Request) -> Dict[str, Any]:
 def push_apply(request: Request) -> Dict[str, Any]:
     """Operation: put files in place; the data is the manifest, the lists of chunks, then the chunks that were lacking.
 
-    Takes a ``PushRequest`` (shared/user_files/push_records.py). Returns a ``Pushed``, or, with nothing changed, a
+    Takes a ``PushRequest`` (shared/user_files/file_records.py). Returns a ``Pushed``, or, with nothing changed, a
     ``HostChanged`` (shared/workdir/sync_records.py): chunks are missing that were not sent.
     """
     state, order = request.state, request.read_args(PushRequest)

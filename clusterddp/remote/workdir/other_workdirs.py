@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, List, Set, Tuple
 
 from ..helper.request import Request
-from ..shared.cleanup.everything_records import PathLeft
+from ..shared.cleanup.cleanup_records import PathLeft
 from ..shared.schema.record import written
 from ..shared.workdir.manifest import as_text
 from ..shared.workdir.named_workdir_records import (

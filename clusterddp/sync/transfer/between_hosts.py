@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.remote.shared.user_files.push_records import PushRequest
+    from clusterddp.remote.shared.user_files.file_records import PushRequest
     from clusterddp.remote.shared.wire.chunks import Chunk
     from clusterddp.remote.shared.workdir.sync_records import SyncRequest
     from clusterddp.sync.transfer.certificates import Authority

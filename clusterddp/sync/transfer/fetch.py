@@ -9,7 +9,7 @@ from clusterddp.errors import HelperError, SyncError
 from clusterddp.hosts.answers import PATHS, Limit
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared.schema.record import written
-from clusterddp.remote.shared.user_files.pull_records import ChunksWanted, PullRequest, read_pull_list
+from clusterddp.remote.shared.user_files.file_records import ChunksWanted, PullRequest, read_pull_list
 from clusterddp.remote.shared.wire.chunk_stream import MOST_CHUNKS, BadStream, Incoming
 from clusterddp.remote.shared.wire.chunks import Chunk, chunks_of, is_content, spans
 from clusterddp.remote.shared.workdir.manifest import FILE, LINK, Entry, checked_entry, checked_together, leads_down

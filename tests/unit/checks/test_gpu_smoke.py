@@ -15,8 +15,8 @@ import pytest
 
 from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.probes import torch_gpus
+from clusterddp.remote.shared.probes.facts_records import PythonQuery
 from clusterddp.remote.shared.probes.gpu_records import GpuCopies, GpuHealth, GpuHealthRequest, GpuSmokeTest
-from clusterddp.remote.shared.probes.python_query import PythonQuery
 from clusterddp.remote.shared.schema.record import written
 from tests.unit.facts_made import gpu_health_json
 from tests.unit.torch_made import TORCH

@@ -6,7 +6,7 @@ from clusterddp.checks.catalog.software import LOCKED, LOCKED_ENVIRONMENT
 from clusterddp.checks.engine import judge
 from clusterddp.checks.evidence import Answer, Evidence, Seen
 from clusterddp.inventory import HostEntry
-from clusterddp.remote.shared.environment.install_records import EnvironmentProof
+from clusterddp.remote.shared.environment.environment_records import EnvironmentProof
 
 WHOLE = EnvironmentProof(path="/s/environments/abc", there=True, built="d", now="d")
 

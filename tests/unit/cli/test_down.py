@@ -8,7 +8,7 @@ import pytest
 
 from clusterddp.cli.down_tables import print_rows, rows_of_cleanup, rows_of_everything, rows_of_holdings, rows_that_stay
 from clusterddp.environments.removal import EnvironmentFound
-from clusterddp.remote.shared.cleanup.everything_records import WorkdirHeld
+from clusterddp.remote.shared.cleanup.cleanup_records import WorkdirHeld
 from clusterddp.runs.cleanup import Cleaned
 from clusterddp.runs.holdings import EverythingRemoved, Holdings
 

@@ -12,7 +12,7 @@ from clusterddp.environments.sending import bring
 from clusterddp.environments.wheels import Wheel
 from clusterddp.remote.environment import install_operations
 from clusterddp.remote.helper.request import Request
-from clusterddp.remote.shared.environment.install_records import LacksRequest
+from clusterddp.remote.shared.environment.environment_records import LacksRequest
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.wire.chunks import CHUNK, digest_of
 from clusterddp.sync.transfer.between_hosts import AUTO

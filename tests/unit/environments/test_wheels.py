@@ -12,7 +12,7 @@ from clusterddp.environments.lock_file import lock_of
 from clusterddp.environments.platform_tags import Kind, kind_of
 from clusterddp.environments.wheels import drop_damaged, wheels_of
 from clusterddp.errors import LockError
-from clusterddp.remote.shared.environment.install_records import BaseInterpreter
+from clusterddp.remote.shared.environment.environment_records import BaseInterpreter
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import read_record
 from tests.wheels_made import KIND, make_wheel

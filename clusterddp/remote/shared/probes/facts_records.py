@@ -1,10 +1,19 @@
-"""The record of the operation ``facts``: what the operator asks of a host before it plans a run."""
+"""What the operator asks of a host before it plans a run: the records of the operation ``facts``."""
 
-from typing import NamedTuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 from ..schema.fields import Fields
-from ..schema.record import field, nested, record
-from .python_query import PythonQuery
+from ..schema.record import by_key, field, nested, record
+
+
+@record
+class PythonQuery(NamedTuple):
+    """The interpreter that workers run, and the environment in which it is looked for."""
+
+    setup: Tuple[str, ...] = field(Fields.texts, default=())  # lines of shell
+    env: Dict[str, str] = field(by_key(Fields.text), default={})  # clusterddp_env
+    python: Optional[str] = field(Fields.maybe_text, default=None)  # clusterddp_python
+    workdir: Optional[str] = field(Fields.maybe_text, default=None)
 
 
 @record

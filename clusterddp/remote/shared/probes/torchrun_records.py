@@ -4,7 +4,7 @@ from typing import Mapping, NamedTuple, Optional, Tuple
 
 from ..schema.fields import Fields
 from ..schema.record import by_key, field, many, nested, record
-from .python_query import PythonQuery
+from .facts_records import PythonQuery
 
 
 @record

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Optional, Tuple
 
-from ..probes.python_query import PythonQuery
+from ..probes.facts_records import PythonQuery
 from ..run.spool_records import LeftProcess
 from ..schema.fields import Fields
 from ..schema.record import field, many, maybe, nested, one_of, record

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple, Tuple
 
-from ..cleanup.everything_records import PathLeft
+from ..cleanup.cleanup_records import PathLeft
 from ..schema.fields import Fields
 from ..schema.record import field, many, read_record, record
 

@@ -10,8 +10,7 @@ from hypothesis import given
 
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import written
-from clusterddp.remote.shared.user_files.pull_records import PullList, read_pull_list
-from clusterddp.remote.shared.user_files.push_records import PushCheck, read_push_check
+from clusterddp.remote.shared.user_files.file_records import PullList, PushCheck, read_pull_list, read_push_check
 from tests.unit.json_values import VALUES
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 
-from clusterddp.remote.shared.cleanup.everything_records import PathLeft
+from clusterddp.remote.shared.cleanup.cleanup_records import PathLeft
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.workdir.named_workdir_records import (

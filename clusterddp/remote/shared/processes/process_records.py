@@ -1,9 +1,10 @@
-"""The requests and answers of operations on workers: ``signal``, ``stacks`` and ``last_words``."""
+"""The requests and answers of ``signal``, ``stacks`` and ``last_words`` on workers, and of ``orphans``."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Tuple
 
+from ..run.spool_records import LeftProcess
 from ..schema.fields import Fields
-from ..schema.record import field, record
+from ..schema.record import field, many, record
 
 
 @record
@@ -60,3 +61,20 @@ class LastWords(NamedTuple):
     """A recorded traceback, or else the end of stderr; empty if the worker wrote nothing."""
 
     text: str = field(Fields.any_text)
+
+
+@record
+class OrphansRequest(NamedTuple):
+    """``orphans``: the processes that ended or lost runs have left on a host."""
+
+    hosts: Tuple[str, ...] = field(Fields.texts)  # its inventory names
+
+
+@record
+class OrphanedRun(NamedTuple):
+    """A run with such processes; the answer is a list of these."""
+
+    run: str = field(Fields.text)
+    host: str = field(Fields.text)
+    known: bool = field(Fields.flag)  # the run's spool is here, so that a stop of the run can end them
+    processes: Tuple[LeftProcess, ...] = field(many(LeftProcess))

@@ -1,4 +1,4 @@
-"""The requests and answers of the operations that build an environment on a host, and prove what is installed in it."""
+"""The requests and answers of the operations that build, prove, list and remove environments on a host."""
 
 import re
 from typing import Mapping, NamedTuple, Optional, Tuple
@@ -87,3 +87,31 @@ class EnvironmentProof(NamedTuple):
     there: bool = field(Fields.flag)  # built completely
     built: str = field(Fields.text)  # digest of what was installed when it was built
     now: str = field(Fields.text)  # digest of what is installed, by its RECORDs as they are
+
+
+@record
+class EnvironmentReport(NamedTuple):
+    """One environment, in the answer to ``environments``, which is a list of these."""
+
+    ident: str = field(checked(str.isalnum, "a digest"))
+    lock: str = field(Fields.text)  # its name for people; empty: it is incomplete, and may be being built right now
+    project: str = field(Fields.text)  # the project's id
+    bytes: int = field(Fields.number)
+    used: int = field(Fields.number)  # when it was made, or a run last began in it: ns since the epoch; 0: unknown
+    live: Tuple[str, ...] = field(Fields.texts)  # runs that are live in it
+    building: bool = field(Fields.flag)
+
+
+@record
+class RemoveRequest(NamedTuple):
+    """``remove_environments``: remove these unless a run is live in them, and the wheels of none that remains."""
+
+    idents: Tuple[str, ...] = field(Fields.texts)
+
+
+@record
+class RemoveAnswer(NamedTuple):
+    """The answer to ``remove_environments``."""
+
+    removed: int = field(Fields.number)  # environments
+    bytes: int = field(Fields.number)  # disk space of those and of wheels
