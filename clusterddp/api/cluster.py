@@ -162,7 +162,7 @@ class Cluster(ClusterHosts):
         """Return the options that ``again`` starts with; ``ask`` asks a person for a secret that is not set here."""
         from clusterddp.launch import repeat as again  # noqa: PLC0415 - only for `run --again`
 
-        return again.options_of(again.recorded(self.project, reference), ask)
+        return again.options_of(again.find_record(self.project, reference), ask)
 
     def start(self, options: RunOptions) -> Run:
         """Start a run with its options as one value."""
@@ -174,7 +174,7 @@ class Cluster(ClusterHosts):
 
     def _launcher(self, wanted: str | None = None) -> launcher.Launcher:
         named = wanted or launcher.of_shell(self.inventory)
-        return launcher.chosen(named, [entry for entry in self.inventory.hosts if entry.role != "none"])
+        return launcher.choose(named, [entry for entry in self.inventory.hosts if entry.role != "none"])
 
     def join(self, run: Run, names: str | Iterable[str] | None = None, *, skip: str | Iterable[str] = ()) -> list[str]:
         """Let nodes of the inventory join the run: ``names``, or all that answer and are not in it; return their names.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def reached(site: Site) -> list[Host]:
     """Return every node and spare, open; see ``Cluster.reached``."""
     entries = find_runs.takers(site.inventory) or site.inventory.submitting
-    return answering.answering(site.connections.open_all(entries, site.progress, writes=True), site.inventory)
+    return answering.require_all(site.connections.open_all(entries, site.progress, writes=True), site.inventory)
 
 
 def install(site: Site, hosts: Iterable[Host], spread: str = "auto") -> None:
@@ -42,7 +42,7 @@ def sync(site: Site, *, dry: bool, limit: int | None, rate: int | None, spread: 
         tree = scanning.result()
     from clusterddp.launch import code_on_hosts  # noqa: PLC0415 - imported by now, while hosts were waited for
 
-    return code_on_hosts.synced_or_previewed(
+    return code_on_hosts.sync_or_preview(
         hosts, site.project, site.notify, site.progress, tree, spread=spread, rate=rate, take=take, dry=dry
     )
 
@@ -59,5 +59,5 @@ def execution(site: Site, command: Command, given: IO[bytes] | None, *, sync: bo
     if sync:
         from clusterddp.launch import code_on_hosts  # noqa: PLC0415 - only with sync
 
-        folders.update(code_on_hosts.synced(hosts, site.project, site.notify, site.progress).workdirs)
+        folders.update(code_on_hosts.sync_code(hosts, site.project, site.notify, site.progress).workdirs)
     return Execution(entries, connect, command, workdirs=folders, subfolder=site.project.subfolder, given=given)

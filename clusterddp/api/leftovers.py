@@ -33,7 +33,7 @@ def down(
     grace: float,
 ) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
     """Stop runs, and remove what is old from every host; see ``Cluster.down``."""
-    entries, connect = launcher.keeping(site), site.connections.open
+    entries, connect = launcher.hosts_with_files(site), site.connections.open
     runs = _left(site) if views is None else views
     proofs = {view.run: find_runs.attach(site, view).stop(grace=grace, reason="by `down`") for view in runs}
     removed = named_workdirs.remove(entries, connect, site.project.workdir, workdirs, list(proofs))
@@ -42,7 +42,7 @@ def down(
         replace(cleaned, beside=removed.get(cleaned.host), environments=gone.get(cleaned.host))
         for one in launcher.launchers(site)
         for cleaned in cleanup.clean(
-            one.keeping(site), connect, site.project.known_id, one.clean_operation, purge=purge
+            one.hosts_with_files(site), connect, site.project.known_id, one.clean_operation, purge=purge
         )
     ]
     if purge:  # the helpers' own code may be gone
@@ -52,18 +52,20 @@ def down(
 
 def workdirs_beside(site: Site) -> list[WorkdirBeside]:
     """Return the folders beside the project's workdir on the hosts that answer."""
-    return named_workdirs.list_workdirs(launcher.keeping(site), site.connections.open, site.project, site.notify)
+    return named_workdirs.list_workdirs(
+        launcher.hosts_with_files(site), site.connections.open, site.project, site.notify
+    )
 
 
 def environments(site: Site, *, last_too: bool) -> list[EnvironmentFound]:
     """Return the environments of locks on the hosts that answer; see ``Cluster.environments``."""
-    hosts, project, now = launcher.keeping(site), site.project.known_id, time.time_ns()
+    hosts, project, now = launcher.hosts_with_files(site), site.project.known_id, time.time_ns()
     return removal.listed(hosts, site.connections.open, project, now, site.notify, last_too=last_too)
 
 
 def held(site: Site) -> list[Holdings]:
     """Return what each host holds of ours in this account, of all projects."""
-    return holdings.list_holdings(launcher.keeping(site), site.connections.open, site.project)
+    return holdings.list_holdings(launcher.hosts_with_files(site), site.connections.open, site.project)
 
 
 def _left(site: Site) -> list[RunView]:
@@ -75,7 +77,7 @@ def _left(site: Site) -> list[RunView]:
 
 def orphans(site: Site) -> list[cleanup.Orphans]:
     """Return the processes of this account, on the hosts that answer, of runs whose supervisor is gone."""
-    outcomes = cleanup.orphans(launcher.keeping(site), site.connections.open)
+    outcomes = cleanup.orphans(launcher.hosts_with_files(site), site.connections.open)
     for outcome in outcomes:
         if outcome.error and not isinstance(outcome.error, UnreachableError):  # listing the runs reports those
             site.notify(f"processes of lost runs are not known: {outcome.error}")
@@ -85,6 +87,6 @@ def orphans(site: Site) -> list[cleanup.Orphans]:
 def remove_everything(site: Site, shown: Sequence[Holdings]) -> list[EverythingRemoved]:
     """Remove all that hosts hold of ours in this account; see ``Cluster.remove_everything``."""
     holdings.refuse_live(shown)
-    gone = holdings.remove(launcher.keeping(site), site.connections.open, site.project, shown)
+    gone = holdings.remove(launcher.hosts_with_files(site), site.connections.open, site.project, shown)
     site.connections.close_hosts()  # the helpers' own code is gone
     return gone

@@ -30,65 +30,65 @@ def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
     return inventory.nodes
 
 
-def take(
+def choose_answering(
     outcomes: Sequence[Outcome[Host]], options: RunOptions, inventory: Inventory, notify: Callable[[str], None]
 ) -> list[Host]:
     """Return the hosts to consider for a run: all, or with ``nnodes`` those that answer."""
     if options.nnodes is None:
-        return answering(outcomes, inventory)
+        return require_all(outcomes, inventory)
     failed = [outcome for outcome in outcomes if outcome.error]
-    found = [outcome.get() for outcome in outcomes if not outcome.error]
+    hosts = [outcome.get() for outcome in outcomes if not outcome.error]
     least, _ = options.nnodes
     if least > len(outcomes):
         raise UsageError(
             f"--nnodes {options.size}: the inventory has {counted(len(outcomes), 'node')}", remedy="ask for fewer"
         )
-    if len(found) < least:
-        raise PlanError(f"{len(found)} of {counted(least, 'node')} answer: {failed[0].error}")
+    if len(hosts) < least:
+        raise PlanError(f"{len(hosts)} of {counted(least, 'node')} answer: {failed[0].error}")
     for outcome in failed:
         notify(f"left out: {outcome.error}")
-    return found
+    return hosts
 
 
-def stand_ins_wanted(outcomes: Sequence[Outcome[Host]], options: RunOptions) -> int:
+def count_replacements(outcomes: Sequence[Outcome[Host]], options: RunOptions) -> int:
     """Return how many spares must replace nodes that cannot be reached at all.
 
     Nodes that answer but refuse the connection (because of their key or ours) do not count: they need fixing, and
     replacing them would hide that.
     """
-    off = sum(isinstance(outcome.error, UnreachableError) for outcome in outcomes)
+    unreachable = sum(isinstance(outcome.error, UnreachableError) for outcome in outcomes)
     failed = sum(outcome.error is not None for outcome in outcomes)
     if options.nnodes is None:
-        return off if off == failed else 0
+        return unreachable if unreachable == failed else 0
     _, most = options.nnodes
-    return min(off, max(0, min(most, len(outcomes)) - (len(outcomes) - failed)))
+    return min(unreachable, max(0, min(most, len(outcomes)) - (len(outcomes) - failed)))
 
 
-def filled(
+def replace_unreachable(
     nodes: Sequence[Outcome[Host]], spares: Sequence[Outcome[Host]], options: RunOptions, notify: Callable[[str], None]
 ) -> tuple[list[Outcome[Host]], list[Outcome[Host]], dict[str, str]]:
     """Replace unreachable nodes by spares; return the nodes, the spares left, and which spare replaces which node.
 
     If a run needs all of its nodes and there are too few spares, nothing is replaced.
     """
-    wanted = stand_ins_wanted(nodes, options)
-    ready = [outcome for outcome in spares if not outcome.error][:wanted]
-    if options.nnodes is None and len(ready) < wanted:
+    needed = count_replacements(nodes, options)
+    ready = [outcome for outcome in spares if not outcome.error][:needed]
+    if options.nnodes is None and len(ready) < needed:
         if spares:
             notify(
-                f"{counted(wanted, 'node')} cannot be reached, and {counted(len(ready), 'spare')} could replace them"
+                f"{counted(needed, 'node')} cannot be reached, and {counted(len(ready), 'spare')} could replace them"
             )
         return list(nodes), list(spares), {}
     result, replaced = list(nodes), {}
     unreachable = [index for index, outcome in enumerate(nodes) if isinstance(outcome.error, UnreachableError)]
-    for index, spare in zip(unreachable, ready):  # noqa: B905 - of an elastic run some may stay without one
+    for index, spare in zip(unreachable, ready):  # noqa: B905 - an elastic run may get fewer spares than it needs
         notify(f"spare {spare.name} takes the place of {nodes[index].error}")
         replaced[nodes[index].name] = spare.name
         result[index] = spare
     return result, [spare for spare in spares if spare not in ready], replaced
 
 
-def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]) -> list[Host]:
+def answering_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]) -> list[Host]:
     """Return the spares that answer; a run can begin without the others."""
     for outcome in outcomes:
         if outcome.error:
@@ -96,15 +96,15 @@ def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]
     return [outcome.value for outcome in outcomes if outcome.value]
 
 
-def answering(outcomes: Sequence[Outcome[Host]], inventory: Inventory) -> list[Host]:
-    """Return the hosts, all of which must answer; raises HostError or HostsError."""
+def require_all(outcomes: Sequence[Outcome[Host]], inventory: Inventory) -> list[Host]:
+    """Return the hosts; raises HostError or HostsError unless all of them answer."""
     failed = [outcome for outcome in outcomes if outcome.error]
     if failed:
-        raise _without(failed, inventory)
+        raise _no_answer_error(failed, inventory)
     return values(outcomes)
 
 
-def _without(failed: Sequence[Outcome[Host]], inventory: Inventory) -> ClusterddpError:
+def _no_answer_error(failed: Sequence[Outcome[Host]], inventory: Inventory) -> ClusterddpError:
     """Return the error for hosts that do not answer; if any node is left, its remedy says how to go on without them."""
     errors = [outcome.error for outcome in failed if outcome.error]
     pattern = inventory.pattern_without([outcome.name for outcome in failed])

@@ -31,7 +31,7 @@ class CodeOnHosts:
     standing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def code_of(
+def provide_code(
     hosts: Sequence[Host],
     project: Project,
     tree: Tree,
@@ -42,21 +42,21 @@ def code_of(
     *,
     dry: bool,
 ) -> CodeOnHosts:
-    """Sync or find the code in each host's workdir, or in the folder ``name`` beside it, and return what is there."""
+    """Sync the code to each host's workdir, or to folder ``name`` beside it; with ``dry`` or --no-sync only find it."""
     if options.no_sync or dry:
-        found = send_code.workdirs_as_they_are(hosts, workdir=project.workdir, name=name)
-        for notice in () if dry else dict.fromkeys(line for host in found for line in host.notices):
+        folders = send_code.workdirs_as_they_are(hosts, workdir=project.workdir, name=name)
+        for notice in () if dry else dict.fromkeys(line for host in folders for line in host.notices):
             notify(notice)
-        digests = {host.digest for host in found}
+        digests = {host.digest for host in folders}
         return CodeOnHosts(
-            workdirs={host.name: host.workdir for host in found}, digest=digests.pop() if len(digests) == 1 else ""
+            workdirs={host.name: host.workdir for host in folders}, digest=digests.pop() if len(digests) == 1 else ""
         )
-    how = TransferOptions(mode=options.spread, notify=notify)
-    result = synced(hosts, project, notify, progress, tree, name, spread=how, take=options.take)
+    transfer = TransferOptions(mode=options.spread, notify=notify)
+    result = sync_code(hosts, project, notify, progress, tree, name, spread=transfer, take=options.take)
     return CodeOnHosts(workdirs=result.workdirs, digest=result.digest, standing=result.standing)
 
 
-def synced(
+def sync_code(
     hosts: Sequence[Host],
     project: Project,
     notify: Callable[[str], None],
@@ -73,16 +73,15 @@ def synced(
     too large, a run with other code is live there, or a host cannot take it.
     """
     tree = tree or scan(project)
-    inside, workdir = project.subfolder, project.workdir
-    how = spread or TransferOptions(notify=notify)
-    more: Any = {"name": name, "subfolder": inside, "progress": progress, "spread": how, "take": take or ""}
-    result = send_code.sync(hosts, tree, workdir=workdir, **more)
+    spread = spread or TransferOptions(notify=notify)
+    more: Any = {"name": name, "subfolder": project.subfolder, "spread": spread, "take": take or ""}
+    result = send_code.sync(hosts, tree, workdir=project.workdir, progress=progress, **more)
     for notice in (*tree.notices, *result.notices):
         notify(notice)
     return result
 
 
-def kept_code(project: Project, tree: Tree, code: str) -> str:
+def save_code(project: Project, tree: Tree, code: str) -> str:
     """Save the code of a starting run in the project; return its description: ``code 3f9a2c (2 files changed)``."""
     if not code:
         return "code: not known, no sync has filled the folder"
@@ -98,7 +97,7 @@ def _files(count: int) -> str:
     return counted(count, "file")
 
 
-def synced_or_previewed(
+def sync_or_preview(
     hosts: Sequence[Host],
     project: Project,
     notify: Callable[[str], None],
@@ -117,8 +116,8 @@ def synced_or_previewed(
     """
     if not dry:
         progress("syncing")
-        how = TransferOptions(mode=spread, rate=rate, notify=notify)
-        return synced(hosts, project, notify, progress, tree, spread=how, take=take)
+        transfer = TransferOptions(mode=spread, rate=rate, notify=notify)
+        return sync_code(hosts, project, notify, progress, tree, spread=transfer, take=take)
     for notice in tree.notices:
         notify(notice)
     result = SyncResult(

@@ -36,11 +36,11 @@ def option(read: Callable[[Any], T], *, default: T, **about: Any) -> T:
     return field(default=default, metadata=metadata)
 
 
-def needed(read: Callable[[Any], object], **about: Any) -> Mapping[str, Declaration]:
+def required_option(read: Callable[[Any], object], **about: Any) -> Mapping[str, Declaration]:
     """Return the metadata of a field without a default, for ``dataclasses.field``."""
     return {_KEY: Declaration(read=read, **about)}
 
 
 def declarations(kind: type[Any]) -> dict[str, Declaration]:
     """Return the declarations of a class's fields by their names, in their order."""
-    return {one.name: one.metadata[_KEY] for one in fields(kind)}
+    return {entry.name: entry.metadata[_KEY] for entry in fields(kind)}

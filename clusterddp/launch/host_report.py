@@ -41,15 +41,15 @@ def report(
     cannot be asked, or cannot train.
     """
     options = RunOptions(script="", skip=skip)
-    checks = preflight.chosen(options)
+    checks = preflight.choose_checks(options)
     outcomes = {outcome.name: outcome for outcome in probe(hosts, fresh=fresh)}
     facts, devices = preflight.admit_hosts(hosts, outcomes, options, checks, notify, busy=False)
-    seen = survey_network(hosts, facts, measured=False)
-    network = preflight.admit_network(hosts, outcomes, options, checks, notify, seen)
+    survey = survey_network(hosts, facts, measured=False)
+    network = preflight.admit_network(hosts, outcomes, options, checks, notify, survey)
     counts = {host.name: worker_count(host.entry, facts[host.name], devices[host.name]) for host in hosts}
     nodes = [node_of(host, facts[host.name], network[host.name], counts[host.name], None, "", "", "") for host in hosts]
-    taking = [node for host, node in zip(hosts, nodes, strict=True) if host.entry.role == "node"]
-    ranks = predicted_ranks(taking, backend_for("auto", hosts, facts))
+    participants = [node for host, node in zip(hosts, nodes, strict=True) if host.entry.role == "node"]
+    ranks = predicted_ranks(participants, backend_for("auto", hosts, facts))
     return [
         HostReport(
             host=host.name,

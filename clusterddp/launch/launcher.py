@@ -56,7 +56,7 @@ class HostQuery:
 
     nnodes: int | None  # how many, of those that a manager chooses; None: as many as the inventory names, else one
     partition: str | None  # in which of the manager's partitions; None: the inventory's, else the manager's default
-    wanted: bool  # whether hosts are wanted at all, and not only what the manager reports
+    wanted: bool  # whether hosts are needed; else only the manager's report is
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ class Launcher(RunLauncher, Protocol):
     """One way to start runs: its own methods, and those for a run that has started (``RunLauncher``)."""
 
     name: str
-    """As the registry has it."""
+    """Its name in the registry of launchers."""
 
     def render(self, site: Site, options: RunOptions) -> str:
         """Return what ``submit`` would do, as text that a person could use instead; start nothing."""
@@ -86,7 +86,7 @@ class Launcher(RunLauncher, Protocol):
     clean_operation: str
     """The helper operation by which ``down`` cleans a host that keeps its runs' files."""
 
-    def keeping(self, site: Site) -> Sequence[HostEntry]:
+    def hosts_with_files(self, site: Site) -> Sequence[HostEntry]:
         """Return the hosts that keep its runs' files, which ``down`` cleans."""
 
     def describe(
@@ -119,15 +119,15 @@ def launcher(name: str, *, source: str = "--launcher") -> Launcher:
 
 
 def launchers(site: Site) -> list[Launcher]:
-    """Return those that may have runs here: the default one, and those of the inventory and of the project's runs."""
-    named = {entry.launcher for entry in site.inventory.hosts if entry.role != "none"} | site.project.launchers
-    return [launcher(name) for name in LAUNCHERS if name == DEFAULT_LAUNCHER or name in named]
+    """Return the launchers that may have runs here: the default, the inventory's, those of the project's runs."""
+    names = {entry.launcher for entry in site.inventory.hosts if entry.role != "none"} | site.project.launchers
+    return [launcher(name) for name in LAUNCHERS if name == DEFAULT_LAUNCHER or name in names]
 
 
 def of_hosts(inventory: Inventory) -> Launcher:
     """Return the launcher that all hosts name; the default one if they name several."""
-    named = {entry.launcher for entry in inventory.hosts if entry.role != "none"}
-    return launcher(named.pop() if len(named) == 1 else DEFAULT_LAUNCHER)
+    names = {entry.launcher for entry in inventory.hosts if entry.role != "none"}
+    return launcher(names.pop() if len(names) == 1 else DEFAULT_LAUNCHER)
 
 
 def choosing_hosts() -> Launcher:
@@ -135,9 +135,9 @@ def choosing_hosts() -> Launcher:
     return next(launcher(name) for name in LAUNCHERS if chooses_hosts(name))
 
 
-def keeping(site: Site) -> list[HostEntry]:
+def hosts_with_files(site: Site) -> list[HostEntry]:
     """Return the hosts that keep files of runs, for all launchers."""
-    return [entry for one in launchers(site) for entry in one.keeping(site)]
+    return [entry for one in launchers(site) for entry in one.hosts_with_files(site)]
 
 
 def of_shell(inventory: Inventory) -> str | None:
@@ -148,13 +148,13 @@ def of_shell(inventory: Inventory) -> str | None:
     return None
 
 
-def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:
+def choose(requested: str | None, entries: Iterable[HostEntry]) -> Launcher:
     """Return the launcher that was asked for, or else the one that the hosts' ``clusterddp_launcher`` names.
 
     Raises UsageError if there is no launcher with that name, or hosts name different ones.
     """
-    if wanted:
-        return launcher(wanted)
+    if requested:
+        return launcher(requested)
     first: dict[str, str] = {}  # name → the first host that names it
     for entry in entries:
         first.setdefault(entry.launcher, entry.name)

@@ -30,7 +30,7 @@ MODULE = "torch.distributed.run"
 SECRET = "<secret>"  # noqa: S105 - stands in dry runs where a value would
 LOOPBACK = "127."
 LEASE_TIME = 60.0  # seconds without an operator after which a run with --on-disconnect stop ends
-CLOSES_ON_RESTART = (2, 3)  # a torch version
+CLOSES_ON_RESTART = (2, 3)  # the torch version whose agents close c10d when they restart workers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,13 +145,13 @@ def host_settings(entry: HostEntry) -> HostSettings:
 def make_plan(
     *,
     run: str,
-    nodes: Sequence[Node],  # the hosts that take part, in the order of their ranks
+    nodes: Sequence[Node],  # the hosts that start, in the order of their ranks
     spares: Sequence[Node] = (),  # the hosts that wait for a relaunch
     options: RunOptions,  # the run's; torchrun's arguments follow from them
     settings: RunSettings,
     script: str = "",  # the script as torchrun gets it, if that is not the option
     secrets: Collection[str] | None = None,  # names, if they are not those of the options
-    record: RunRecord,  # without the numbers of workers and nodes
+    record: RunRecord,  # complete but for the numbers of workers and nodes
 ) -> LaunchPlan:
     """Make the plan of a run's first attempt; the supervisors derive those of later attempts from it."""
     if not nodes:
@@ -173,7 +173,7 @@ def make_plan(
         spares=tuple(spares),
         settings=settings._replace(tight=clock_spread(spread)[0] < TIGHT_KEEP_ALIVE / 3),
         secrets=options.secret if secrets is None else secrets,
-        worker_argv=_worker_argv(options, settings, script),
+        worker_argv=_interpreter_argv(options, settings, script),
         record=record._replace(world_size=workers, nnodes=len(nodes), min_nodes=settings.min_nodes),
     )
 
@@ -186,24 +186,24 @@ def _torchrun_argv(
         "--nnodes", f"{settings.min_nodes}:{settings.max_nodes}" if settings.elastic else str(len(nodes)),
         "--rdzv-id", rdzv_id,
         "--rdzv-backend", settings.rdzv_backend,
-        "--rdzv-endpoint", f"{_bracketed(nodes[0].address)}:{PORT_TO_COME}",
+        "--rdzv-endpoint", f"{_bracket(nodes[0].address)}:{PORT_TO_COME}",
         "--max-restarts", str(options.max_restarts),
         *options.torchrun_arg,
         *(["-m"] if options.module else []),
-        *_escaped(script),
+        *_escape(script),
         *(["--local-rank=${local_rank}"] if options.pass_local_rank else []),
-        *_escaped(*options.args),
+        *_escape(*options.args),
     )  # fmt: skip
 
 
-def _worker_argv(options: RunOptions, settings: RunSettings, script: str) -> tuple[str, ...]:
+def _interpreter_argv(options: RunOptions, settings: RunSettings, script: str) -> tuple[str, ...]:
     """Return what torchrun gives a worker's interpreter; nothing if that may differ between workers."""
     if settings.program or options.pass_local_rank or options.torchrun_arg:
         return ()
     return ("-u", *(["-m"] if options.module else []), script, *options.args)
 
 
-def _escaped(*arguments: str) -> list[str]:
+def _escape(*arguments: str) -> list[str]:
     """Escape words so that a worker gets them unchanged: torchrun replaces ``$local_rank``, and ``$$`` by $."""
     replaced = re.compile(r"\$\$|\$\{?local_rank")
     return [argument.replace("$", "$$") if replaced.search(argument) else argument for argument in arguments]
@@ -218,7 +218,7 @@ def clock_spread(nodes: Sequence[Node]) -> tuple[float, str, str]:
 
 
 def _check_clocks(nodes: Sequence[Node]) -> None:
-    """Refuse clocks that differ too much for c10d, which would take a live host for dead and shrink the job."""
+    """Refuse clocks that differ too much for c10d, which would time out a running host and shrink the job."""
     spread, early, late = clock_spread(nodes)
     if spread >= KEEP_ALIVE / 3:
         raise PlanError(
@@ -240,7 +240,8 @@ def _spread_loopback(nodes: Sequence[Node]) -> list[Node]:
     return [node._replace(address=f"127.0.1.{100 + rank}") for rank, node in enumerate(nodes)]
 
 
-def _bracketed(address: str) -> str:
+def _bracket(address: str) -> str:
+    """Put an IPv6 address into brackets, as an endpoint needs it."""
     return f"[{address}]" if ":" in address else address
 
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.node_env import Node
     from clusterddp.sync.project_files import Tree
 
-# A record has them as fields of its own; ``take`` is a choice for one start.
-OF_THE_RECORD = frozenset({"script", "args", "module", "name", "limit", "again", "take"})
-_MOST = 2000  # characters of a value
+# Options that a record holds in fields of their own; ``take`` is a choice for one start, and is not kept.
+RECORD_FIELDS = frozenset({"script", "args", "module", "name", "limit", "again", "take"})
+_MAX_VALUE = 2000  # characters of a value
 
 
 def operator() -> str:
@@ -52,13 +52,13 @@ def run_record(
 ) -> RunRecord:
     """Return the record of a run on ``hosts``, of which ``nodes`` take part from the start and the rest are spares."""
     first = facts[nodes[0].host]
-    about = record_without_hosts(run, project, inventory, options, tree, code)
-    return about._replace(
+    record = record_without_hosts(run, project, inventory, options, tree, code)
+    return record._replace(
         hosts=tuple(node.host for node in nodes),
         spares=tuple(host.name for host in hosts[len(nodes) :]),
         gpus={node.host: tuple(gpu.name for gpu in facts[node.host].gpus) for node in nodes},
         versions={
-            **about.versions,
+            **record.versions,
             "python": first.python_version,
             "torch": first.torch.version if first.torch else None,
             "nccl": first.torch.nccl if first.torch else None,
@@ -103,30 +103,31 @@ def record_without_hosts(
 
 def options_record(options: RunOptions) -> dict[str, Any]:
     """Return the non-default options as JSON; a variable that looks like a secret is recorded by name only."""
-    found = {}
-    for one in fields(RunOptions):
-        value = getattr(options, one.name)
-        default = {} if one.name == "env" else one.default
-        if one.name not in OF_THE_RECORD and value != default:
-            found[one.name] = list(value) if isinstance(value, tuple) else value
-    if "nnodes" in found:
-        found["nnodes"] = options.size
-    if "env" in found:
-        found["env"] = {name: None if is_secret(name, value) else value for name, value in options.env.items()}
-    return found
+    chosen = {}
+    for option in fields(RunOptions):
+        value = getattr(options, option.name)
+        default = {} if option.name == "env" else option.default
+        if option.name not in RECORD_FIELDS and value != default:
+            chosen[option.name] = list(value) if isinstance(value, tuple) else value
+    if "nnodes" in chosen:
+        chosen["nnodes"] = options.size
+    if "env" in chosen:
+        chosen["env"] = {name: None if is_secret(name, value) else value for name, value in options.env.items()}
+    return chosen
 
 
 def _drivers(facts: Sequence[Facts]) -> str | None:
-    return ", ".join(sorted({gpu.driver for one in facts for gpu in one.gpus})) or None
+    """Return the versions of the GPU driver on these hosts; None without GPUs."""
+    return ", ".join(sorted({gpu.driver for host_facts in facts for gpu in host_facts.gpus})) or None
 
 
 def variables_of(hosts: Sequence[HostEntry], given: Mapping[str, str]) -> dict[str, str]:
     """Return the workers' variables set by user and inventory; if hosts differ, one text lists each host's value."""
-    found = {}
+    variables = {}
     names = {*given, *(name for host in hosts for name in host.env)} - {"VIRTUAL_ENV"}  # the environment's folder
     for name in sorted(names):
         values = {host.name: given.get(name, host.env.get(name, "")) for host in hosts}
         different = set(values.values())
         text = different.pop() if len(different) == 1 else " ".join(f"{host}={value}" for host, value in values.items())
-        found[name] = HIDDEN if is_secret(name, text) else text[:_MOST]
-    return found
+        variables[name] = HIDDEN if is_secret(name, text) else text[:_MAX_VALUE]
+    return variables

@@ -24,22 +24,22 @@ _NODES = re.compile(r"(\d{1,6})(?::(\d{1,6}))?", re.ASCII)
 
 
 # torchrun's options that the plan sets itself; giving one by --torchrun-arg would contradict it.
-OWNED = {
+SET_BY_PLAN = {
     "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--standalone",
     "--node-rank", "--master-addr", "--master-port", "--local-addr", "--log-dir", "-r", "--redirects", "-t", "--tee",
     "--max-restarts", "--no-python", "--module", "-m", "--run-path", "--logs-specs",
 }  # fmt: skip
-MOST_RUNS = 1000  # of an array
+MAX_ARRAY_RUNS = 1000
 _ARRAY = re.compile(r"([0-9]{1,6})-([0-9]{1,6})(?:%[1-9][0-9]{0,5})?")
 
 
-def known(given: Iterable[str], names: Iterable[str], what: str) -> None:
-    """Refuse a keyword that is not among ``names``; raises UsageError."""
+def refuse_unknown(given: Iterable[str], names: Iterable[str], owner: str) -> None:
+    """Refuse a keyword that is not among ``names``; raises UsageError, whose message ends with ``owner``."""
     names = list(names)
     for name in [name for name in given if name not in names]:
-        near = difflib.get_close_matches(name, names, 1)
-        remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-        raise UsageError(f"{name} is no option of {what}", remedy=remedy)
+        similar = difflib.get_close_matches(name, names, 1)
+        remedy = f"did you mean {similar[0]}?" if similar else f"known are {', '.join(names)}"
+        raise UsageError(f"{name} is no option of {owner}", remedy=remedy)
 
 
 def read(name: str, reader: Callable[[Any], Read], value: Any) -> Read:
@@ -50,9 +50,9 @@ def read(name: str, reader: Callable[[Any], Read], value: Any) -> Read:
         raise UsageError(f"{name}: {error.message}", remedy=error.remedy) from None
 
 
-def read_all(given: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]], what: str) -> dict[str, Any]:
+def read_all(given: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]], owner: str) -> dict[str, Any]:
     """Return keywords with their checked values; keywords that were not given are left out. Raises UsageError."""
-    known(given, readers, what)
+    refuse_unknown(given, readers, owner)
     return {name: read(name, readers[name], value) for name, value in given.items()}
 
 
@@ -62,7 +62,7 @@ def optional(reader: Callable[[Any], Read]) -> Callable[[Any], Read | None]:
 
 
 def callback(value: Any) -> Any:
-    """Accept a callable."""
+    """Accept a function or another callable."""
     if not callable(value):
         raise UsageError(f"{shown(value)} cannot be called", remedy="give a function that takes a text")
     return value
@@ -113,11 +113,11 @@ def arguments(value: Any) -> tuple[str, ...]:
     """Accept several texts; a single text is refused, because it would be split into letters."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise UsageError(f"{shown(value)} is no list of texts", remedy=f"write {_as_list(value)}")
-    return tuple(text(one) for one in value)
+    return tuple(text(item) for item in value)
 
 
 def _as_list(value: Any) -> list[str]:
-    """Split one text as a shell would, to suggest the list that was probably meant."""
+    """Split a text as a shell would, to suggest the list that was probably meant."""
     try:
         return shlex.split(str(value))
     except ValueError:  # an unclosed quote
@@ -132,16 +132,16 @@ class Each:
 
     def __call__(self, value: Any) -> tuple[str, ...]:
         """Return the texts."""
-        found = (value,) if isinstance(value, str) else arguments(value)
-        for one in found:
-            self.check(one)
-        return found
+        texts = (value,) if isinstance(value, str) else arguments(value)
+        for item in texts:
+            self.check(item)
+        return texts
 
 
 def names(value: Any) -> tuple[str, ...]:
     """Split ``a,b``, or accept several texts."""
-    found = value.split(",") if isinstance(value, str) else arguments(value)
-    return tuple(part.strip() for part in found if part.strip())
+    parts = value.split(",") if isinstance(value, str) else arguments(value)
+    return tuple(part.strip() for part in parts if part.strip())
 
 
 def checked(check: Callable[[str], object]) -> Callable[[Any], str]:
@@ -188,24 +188,24 @@ def number(least: int, *, auto: bool = False) -> Callable[[Any], int | None]:
 
 def nodes(value: Any) -> tuple[int, int]:
     """``4`` → (4, 4); ``2:4`` → (2, 4): at least two nodes, at most four."""
-    written = f"{value[0]}:{value[1]}" if isinstance(value, tuple) and len(value) == 2 else str(value).strip()
-    found = _NODES.fullmatch(written)
-    if not found or int(found[1]) < 1 or isinstance(value, (bool, float)):
-        raise UsageError(f"{written!r} is no number of nodes", remedy="write 4, or 2:4 for two to four")
-    least, most = int(found[1]), int(found[2] or found[1])
+    size = f"{value[0]}:{value[1]}" if isinstance(value, tuple) and len(value) == 2 else str(value).strip()
+    match = _NODES.fullmatch(size)
+    if not match or int(match[1]) < 1 or isinstance(value, (bool, float)):
+        raise UsageError(f"{size!r} is no number of nodes", remedy="write 4, or 2:4 for two to four")
+    least, most = int(match[1]), int(match[2] or match[1])
     if least > most:
-        raise UsageError(f"{written!r}: the least is more than the most", remedy=f"write {most}:{least}")
+        raise UsageError(f"{size!r}: the least is more than the most", remedy=f"write {most}:{least}")
     return least, most
 
 
 def checks(value: Any) -> tuple[str, ...]:
     """Accept names of checks or categories; a wrong one is refused before any host is reached."""
-    found = names(value)
-    if found:
+    selected = names(value)
+    if selected:
         from clusterddp.checks.engine import select  # noqa: PLC0415 - the whole catalogue of checks, only to check their names
 
-        select(skip=found)
-    return found
+        select(skip=selected)
+    return selected
 
 
 def gpus(value: str) -> None:
@@ -247,7 +247,7 @@ def environment(value: Any) -> dict[str, str]:
 
 
 def launcher(name: str) -> None:
-    """Accept a launcher's name; whether it exists in this version is checked when it is used."""
+    """Accept the name of a launcher that exists."""
     from clusterddp.inventory.launchers import DEFAULT_LAUNCHER, LAUNCHERS  # noqa: PLC0415 - the inventory's package reads YAML
 
     if name not in LAUNCHERS:
@@ -264,9 +264,9 @@ def run_name(name: str) -> None:
 
 def array(indices: str) -> None:
     """Accept the indices of a run's array, as Slurm writes them: ``0-7``, or ``0-7%2`` for two at once."""
-    found = _ARRAY.fullmatch(indices)
-    if not found or not int(found[1]) <= int(found[2]) < int(found[1]) + MOST_RUNS:
-        raise UsageError(f"{shown(indices)} are no indices", remedy=f"use 0-7, or 0-7%2; at most {MOST_RUNS}")
+    match = _ARRAY.fullmatch(indices)
+    if not match or not int(match[1]) <= int(match[2]) < int(match[1]) + MAX_ARRAY_RUNS:
+        raise UsageError(f"{shown(indices)} are no indices", remedy=f"use 0-7, or 0-7%2; at most {MAX_ARRAY_RUNS}")
 
 
 def workdir(name: str) -> None:
@@ -281,5 +281,5 @@ def workdir(name: str) -> None:
 def torchrun_arg(argument: str) -> None:
     """Accept an option of torchrun that the plan does not set itself."""
     option = argument.split("=", maxsplit=1)[0].replace("_", "-")
-    if option in OWNED:
+    if option in SET_BY_PLAN:
         raise UsageError(f"{argument}: {option} is set by clusterddp itself", remedy="leave it out")

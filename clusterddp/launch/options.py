@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values as values
-from clusterddp.launch.declare import declarations, needed, option
+from clusterddp.launch.declare import declarations, option, required_option
 from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.text.units import duration
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 class RunOptions:
     """The options of a run."""
 
-    script: str = field(metadata=needed(values.text, doc="Path in the project; with ``module`` a module's name."))
+    script: str = field(
+        metadata=required_option(values.text, doc="Path in the project; with ``module`` a module's name.")
+    )
     args: tuple[str, ...] = option(values.arguments, default=(), doc="The script's arguments, untouched.")
     nnodes: tuple[int, int] | None = option(
         values.nodes,
@@ -305,5 +307,5 @@ BESIDE_KEYWORDS = ("script", "args", "again")
 
 def run_options(script: str, args: Sequence[str], options: Mapping[str, Any]) -> RunOptions:
     """Build a run's options from keywords; raises UsageError if a keyword is unknown, or its value is invalid."""
-    values.known(options, [name for name in DECLARED if name not in BESIDE_KEYWORDS], "a run")
+    values.refuse_unknown(options, [name for name in DECLARED if name not in BESIDE_KEYWORDS], "a run")
     return RunOptions(script=script, args=values.arguments(args), **options)

@@ -35,8 +35,8 @@ class Early:
     def __init__(self, project: Project, options: RunOptions, repeat: Repeat | None) -> None:
         self.repeat = repeat
         self._pool = ThreadPoolExecutor(POOL, thread_name_prefix="early")
-        self._asked: dict[str, Future[Any]] = {}
-        self._scan = self._pool.submit(_scanned, project, options.sync_limit, repeat)
+        self._requests: dict[str, Future[Any]] = {}
+        self._scan = self._pool.submit(_scan_project, project, options.sync_limit, repeat)
         self._pool.submit(import_module, "clusterddp.launch.prepare")
 
     def __enter__(self) -> Self:
@@ -46,26 +46,27 @@ class Early:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def ask(self, host: Host) -> None:
-        """Begin to ask a host that was just opened, unless it gets an environment and so has no interpreter yet."""
+        """Begin to ask an open host for its facts, unless it gets an environment and so has no interpreter yet."""
         if not host.entry.environment:
-            self._asked[host.name] = self._pool.submit(_ask, host)
+            self._requests[host.name] = self._pool.submit(_ask_facts, host)
 
     def facts(self, hosts: Sequence[Host]) -> dict[str, Outcome[Facts]]:
         """Return each host's facts, or an error; hosts not asked yet are asked now."""
         from clusterddp.probe.dial_hosts import with_clock  # noqa: PLC0415 - beside the connections
 
-        def one(host: Host) -> Facts:
-            asked = self._asked.get(host.name)
-            return with_clock(host, asked.result() if asked else _ask(host))
+        def facts_of(host: Host) -> Facts:
+            request = self._requests.get(host.name)
+            return with_clock(host, request.result() if request else _ask_facts(host))
 
-        return {outcome.name: outcome for outcome in each(hosts, one)}
+        return {outcome.name: outcome for outcome in each(hosts, facts_of)}
 
     def tree(self) -> Tree:
         """Return the code that is to run; raises SyncError if the project cannot be synced."""
         return self._scan.result()
 
 
-def _scanned(project: Project, limit: int | None, repeat: Repeat | None) -> Tree:
+def _scan_project(project: Project, limit: int | None, repeat: Repeat | None) -> Tree:
+    """Return the code to run, found by a scan unless a run is repeated; ``limit``: the most bytes of a sync."""
     from clusterddp.sync.project_files import scan  # noqa: PLC0415 - beside the connections
 
     began = time.monotonic()
@@ -74,7 +75,7 @@ def _scanned(project: Project, limit: int | None, repeat: Repeat | None) -> Tree
     return tree
 
 
-def _ask(host: Host) -> Any:
+def _ask_facts(host: Host) -> Any:
     from clusterddp.probe.dial_hosts import ask_facts  # noqa: PLC0415 - beside the connections
 
     return ask_facts(host, fresh=False, packages=False)

@@ -1,4 +1,4 @@
-"""Plan a run on the hosts of an inventory: open them, replace those that are off by spares, prepare the others."""
+"""Plan a run on the hosts of an inventory: open them, replace unreachable ones by spares, prepare the others."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def plan_run(site: Site, options: RunOptions, *, dry: bool = False) -> tuple[Lau
 
     ``dry``: sync nothing. Raises ClusterddpError if a host cannot take part, or the code cannot be synced.
     """
-    with again.asked(site.inventory, site.project, options) as (inventory, project, repeat):
+    with again.resolve_repeat(site.inventory, site.project, options) as (inventory, project, repeat):
         entries = answering.nodes(inventory)
         check_script(options, project)
         with Early(project, options, repeat) as early:
-            nodes, spares, replaced = _opened(site, inventory, entries, options, early)
+            nodes, spares, replaced = _open_hosts(site, inventory, entries, options, early)
             from clusterddp.launch.prepare import prepare  # noqa: PLC0415 - imported by now, beside the connections
 
-            hosts = answering.take(nodes, options, inventory, site.notify)
-            reserve = answering.take_spares(spares if options.relaunch else (), site.notify)
+            hosts = answering.choose_answering(nodes, options, inventory, site.notify)
+            reserve = answering.answering_spares(spares if options.relaunch else (), site.notify)
             more = (project, inventory, options, site.notify, site.progress, early)
             plan, taking = prepare(hosts, reserve, *more, dry=dry)
             return replace(plan, record=plan.record._replace(replaced=replaced)), taking
 
 
-def _opened(
+def _open_hosts(
     site: Site, inventory: Inventory, entries: tuple[HostEntry, ...], options: RunOptions, early: Early
 ) -> tuple[list[Outcome[Host]], list[Outcome[Host]], dict[str, str]]:
     """Open the nodes, and the spares if the run keeps or needs some; return both, and which spare replaces which node.
@@ -46,12 +46,12 @@ def _opened(
     Each host is asked for its facts as soon as it is open.
     """
 
-    def opened(wanted: tuple[HostEntry, ...]) -> list[Outcome[Host]]:
+    def open_all_of(wanted: tuple[HostEntry, ...]) -> list[Outcome[Host]]:
         return site.connections.open_all(wanted, site.progress, early.ask, writes=True)
 
     reserve = inventory.spares if options.relaunch else ()
-    outcomes = opened((*entries, *reserve))
+    outcomes = open_all_of((*entries, *reserve))
     nodes, spares = outcomes[: len(entries)], outcomes[len(entries) :]
-    if not reserve and inventory.spares and answering.stand_ins_wanted(nodes, options):
-        spares = opened(inventory.spares)
-    return answering.filled(nodes, spares, options, site.notify)
+    if not reserve and inventory.spares and answering.count_replacements(nodes, options):
+        spares = open_all_of(inventory.spares)
+    return answering.replace_unreachable(nodes, spares, options, site.notify)

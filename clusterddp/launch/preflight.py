@@ -28,23 +28,24 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.options import RunOptions
 
-GATHERED = frozenset({ASKED, FACTS, NETWORK, DIALLED})
-ESSENTIAL = ("setup", "python")  # without what they look for there is nothing to start: no option skips them
-NOTED = frozenset({"busy-gpus", "gpus-equal", "same-machine", "speed-equal"})  # their warnings are shown
-_ELSEWHERE = frozenset({"clock"})  # the plan refuses what its rendezvous cannot bear, and ours bears any clock
-_GPUS = "busy-gpus"
+ASKED_ANYWAY = frozenset({ASKED, FACTS, NETWORK, DIALLED})  # what a run asks the hosts in any case
+ESSENTIAL = ("setup", "python")  # no option skips these checks: without a Python nothing can start
+# Checks whose warnings are shown before a run; warnings of others are not.
+SHOWN_WARNINGS = frozenset({"busy-gpus", "gpus-equal", "same-machine", "speed-equal"})
+_CHECKED_BY_PLAN = frozenset({"clock"})  # left to the plan: only c10d needs clocks that agree
+_BUSY_GPUS = "busy-gpus"
 
 
-def chosen(options: RunOptions) -> list[Check]:
+def choose_checks(options: RunOptions) -> list[Check]:
     """Return the checks of a run's preflight, in order; raises UsageError if ``skip`` names an unknown check."""
-    left = {check.name for check in select(skip=options.skip)} - _ELSEWHERE
+    allowed = {check.name for check in select(skip=options.skip)} - _CHECKED_BY_PLAN
     if options.no_doctor:
-        left = set()
-    quick = {check.name for check in TABLE if check.needs and GATHERED.issuperset(check.needs)} | {_GPUS}
-    return [check for check in TABLE if check.name in left & quick or check.name in ESSENTIAL]
+        allowed = set()
+    quick = {check.name for check in TABLE if check.needs and ASKED_ANYWAY.issuperset(check.needs)} | {_BUSY_GPUS}
+    return [check for check in TABLE if check.name in allowed & quick or check.name in ESSENTIAL]
 
 
-def refuse(results: Iterable[CheckResult]) -> None:
+def raise_failures(results: Iterable[CheckResult]) -> None:
     """Raise PlanError or HostsError for results that fail; the remedy says how to go on anyway."""
     errors = [
         PlanError(f"{folded_names(result.hosts)}: {result.message}", remedy=remedy(result))
@@ -56,10 +57,10 @@ def refuse(results: Iterable[CheckResult]) -> None:
 
 
 def admit(results: Iterable[CheckResult], notify: Callable[[str], None]) -> None:
-    """Raise an error for results that fail, as ``refuse`` does; show important warnings."""
+    """Raise PlanError or HostsError for results that fail; show important warnings."""
     results = list(results)
-    refuse(results)
-    for line in noted(results):
+    raise_failures(results)
+    for line in warnings_to_show(results):
         notify(line)
 
 
@@ -97,21 +98,21 @@ def admit_network(
     if network.error:
         raise PlanError(network.error, remedy=network.remedy)
     admit(results_of(checks, hosts, outcomes, options, network), notify)
-    return {name: (one.name, one.address) for name, one in network.where.items()}
+    return {name: (route.name, route.address) for name, route in network.where.items()}
 
 
 def remedy(result: CheckResult) -> str:
     """Return the remedy for a failed check, or how to run in spite of it."""
-    final = result.final or result.name in ESSENTIAL
-    return result.fix if final else f"{result.fix}; or go on all the same: --skip {result.name}"
+    required = result.final or result.name in ESSENTIAL
+    return result.fix if required else f"{result.fix}; or go on all the same: --skip {result.name}"
 
 
-def noted(results: Iterable[CheckResult]) -> list[str]:
+def warnings_to_show(results: Iterable[CheckResult]) -> list[str]:
     """Return the warnings to show, a line each."""
     return [
         f"{folded_names(result.hosts)}: {result.message}"
         for result in results
-        if result.verdict == "warn" and result.name in NOTED
+        if result.verdict == "warn" and result.name in SHOWN_WARNINGS
     ]
 
 
@@ -129,7 +130,7 @@ def evidence(
     return Evidence(hosts=tuple(hosts), network=network)
 
 
-def as_taken(facts: Facts, devices: Sequence[str] | None) -> Facts:
+def with_taken_gpus(facts: Facts, devices: Sequence[str] | None) -> Facts:
     """Return the facts with only those GPUs in use that a run would take (UUIDs or indices; None: all visible ones)."""
     if devices is None:
         if facts.visible_devices is None or "MIG-" in facts.visible_devices:  # whose GPU is not known
@@ -153,27 +154,27 @@ def others_on_gpus(
     checks: Sequence[Check],
 ) -> list[CheckResult]:
     """Find others' work on the GPUs that a run would take. Only hosts whose GPUs are in use are asked for details."""
-    wanted = [check for check in checks if check.name == _GPUS and not options.share_gpus]
-    seen = {host.name: as_taken(facts[host.name], devices[host.name]) for host in hosts}
-    used = [host for host in hosts if wanted and any(gpu.processes for gpu in seen[host.name].gpus)]
-    outcomes = {outcome.name: outcome for outcome in ask_hosts(HEALTH, used, seen)}
+    selected = [check for check in checks if check.name == _BUSY_GPUS and not options.share_gpus]
+    taken = {host.name: with_taken_gpus(facts[host.name], devices[host.name]) for host in hosts}
+    busy = [host for host in hosts if selected and any(gpu.processes for gpu in taken[host.name].gpus)]
+    outcomes = {outcome.name: outcome for outcome in ask_hosts(HEALTH, busy, taken)}
     return judge(
         Evidence(
             hosts=tuple(
                 Seen(
                     entry=host.entry,
-                    facts=seen[host.name],
+                    facts=taken[host.name],
                     answers={HEALTH.name: Answer(value=outcomes[host.name].value, error="no answer")},
                 )
-                for host in used
+                for host in busy
             )
         ),
-        wanted,
-        _crashed,
+        selected,
+        _save_crash,
     )
 
 
-def _crashed(error: Exception, during: str) -> None:
+def _save_crash(error: Exception, during: str) -> None:
     """Save the crash of a check. A check that raises refuses no host: its result is unknown."""
     write_crash(error, during=during)
 
@@ -186,14 +187,15 @@ def results_of(
     network: NetworkSeen | None = None,
 ) -> list[CheckResult]:
     """Run the checks of each host alone or, given ``network``, those of the network between them."""
-    between = {NETWORK, DIALLED}
-    wanted = [check for check in checks if bool(between & set(check.needs)) == (network is not None)]
-    known = [(host.entry, facts[host.name]) for host in hosts]
-    seen = evidence(known, nproc=options.nproc_per_node, network=network)
-    return judge(seen, [check for check in wanted if check.name != _GPUS], _crashed)
+    network_needs = {NETWORK, DIALLED}
+    selected = [check for check in checks if bool(network_needs & set(check.needs)) == (network is not None)]
+    answers = [(host.entry, facts[host.name]) for host in hosts]
+    gathered = evidence(answers, nproc=options.nproc_per_node, network=network)
+    # ``others_on_gpus`` runs the check of busy GPUs, since it needs to know which GPUs the run would take.
+    return judge(gathered, [check for check in selected if check.name != _BUSY_GPUS], _save_crash)
 
 
-def fitting(
+def fitting_hosts(
     hosts: Sequence[Host],
     facts: Mapping[str, Outcome[Facts]],
     options: RunOptions,
@@ -201,32 +203,32 @@ def fitting(
     notify: Callable[[str], None],
 ) -> list[Host]:
     """For ``nnodes``: return the first hosts that pass, as many as needed, and name the others; raises PlanError."""
-    why: dict[str, tuple[str, str]] = {}  # the message, and what helps
+    reasons: dict[str, tuple[str, str]] = {}  # host → the message of what failed, and the remedy
 
-    def left(results: Iterable[CheckResult]) -> list[Host]:
+    def passing(results: Iterable[CheckResult]) -> list[Host]:
         for result in results:
             for host in result.hosts if result.verdict == "fail" else ():
-                why.setdefault(host, (result.message, remedy(result)))
-        return [host for host in hosts if host.name not in why]
+                reasons.setdefault(host, (result.message, remedy(result)))
+        return [host for host in hosts if host.name not in reasons]
 
-    fit = left(results_of(checks, hosts, facts, options))
-    known = {host.name: facts[host.name].get() for host in fit}
+    fit = passing(results_of(checks, hosts, facts, options))
+    answers = {host.name: facts[host.name].get() for host in fit}
     devices: dict[str, tuple[str, ...] | None] = {}
     for host in fit:
         try:
-            devices |= assign_gpus([(host.entry, known[host.name])], options.gpus, share=options.share_gpus)
+            devices |= assign_gpus([(host.entry, answers[host.name])], options.gpus, share=options.share_gpus)
         except PlanError as error:
-            why[host.name] = error.message.removeprefix(f"{host.name}: "), error.remedy
-    fit = left(others_on_gpus([host for host in fit if host.name in devices], known, devices, options, checks))
+            reasons[host.name] = error.message.removeprefix(f"{host.name}: "), error.remedy
+    fit = passing(others_on_gpus([host for host in fit if host.name in devices], answers, devices, options, checks))
     least, most = options.nnodes or (0, len(hosts))
     if len(fit) > least:  # there is a choice
-        network = survey_network(fit, {host.name: known[host.name] for host in fit}, measured=False)
-        fit = fit if network.error else left(results_of(checks, fit, facts, options, network))
+        network = survey_network(fit, {host.name: answers[host.name] for host in fit}, measured=False)
+        fit = fit if network.error else passing(results_of(checks, fit, facts, options, network))
     if len(fit) < least:
-        name, (words, helps) = next(iter(why.items()))
-        raise PlanError(f"{len(fit)} of {counted(least, 'node')} can take part: {name}: {words}", remedy=helps)
-    for name, (words, _) in why.items():
-        notify(f"left out: {name}: {words}")
+        name, (reason, fix) = next(iter(reasons.items()))
+        raise PlanError(f"{len(fit)} of {counted(least, 'node')} can take part: {name}: {reason}", remedy=fix)
+    for name, (reason, _) in reasons.items():
+        notify(f"left out: {name}: {reason}")
     if fit[most:]:
         notify(f"not used: {folded_names([host.name for host in fit[most:]])}")
     return fit[:most]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.plan import NodePlan
 
-LIMIT = 180.0  # seconds; setup lines may take most of it
+START_TIMEOUT = 180.0  # seconds; setup lines may take most of it
 # No script is known yet; the server's plan needs only what no script changes.
 PLACEHOLDER_RUN = RunOptions(script="any", module=True, no_sync=True, no_doctor=True)
 
@@ -35,26 +35,26 @@ def start_warm_servers(hosts: Sequence[Host], project: Project, inventory: Inven
 
     Raises ``UsageError`` if the inventory enables fork servers on none of the hosts.
     """
-    able = {entry.name for entry in inventory.hosts if entry.fork_server}
-    if not able & {host.name for host in hosts}:
+    enabled = {entry.name for entry in inventory.hosts if entry.fork_server}
+    if not enabled & {host.name for host in hosts}:
         raise UsageError(
             "--warm: no host of the inventory has fork servers", remedy="leave clusterddp_fork_server: false out there"
         )
     with Early(project, PLACEHOLDER_RUN, None) as early:
-        plan, placed = prepare(hosts, (), project, inventory, PLACEHOLDER_RUN, _discard, _discard, early)
-    plans = {host.name: _staying(plan.node_plan(position), idle_limit) for position, host in enumerate(placed)}
+        plan, ordered = prepare(hosts, (), project, inventory, PLACEHOLDER_RUN, _discard, _discard, early)
+    plans = {host.name: _with_idle_limit(plan.node_plan(position), idle_limit) for position, host in enumerate(ordered)}
 
-    def one(host: Host) -> bool:
-        answer = host.call("warm_ahead", written(WarmAheadRequest(plans[host.name])), timeout=LIMIT)
+    def start(host: Host) -> bool:
+        answer = host.call("warm_ahead", written(WarmAheadRequest(plans[host.name])), timeout=START_TIMEOUT)
         with reading_answer(host.name):
             return read_record(WarmAhead, answer, "warm server").begun
 
-    wanted = [host for host in placed if host.name in able]
-    begun = values(each(wanted, one))
-    return [host.name for host, there in zip(wanted, begun, strict=True) if there]
+    starting = [host for host in ordered if host.name in enabled]
+    outcomes = values(each(starting, start))
+    return [host.name for host, started in zip(starting, outcomes, strict=True) if started]
 
 
-def _staying(plan: NodePlan, seconds: float) -> NodePlan:
+def _with_idle_limit(plan: NodePlan, seconds: float) -> NodePlan:
     return plan._replace(host_settings=plan.host_settings._replace(warm=seconds))
 
 

@@ -1,4 +1,4 @@
-"""Get from open hosts to a launch plan: facts, network, the same code on every host, one node each."""
+"""Make a launch plan for open hosts: get their facts, choose the network, bring the same code to every host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from clusterddp.environments import install
 from clusterddp.facts.gpu_assignment import worker_count
 from clusterddp.launch import preflight
-from clusterddp.launch.code_on_hosts import code_of, kept_code
+from clusterddp.launch.code_on_hosts import provide_code, save_code
 from clusterddp.launch.make_plan import check_restarts, host_settings, make_plan, run_settings
 from clusterddp.launch.make_record import run_record
 from clusterddp.launch.script import check_synced, script_of
@@ -69,7 +69,7 @@ class Preparation:
     tree: Tree = field(init=False)
     run: str = field(init=False)
     code: CodeOnHosts = field(init=False)
-    seen: NetworkSeen = field(init=False)
+    survey: NetworkSeen = field(init=False)
     network: Mapping[str, tuple[str, str]] = field(init=False)
     nodes: Sequence[Node] = field(init=False)
     record: RunRecord = field(init=False)
@@ -81,7 +81,7 @@ class Preparation:
         return self.run if self.options.workdir == FRESH else self.options.workdir or ""
 
     @property
-    def taking(self) -> Sequence[Node]:
+    def participants(self) -> Sequence[Node]:
         """The nodes that take part from the start."""
         return self.nodes[: len(self.nodes) - self.spares]
 
@@ -99,7 +99,7 @@ def prepare(
     dry: bool = False,
 ) -> tuple[LaunchPlan, list[Host]]:
     """Take every step of ``STEPS``; return the plan and its hosts, ordered by member index. Raises ClusterddpError."""
-    now = Preparation(
+    prep = Preparation(
         hosts=[*hosts, *spares],
         spares=len(spares),
         project=project,
@@ -111,112 +111,115 @@ def prepare(
         dry=dry,
     )
     for step in STEPS:
-        step(now)
-    return now.plan, now.hosts
+        step(prep)
+    return prep.plan, prep.hosts
 
 
-def read_options(now: Preparation) -> None:
+def read_options(prep: Preparation) -> None:
     """Choose the checks, and find the script: what may be wrong in them is found before any host is asked."""
-    now.checks = preflight.chosen(now.options)
-    now.script = script_of(now.options, now.project)
+    prep.checks = preflight.choose_checks(prep.options)
+    prep.script = script_of(prep.options, prep.project)
 
 
-def install_environments(now: Preparation) -> None:
-    """Let the hosts have the environment of the project's lock, if they are to."""
-    build, spread = not now.dry, now.options.spread
-    now.installed = install.ensure(now.hosts, now.project, now.notify, now.progress, build=build, spread=spread)
+def install_environments(prep: Preparation) -> None:
+    """Install the environment of the project's lock file on the hosts that are to have it."""
+    build, spread = not prep.dry, prep.options.spread
+    prep.installed = install.ensure(prep.hosts, prep.project, prep.notify, prep.progress, build=build, spread=spread)
 
 
-def ask_facts(now: Preparation) -> None:
-    """Get each host's facts, or why there are none."""
-    now.progress(f"checking {counted(len(now.hosts), 'host')}")
-    now.answers = now.early.facts(now.hosts)
+def ask_facts(prep: Preparation) -> None:
+    """Get each host's facts, or the error why there are none."""
+    prep.progress(f"checking {counted(len(prep.hosts), 'host')}")
+    prep.answers = prep.early.facts(prep.hosts)
 
 
-def choose_hosts(now: Preparation) -> None:
+def choose_hosts(prep: Preparation) -> None:
     """Check each host alone; with ``nnodes``, leave out those that fail. Choose each one's GPUs."""
-    outcomes, options, checks = now.answers, now.options, now.checks
+    outcomes, options, checks = prep.answers, prep.options, prep.checks
     if options.nnodes is not None:
-        first = len(now.hosts) - now.spares
-        fitting = preflight.fitting(now.hosts[:first], outcomes, options, checks, now.notify)
-        now.hosts = [*fitting, *now.hosts[first:]]
-    now.facts, now.devices = preflight.admit_hosts(now.hosts, outcomes, options, checks, now.notify)
+        first = len(prep.hosts) - prep.spares
+        fitting = preflight.fitting_hosts(prep.hosts[:first], outcomes, options, checks, prep.notify)
+        prep.hosts = [*fitting, *prep.hosts[first:]]
+    prep.facts, prep.devices = preflight.admit_hosts(prep.hosts, outcomes, options, checks, prep.notify)
 
 
-def scan_code(now: Preparation) -> None:
-    """Get the code that is to run, and see that the script is in it."""
-    now.tree = now.early.tree()
-    check_synced(now.script, now.options, now.project, now.tree)
+def scan_code(prep: Preparation) -> None:
+    """Get the project's files, and check that the script is among them."""
+    prep.tree = prep.early.tree()
+    check_synced(prep.script, prep.options, prep.project, prep.tree)
 
 
-def bring_code(now: Preparation) -> None:
+def bring_code(prep: Preparation) -> None:
     """Bring the code to every host; meanwhile find out which networks connect them."""
     with ThreadPoolExecutor(1) as pool:
-        surveying = pool.submit(survey_network, now.hosts, now.facts, growing=now.options.elastic, measured=False)
-        now.progress("looking at the code there" if now.options.no_sync else "syncing")
-        now.run = new_run_id()
-        callbacks = (now.notify, now.progress)
-        now.code = code_of(now.hosts, now.project, now.tree, now.options, now.workdir, *callbacks, dry=now.dry)
-        now.seen = surveying.result()
+        surveying = pool.submit(survey_network, prep.hosts, prep.facts, growing=prep.options.elastic, measured=False)
+        prep.progress("looking at the code there" if prep.options.no_sync else "syncing")
+        prep.run = new_run_id()
+        callbacks = (prep.notify, prep.progress)
+        prep.code = provide_code(
+            prep.hosts, prep.project, prep.tree, prep.options, prep.workdir, *callbacks, dry=prep.dry
+        )
+        prep.survey = surveying.result()
 
 
-def choose_network(now: Preparation) -> None:
+def choose_network(prep: Preparation) -> None:
     """Check the network between the hosts; choose each one's interface and address."""
-    more = (now.options, now.checks, now.notify, now.seen)
-    now.network = preflight.admit_network(now.hosts, now.answers, *more)
+    more = (prep.options, prep.checks, prep.notify, prep.survey)
+    prep.network = preflight.admit_network(prep.hosts, prep.answers, *more)
 
 
-def name_code(now: Preparation) -> None:
+def show_code(prep: Preparation) -> None:
     """Show which code and which environment the run has; keep a copy of the code in the project."""
-    if not now.dry:
-        now.notify(started_with(kept_code(now.project, now.tree, now.code.digest), now.installed))
+    if not prep.dry:
+        prep.notify(describe_code(save_code(prep.project, prep.tree, prep.code.digest), prep.installed))
 
 
-def make_nodes(now: Preparation) -> None:
+def make_nodes(prep: Preparation) -> None:
     """Build each host's node, and choose the rendezvous that all of them support."""
-    nodes = [_node(now, host) for host in now.hosts]
-    backend = backend_for(now.options.rdzv_backend, now.hosts, now.facts, now.options.max_restarts)
-    now.settings = run_settings(now.options, backend)
-    now.nodes = with_threads(nodes, now.facts, now.options.env)
+    nodes = [_make_node(prep, host) for host in prep.hosts]
+    backend = backend_for(prep.options.rdzv_backend, prep.hosts, prep.facts, prep.options.max_restarts)
+    prep.settings = run_settings(prep.options, backend)
+    prep.nodes = with_threads(nodes, prep.facts, prep.options.env)
 
 
-def _node(now: Preparation, host: Host) -> Node:
-    facts, devices, network = now.facts[host.name], now.devices[host.name], now.network[host.name]
-    count = now.options.nproc_per_node or worker_count(host.entry, facts, devices)
-    workdir = now.code.workdirs[host.name]
-    cwd = f"{workdir}/{now.project.subfolder}" if now.project.subfolder else workdir
+def _make_node(prep: Preparation, host: Host) -> Node:
+    """Return a host's node, with its number of workers, folders and settings."""
+    facts, devices, network = prep.facts[host.name], prep.devices[host.name], prep.network[host.name]
+    count = prep.options.nproc_per_node or worker_count(host.entry, facts, devices)
+    workdir = prep.code.workdirs[host.name]
+    cwd = f"{workdir}/{prep.project.subfolder}" if prep.project.subfolder else workdir
     _log.debug("%s: workers: %d; between the hosts: %s (%s); workdir %s", host.name, count, *network, workdir)
-    node = node_of(host, facts, network, count, devices, workdir, cwd, now.run)
-    settings = node.settings._replace(fork_server=node.settings.fork_server and not now.options.no_fork_server)
+    node = node_of(host, facts, network, count, devices, workdir, cwd, prep.run)
+    settings = node.settings._replace(fork_server=node.settings.fork_server and not prep.options.no_fork_server)
     node = node._replace(settings=settings)
-    return install.with_source(node, host, now.project)
+    return install.with_source(node, host, prep.project)
 
 
-def make_record(now: Preparation) -> None:
-    """Write down what tells the run from others, and what it takes to repeat it."""
-    about = (now.run, now.project, now.inventory, now.options, now.tree, now.code.digest)
-    now.record = run_record(*about, now.hosts, now.taking, now.facts)._replace(
-        environment=install.digest_of(now.installed),
-        workdir=now.workdir or None,
-        workdirs={node.host: node.workdir for node in now.nodes},
-        own_data=now.code.standing,
+def make_record(prep: Preparation) -> None:
+    """Make the record that identifies the run and suffices to repeat it."""
+    arguments = (prep.run, prep.project, prep.inventory, prep.options, prep.tree, prep.code.digest)
+    prep.record = run_record(*arguments, prep.hosts, prep.participants, prep.facts)._replace(
+        environment=install.digest_of(prep.installed),
+        workdir=prep.workdir or None,
+        workdirs={node.host: node.workdir for node in prep.nodes},
+        own_data=prep.code.standing,
     )
 
 
-def complete_plan(now: Preparation) -> None:
-    """Put all together; if it repeats a run, refuse it where the job would notice a difference."""
-    waiting = now.nodes[len(now.taking) :]
-    now.plan = make_plan(
-        run=now.run,
-        nodes=now.taking,
+def complete_plan(prep: Preparation) -> None:
+    """Make the plan; if it repeats a run, refuse a difference that the job would notice."""
+    waiting = prep.nodes[len(prep.participants) :]
+    prep.plan = make_plan(
+        run=prep.run,
+        nodes=prep.participants,
         spares=waiting,
-        options=now.options,
-        settings=now.settings,
-        script=now.script,
-        record=now.record,
+        options=prep.options,
+        settings=prep.settings,
+        script=prep.script,
+        record=prep.record,
     )
-    for notice in now.early.repeat.check(now.plan.record) if now.early.repeat else ():
-        now.notify(notice)
+    for notice in prep.early.repeat.check(prep.plan.record) if prep.early.repeat else ():
+        prep.notify(notice)
 
 
 STEPS = (
@@ -227,17 +230,17 @@ STEPS = (
     scan_code,
     bring_code,
     choose_network,
-    name_code,
+    show_code,
     make_nodes,
     make_record,
     complete_plan,
 )
 
 
-def started_with(code: str, installed: Sequence[install.Installed]) -> str:
+def describe_code(code: str, installed: Sequence[install.Installed]) -> str:
     """Describe code and environment: ``code 3f9a2c (2 files changed), environment 4be1``."""
-    environment = install.digest_of(installed)
-    return f"{code}, environment {environment[: install.SHOWN]}" if environment else code
+    digest = install.digest_of(installed)
+    return f"{code}, environment {digest[: install.SHOWN]}" if digest else code
 
 
 def new_run_id() -> str:
@@ -245,13 +248,13 @@ def new_run_id() -> str:
     return "".join(random.choice(_RUN_ID_ALPHABET) for _ in range(_RUN_ID_LENGTH))
 
 
-def backend_for(wanted: str, hosts: Sequence[Host], facts: Mapping[str, Facts], max_restarts: int = 0) -> str:
+def backend_for(requested: str, hosts: Sequence[Host], facts: Mapping[str, Facts], max_restarts: int = 0) -> str:
     """Choose the rendezvous backend that these hosts support; raises PlanError."""
     torches = {host.name: facts[host.name].torch for host in hosts}
     versions = {name: torch.version if torch else "" for name, torch in torches.items()}
-    backend = choose_backend(wanted, list(versions.values()), [host.hello.state for host in hosts])
+    backend = choose_backend(requested, list(versions.values()), [host.hello.state for host in hosts])
     check_restarts(max_restarts, backend, versions)
-    why = "asked for" if wanted != "auto" else f"torch of the hosts: {', '.join(sorted(set(versions.values())))}"
+    why = "asked for" if requested != "auto" else f"torch of the hosts: {', '.join(sorted(set(versions.values())))}"
     _log.debug("rendezvous %s (%s)", backend, why)
     return backend
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
 
-_OF_THE_JOB = frozenset({"environment", "ranks", "version", "variable", "hosts"})  # the job would notice these
-_OF_THE_HOSTS = frozenset({("version", "driver"), ("GPUs", "")})
-_OF_US = ("version", "clusterddp")
+_JOB_SUBJECTS = frozenset({"environment", "ranks", "version", "variable", "hosts"})  # differences a job would notice
+_HOST_DIFFERENCES = frozenset({("version", "driver"), ("GPUs", "")})
+_OUR_VERSION = ("version", "clusterddp")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,38 +41,40 @@ class Repeat:
     record: RunRecord
     tree: Tree
 
-    def check(self, now: RunRecord) -> list[str]:
+    def check(self, new: RunRecord) -> list[str]:
         """Compare with the record of the new run; return messages for the user. Raises RunError."""
-        differing = differences(self.record, now)
-        hosts = [one for one in differing if (one.subject, one.name) in _OF_THE_HOSTS]
-        notable = [one for one in differing if one.subject in _OF_THE_JOB and one not in hosts]
-        wrong = [one for one in notable if (one.subject, one.name) != _OF_US]
-        if wrong:
-            why = "; ".join(f"{one.what} was {one.a or 'none'}, is {one.b or 'none'}" for one in wrong)
-            raise _refused(self.record, why, "bring that back, or start the script without --again")
-        return [f"since run {self.record.run}: {one.what} was {one.a or 'none'}, is {one.b or 'none'}" for one in hosts]
+        diffs = differences(self.record, new)
+        hosts = [diff for diff in diffs if (diff.subject, diff.name) in _HOST_DIFFERENCES]
+        notable = [diff for diff in diffs if diff.subject in _JOB_SUBJECTS and diff not in hosts]
+        refused = [diff for diff in notable if (diff.subject, diff.name) != _OUR_VERSION]
+        if refused:
+            why = "; ".join(f"{diff.what} was {diff.a or 'none'}, is {diff.b or 'none'}" for diff in refused)
+            raise _refusal(self.record, why, "bring that back, or start the script without --again")
+        return [
+            f"since run {self.record.run}: {diff.what} was {diff.a or 'none'}, is {diff.b or 'none'}" for diff in hosts
+        ]
 
 
-def recorded(project: Project, reference: str) -> RunRecord:
+def find_record(project: Project, reference: str) -> RunRecord:
     """Return the record of a run started in this project on this machine; records that hosts report are not trusted.
 
     ``reference`` is a run's id, a unique prefix of one, or a name (its newest run). Raises ``RunError`` if no run
     matches, or several do.
     """
-    known = {record.run: record for record in project.runs(own=True)}
-    named = [record for record in known.values() if record.name == reference]
-    begun = [record for record in known.values() if record.run.startswith(reference)]
-    found = [known[reference]] if reference in known else named[-1:] or begun
-    if len(found) > 1:
-        runs = ", ".join(record.run for record in found)
+    by_id = {record.run: record for record in project.runs(own=True)}
+    named = [record for record in by_id.values() if record.name == reference]
+    with_prefix = [record for record in by_id.values() if record.run.startswith(reference)]
+    matching = [by_id[reference]] if reference in by_id else named[-1:] or with_prefix
+    if len(matching) > 1:
+        runs = ", ".join(record.run for record in matching)
         raise RunError(f"{reference!r} is the beginning of several runs: {runs}", remedy="write more of it")
-    if not found or not reference:
+    if not matching or not reference:
         others = [record for record in project.runs() if reference and reference in {record.run, record.name}]
         if others:
-            raise _refused(others[-1], "nothing proves that you have started it here", "start its script again by hand")
+            raise _refusal(others[-1], "nothing proves that you have started it here", "start its script again by hand")
         remedy = "`clusterddp runs` lists the project's; one is repeated where it was started"
         raise RunError(f"no run {reference!r} was started from this folder", remedy=remedy)
-    return found[0]
+    return matching[0]
 
 
 def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> RunOptions:
@@ -83,11 +85,11 @@ def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> Ru
     is not set here.
     """
     if record.options is None or not record.script:
-        raise _refused(record, "it did not write down how it was started", "start its script again by hand")
+        raise _refusal(record, "it did not write down how it was started", "start its script again by hand")
     given = {"launcher": record.launcher, **record.options}
-    unknown = given.keys() - {one.name for one in fields(RunOptions)}
+    unknown = given.keys() - {option.name for option in fields(RunOptions)}
     if unknown:
-        raise _refused(record, f"this version knows no option {min(unknown)}", "take the version that started it")
+        raise _refusal(record, f"this version knows no option {min(unknown)}", "take the version that started it")
     env = {str(name): value for name, value in dict(given.pop("env", {})).items()}
     hidden, secret = [name for name, value in env.items() if value is None], given.get("secret")
     for name in (*hidden, *(secret if isinstance(secret, (list, tuple)) else ())):
@@ -115,41 +117,41 @@ def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> Ru
 
 
 def inventory_of(record: RunRecord, inventory: Inventory) -> Inventory:
-    """Return the inventory reduced to the hosts that took part, in their order then, and the spares."""
-    known = {host.name: host for host in inventory.hosts}
-    missing = [name for name in record.hosts if name not in known or known[name].role not in {"node", "spare"}]
+    """Return the inventory with only the hosts and spares of the recorded run, in the order they had then."""
+    by_name = {host.name: host for host in inventory.hosts}
+    missing = [name for name in record.hosts if name not in by_name or by_name[name].role not in {"node", "spare"}]
     if missing:
         hosts = ", ".join(missing)
-        raise _refused(record, f"no node of this inventory is {hosts}", "choose the inventory that has them: -i FILE")
-    nodes = [replace(known[name], role="node") for name in record.hosts]
-    spares = [replace(known[name], role="spare") for name in record.spares if name in known]
+        raise _refusal(record, f"no node of this inventory is {hosts}", "choose the inventory that has them: -i FILE")
+    nodes = [replace(by_name[name], role="node") for name in record.hosts]
+    spares = [replace(by_name[name], role="spare") for name in record.spares if name in by_name]
     return replace(inventory, hosts=(*nodes, *spares))
 
 
 @contextlib.contextmanager
-def asked(
+def resolve_repeat(
     inventory: Inventory, project: Project, options: RunOptions
 ) -> Iterator[tuple[Inventory, Project, Repeat | None]]:
     """Yield the hosts, the project folder and the code to run: of the repeated run, if the options name one."""
     if options.again is None:
         yield inventory, project, None
         return
-    record = recorded(project, options.again)
-    if not chooses_hosts(record.launcher or DEFAULT_LAUNCHER):  # other launchers choose new hosts
+    record = find_record(project, options.again)
+    if not chooses_hosts(record.launcher or DEFAULT_LAUNCHER):  # a launcher that chooses hosts chooses new ones
         inventory = inventory_of(record, inventory)
-    with _repeating(project, record, options.sync_limit) as repeat:
+    with _load_repeat(project, record, options.sync_limit) as repeat:
         yield inventory, replace(project, subfolder=record.subfolder), repeat
 
 
 @contextlib.contextmanager
-def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterator[Repeat]:
+def _load_repeat(project: Project, record: RunRecord, limit: int | None) -> Iterator[Repeat]:
     """Yield the run to repeat, with its code on disk: the project's own if unchanged, else a saved copy.
 
     ``limit`` is ``--sync-limit`` in bytes. Raises RunError if its code is not known, or no longer kept.
     """
     if not record.code:
-        raise _refused(record, "nobody knows its code: no sync had filled its folder", "start its script again by hand")
-    tree = _as_it_is(project, limit)
+        raise _refusal(record, "nobody knows its code: no sync had filled its folder", "start its script again by hand")
+    tree = _scan_if_possible(project, limit)
     if tree and tree.digest == record.code:
         yield Repeat(record=record, tree=tree)
         return
@@ -173,7 +175,7 @@ def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterat
         yield Repeat(record=record, tree=tree)
 
 
-def _as_it_is(project: Project, limit: int | None) -> Tree | None:
+def _scan_if_possible(project: Project, limit: int | None) -> Tree | None:
     """Return the project's code now; None if it cannot be synced, since a saved copy may do."""
     try:
         return scan(project, limit)
@@ -182,10 +184,11 @@ def _as_it_is(project: Project, limit: int | None) -> Tree | None:
 
 
 def _code_missing(record: RunRecord) -> ClusterddpError:
+    """Return the error for a run whose code is no longer kept; its remedy names the commit that has it."""
     commit = record.git and not record.git.get("dirty") and record.git.get("commit")
     helps = f"`git checkout {str(commit)[:12]}` has it" if commit else ""
-    return _refused(record, f"its code {record.code[:CODE_DIGITS]} is not kept in this project", helps)
+    return _refusal(record, f"its code {record.code[:CODE_DIGITS]} is not kept in this project", helps)
 
 
-def _refused(record: RunRecord, why: str, remedy: str) -> ClusterddpError:
+def _refusal(record: RunRecord, why: str, remedy: str) -> ClusterddpError:
     return RunError(f"run {record.run} cannot be repeated: {why}", remedy=remedy)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 def secret_values(names: Iterable[str]) -> dict[str, str]:
     """Return the values of secrets from this process's environment, and hide them in crash files; raises UsageError."""
-    wanted = sorted(set(names))
-    for name in wanted:
+    required = sorted(set(names))
+    for name in required:
         if name not in os.environ:
             raise UsageError(f"--secret {name}: it is not set in this environment", remedy=f"export {name} first")
-    found = {name: os.environ[name] for name in wanted}
-    hide_secrets(found.values())
-    return found
+    values = {name: os.environ[name] for name in required}
+    hide_secrets(values.values())
+    return values

@@ -69,14 +69,14 @@ def _refuse_programs(options: RunOptions, project: Project) -> None:
     args = options.args
     if name == "accelerate" and args[:1] == ("launch",):
         shown, args = "accelerate launch", args[1:]
-    instead = _program(args, may_have_options=not is_python)
-    while instead and (inner := _inside(instead)):
-        instead = inner
-    if name == "torch.distributed.launch" and instead and not {"--use-env", "--use_env"}.intersection(args):
-        instead = ["--pass-local-rank", *instead]
+    replacement = _program(args, may_have_options=not is_python)
+    while replacement and (inner := _inner_program(replacement)):
+        replacement = inner
+    if name == "torch.distributed.launch" and replacement and not {"--use-env", "--use_env"}.intersection(args):
+        replacement = ["--pass-local-rank", *replacement]
     raise UsageError(
         f"{shown} is no script: clusterddp starts {starts} itself, on every host",
-        remedy=f"write {shlex.join(instead)}" if instead else "write the script in its place",
+        remedy=f"write {shlex.join(replacement)}" if replacement else "write the script in its place",
     )
 
 
@@ -84,7 +84,7 @@ def _is_launcher(name: str, *, module: bool) -> bool:
     return name in _LAUNCHER_MODULES if module else Path(name).name in _LAUNCHERS
 
 
-def _inside(parts: Sequence[str]) -> Sequence[str]:
+def _inner_program(parts: Sequence[str]) -> Sequence[str]:
     """Return what a launcher's module, as in ``python -m torch.distributed.run``, would start; else an empty list."""
     is_launcher = parts[0] == "-m" and _is_launcher(parts[1], module=True)
     return _program(parts[2:], may_have_options=True) if is_launcher else []
@@ -110,7 +110,7 @@ def script_of(options: RunOptions, project: Project) -> str:
     path = cwd / options.script
     if not path.is_file():
         what = "is a folder" if options.script and path.is_dir() else "is not there"
-        remedy = _meant(options.script, cwd) or f"paths are relative to {cwd}"
+        remedy = _suggestion(options.script, cwd) or f"paths are relative to {cwd}"
         raise UsageError(f"script {options.script or repr('')} {what}", remedy=remedy)
     if not os.access(path, os.R_OK):
         raise UsageError(f"script {options.script} cannot be read", remedy="chmod u+r it")
@@ -122,7 +122,7 @@ def script_of(options: RunOptions, project: Project) -> str:
     return os.path.relpath(absolute, cwd)
 
 
-def _meant(script: str, cwd: Path) -> str:
+def _suggestion(script: str, cwd: Path) -> str:
     """Suggest a correction for a missing SCRIPT: a quoted command line split up, or a file with a similar name."""
     parts = script.split()
     if len(parts) > 1 and (cwd / parts[0]).is_file():

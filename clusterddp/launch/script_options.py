@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from clusterddp.project.project import Project
 
-_READ = (b".py", b".yaml", b".yml")
-_NEVER = frozenset((b".git", b".clusterddp", b"__pycache__", b"node_modules"))
-_MOST_FILES = 20_000
-_MOST_BYTES = 64 * 2**20
+_SUFFIXES = (b".py", b".yaml", b".yml")
+_SKIPPED_FOLDERS = frozenset((b".git", b".clusterddp", b"__pycache__", b"node_modules"))
+_MAX_FILES = 20_000
+_MAX_BYTES = 64 * 2**20  # of all files together
 # Parsers that derive option names from signatures, classes or elsewhere, or accept any name.
 _OPEN_PARSER = re.compile(
     rb"^[ \t]*(?:from|import)\s[^\n#]*\b"
@@ -31,7 +31,7 @@ _OPEN_PARSER = re.compile(
 )
 
 
-def is_of_project(script: str, project: Project, *, module: bool) -> bool:
+def is_in_project(script: str, project: Project, *, module: bool) -> bool:
     """Whether SCRIPT, or with ``module`` the module of that name, is a file of the project."""
     folder = project.root / project.subfolder
     path = script.replace(".", "/") if module else script
@@ -67,15 +67,15 @@ def _mention(option: str) -> re.Pattern[bytes]:
 def _texts(root: bytes) -> Iterator[bytes]:
     """Yield the content of each Python and YAML file that git does not ignore; raises OSError or SyncError."""
     size = 0
-    for count, name in enumerate(walk(root, _NEVER)):
-        if count >= _MOST_FILES:
+    for count, name in enumerate(walk(root, _SKIPPED_FOLDERS)):
+        if count >= _MAX_FILES:
             raise OSError
         path = os.path.join(root, name)
-        if not name.lower().endswith(_READ) or not stat.S_ISREG(os.stat(path).st_mode):
+        if not name.lower().endswith(_SUFFIXES) or not stat.S_ISREG(os.stat(path).st_mode):
             continue
         with open(path, "rb") as stream:
-            text = stream.read(_MOST_BYTES)
+            text = stream.read(_MAX_BYTES)
         size += len(text)
-        if size >= _MOST_BYTES:
+        if size >= _MAX_BYTES:
             raise OSError
         yield text

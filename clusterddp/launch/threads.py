@@ -34,6 +34,7 @@ def with_threads(nodes: Sequence[Node], facts: Mapping[str, Facts], env: Mapping
 
 
 def _with_share(node: Node, facts: Facts, workers: int, env: Mapping[str, str]) -> Node:
+    """Set a node's threads; ``workers`` is the number on its machine. Log where the value comes from."""
     share = max(1, facts.usable_cores // workers)
     if THREADS in env:
         why, value = "by the command", env[THREADS]

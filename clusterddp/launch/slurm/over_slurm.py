@@ -122,7 +122,7 @@ class Slurm:
         partitions = ", ".join(dict.fromkeys(part.name for part in read_partitions(out) if part.up))
         return f"Slurm on {login.host.name}: partitions {partitions or 'none that are up'}"
 
-    def keeping(self, site: Site) -> Sequence[HostEntry]:
+    def hosts_with_files(self, site: Site) -> Sequence[HostEntry]:
         """See ``Launcher``."""
         return [login_entry(site.inventory)]
 

@@ -10,7 +10,7 @@ from clusterddp.hosts.zipapp import bundle
 from clusterddp.inventory.variable_readers import SLURM_OPTIONS
 from clusterddp.launch import prepare
 from clusterddp.launch import repeat as again
-from clusterddp.launch.code_on_hosts import code_of, kept_code
+from clusterddp.launch.code_on_hosts import provide_code, save_code
 from clusterddp.launch.make_plan import host_settings, make_plan, run_settings
 from clusterddp.launch.make_record import record_without_hosts, variables_of
 from clusterddp.launch.script import check_script, check_synced, script_of
@@ -64,7 +64,7 @@ def submission(
     ``inside``: the number of an existing job that has the nodes. Raises ClusterddpError if the options are invalid, or
     the code cannot be synced.
     """
-    with again.asked(site.inventory, site.project, options) as (inventory, project, repeat):
+    with again.resolve_repeat(site.inventory, site.project, options) as (inventory, project, repeat):
         if repeat and repeat.record.launcher != NAME:
             raise UsageError(f"run {repeat.record.run} was no job of Slurm's", remedy="choose the inventory it had: -i")
         return _submission(log_in, site, inventory, project, options, repeat, dry=dry, inside=inside)
@@ -101,7 +101,7 @@ def _submission(
     else:
         workdir, code = _synced(login, site, project, tree, options, name, dry=dry)
     if not dry:
-        site.notify(kept_code(project, tree, code))
+        site.notify(save_code(project, tree, code))
     record = _record(run, project, inventory, options, tree, code)._replace(workdir=name or None)
     if runs:
         record = record._replace(name=f"{options.name or run}.{index_of(run)}", array=own)
@@ -149,7 +149,7 @@ def _synced(
     """Put the project's code into the folder that login host and nodes share: that folder, and the code's digest."""
     site.progress("looking at the code there" if options.no_sync else "syncing")
     callbacks = (site.notify, site.progress)
-    there = code_of([login.host], project, tree, options, name, *callbacks, dry=dry)
+    there = provide_code([login.host], project, tree, options, name, *callbacks, dry=dry)
     return there.workdirs[login.host.name], there.digest
 
 

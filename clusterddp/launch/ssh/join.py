@@ -194,7 +194,7 @@ def _admitted(
     asked = {name: value for name, value in (record.options or {}).items() if name in _OF_THE_GATE}
     options = RunOptions(script="", nproc_per_node=record.nproc, **asked)
     options = replace(options, skip=(*options.skip, *skip))
-    checks, everyone = preflight.chosen(options), [guide, *hosts]
+    checks, everyone = preflight.choose_checks(options), [guide, *hosts]
     outcomes = {outcome.name: outcome for outcome in probe(everyone, fresh=False)}
     facts, devices = preflight.admit_hosts(everyone, outcomes, options, checks, notify, taking=hosts)
     seen = survey_network(everyone, facts, measured=False)

@@ -86,7 +86,7 @@ class Ssh:
         """See ``Launcher``."""
         return ""
 
-    def keeping(self, site: Site) -> Sequence[HostEntry]:
+    def hosts_with_files(self, site: Site) -> Sequence[HostEntry]:
         """See ``Launcher``."""
         inventory = site.inventory
         return [entry for entry in (*inventory.nodes, *inventory.spares) if entry.launcher == NAME]

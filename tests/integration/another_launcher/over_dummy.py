@@ -52,7 +52,7 @@ class Dummy:
     def ready(self, site: Site) -> str:  # noqa: ARG002 - of Launcher
         return ""
 
-    def keeping(self, site: Site) -> Sequence[HostEntry]:
+    def hosts_with_files(self, site: Site) -> Sequence[HostEntry]:
         return [entry for entry in site.inventory.nodes if entry.launcher == NAME]
 
     def describe(

@@ -80,25 +80,25 @@ def another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[st
 
 
 def test_the_default_is_ssh_and_every_name_of_the_inventory_is_looked_for() -> None:
-    assert base.chosen(None, []) is over_ssh.LAUNCHER
-    assert base.chosen(None, [host("a", "ssh"), host("b", "ssh")]) is over_ssh.LAUNCHER
+    assert base.choose(None, []) is over_ssh.LAUNCHER
+    assert base.choose(None, [host("a", "ssh"), host("b", "ssh")]) is over_ssh.LAUNCHER
     assert base.of_record(RunRecord(hosts=())) is over_ssh.LAUNCHER
 
 
 def test_one_that_is_not_there_is_refused_by_where_it_was_said() -> None:
     with pytest.raises(UsageError) as caught:
-        base.chosen("pbs", [])
+        base.choose("pbs", [])
     assert str(caught.value) == "--launcher pbs is not there yet; leave it out: ssh serves"
     with pytest.raises(UsageError, match=r"^a: clusterddp_launcher: pbs is not there yet; "):
-        base.chosen(None, [host("a", "pbs")])
+        base.choose(None, [host("a", "pbs")])
     with pytest.raises(UsageError, match=r"^the run's launcher os is not there yet"):
         base.of_record(RunRecord(hosts=(), launcher="os"))
 
 
 def test_hosts_with_different_launchers_are_one_line() -> None:
     with pytest.raises(UsageError, match=r"^clusterddp_launcher differs: ssh \(a\) and slurm \(b\); choose one"):
-        base.chosen(None, [host("a", "ssh"), host("b", "slurm")])
-    assert base.chosen("ssh", [host("a", "ssh"), host("b", "slurm")]) is over_ssh.LAUNCHER
+        base.choose(None, [host("a", "ssh"), host("b", "slurm")])
+    assert base.choose("ssh", [host("a", "ssh"), host("b", "slurm")]) is over_ssh.LAUNCHER
 
 
 @pytest.mark.usefixtures("folder")

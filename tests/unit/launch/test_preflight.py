@@ -36,7 +36,7 @@ def hosts_of(*made: MadeHost) -> tuple[list[Host], dict[str, Any]]:
 
 
 def names(**fields: Any) -> set[str]:
-    return {check.name for check in preflight.chosen(RunOptions(script="t.py", **fields))}
+    return {check.name for check in preflight.choose_checks(RunOptions(script="t.py", **fields))}
 
 
 def result(**fields: Any) -> CheckResult:
@@ -61,28 +61,30 @@ def test_checks_are_left_out_by_name_by_category_and_altogether() -> None:
 
 def test_a_failure_is_refused_with_what_helps_and_how_to_go_on() -> None:
     with pytest.raises(PlanError) as error:
-        preflight.refuse([result(fix="install torch", message="no torch"), result(verdict="warn")])
+        preflight.raise_failures([result(fix="install torch", message="no torch"), result(verdict="warn")])
     assert str(error.value) == "gpu01: no torch; install torch; or go on all the same: --skip torch"
     with pytest.raises(PlanError) as error:
-        preflight.refuse([result(fix="install torch", message="no torch", final=True)])
+        preflight.raise_failures([result(fix="install torch", message="no torch", final=True)])
     assert str(error.value) == "gpu01: no torch; install torch"
     with pytest.raises(HostsError, match=r"\(and 1 more\)"):
-        preflight.refuse([result(), result(hosts=("gpu02",))])
-    preflight.refuse([result(verdict=verdict) for verdict in ("pass", "warn", "unknown", "skipped")])
+        preflight.raise_failures([result(), result(hosts=("gpu02",))])
+    preflight.raise_failures([result(verdict=verdict) for verdict in ("pass", "warn", "unknown", "skipped")])
 
 
 def test_few_warnings_are_told() -> None:
-    told = preflight.noted([result(verdict="warn"), result(verdict="warn", name="gpus-equal", message="GPUs: A, B")])
+    told = preflight.warnings_to_show(
+        [result(verdict="warn"), result(verdict="warn", name="gpus-equal", message="GPUs: A, B")]
+    )
     assert told == ["gpu01: GPUs: A, B"]
 
 
 def test_a_number_of_workers_on_the_command_line_states_what_is_meant() -> None:
     hosts, facts = hosts_of(MadeHost("gpu01", devices=2, gpus=gpus(2)), MadeHost("gpu02"))
     options = RunOptions(script="t.py")
-    found = preflight.results_of(preflight.chosen(options), hosts, facts, options)
+    found = preflight.results_of(preflight.choose_checks(options), hosts, facts, options)
     assert [one.name for one in found if one.verdict == "fail"] == ["gpus"]
     stated = RunOptions(script="t.py", nproc_per_node=1)
-    found = preflight.results_of(preflight.chosen(stated), hosts, facts, stated)
+    found = preflight.results_of(preflight.choose_checks(stated), hosts, facts, stated)
     assert [one.name for one in found if one.verdict == "fail"] == []
 
 
@@ -114,7 +116,7 @@ def test_somebody_elses_process_on_a_gpu_that_the_run_takes_is_refused(monkeypat
     def refused(devices: tuple[str, ...] | None, **fields: Any) -> list[str]:
         options = RunOptions(script="t.py", **fields)
         taken = {"gpu01": devices, "gpu02": None}
-        found = preflight.others_on_gpus(hosts, known, taken, options, preflight.chosen(options))
+        found = preflight.others_on_gpus(hosts, known, taken, options, preflight.choose_checks(options))
         return [one.message for one in found if one.verdict == "fail"]
 
     assert refused(None) == ["GPU 1 is busy: bob's python (pid 77), 9000 MiB used"]
@@ -131,10 +133,12 @@ def test_what_others_use_of_gpus_that_the_host_hides_is_no_reason_to_refuse(
 ) -> None:
     _, told = hosts_of(MadeHost("gpu01", devices=2, gpus=tuple(used(1))))
     facts = replace(told["gpu01"].get(), visible_devices=visible)
-    assert [gpu.index for gpu in preflight.as_taken(facts, None).gpus if gpu.processes] == used_ones
+    assert [gpu.index for gpu in preflight.with_taken_gpus(facts, None).gpus if gpu.processes] == used_ones
 
 
-def fitting(made: list[MadeHost], monkeypatch: pytest.MonkeyPatch, *failures: Any, **options: Any) -> tuple[Any, ...]:
+def fitting_hosts(
+    made: list[MadeHost], monkeypatch: pytest.MonkeyPatch, *failures: Any, **options: Any
+) -> tuple[Any, ...]:
     """The names that fit, and what was said."""
     said: list[str] = []
     where = {one.name: interface(address(one.name)) for one in made}
@@ -142,7 +146,7 @@ def fitting(made: list[MadeHost], monkeypatch: pytest.MonkeyPatch, *failures: An
     monkeypatch.setattr(preflight, "survey_network", lambda *_, **__: network)
     hosts, facts = hosts_of(*made)
     wanted = RunOptions(script="t.py", **options)
-    found = preflight.fitting(hosts, facts, wanted, preflight.chosen(wanted), said.append)
+    found = preflight.fitting_hosts(hosts, facts, wanted, preflight.choose_checks(wanted), said.append)
     return [host.name for host in found], said
 
 
@@ -151,7 +155,7 @@ def test_a_smaller_run_takes_the_first_that_pass_and_names_the_others(monkeypatc
     made[0] = MadeHost("gpu01", shm_bytes_free=1 << 20)
     made[2].told = Outcome(name="gpu03", error=HelperError("gpu03", "setup line `false` failed"))
     shut = [failure("gpu02", "gpu04", ranged=False), failure("gpu05", "gpu04", ranged=False)]
-    assert fitting(made, monkeypatch, *shut, nnodes=1) == (
+    assert fitting_hosts(made, monkeypatch, *shut, nnodes=1) == (
         ["gpu02"],
         [
             "left out: gpu03: setup line `false` failed",
@@ -165,8 +169,8 @@ def test_a_smaller_run_takes_the_first_that_pass_and_names_the_others(monkeypatc
 def test_too_few_that_pass_are_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [MadeHost("gpu01", shm_bytes_free=1 << 20), MadeHost("gpu02")]
     with pytest.raises(PlanError, match="1 of 2 nodes can take part: gpu01: only 1 MiB are free"):
-        fitting(made, monkeypatch, nnodes=2)
-    assert fitting(made, monkeypatch, nnodes=(1, 2))[0] == ["gpu02"]
+        fitting_hosts(made, monkeypatch, nnodes=2)
+    assert fitting_hosts(made, monkeypatch, nnodes=(1, 2))[0] == ["gpu02"]
 
 
 def test_the_preflight_is_quick_for_many_hosts() -> None:
@@ -174,7 +178,7 @@ def test_the_preflight_is_quick_for_many_hosts() -> None:
 
     hosts, facts = hosts_of(*(MadeHost(f"gpu{number:02}") for number in range(64)))
     options = RunOptions(script="t.py")
-    checks = preflight.chosen(options)
+    checks = preflight.choose_checks(options)
     where = {host.name: interface(address(host.name)) for host in hosts}
     began = time.process_time()
     preflight.results_of(checks, hosts, facts, options)
@@ -184,5 +188,5 @@ def test_the_preflight_is_quick_for_many_hosts() -> None:
 
 def test_the_checks_it_always_makes_are_in_the_table() -> None:
     known = {check.name for check in TABLE}
-    assert {*preflight.ESSENTIAL, *preflight.NOTED} <= known
-    assert judge(preflight.evidence([]), preflight.chosen(RunOptions(script="t.py"))) == []
+    assert {*preflight.ESSENTIAL, *preflight.SHOWN_WARNINGS} <= known
+    assert judge(preflight.evidence([]), preflight.choose_checks(RunOptions(script="t.py"))) == []

@@ -104,11 +104,11 @@ def test_the_hosts_are_those_it_had_in_their_order() -> None:
 def test_a_run_is_found_where_it_was_started_by_id_beginning_or_name(project: Project) -> None:
     for run, name in (("abcaaaaaaa", "x"), ("abcbbbbbbb", "x"), ("dddddddddd", None)):
         project.record_run(RunRecord(hosts=(), run=run, name=name))
-    found = {word: again.recorded(project, word).run for word in ("x", "d", "abca", "abcbbbbbbb")}
+    found = {word: again.find_record(project, word).run for word in ("x", "d", "abca", "abcbbbbbbb")}
     assert found == {"x": "abcbbbbbbb", "d": "dddddddddd", "abca": "abcaaaaaaa", "abcbbbbbbb": "abcbbbbbbb"}
     for word in ("abc", "nothing", ""):
         with pytest.raises(RunError):
-            again.recorded(project, word)
+            again.find_record(project, word)
 
 
 def test_code_that_has_changed_since_is_as_it_was(project: Project) -> None:
@@ -119,7 +119,7 @@ def test_code_that_has_changed_since_is_as_it_was(project: Project) -> None:
     told = record(RunOptions(script="train.py"), code=tree.digest, subfolder="pkg")
     options = again.options_of(told)
     project.record_run(told)
-    with again.asked(inventory("gpu00", "gpu01"), project, options) as (hosts, place, repeat):
+    with again.resolve_repeat(inventory("gpu00", "gpu01"), project, options) as (hosts, place, repeat):
         assert repeat
         assert content(repeat.tree.root) == {"train.py": "old", "pkg/a.py": "a"}
         assert (repeat.tree.entries, repeat.tree.digest) == (tree.entries, tree.digest)
@@ -132,11 +132,11 @@ def test_code_that_is_not_kept_refuses_unless_it_is_the_project_s_own(project: P
     digest = scan(project).digest
     told = record(RunOptions(script="train.py"), code=digest, git={"commit": "0123456789abcdef", "dirty": False})
     project.record_run(told)
-    with again.asked(inventory("gpu00", "gpu01"), project, again.options_of(told)) as (_, _, repeat):
+    with again.resolve_repeat(inventory("gpu00", "gpu01"), project, again.options_of(told)) as (_, _, repeat):
         assert repeat
         assert repeat.tree.root == project.root
     write(project.root, **{"train.py": "new"})
-    asked = again.asked(inventory("gpu00", "gpu01"), project, again.options_of(told))
+    asked = again.resolve_repeat(inventory("gpu00", "gpu01"), project, again.options_of(told))
     with (
         pytest.raises(RunError, match=r"code [0-9a-f]{6} is not kept .*; `git checkout 0123456789ab` has it"),
         asked,
@@ -144,7 +144,7 @@ def test_code_that_is_not_kept_refuses_unless_it_is_the_project_s_own(project: P
         pass
     unknown = record(RunOptions(script="train.py"), run="bbbbbbbbbb", code="")
     project.record_run(unknown)
-    asked = again.asked(inventory("gpu00", "gpu01"), project, again.options_of(unknown))
+    asked = again.resolve_repeat(inventory("gpu00", "gpu01"), project, again.options_of(unknown))
     with pytest.raises(RunError, match="nobody knows its code"), asked:
         pass
 

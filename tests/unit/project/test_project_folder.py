@@ -160,13 +160,13 @@ def test_a_run_that_a_clone_brings_along_is_shown_and_not_repeated(
     with pytest.raises(
         RunError, match="run abcdefghij cannot be repeated: nothing proves that you have started it here"
     ):
-        repeat.recorded(project, "night")
+        repeat.find_record(project, "night")
     mine = RunRecord(hosts=("h",), run="bbbbbbbbbb", name="mine")
     project.record_run(mine)
-    assert repeat.recorded(project, "mine") == mine
+    assert repeat.find_record(project, "mine") == mine
     with (project.folder / "runs.jsonl").open("a") as index:
         index.write(text.replace("abcdefghij", "bbbbbbbbbb") + "\n")
-    assert repeat.recorded(project, "bbbbbbbbbb") == mine
+    assert repeat.find_record(project, "bbbbbbbbbb") == mine
 
 
 WRITES = """
