@@ -144,7 +144,10 @@ def test_who_makes_an_attempt_ready_too_late_has_no_part_in_it(job: Callable[...
 
 
 def test_a_run_of_another_version_cannot_be_joined(tmp_path: Path) -> None:
-    with changed(tmp_path, (NODE, "FAREWELL = 5.0", "FAREWELL = 4.0")) as node, opened(tmp_path / "state") as guide:
+    with (
+        changed(tmp_path, (NODE, "LEAVE_TIMEOUT = 5.0", "LEAVE_TIMEOUT = 4.0")) as node,
+        opened(tmp_path / "state") as guide,
+    ):
         with pytest.raises(HelperError, match="another version of clusterddp; join it with that version"):
             guide.call("invite", {"spool": node.spool.folder})
         assert node.host.call("invite", {"spool": node.spool.folder})["plan"]["run"] == node.run

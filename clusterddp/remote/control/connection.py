@@ -31,18 +31,18 @@ from .contact import NEVER, Echoes
 from .messages import Accept, Ask, Call, Hello, Message, PartEnded, Redirect
 
 PROTOCOL = "clusterddp run control 3"
-MOST_UNPROVED = 512  # bytes of a message before the proof
-MOST_PROVED = 64 * 1024  # bytes of a message after the proof
-MOST_UNSENT = 32 << 20  # bytes queued for a peer that does not read
-BLOCK = 1 << 16
+MAX_UNPROVEN_MESSAGE = 512  # bytes of a message before the proof
+MAX_MESSAGE = 64 * 1024  # bytes of a message after the proof
+MAX_UNSENT = 32 << 20  # bytes queued for a peer that does not read
+READ_SIZE = 1 << 16  # bytes read at once
 _TAG = hashlib.sha256().digest_size
 THIN_LINEAR_TIMEOUTS, RTO_MAX_MS = 16, 44  # TCP options of Linux; Python has no names for them
-LONGEST_RETRY = 1000  # ms between two retransmissions: with doubled pauses TCP stalls longer than the network fault
+MAX_RETRANSMIT_MS = 1000  # ms between two retransmissions: with doubled pauses TCP stalls longer than the network fault
 
 Address = Tuple[str, int]
 
 
-class Broken(Exception):
+class ProtocolError(Exception):
     """The other side sent an invalid frame, or cannot prove that it knows the key."""
 
 
@@ -55,34 +55,37 @@ class Secret(NamedTuple):
 
 
 class PeerConnection:
-    """One connection between two supervisors, connected or still connecting."""
+    """One connection between two supervisors, connected or still connecting.
+
+    ``target``: the member index that we call; None where the other side called us.
+    """
 
     def __init__(
         self, connection: socket.socket, secret: Secret, target: Optional[int] = None, address: str = ""
     ) -> None:
         connection.setblocking(False)
-        _retry_soon(connection)
+        _retransmit_soon(connection)
         self.socket = connection
         self.secret = secret
         self.target = target
         self.address = address
-        self.nonce = os.urandom(messages.NONCE // 2).hex()
-        self.theirs = ""  # the other side's nonce
+        self.nonce = os.urandom(messages.NONCE_DIGITS // 2).hex()
+        self.their_nonce = ""
         self.member: Optional[int] = None  # the other side's member index, once proved
         self.refused = False  # whether the connection was refused: nothing listens there any more
-        self.unread = bytearray()
-        self.unsent = bytearray()
+        self.unread = bytearray()  # received, and not taken by ``next`` yet
+        self.unsent = bytearray()  # queued by ``send``
         self.began = self.received_at = boot_clock()
         self.sent_at = self.sent_tcp_at = NEVER  # when we last sent a heartbeat: by any means, and over this connection
         self.echoes = Echoes()
         self.datagrams = False  # whether a datagram ever came from the other side
-        self.asks = False  # whether we only ask if the other side's part has ended
+        self.is_question = False  # whether we only ask if the other side's part has ended
         self.heartbeat_keys: Optional[Tuple[bytes, bytes]] = None  # for datagrams that we send, and that we receive
         self._keys: Optional[Tuple[bytes, bytes]] = None  # for frames that we send, and that we receive
         self._sent = self._received = 0  # numbers of frames with an HMAC
 
     @classmethod
-    def to(cls, address: Address, secret: Secret, target: int) -> "PeerConnection":
+    def connect(cls, address: Address, secret: Secret, target: int) -> "PeerConnection":
         """Begin to connect to an address; a failure later on is seen by ``receive``. Raises OSError."""
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         connection = socket.socket(family, socket.SOCK_STREAM)
@@ -96,7 +99,7 @@ class PeerConnection:
     def receive(self) -> bool:
         """Read the available bytes into the buffer of ``next``; return False when the connection has ended."""
         try:
-            data = self.socket.recv(BLOCK)
+            data = self.socket.recv(READ_SIZE)
         except BlockingIOError:
             return True
         except OSError as error:
@@ -108,13 +111,13 @@ class PeerConnection:
     def next(self) -> Optional[Message]:
         """Return the next complete message that was read, or None.
 
-        Raises Broken or DamagedError if the frame or message is invalid; the connection must be closed.
+        Raises ProtocolError or DamagedError if the frame or message is invalid; the connection must be closed.
         """
         if len(self.unread) < 4:
             return None
         (size,) = struct.unpack_from(">I", self.unread)
-        if size > (MOST_PROVED if self._keys else MOST_UNPROVED):
-            raise Broken("a frame of %d bytes" % size)
+        if size > (MAX_MESSAGE if self._keys else MAX_UNPROVEN_MESSAGE):
+            raise ProtocolError("a frame of %d bytes" % size)
         end = 4 + size + (_TAG if self._keys else 0)
         if len(self.unread) < end:
             return None
@@ -123,7 +126,7 @@ class PeerConnection:
         if self._keys:
             frame, tag = frame[:-_TAG], frame[-_TAG:]
             if not hmac.compare_digest(tag, _tag(self._keys[1], self._received, frame)):
-                raise Broken("a frame that was changed, repeated or left out")
+                raise ProtocolError("a frame that was changed, repeated or left out")
             self._received += 1
         self.received_at = boot_clock()
         return messages.decode(frame[4:])
@@ -136,7 +139,7 @@ class PeerConnection:
             frame += _tag(self._keys[0], self._sent, frame)
             self._sent += 1
         self.unsent += frame
-        return self.flush() and len(self.unsent) <= MOST_UNSENT
+        return self.flush() and len(self.unsent) <= MAX_UNSENT
 
     def flush(self) -> bool:
         """Send queued bytes; return False if the connection has ended."""
@@ -153,22 +156,22 @@ class PeerConnection:
 
     def introduce(self, hello: Hello) -> bool:
         """Send our nonce and proof in answer to the called side's nonce."""
-        self.theirs = hello.nonce
-        kind, role = (Ask, "asks") if self.asks else (Call, "caller")
+        self.their_nonce = hello.nonce
+        kind, role = (Ask, "asks") if self.is_question else (Call, "caller")
         return self.send(kind(self.secret.member, self.target or 0, self.nonce, self._proof(role)))
 
-    def follow(self, answer: Accept) -> None:
-        """Accept the called side as our leader after checking its proof; raises Broken if it does not know the key."""
-        self._compare("accept", answer.proof)
-        self._prove(self.target or 0)
+    def check_accept(self, answer: Accept) -> None:
+        """Check the proof of the called side, which leads us from now on; raises ProtocolError."""
+        self._check_proof("accept", answer.proof)
+        self._derive_keys(self.target or 0)
 
     def check_redirect(self, answer: Redirect) -> None:
-        """Check the proof of a node that refers us to another one; raises Broken if it does not know the key."""
-        self._compare("redirect %d" % answer.member, answer.proof)
+        """Check the proof of a node that refers us to another one; raises ProtocolError."""
+        self._check_proof("redirect %d" % answer.member, answer.proof)
 
     def check_ended(self, answer: PartEnded) -> None:
-        """Check the proof of a node that reports that its part has ended; raises Broken if it does not know the key."""
-        self._compare("ended", answer.proof)
+        """Check the proof of a node that reports that its part has ended; raises ProtocolError."""
+        self._check_proof("ended", answer.proof)
 
     # The called side
 
@@ -177,17 +180,17 @@ class PeerConnection:
         return self.send(Hello(self.nonce))
 
     def check_call(self, call: Union[Call, Ask]) -> int:
-        """Check the proof of a caller and return its member index; raises Broken."""
-        self.theirs = call.nonce
-        self._compare("caller" if isinstance(call, Call) else "asks", call.proof, call.caller)
+        """Check the proof of a caller and return its member index; raises ProtocolError."""
+        self.their_nonce = call.nonce
+        self._check_proof("caller" if isinstance(call, Call) else "asks", call.proof, call.caller)
         if call.called != self.secret.member or call.caller == self.secret.member:
-            raise Broken("member %d calls member %d" % (call.caller, call.called))
+            raise ProtocolError("member %d calls member %d" % (call.caller, call.called))
         return call.caller
 
     def welcome(self, member: int) -> bool:
         """Answer the caller at ``member`` that we lead it."""
         sent = self.send(Accept(self._proof("accept", member)))
-        self._prove(member)
+        self._derive_keys(member)
         return sent
 
     def send_redirect(self, member: int, leader: int) -> bool:
@@ -200,7 +203,7 @@ class PeerConnection:
 
     # Proofs
 
-    def _prove(self, member: int) -> None:
+    def _derive_keys(self, member: int) -> None:
         """Derive the keys; from now on frames are authenticated."""
         self.member = member
         ours, other = ("called", "caller") if self.target is None else ("caller", "called")
@@ -210,7 +213,7 @@ class PeerConnection:
     def _mac(self, role: str, member: Optional[int]) -> bytes:
         """Compute the HMAC over role, run, and both sides' member index and nonce; ``member``: the other side's."""
         called = self.target is None
-        mine, theirs = (self.secret.member, self.nonce), (member if called else self.target, self.theirs)
+        mine, theirs = (self.secret.member, self.nonce), (member if called else self.target, self.their_nonce)
         caller, callee = (theirs, mine) if called else (mine, theirs)
         text = json.dumps([PROTOCOL, role, self.secret.run, caller, callee])
         return hmac.new(self.secret.key, text.encode(), hashlib.sha256).digest()
@@ -218,14 +221,15 @@ class PeerConnection:
     def _proof(self, role: str, member: Optional[int] = None) -> str:
         return self._mac(role, member).hex()
 
-    def _compare(self, role: str, proof: str, member: Optional[int] = None) -> None:
+    def _check_proof(self, role: str, proof: str, member: Optional[int] = None) -> None:
+        """Raise ProtocolError unless the other side's proof is right."""
         if not hmac.compare_digest(self._proof(role, member), proof):
-            raise Broken("it does not know the run's key, or means another node")
+            raise ProtocolError("it does not know the run's key, or means another node")
 
 
-def _retry_soon(connection: socket.socket) -> None:
+def _retransmit_soon(connection: socket.socket) -> None:
     """Make the kernel retransmit lost segments quickly, where it supports the options."""
-    for option, value in ((THIN_LINEAR_TIMEOUTS, 1), (RTO_MAX_MS, LONGEST_RETRY), (socket.TCP_NODELAY, 1)):
+    for option, value in ((THIN_LINEAR_TIMEOUTS, 1), (RTO_MAX_MS, MAX_RETRANSMIT_MS), (socket.TCP_NODELAY, 1)):
         try:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
         except OSError:  # an older kernel
@@ -233,4 +237,5 @@ def _retry_soon(connection: socket.socket) -> None:
 
 
 def _tag(key: bytes, number: int, frame: bytes) -> bytes:
+    """The HMAC of a frame and its number."""
     return hmac.new(key, struct.pack(">Q", number) + frame, hashlib.sha256).digest()

@@ -20,30 +20,30 @@ from collections import deque
 from typing import Deque, Iterable, Tuple
 
 NEVER = float("-inf")
-OLDEST = 1e6  # seconds; the age reported for an event that never happened
-KEPT = 256  # heartbeats whose time of sending is kept
+MAX_AGE = 1e6  # seconds; also the age reported for an event that never happened
+MAX_SENT = 256  # heartbeats whose time of sending is kept
 
 
 class Echoes:
-    """The heartbeats of one connection."""
+    """Which heartbeats of one connection were sent, received and echoed."""
 
     def __init__(self) -> None:
         self.number = 0  # of the last heartbeat that we sent
-        self.theirs = 0  # of the newest heartbeat received
+        self.received = 0  # of the newest heartbeat received
         self.proved = NEVER  # when we sent the newest heartbeat that has been echoed
-        self._sent: Deque[Tuple[int, float]] = deque(maxlen=KEPT)
+        self._sent: Deque[Tuple[int, float]] = deque(maxlen=MAX_SENT)
 
-    def send(self, now: float) -> int:
+    def record_sent(self, now: float) -> int:
         """Record that a heartbeat is sent now and return its number."""
         self.number += 1
         self._sent.append((self.number, now))
         return self.number
 
-    def take(self, number: int, echo: int) -> bool:
+    def record_received(self, number: int, echo: int) -> bool:
         """Record a received heartbeat; return False for one that is repeated or was overtaken by a newer one."""
-        if number <= self.theirs:
+        if number <= self.received:
             return False
-        self.theirs = number
+        self.received = number
         while self._sent and self._sent[0][0] <= echo:
             self.proved = self._sent.popleft()[1]
         return True
@@ -82,5 +82,5 @@ class Contact:
 
 
 def age(now: float, time: float) -> float:
-    """Return the seconds since a time, at most ``OLDEST``, which also stands for NEVER."""
-    return min(max(0.0, now - time), OLDEST)
+    """Return the seconds since a time, at most ``MAX_AGE``, which also stands for NEVER."""
+    return min(max(0.0, now - time), MAX_AGE)

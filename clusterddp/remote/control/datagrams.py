@@ -14,10 +14,10 @@ from typing import Callable, List, Optional, Tuple
 from .connection import Address, PeerConnection
 from .messages import Heartbeat
 
-_BEAT = struct.Struct(">HQQd?")
+_HEARTBEAT = struct.Struct(">HQQd?")
 _TAG = hashlib.sha256().digest_size
-MOST = 256  # datagrams taken in one turn of the loop
-SECONDS = 1e6  # the largest age accepted
+MAX_DATAGRAMS = 256  # datagrams received in one turn of the loop
+MAX_AGE = 1e6  # the largest age accepted
 
 
 class Datagrams:
@@ -35,37 +35,43 @@ class Datagrams:
         """Send a heartbeat to the other end of a connection; it is lost without an error if the socket fails."""
         if self.socket is None or not link.heartbeat_keys:
             return
-        data = _BEAT.pack(link.secret.member, heartbeat.number, heartbeat.echo, heartbeat.age, heartbeat.majority)
+        data = _HEARTBEAT.pack(link.secret.member, heartbeat.number, heartbeat.echo, heartbeat.age, heartbeat.majority)
         try:
             self.socket.sendto(data + _tag(link.heartbeat_keys[0], data), address)
         except OSError:  # the TCP connection shows the fault, or the next datagram gets through
             pass
 
-    def receive(self, known: Callable[[int], Optional[PeerConnection]]) -> List[Tuple[PeerConnection, Heartbeat]]:
-        """Return the received heartbeats, each with its connection; discard all other datagrams."""
-        found = []
-        for _ in range(MOST):
+    def receive(
+        self, connection_of: Callable[[int], Optional[PeerConnection]]
+    ) -> List[Tuple[PeerConnection, Heartbeat]]:
+        """Return the received heartbeats, each with its connection; discard all other datagrams.
+
+        ``connection_of`` gives the connection to a member, if there is one.
+        """
+        received = []
+        for _ in range(MAX_DATAGRAMS):
             try:
-                data = self.socket.recv(_BEAT.size + _TAG + 1) if self.socket else b""
+                data = self.socket.recv(_HEARTBEAT.size + _TAG + 1) if self.socket else b""
             except OSError:  # none is left, or an ICMP error answers an earlier one of ours
                 break
-            link, heartbeat = self._read(data, known)
+            link, heartbeat = self._read(data, connection_of)
             if link and heartbeat:
-                found.append((link, heartbeat))
-        return found
+                received.append((link, heartbeat))
+        return received
 
     @staticmethod
     def _read(
-        data: bytes, known: Callable[[int], Optional[PeerConnection]]
+        data: bytes, connection_of: Callable[[int], Optional[PeerConnection]]
     ) -> Tuple[Optional[PeerConnection], Optional[Heartbeat]]:
-        if len(data) != _BEAT.size + _TAG:
+        """Decode a datagram; None for one that is invalid, or of no connection."""
+        if len(data) != _HEARTBEAT.size + _TAG:
             return None, None
-        text, tag = data[: _BEAT.size], data[_BEAT.size :]
-        member, number, echo, age, majority = _BEAT.unpack(text)
-        link = known(member)
+        text, tag = data[: _HEARTBEAT.size], data[_HEARTBEAT.size :]
+        member, number, echo, age, majority = _HEARTBEAT.unpack(text)
+        link = connection_of(member)
         if not link or not link.heartbeat_keys or not hmac.compare_digest(tag, _tag(link.heartbeat_keys[1], text)):
             return None, None
-        if not 0.0 <= age <= SECONDS:
+        if not 0.0 <= age <= MAX_AGE:
             return None, None
         return link, Heartbeat(majority, number, echo, age)
 

@@ -10,16 +10,19 @@ from .contact import NEVER, Contact, age
 from .datagrams import Datagrams
 from .messages import Heartbeat
 
-BEAT = 0.5  # seconds between heartbeats
-HURRY = 0.2  # seconds between datagrams while none is answered
-AT_ONCE = 3  # heartbeats of a new connection sent without a pause: after them both sides know that they are in contact
-COUNT = 0.05  # seconds between two counts of the nodes in contact
+HEARTBEAT_INTERVAL = 0.5  # seconds between heartbeats
+UNANSWERED_INTERVAL = 0.2  # seconds between datagrams while none is answered
+INITIAL_HEARTBEATS = (
+    3  # heartbeats of a new connection sent without a pause: after them both sides know that they are in contact
+)
+COUNT_INTERVAL = 0.05  # seconds between two counts of the nodes in contact
 
 
 class Heartbeats:
     """The heartbeats of one node; ``contact`` is the proved contact with a majority.
 
     Run control changes the list ``links``, the node's connections, and ``addresses``, of all nodes by member index.
+    ``settled``: whether there is a leader with a majority.
     """
 
     def __init__(
@@ -33,22 +36,22 @@ class Heartbeats:
         self.addresses: List[Address] = []
         self.contact = Contact()
         self.majority = False  # the flag in our answers
-        self.counted = 0.0
+        self.counted_at = 0.0
         self.datagrams = Datagrams(listener) if listener else None
         if self.datagrams and self.datagrams.socket:
             selector.register(self.datagrams.socket, selectors.EVENT_READ, self._receive)
 
     def turn(self, now: float, leader: Optional[PeerConnection], *, settled: bool) -> None:
-        """Send a heartbeat if one is due; where no node leads us, count the nodes in contact."""
+        """Send a heartbeat to ``leader``, if due; where no node leads us, count the nodes in contact."""
         if leader:
             self._send_if_due(leader, now, settled=settled)
-        elif now - self.counted >= COUNT:
-            self._count(now)
+        elif now - self.counted_at >= COUNT_INTERVAL:
+            self._count_majority(now)
         self.majority = settled
 
-    def process(self, link: PeerConnection, beat: Heartbeat) -> None:
+    def process(self, link: PeerConnection, heartbeat: Heartbeat) -> None:
         """Process a heartbeat that came over TCP."""
-        answer = self._take(link, beat)
+        answer = self._process(link, heartbeat)
         if answer:
             self.send(link, answer)
 
@@ -60,33 +63,39 @@ class Heartbeats:
 
     def _send_if_due(self, leader: PeerConnection, now: float, *, settled: bool) -> None:
         """Send a heartbeat to our leader if one is due; more often while none is answered."""
-        if now - leader.sent_at < (BEAT if now - self.contact.proved < 2 * BEAT else HURRY):
+        if now - leader.sent_at < (
+            HEARTBEAT_INTERVAL if now - self.contact.proved < 2 * HEARTBEAT_INTERVAL else UNANSWERED_INTERVAL
+        ):
             return
         leader.sent_at = now
-        heartbeat = Heartbeat(settled, leader.echoes.send(now), leader.echoes.theirs, age(now, self.contact.left))
+        heartbeat = Heartbeat(
+            settled, leader.echoes.record_sent(now), leader.echoes.received, age(now, self.contact.left)
+        )
         self._send_datagram(leader, heartbeat)
-        if now - leader.sent_tcp_at >= BEAT:
+        if now - leader.sent_tcp_at >= HEARTBEAT_INTERVAL:
             leader.sent_tcp_at = now
             self.send(leader, heartbeat)
 
-    def _count(self, now: float) -> None:
+    def _count_majority(self, now: float) -> None:
         """Update our contact with a majority from the connections; called while no node leads us."""
         proved = [link.echoes.proved for link in self.links if link.member is not None]
         self.contact.count_majority(proved, len(self.addresses), now)
-        self.counted = now
+        self.counted_at = now
 
-    def _take(self, link: PeerConnection, heartbeat: Heartbeat) -> Optional[Heartbeat]:
+    def _process(self, link: PeerConnection, heartbeat: Heartbeat) -> Optional[Heartbeat]:
         """Process a follower's heartbeat and return the answer, or process an answer of our leader."""
         now = boot_clock()
-        new = link.echoes.take(heartbeat.number, heartbeat.echo)
+        new = link.echoes.record_received(heartbeat.number, heartbeat.echo)
         if link.target is None:
             self.contact.note_elsewhere(now, heartbeat.age)
-            if now - self.contact.proved > 2 * BEAT:  # this heartbeat may prove it again
-                self._count(now)
-            return Heartbeat(self.majority, link.echoes.send(now), link.echoes.theirs, age(now, self.contact.proved))
+            if now - self.contact.proved > 2 * HEARTBEAT_INTERVAL:  # this heartbeat may prove it again
+                self._count_majority(now)
+            return Heartbeat(
+                self.majority, link.echoes.record_sent(now), link.echoes.received, age(now, self.contact.proved)
+            )
         if new and heartbeat.majority:
             self.contact.follow(link.echoes.proved, heartbeat.age)
-        if new and link.echoes.number < AT_ONCE:
+        if new and link.echoes.number < INITIAL_HEARTBEATS:
             link.sent_at = link.sent_tcp_at = NEVER
         return None
 
@@ -95,12 +104,12 @@ class Heartbeats:
             self.datagrams.send(link, heartbeat, self.addresses[link.member])
 
     def _receive(self) -> None:
-        known = {link.member: link for link in self.links if link.member is not None}
-        for link, beat in self.datagrams.receive(known.get) if self.datagrams else ():
+        by_member = {link.member: link for link in self.links if link.member is not None}
+        for link, heartbeat in self.datagrams.receive(by_member.get) if self.datagrams else ():
             link.datagrams = True
-            if beat.number <= link.echoes.theirs:  # repeated, or overtaken
+            if heartbeat.number <= link.echoes.received:  # repeated, or overtaken
                 continue
             link.received_at = boot_clock()
-            answer = self._take(link, beat)
+            answer = self._process(link, heartbeat)
             if answer:
                 self._send_datagram(link, answer)

@@ -10,16 +10,16 @@ from typing import Dict
 
 from ..shared.schema.fields import DamagedError
 from ..system.clock import boot_clock
-from .connection import Broken, PeerConnection, Secret
+from .connection import PeerConnection, ProtocolError, Secret
 from .messages import Ask, Call
 
-LIMIT = 2.0  # seconds from the begin of a connection to its proof
-MOST = 64  # connections at once
-HEARD = 5.0  # seconds after the first answer in which other nodes may ask too
+PROOF_TIMEOUT = 2.0  # seconds from the start of a connection to its proof
+MAX_CONNECTIONS = 64  # connections open at once
+FURTHER_ANSWERS_TIME = 5.0  # seconds after the first answer in which other nodes may ask too
 
 
 def answer(listener: socket.socket, secret: Secret, seconds: float) -> None:
-    """Answer callers for at most ``seconds``, and no longer than ``HEARD`` seconds after the first answer."""
+    """Answer callers for ``seconds``, but for ``FURTHER_ANSWERS_TIME`` at most after the first answer."""
     selector = selectors.DefaultSelector()
     listener.setblocking(False)
     selector.register(listener, selectors.EVENT_READ)
@@ -31,13 +31,13 @@ def answer(listener: socket.socket, secret: Secret, seconds: float) -> None:
                 _accept(listener, secret, selector, open_links)
                 continue
             link = open_links[key.data]
-            over, answered = _hear(link)
+            finished, answered = _read_and_answer(link)
             if answered:
-                deadline = min(deadline, boot_clock() + HEARD)
-            if over:
-                _end(link, selector, open_links)
-        for link in [link for link in open_links.values() if boot_clock() - link.began > LIMIT]:
-            _end(link, selector, open_links)
+                deadline = min(deadline, boot_clock() + FURTHER_ANSWERS_TIME)
+            if finished:
+                _close_link(link, selector, open_links)
+        for link in [link for link in open_links.values() if boot_clock() - link.began > PROOF_TIMEOUT]:
+            _close_link(link, selector, open_links)
 
 
 def _accept(
@@ -50,30 +50,30 @@ def _accept(
         connection, address = listener.accept()
     except OSError:  # the caller has disconnected, or no descriptor is free: it tries again
         return
-    if len(open_links) >= MOST:
-        _end(next(iter(open_links.values())), selector, open_links)
+    if len(open_links) >= MAX_CONNECTIONS:
+        _close_link(next(iter(open_links.values())), selector, open_links)
     link = PeerConnection(connection, secret, address=str(address[0]))
     open_links[connection] = link
     selector.register(connection, selectors.EVENT_READ, connection)
     link.greet()
 
 
-def _hear(link: PeerConnection) -> "tuple[bool, bool]":
-    """Read a connection; return whether it is over and whether a caller that knows the key was answered."""
-    alive = link.receive()
+def _read_and_answer(link: PeerConnection) -> "tuple[bool, bool]":
+    """Read a connection; return whether it is finished and whether a caller that knows the key was answered."""
+    is_open = link.receive()
     try:
         message = link.next()
         if message is None:
-            return not alive, False
+            return not is_open, False
         if not isinstance(message, (Call, Ask)):
             return True, False
         link.send_ended(link.check_call(message))
-    except (Broken, DamagedError):
+    except (ProtocolError, DamagedError):
         return True, False
     return True, True
 
 
-def _end(
+def _close_link(
     link: PeerConnection, selector: selectors.BaseSelector, open_links: Dict[socket.socket, PeerConnection]
 ) -> None:
     selector.unregister(link.socket)

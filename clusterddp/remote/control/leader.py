@@ -17,7 +17,7 @@ from typing import Callable, List, Optional, Sequence, Set
 
 from ..shared.schema.fields import DamagedError
 from ..system.clock import boot_clock
-from .connection import Address, Broken, PeerConnection, Secret
+from .connection import Address, PeerConnection, ProtocolError, Secret
 from .control_events import Event, Lost, MemberJoined, MessageReceived, NodeDone
 from .heartbeats import Heartbeats
 from .messages import (
@@ -37,17 +37,17 @@ from .messages import (
 )  # fmt: skip
 
 FROM_LEADER, TO_LEADER = (StatusTable, VerdictPart), (StatusMessage, EndMessage)
-SILENCE = 2.5  # seconds without a message after which a connection is dropped
-SILENCE_TCP = 5.0  # the same where no datagram gets through: a lost segment delays those behind it
-HOLD = 3.0  # seconds after the last contact with a majority in which a leader may make decisions
-ASK = 1.0  # seconds between questions to the nodes that a leader misses
-RETRY = 0.5  # seconds between attempts to connect
-PATIENCE = 1.0  # seconds without a leader, or without a majority, after which other nodes are called
-DIAL_LIMIT = 2.0  # seconds for a connection and its proofs
-MOST_UNPROVEN = 64  # unproven connections allowed, plus one for each node
-MOST_OF_ADDRESS = 16  # unproven connections from one address
-ACCEPT = 64  # connections accepted in one turn of the loop
-NO_DESCRIPTORS = 1.0  # seconds without listening when no file descriptor is left for another connection
+SILENCE_TIMEOUT = 2.5  # seconds without a message after which a connection is dropped
+SILENCE_TIMEOUT_TCP = 5.0  # the same where no datagram gets through: a lost segment delays those behind it
+CONTACT_VALID = 3.0  # seconds after the last contact with a majority in which a leader may make decisions
+ASK_INTERVAL = 1.0  # seconds between questions to the nodes that a leader misses
+RETRY_INTERVAL = 0.5  # seconds between attempts to connect
+LEADER_TIMEOUT = 1.0  # seconds without a leader, or without a majority, after which other nodes are called
+CONNECT_TIMEOUT = 2.0  # seconds for a connection and its proofs
+MAX_UNPROVEN = 64  # unproven connections allowed, plus one for each node
+MAX_UNPROVEN_OF_ADDRESS = 16  # unproven connections from one address
+MAX_ACCEPTED = 64  # connections accepted in one turn of the loop
+NO_DESCRIPTORS_PAUSE = 1.0  # seconds without listening when no file descriptor is left for another connection
 
 
 class Control:
@@ -70,13 +70,13 @@ class Control:
         self.addresses: List[Address] = []
         self.leader = 0
         self.links: List[PeerConnection] = []
-        self.called = 0.0  # when we last tried to connect
-        self.asked = secret.member  # the member index called last when we looked for other nodes
-        # ``since``: the begin of the present attempt to find a leader; ``began``: when all addresses became known.
-        self.since = self.began = boot_clock()
+        self.called_at = 0.0  # when we last tried to connect
+        self.last_called = secret.member  # the member index called last when we looked for other nodes
+        # ``searching_since``: when the present search for a leader began; ``began``: when all addresses were known.
+        self.searching_since = self.began = boot_clock()
         self.heartbeats = Heartbeats(self.links, self._send, selector, listener)
         self.contact = self.heartbeats.contact
-        self.missed: Set[int] = set()  # member indexes to ask whether their part has ended
+        self.to_ask: Set[int] = set()  # member indexes to ask whether their part has ended
         self.leader_has_majority = True
         self.listen_at = 0.0  # when to listen again
         self.closed = False
@@ -85,7 +85,7 @@ class Control:
     def begin(self, addresses: Sequence[Address]) -> None:
         """Take the addresses of all nodes, by member index; from now on ``turn`` calls the leader."""
         self.addresses = self.heartbeats.addresses = list(addresses)
-        self.since = self.began = boot_clock()
+        self.searching_since = self.began = boot_clock()
 
     @property
     def leading(self) -> bool:
@@ -116,8 +116,8 @@ class Control:
 
     @property
     def in_contact(self) -> bool:
-        """Whether this node had proved contact with a majority in the last ``HOLD`` seconds."""
-        return self.listener is None or boot_clock() - self.contact.proved < HOLD
+        """Whether this node had proved contact with a majority in the last ``CONTACT_VALID`` seconds."""
+        return self.listener is None or boot_clock() - self.contact.proved < CONTACT_VALID
 
     @property
     def slow(self) -> bool:
@@ -134,19 +134,19 @@ class Control:
         """Drop silent connections, send heartbeats, call nodes. Called in every turn of the loop."""
         now = boot_clock()
         for link in list(self.links):
-            silence = SILENCE if link.datagrams else SILENCE_TCP
-            if (now - link.began > DIAL_LIMIT) if link.member is None else (now - link.received_at > silence):
-                if link is self._upstream():  # it has been silent for long: half of PATIENCE is used up
-                    self.since = now - PATIENCE / 2
+            silence = SILENCE_TIMEOUT if link.datagrams else SILENCE_TIMEOUT_TCP
+            if (now - link.began > CONNECT_TIMEOUT) if link.member is None else (now - link.received_at > silence):
+                if link is self._upstream():  # it has been silent for long: half of LEADER_TIMEOUT is used up
+                    self.searching_since = now - LEADER_TIMEOUT / 2
                 self._drop(link)
         self.heartbeats.turn(now, self._upstream(), settled=self.settled)
         if not self.listening and now >= self.listen_at:
             self._listen()
         if self.settled:
-            self.since = now
+            self.searching_since = now
             self._ask(now)
         elif self.addresses and not self.closed and not self._upstream():
-            self._look_around(now)
+            self._search(now)
 
     def close(self, patience: float = 2.0) -> None:
         """Send queued messages for at most ``patience`` seconds, then close all connections."""
@@ -168,108 +168,108 @@ class Control:
 
     def _ask(self, now: float) -> None:
         """Ask the next missed node whose address is known whether its part has ended."""
-        missed = self.missed - {self.member, *self.connected} if self.leader == self.member else set()
+        missed = self.to_ask - {self.member, *self.connected} if self.leader == self.member else set()
         missing = sorted(member for member in missed if member < len(self.addresses))
-        if missing and not self._calls() and now - self.called >= ASK:
-            self._call_next(missing, now, asks=True)
+        if missing and not self._open_calls() and now - self.called_at >= ASK_INTERVAL:
+            self._call_next(missing, now, is_question=True)
 
     def _upstream(self) -> Optional[PeerConnection]:
         """Return the connection to our leader, if there is one."""
         return next((link for link in self.links if link.target is not None and link.member is not None), None)
 
-    def _look_around(self, now: float) -> None:
-        """Call the leader; after ``PATIENCE`` take the next node, or ourselves, for it, and call missing nodes in turn.
+    def _search(self, now: float) -> None:
+        """Call the leader; after ``LEADER_TIMEOUT`` take the next node, or this one, for it.
 
-        A leader calls the next node without awaiting an answer: a host without power gives none.
+        As leader, call the missing nodes in turn, without awaiting answers: a host without power gives none.
         """
-        patient = now - self.since < PATIENCE
-        if self.leader != self.member and not patient:
+        is_patient = now - self.searching_since < LEADER_TIMEOUT
+        if self.leader != self.member and not is_patient:
             self._follow((self.leader + 1) % len(self.addresses))
-        if now - self.called < RETRY:
+        if now - self.called_at < RETRY_INTERVAL:
             return
         if self.leader != self.member:
-            if not self._calls():
+            if not self._open_calls():
                 self._call(self.leader, now)
-        elif not patient:
-            there = {self.member, *self.connected, *(link.target for link in self._calls())}
-            self._call_next([member for member in range(len(self.addresses)) if member not in there], now)
+        elif not is_patient:
+            reachable = {self.member, *self.connected, *(link.target for link in self._open_calls())}
+            self._call_next([member for member in range(len(self.addresses)) if member not in reachable], now)
 
-    def _calls(self) -> List[PeerConnection]:
+    def _open_calls(self) -> List[PeerConnection]:
         """Return the connections that we opened and that are not proved yet."""
         return [link for link in self.links if link.target is not None and link.member is None]
 
     def _follow(self, member: int) -> None:
         """Take another node for the leader and drop our unproven calls."""
-        self.leader, self.since = member, boot_clock()
-        for link in self._calls():
+        self.leader, self.searching_since = member, boot_clock()
+        for link in self._open_calls():
             self._drop(link)
 
-    def _call_next(self, members: Sequence[int], now: float, *, asks: bool = False) -> None:
+    def _call_next(self, members: Sequence[int], now: float, *, is_question: bool = False) -> None:
         """Call the next of these member indexes, in turn."""
         if members:
-            self.asked = next((member for member in members if member > self.asked), members[0])
-            self._call(self.asked, now, asks=asks)
+            self.last_called = next((member for member in members if member > self.last_called), members[0])
+            self._call(self.last_called, now, is_question=is_question)
 
-    def _call(self, member: int, now: float, *, asks: bool = False) -> None:
-        self.called = now
+    def _call(self, member: int, now: float, *, is_question: bool = False) -> None:
+        self.called_at = now
         try:
-            link = self._add(PeerConnection.to(self.addresses[member], self.secret, member))
+            link = self._add(PeerConnection.connect(self.addresses[member], self.secret, member))
         except OSError:
             return  # a later turn tries again
-        link.asks = asks
+        link.is_question = is_question
 
-    def _answered(self, link: PeerConnection, message: Message) -> None:
+    def _handle_answer(self, link: PeerConnection, message: Message) -> None:
         """Process the answer of a node that we called; it is too late if we lead a majority by now."""
-        if self.settled and not link.asks:
+        if self.settled and not link.is_question:
             self._drop(link)
-        elif isinstance(message, Hello) and not link.theirs:
+        elif isinstance(message, Hello) and not link.their_nonce:
             link.introduce(message)
         elif isinstance(message, PartEnded):
             link.check_ended(message)
             self._part_ended(link, link.target or 0)
-        elif link.asks:
-            raise Broken("it was asked, not called")
+        elif link.is_question:
+            raise ProtocolError("it was asked, not called")
         elif isinstance(message, Redirect):
             link.check_redirect(message)
             if message.member >= len(self.addresses):
-                raise Broken("there is no member %d" % message.member)
+                raise ProtocolError("there is no member %d" % message.member)
             self._drop(link)
             if message.member != self.leader:
                 self._follow(message.member)
         elif isinstance(message, Accept):
-            link.follow(message)
-            self._is_led(link)
+            link.check_accept(message)
+            self._accept_leader(link)
         else:
-            raise Broken("a stranger")
+            raise ProtocolError("unexpected before the proof")
 
     def _part_ended(self, link: PeerConnection, member: int) -> None:
         self._drop(link)
-        self.missed.discard(member)
+        self.to_ask.discard(member)
         if member == self.leader and member != self.member:
             self._follow((member + 1) % len(self.addresses))
         self.handle(NodeDone(member))
 
-    def _is_led(self, link: PeerConnection) -> None:
-        self.contact.leave(self.contact.proved)  # our own contact, if we led
-        for follower in [other for other in self.links if other is not link]:
+    def _accept_leader(self, link: PeerConnection) -> None:
+        self.contact.leave(self.contact.proved)  # our own contact, if we is_follower
+        for follower in [follower for follower in self.links if follower is not link]:
             self._drop(follower)  # it calls again, and is referred to the new leader
         self.leader = link.target or 0
         self.leader_has_majority = True
         self.handle(MemberJoined(self.leader))
 
-    def _is_called(self, link: PeerConnection, message: Message) -> None:
+    def _handle_call(self, link: PeerConnection, message: Message) -> None:
         """Process a call: lead the caller, or refer it to our leader, which may be the caller itself."""
         if not isinstance(message, Call):  # a node that only asks concludes from this that our part goes on
-            raise Broken("a stranger")
+            raise ProtocolError("unexpected before the proof")
         member = link.check_call(message)
         if self.addresses and member > len(self.addresses):  # a host that joins is the next one
-            raise Broken("there is no member %d" % member)
+            raise ProtocolError("there is no member %d" % member)
         for old in [old for old in self.links if old.member == member]:
             self._drop(old)  # the caller has noticed the end of that connection before we did
         if self._upstream() or (member < self.member and not self.majority):
             if not self._upstream() and member != self.leader:
                 self._follow(member)
-                self.called = 0.0  # at once
+                self.called_at = 0.0  # at once
             link.send_redirect(member, self.leader)
             self._drop(link)
             return
@@ -286,13 +286,13 @@ class Control:
             self.listening = True
 
     def _pause(self) -> None:
-        """Stop accepting for ``NO_DESCRIPTORS`` seconds; callers wait in the listener's backlog."""
+        """Stop accepting for ``NO_DESCRIPTORS_PAUSE`` seconds; callers wait in the listener's backlog."""
         if self.listening and self.listener:
             self.selector.unregister(self.listener)
-        self.listening, self.listen_at = False, boot_clock() + NO_DESCRIPTORS
+        self.listening, self.listen_at = False, boot_clock() + NO_DESCRIPTORS_PAUSE
 
     def _accept(self) -> None:
-        for _ in range(ACCEPT):
+        for _ in range(MAX_ACCEPTED):
             try:
                 connection, address = (self.listener or socket.socket()).accept()
             except (BlockingIOError, ConnectionError):
@@ -302,16 +302,16 @@ class Control:
                 self._pause()
                 return
             link = PeerConnection(connection, self.secret, address=str(address[0]))
-            self._make_room(MOST_OF_ADDRESS - 1, link.address)
-            self._make_room(MOST_UNPROVEN + len(self.addresses) - 1)
+            self._make_room(MAX_UNPROVEN_OF_ADDRESS - 1, link.address)
+            self._make_room(MAX_UNPROVEN + len(self.addresses) - 1)
             if not self._add(link).greet():
                 self._drop(link)
 
-    def _make_room(self, most: int, address: str = "") -> None:
-        """Drop the oldest unproven connections (of one address, if given) beyond ``most``."""
+    def _make_room(self, limit: int, address: str = "") -> None:
+        """Drop the oldest unproven connections (of one address, if given) beyond ``limit``."""
         unproven = [link for link in self.links if link.member is None and link.target is None]
         chosen = [link for link in unproven if not address or link.address == address]
-        for link in chosen[: max(0, len(chosen) - most)]:
+        for link in chosen[: max(0, len(chosen) - limit)]:
             self._drop(link)
 
     def _add(self, link: PeerConnection) -> PeerConnection:
@@ -320,50 +320,50 @@ class Control:
         return link
 
     def _ready(self, link: PeerConnection) -> None:
-        """Handle a connection that can be read or written."""
+        """Read, write and process what a connection is ready for."""
         if link not in self.links:
             return
-        alive = link.flush() and link.receive()
+        is_open = link.flush() and link.receive()
         try:
             while link in self.links:
                 message = link.next()
                 if message is None:
                     break
-                self._take(link, message)
-        except (Broken, DamagedError):
-            alive = False
+                self._handle(link, message)
+        except (ProtocolError, DamagedError):
+            is_open = False
         except Exception:
             self._drop(link)  # a bug of ours: our own nodes call again, and the loop records the error
             raise
-        if not alive:
+        if not is_open:
             self._drop(link)
-        self._watch(link)
+        self._update_events(link)
 
-    def _take(self, link: PeerConnection, message: Message) -> None:
-        led = link.target is not None
+    def _handle(self, link: PeerConnection, message: Message) -> None:
+        is_follower = link.target is not None
         if link.member is None:
-            (self._answered if led else self._is_called)(link, message)
+            (self._handle_answer if is_follower else self._handle_call)(link, message)
         elif isinstance(message, Heartbeat):
             self.heartbeats.process(link, message)
-            if led:
+            if is_follower:
                 self.leader_has_majority = message.majority
-        elif isinstance(message, (EndOrder, AttemptDecision, *(FROM_LEADER if led else TO_LEADER))):
+        elif isinstance(message, (EndOrder, AttemptDecision, *(FROM_LEADER if is_follower else TO_LEADER))):
             self.handle(MessageReceived(link.member, message))
         else:
-            raise Broken("a %s is not for us" % type(message).__name__)
+            raise ProtocolError("a %s is not for us" % type(message).__name__)
 
     def _send(self, link: PeerConnection, message: Message) -> None:
         if not link.send(message):
             self._drop(link)
-        self._watch(link)
+        self._update_events(link)
 
-    def _watch(self, link: PeerConnection) -> None:
+    def _update_events(self, link: PeerConnection) -> None:
         """Have the loop watch a connection for reading and, while bytes are queued, for writing."""
         if link in self.links:
-            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.unsent else 0)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.unsent else 0)
             key = self.selector.get_key(link.socket)
-            if key.events != wanted:
-                self.selector.modify(link.socket, wanted, key.data)
+            if key.events != events:
+                self.selector.modify(link.socket, events, key.data)
 
     def _drop(self, link: PeerConnection, *, quiet: bool = False) -> None:
         if link not in self.links:
@@ -374,7 +374,7 @@ class Control:
         self.selector.unregister(link.socket)
         link.socket.close()
         if link.refused and link.member is None and link.target == self.leader:  # its supervisor is gone: call the next
-            self.called = 0.0  # at once
+            self.called_at = 0.0  # at once
             self._follow((self.leader + 1) % len(self.addresses))
         if link.member is not None and not quiet:
             self.handle(Lost(link.member, link.received_at))

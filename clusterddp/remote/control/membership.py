@@ -22,49 +22,59 @@ from .messages import (
     StatusMessage,
     StatusTable,
     TakingPart,
-    in_parts,
+    status_tables,
 )
 from .messages import Joined as Newcomer
 
-TELL = 5.0  # seconds after which order and decision are repeated: by the leader to all, by the others to the leader
-START = 30.0  # seconds that a node gets at least for its first message
-SLOWER = 2.5  # seconds more, until its fence acts and until it is lost, for a node with heartbeats over TCP alone
-GATHER = 0.1  # seconds in which the leader gathers new statuses, to send them in one table
-OVER = (NodeState.ENDING, NodeState.ENDED)
+REPEAT_INTERVAL = (
+    5.0  # seconds after which order and decision are repeated: by the leader to all, by the others to the leader
+)
+START_TIMEOUT = 30.0  # seconds that a node gets at least for its first message
+TCP_ONLY_MARGIN = (
+    2.5  # seconds more, until its fence acts and until it is lost, for a node with heartbeats over TCP alone
+)
+GATHER_TIME = 0.1  # seconds in which the leader gathers new statuses, to send them in one table
+ENDED_STATES = (NodeState.ENDING, NodeState.ENDED)
 
 
 class Membership:
     """What one node knows of all nodes of the run.
 
-    ``names`` are the hosts' names, by member index. ``welcome`` is called for a host that joins after the start, when
-    its member index is the next free one. ``keep`` is called with what is known of the other nodes, to be saved for
-    status requests (``peers.json``).
+    ``names`` are the hosts' names, by member index. ``add_host`` is called for a host that joins after the start, when
+    its member index is the next free one. ``save_peers`` saves what is known of the other nodes for status requests
+    (``peers.json``).
     """
 
     def __init__(
         self,
         control: Control,
         names: List[str],
-        welcome: Callable[[Newcomer], None],
-        keep: Callable[[Dict[str, Any]], None],
+        add_host: Callable[[Newcomer], None],
+        save_peers: Callable[[Dict[str, Any]], None],
     ) -> None:
-        self.control, self.names, self.member, self.welcome, self.keep = control, names, control.member, welcome, keep
+        self.control, self.names, self.member, self.add_host, self.save_peers = (
+            control,
+            names,
+            control.member,
+            add_host,
+            save_peers,
+        )
         self.statuses: Dict[int, NodeStatus] = {}  # member index → its last status
         self.reported_at: Dict[int, float] = {}  # member index → when that status was sent, by the boot clock
         self.missing: Dict[int, float] = {}  # member index → since when it is out of reach
         self.met: Set[int] = set()  # nodes that have been connected to this one
         self.left: Set[int] = set()  # nodes that have finished and left the run
         self.ended: Set[int] = set()  # nodes whose supervisor and processes are proved to be gone
-        self.operator = boot_clock()  # when an operator was last in contact with any node
+        self.operator_seen = boot_clock()  # when an operator was last in contact with any node
         self.decision: Optional[AttemptDecision] = None  # the newest decision on what follows an attempt
         self.order: Optional[EndOrder] = None  # what ends the attempt or the run; sent to later connections too
-        self.part: Optional[TakingPart] = None  # the nodes that take part in the attempt, by its leader
+        self.participants: Optional[TakingPart] = None  # the nodes that take part in the attempt, by its leader
         self.epoch = 0  # the newest known epoch, of any attempt
         self.replication_port = 0  # the port where new nodes get the replicated paths from this one, or 0
         self.undelivered = False  # whether our last status has reached no leader yet
-        self._new: Set[int] = set()  # nodes whose newest status the others have not received yet
+        self._unsent: Set[int] = set()  # nodes whose newest status the others have not received yet
         self._sent_at = 0.0
-        self._begun = boot_clock()
+        self._attempt_began = boot_clock()
 
     def begin(
         self, attempt: int, members: Sequence[int], *, limit: float, by_majority: bool = False, store: int = 0
@@ -74,19 +84,23 @@ class Membership:
         A node out of reach for ``limit`` seconds is excluded from the attempt; with ``by_majority`` only a leader with
         a majority may do that. ``store`` is the member index of the rendezvous store's host.
         """
-        self.attempt, self.members, self.order, self.part = attempt, members, None, None
+        self.attempt, self.members, self.order, self.participants = attempt, members, None, None
         self.limit, self.by_majority, self.store = limit, by_majority, store
-        self._begun = boot_clock()
+        self._attempt_began = boot_clock()
 
     def begin_part(self) -> None:
         """Count the time that other nodes have to begin the attempt from now, when this node's part begins."""
-        self._begun = boot_clock()
+        self._attempt_began = boot_clock()
 
     # What is known
 
     def ended_statuses(self, attempt: int) -> Dict[int, NodeStatus]:
         """Return the status, by member index, of each node whose part of an attempt has ended or is ending."""
-        return {p: status for p, status in self.statuses.items() if status.attempt == attempt and status.state in OVER}
+        return {
+            p: status
+            for p, status in self.statuses.items()
+            if status.attempt == attempt and status.state in ENDED_STATES
+        }
 
     def lost(self, now: float, limit: float) -> List[int]:
         """Return nodes certainly out of reach for more than ``limit`` seconds, or whose part has ended permanently.
@@ -95,22 +109,23 @@ class Membership:
         their last message to us (control/contact.py).
         """
         floor = self.control.contact.elsewhere
-        late = {p for p, since in self.missing.items() if now - max(since, floor) > self._patience(p, limit)}
+        late = {p for p, since in self.missing.items() if now - max(since, floor) > self._lost_timeout(p, limit)}
         return sorted(late | self.ended)
 
-    def _patience(self, member: int, limit: float) -> float:
+    def _lost_timeout(self, member: int, limit: float) -> float:
+        """Seconds out of reach after which a node is lost: ``limit``, or more if it is slow or never connected."""
         status = self.statuses.get(member)
         if status:
-            return limit + SLOWER if status.slow else limit
+            return limit + TCP_ONLY_MARGIN if status.slow else limit
         # Never connected: it may still be on its way. Connected: without contact to a majority it starts no agent.
-        return limit + SLOWER if member in self.met else max(limit, START)
+        return limit + TCP_ONLY_MARGIN if member in self.met else max(limit, START_TIMEOUT)
 
     def behind(self, now: float, limit: float) -> List[int]:
         """Return connected nodes that have not reported this attempt ``limit`` seconds after its begin."""
-        if now - self._begun <= limit:
+        if now - self._attempt_began <= limit:
             return []
-        there = self.control.connected - {self.member}
-        return sorted(p for p in there if p not in self.statuses or self.statuses[p].attempt < self.attempt)
+        followers = self.control.connected - {self.member}
+        return sorted(p for p in followers if p not in self.statuses or self.statuses[p].attempt < self.attempt)
 
     def others_at_work(self) -> bool:
         """Whether at least one other node has not left the run."""
@@ -124,13 +139,13 @@ class Membership:
     @property
     def operator_age(self) -> float:
         """Seconds since an operator was last in contact with the run."""
-        return max(0.0, boot_clock() - self.operator)
+        return max(0.0, boot_clock() - self.operator_seen)
 
     # What this node sends
 
     def publish(self, status: NodeStatus) -> None:
         """Record this node's new status and send it to the leader, now or once it is connected."""
-        self._note(self.member, status._replace(carry=self.replication_port))
+        self._record_status(self.member, status._replace(carry=self.replication_port))
         self.undelivered = True
         self._send_status()
 
@@ -149,23 +164,23 @@ class Membership:
         """Update which nodes are missing, and send the leader's table or our own status when due."""
         if self.control.leading:
             self.undelivered = False
-            self._look(now)
+            self._update_missing(now)
         elif self.control.settled:
             self.missing.clear()  # the leader keeps account
         if self.control.leading:
-            changed = self._decide_part(now)
-            if changed or now - self._sent_at > (GATHER if self._new else TELL):
+            changed = self._decide_participants(now)
+            if changed or now - self._sent_at > (GATHER_TIME if self._unsent else REPEAT_INTERVAL):
                 self._send_all(now)
             return
-        self._new.clear()
-        if now - self._sent_at > TELL:
+        self._unsent.clear()
+        if now - self._sent_at > REPEAT_INTERVAL:
             self._send_leader(now)
 
     def leave(self) -> None:
         """Send the last status, that this node leaves the run, and close all connections."""
         status = (self.statuses.get(self.member) or NodeStatus(NodeState.ENDED, self.attempt))._replace(left=True)
         if self.control.leading:
-            self._note(self.member, status)
+            self._record_status(self.member, status)
             for part in self._table({self.member}):
                 self.control.send(part)
         else:
@@ -174,12 +189,12 @@ class Membership:
 
     # What it receives
 
-    def take(self, event: Event) -> None:
+    def handle_event(self, event: Event) -> None:
         """Process an event of run control other than an order, which the supervisor handles itself."""
         if isinstance(event, MemberJoined):
             self.met.add(event.member)
             self.missing.pop(event.member, None)
-            self._send_one(event.member)
+            self._send_state(event.member)
         elif isinstance(event, Lost):
             self.met.add(event.member)
             self.missing[event.member] = event.received_at
@@ -187,14 +202,14 @@ class Membership:
             self.ended.add(event.member)
         elif isinstance(event.message, StatusMessage):
             self._receive(event.member, event.message.status)
-            self._operator_heard(event.message.operator)
+            self._note_operator_age(event.message.operator)
             self.epoch = max(self.epoch, event.message.epoch)
         elif isinstance(event.message, StatusTable):
             for row in event.message.rows:
                 if row.member != self.member:  # our own status is newer
                     self._receive(row.member, row.status, row.age)
-            self._operator_heard(event.message.operator)
-            self._take_part(event.message.part)
+            self._note_operator_age(event.message.operator)
+            self._take_participants(event.message.part)
             self.save()
         elif isinstance(event.message, AttemptDecision):
             self._take_decision(event.message)
@@ -209,23 +224,24 @@ class Membership:
         known["missing"] = [self.names[member] for member in self.missing]
         known["excluded"] = [self.names[member] for member in self.excluded if member < len(self.names)]
         known["leader"] = self.names[self.control.leader] if self.control.settled else None
-        self.keep(dict(known, addresses=list(self.control.addresses)))
+        self.save_peers(dict(known, addresses=list(self.control.addresses)))
 
     def _receive(self, member: int, status: NodeStatus, age: float = 0.0) -> None:
         """Record a node's status; add the node first if it is a host that joined after the start."""
         if status.joined and member == len(self.names):
             self.names.append(status.joined.host)
             self.control.addresses.append((status.joined.address, status.joined.control))
-            self.welcome(status.joined)
+            self.add_host(status.joined)
         if member < len(self.names):
-            self._note(member, status, age)
+            self._record_status(member, status, age)
 
-    def _note(self, member: int, status: NodeStatus, age: float = 0.0) -> None:
-        at = boot_clock() - age
-        if at >= self.reported_at.get(member, 0.0):
+    def _record_status(self, member: int, status: NodeStatus, age: float = 0.0) -> None:
+        """Record a status reported ``age`` seconds ago, unless a newer one is known."""
+        reported_at = boot_clock() - age
+        if reported_at >= self.reported_at.get(member, 0.0):
             if status != self.statuses.get(member):
-                self._new.add(member)
-            self.statuses[member], self.reported_at[member] = status, at
+                self._unsent.add(member)
+            self.statuses[member], self.reported_at[member] = status, reported_at
             if status.left:
                 self.left.add(member)
 
@@ -240,13 +256,14 @@ class Membership:
     # Sending
 
     def _send_status(self) -> None:
+        """Send this node's status to its leader; as leader there is nothing to send."""
         status = self.statuses.get(self.member)
         if status and not self.control.leading:
             self.control.send(StatusMessage(status, self.operator_age, self.epoch))
         if self.control.leading or self.control.connected:
             self.undelivered = False
 
-    def _send_one(self, member: int) -> None:
+    def _send_state(self, member: int) -> None:
         """Send the whole present state to a node that has just connected."""
         if self.control.leading:
             for part in self._table(set(self.statuses)):
@@ -266,31 +283,32 @@ class Membership:
 
     def _send_all(self, now: float) -> None:
         """Send all followers the new statuses or, without any, repeat the participants, order and decision."""
-        parts = self._table(self._new)
-        for message in parts if self._new else (*parts, self.order, self.decision):
+        parts = self._table(self._unsent)
+        for message in parts if self._unsent else (*parts, self.order, self.decision):
             if message:
                 self.control.send(message)
         self._sent_at = now
-        self._new.clear()
+        self._unsent.clear()
         self.save()
 
     def _table(self, members: Set[int]) -> List[StatusTable]:
+        """These members' statuses, in as many tables as frames require."""
         now = boot_clock()
         rows = [
             NodeStatusRow(member, now - self.reported_at[member], self.statuses[member]) for member in sorted(members)
         ]
-        return in_parts(rows, self.operator_age, self.part)
+        return status_tables(rows, self.operator_age, self.participants)
 
     # Who takes part
 
     @property
     def excluded(self) -> Tuple[int, ...]:
         """The attempt's nodes that no longer take part because they are lost or have failed."""
-        if self.part is None:
+        if self.participants is None:
             return ()
-        return tuple(sorted(set(self.members).difference(self.part.members, self.part.ended)))
+        return tuple(sorted(set(self.members).difference(self.participants.members, self.participants.ended)))
 
-    def _decide_part(self, now: float) -> bool:
+    def _decide_participants(self, now: float) -> bool:
         """Decide, as the leader, which nodes take part in the attempt; return whether that has changed.
 
         A leader without a majority changes nothing where other nodes may begin another attempt, nor where it misses the
@@ -298,21 +316,23 @@ class Membership:
         """
         if self.by_majority and not (self.control.majority and self.control.in_contact):
             return False
-        over = self.ended_statuses(self.attempt)
-        excluded = {member for member, status in over.items() if status.code}.union(self.lost(now, self.limit))
+        ended_or_ending = self.ended_statuses(self.attempt)
+        excluded = {member for member, status in ended_or_ending.items() if status.code}.union(
+            self.lost(now, self.limit)
+        )
         if self.store in excluded and not self.control.majority:
             return False
-        there = [member for member in self.members if member not in excluded]
-        ended = tuple(member for member in there if member in over)
-        members = tuple(member for member in there if member not in over)
-        known = self.part
-        if known and (known.members, known.ended, known.epoch) == (members, ended, self.epoch):
+        included = [member for member in self.members if member not in excluded]
+        ended = tuple(member for member in included if member in ended_or_ending)
+        members = tuple(member for member in included if member not in ended_or_ending)
+        current = self.participants
+        if current and (current.members, current.ended, current.epoch) == (members, ended, self.epoch):
             return False
         self.epoch += 1
-        self.part = TakingPart(self.attempt, self.epoch, members, ended)
+        self.participants = TakingPart(self.attempt, self.epoch, members, ended)
         return True
 
-    def _take_part(self, part: Optional[TakingPart]) -> None:
+    def _take_participants(self, part: Optional[TakingPart]) -> None:
         """Take the participants that the leader sent; where its epoch is older than ours, report ours to it."""
         if part is None:
             return
@@ -321,24 +341,24 @@ class Membership:
             return
         self.epoch = part.epoch
         if part.attempt == self.attempt:
-            self.part = part
+            self.participants = part
 
-    def _look(self, now: float) -> None:
+    def _update_missing(self, now: float) -> None:
         """Update which nodes are missing; only a leader, with or without a majority, keeps account of them."""
-        there = {self.member, *self.control.connected}
+        reachable = {self.member, *self.control.connected}
         for member in range(len(self.names)):
-            if member in there or member in self.left:
+            if member in reachable or member in self.left:
                 self.missing.pop(member, None)
             else:
                 self.missing.setdefault(member, now)
-        self.control.missed = set(self.missing) - self.ended
+        self.control.to_ask = set(self.missing) - self.ended
 
-    def _operator_heard(self, age: float) -> None:
-        self.operator = max(self.operator, boot_clock() - age)
+    def _note_operator_age(self, age: float) -> None:
+        self.operator_seen = max(self.operator_seen, boot_clock() - age)
 
-    def hear_operator(self, renewed: float) -> None:
+    def note_operator_contact(self, renewed: float) -> None:
         """Record when the operator who is attached to this host was last in contact (boot clock)."""
-        if renewed > self.operator:
-            self.operator = min(renewed, boot_clock())
+        if renewed > self.operator_seen:
+            self.operator_seen = min(renewed, boot_clock())
             self._send_status()
-            self._new.add(self.member)
+            self._unsent.add(self.member)

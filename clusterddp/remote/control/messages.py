@@ -18,15 +18,15 @@ from ..shared.text.shortening import cut_in_the_middle
 from ..shared.verdict.node_end import NodeEnd
 from ..shared.wire.frames import parse_json
 
-MOST_NODES = 4096
-MOST_ATTEMPTS = 1_000_000
-CAUSE = 300  # characters of a node's cause of failure
-REASON = 1000  # characters of a reason, which may name many hosts
-PART = 48 * 1024  # bytes of a table's part; a single row is far smaller
-VERDICT_PART = 24 * 1024  # characters of a verdict's part; JSON may escape each to two
-MOST_PARTS = 1024  # of a verdict
-NAME = 255  # characters of a host's name or address
-NONCE, PROOF = 32, 64  # hexadecimal digits
+MAX_NODES = 4096
+MAX_ATTEMPTS = 1_000_000
+MAX_CAUSE = 300  # characters of a node's cause of failure
+MAX_REASON = 1000  # characters of a reason, which may name many hosts
+MAX_TABLE_PART = 48 * 1024  # bytes of a table's part; a single row is far smaller
+MAX_VERDICT_PART = 24 * 1024  # characters of a verdict's part; JSON may escape each to two
+MAX_PARTS = 1024  # of a verdict
+MAX_NAME = 255  # characters of a host's name or address
+NONCE_DIGITS, PROOF_DIGITS = 32, 64  # hexadecimal digits
 
 
 class NodeState(enum.Enum):
@@ -38,26 +38,26 @@ class NodeState(enum.Enum):
     STANDBY = "standby"  # it takes no part, but may in a later attempt
 
 
-def _short(most: int) -> Reader[str]:
-    """Return a reader of a text of at most ``most`` characters, without NUL and lone surrogates."""
-    return checked(lambda text: text == cut(text, most), "a text of up to %d" % most)
+def _text_up_to(limit: int) -> Reader[str]:
+    """Return a reader of a text of at most ``limit`` characters, without NUL and lone surrogates."""
+    return checked(lambda text: text == cut(text, limit), "a text of up to %d" % limit)
 
 
 def _host(known: Fields, name: str) -> str:
     """Read a host's name as a node's plan may hold it."""
     known.filename(name)
-    return _short(NAME)(known, name)
+    return _text_up_to(MAX_NAME)(known, name)
 
 
 def _digits(count: int) -> Reader[str]:
     return checked(re.compile("[0-9a-f]{%d}" % count).fullmatch, "%d hexadecimal digits" % count)
 
 
-def _number(least: int, most: int) -> Reader[int]:
+def _number(minimum: int, maximum: int) -> Reader[int]:
     def read(known: Fields, name: str) -> int:
-        value = known.number(name, most)
-        if value < least:
-            raise known.wrong(name, value, "at least %d" % least)
+        value = known.number(name, maximum)
+        if value < minimum:
+            raise known.wrong(name, value, "at least %d" % minimum)
         return value
 
     return read
@@ -65,7 +65,7 @@ def _number(least: int, most: int) -> Reader[int]:
 
 def _members(known: Fields, name: str) -> Tuple[int, ...]:
     members = known.numbers(name)
-    if len(set(members)) < len(members) or max(members, default=0) >= MOST_NODES:
+    if len(set(members)) < len(members) or max(members, default=0) >= MAX_NODES:
         raise known.wrong(name, members, "member indexes, each once")
     return members
 
@@ -74,11 +74,11 @@ def _state(known: Fields, name: str) -> NodeState:
     return NodeState(known.check(name, {state.value for state in NodeState}.__contains__, "a node's state"))
 
 
-_MEMBER = _number(0, MOST_NODES - 1)
-_ATTEMPT = _number(1, MOST_ATTEMPTS)
+_MEMBER = _number(0, MAX_NODES - 1)
+_ATTEMPT = _number(1, MAX_ATTEMPTS)
 _PORT = _number(0, 65535)
 _COUNT = _number(0, 1 << 53)
-_NONCE, _PROOF = _digits(NONCE), _digits(PROOF)
+_NONCE, _PROOF = _digits(NONCE_DIGITS), _digits(PROOF_DIGITS)
 
 
 @record
@@ -87,7 +87,7 @@ class Joined(NamedTuple):
 
     host: str = field(_host)
     address: str = field(checked(is_address, "an IP address"))
-    nproc: int = field(_number(1, MOST_NODES))
+    nproc: int = field(_number(1, MAX_NODES))
     control: int = field(_number(1, 65535))  # its port for run control
 
 
@@ -99,16 +99,16 @@ class NodeStatus(NamedTuple):
     attempt: int = field(_ATTEMPT)
     code: Optional[int] = field(Fields.maybe_number, default=None)  # its agent's exit code
     curable: bool = field(Fields.flag, default=True)
-    cause: str = field(_short(CAUSE), default="")
+    cause: str = field(_text_up_to(MAX_CAUSE), default="")
     left: bool = field(Fields.flag, default=False)  # it has finished and leaves the run
     joined: Optional[Joined] = field(maybe(nested(Joined)), default=None)
     slow: bool = field(Fields.flag, default=False)  # its heartbeats go over TCP alone
     carry: int = field(_PORT, default=0)  # its port from which new nodes get the replicated paths, or 0
 
     def to_json(self) -> Dict[str, Any]:
-        """Return the status as a JSON object, its cause shortened to ``CAUSE`` characters."""
+        """Return the status as a JSON object, its cause shortened to ``MAX_CAUSE`` characters."""
         joined = dict(self.joined._asdict()) if self.joined else None
-        return dict(self._asdict(), state=self.state.value, cause=cut(self.cause, CAUSE), joined=joined)
+        return dict(self._asdict(), state=self.state.value, cause=cut(self.cause, MAX_CAUSE), joined=joined)
 
 
 @record
@@ -212,7 +212,7 @@ class StatusTable(NamedTuple):
 class EndOrder(NamedTuple):
     """An order to end the run or, with ``attempt``, only that attempt, which another may follow."""
 
-    reason: str = field(_short(REASON))
+    reason: str = field(_text_up_to(MAX_REASON))
     grace: float = field(Fields.real)  # seconds until SIGKILL
     # the cause lies with the launcher or its hosts (a lost host, a signal), not with the job or the user
     ours: bool = field(Fields.flag)
@@ -227,7 +227,7 @@ class AttemptDecision(NamedTuple):
     members: Tuple[int, ...] = field(_members, default=())
     store: int = field(_MEMBER, default=0)
     port: int = field(_PORT, default=0)
-    reason: str = field(_short(REASON), default="")
+    reason: str = field(_text_up_to(MAX_REASON), default="")
 
 
 @record
@@ -241,9 +241,9 @@ class EndMessage(NamedTuple):
 class VerdictPart(NamedTuple):
     """Part ``number`` (from 0) of the ``parts`` parts of the JSON of the leader's verdict."""
 
-    number: int = field(_number(0, MOST_PARTS - 1))
-    parts: int = field(_number(1, MOST_PARTS))
-    text: str = field(_short(VERDICT_PART))
+    number: int = field(_number(0, MAX_PARTS - 1))
+    parts: int = field(_number(1, MAX_PARTS))
+    text: str = field(_text_up_to(MAX_VERDICT_PART))
 
 
 Message = Union[
@@ -271,10 +271,10 @@ _KINDS: Dict[str, Type[Message]] = {
 }  # fmt: skip
 
 
-def cut(text: str, most: int) -> str:
-    """Shorten a text to at most ``most`` characters and replace NUL and lone surrogates."""
+def cut(text: str, limit: int) -> str:
+    """Shorten a text to at most ``limit`` characters and replace NUL and lone surrogates."""
     clean = text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
-    return cut_in_the_middle(clean, most)
+    return cut_in_the_middle(clean, limit)
 
 
 def encode(message: Message) -> bytes:
@@ -290,17 +290,17 @@ def encode(message: Message) -> bytes:
     if isinstance(message, EndMessage):
         fields["end"] = written(message.end)
     if isinstance(message, (EndOrder, AttemptDecision)):
-        fields["reason"] = cut(message.reason, REASON)
+        fields["reason"] = cut(message.reason, MAX_REASON)
     return _dump(dict(fields, kind=type(message).__name__))
 
 
-def in_parts(rows: List[NodeStatusRow], operator: float, part: Optional[TakingPart] = None) -> List[StatusTable]:
+def status_tables(rows: List[NodeStatusRow], operator: float, part: Optional[TakingPart] = None) -> List[StatusTable]:
     """Split rows into tables that each fit in a frame; without rows, return one empty table."""
     parts: List[List[NodeStatusRow]] = [[]]
     size = head = len(_dump({"part": part}))
     for row in rows:
         length = len(_dump(row.status.to_json())) + 60
-        if size + length > PART:
+        if size + length > MAX_TABLE_PART:
             parts.append([])
             size = head
         parts[-1].append(row)
@@ -311,7 +311,7 @@ def in_parts(rows: List[NodeStatusRow], operator: float, part: Optional[TakingPa
 def verdict_parts(verdict: Dict[str, Any]) -> List[VerdictPart]:
     """Split a verdict's JSON object into parts that each fit in a frame."""
     text = json.dumps(verdict, separators=(",", ":"))
-    texts = [text[start : start + VERDICT_PART] for start in range(0, len(text), VERDICT_PART)]
+    texts = [text[start : start + MAX_VERDICT_PART] for start in range(0, len(text), MAX_VERDICT_PART)]
     return [VerdictPart(number, len(texts), part) for number, part in enumerate(texts)]
 
 
@@ -327,7 +327,7 @@ def decode(payload: bytes) -> Message:
         raise DamagedError(str(error)) from None
     name = Fields(data).text("kind")
     if name not in _KINDS:
-        raise DamagedError("%r is no message of run control" % name[:NAME])
+        raise DamagedError("%r is no message of run control" % name[:MAX_NAME])
     kind = _KINDS[name]
     readers = readers_of(kind)
     if data.keys() != readers.keys() | {"kind"}:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 from ..control.contact import NEVER
 from ..control.control_events import Event, MemberJoined, MessageReceived
 from ..control.leader import Control
-from ..control.membership import TELL, Membership
+from ..control.membership import REPEAT_INTERVAL, Membership
 from ..control.messages import EndMessage, NodeState, VerdictPart, verdict_parts
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import parsed, written
@@ -45,7 +45,7 @@ class Conclusion:
         self._parts: List[VerdictPart] = []  # of the verdict that we made as leader
         self._verdict: Optional[VerdictRecord] = None  # to be recorded
 
-    def take(self, event: Event) -> None:
+    def handle_event(self, event: Event) -> None:
         """Handle an event of run control."""
         if isinstance(event, MemberJoined):
             for part in self._parts:
@@ -71,7 +71,7 @@ class Conclusion:
             if own_end is None:
                 return False
             self._ended_at, self.end = now, own_end.value
-        if not self.finished and not self.control.leading and now - self._sent_at > TELL:
+        if not self.finished and not self.control.leading and now - self._sent_at > REPEAT_INTERVAL:
             self._sent_at = now
             self.control.send(EndMessage(self.end))
         if not self._is_decided and self._received_parts and None not in self._received_parts:

@@ -36,7 +36,7 @@ from .inbox import STOP_RECORD
 from .node_parts import NodeParts
 from .relaunch import Relaunching
 from .shutdown import Shutdown
-from .stop_conditions import GRACE, Conditions, StopConditions, of_attempt
+from .stop_conditions import GRACE, Conditions, StopConditions, attempt_end_order
 
 EVENT_TIMEOUT = 0.25  # seconds that a signal waits for its event; a disk may stall
 TURN_INTERVAL = 0.1  # seconds between reads of orders and log sizes
@@ -158,7 +158,7 @@ class Supervisor(NodeParts):
 
     def _wait(self) -> Phase:
         """Wait until the operator reports that all nodes are ready, or the run ends before that."""
-        order = self._first_order(self.conditions.of_run)
+        order = self._first_order(self.conditions.ending_run)
         if order:
             self.shutdown.take(order, time.monotonic())
             self.children.kill_store()
@@ -179,7 +179,7 @@ class Supervisor(NodeParts):
 
         Never raises: the loop would call this again, and start a second agent.
         """
-        order = self._first_order(self.conditions.of_run)
+        order = self._first_order(self.conditions.ending_run)
         if (self.children.forking() or self.relaunching.is_replicating(self)) and not order:
             return Phase.STARTING
         order = order or self.conditions.begin_and_check()
@@ -205,14 +205,14 @@ class Supervisor(NodeParts):
     def _run(self) -> Phase:
         """Carry out an order to end: SIGTERM to the agent, SIGKILL to all after the grace."""
         if self.children.agent_exit is not None:  # its pid may be another process's by now
-            ended_by_fence = self.conditions.fenced()
-            if ended_by_fence:
-                self.shutdown.take(ended_by_fence, time.monotonic())
+            fence_order = self.conditions.fence_order()
+            if fence_order:
+                self.shutdown.take(fence_order, time.monotonic())
             self.publish(NodeState.ENDING)
             return Phase.CLEARING
         now = time.monotonic()
         from_control: Conditions = {"run control": lambda: self.shutdown.attempt_order}
-        order = self._first_order({**from_control, **self.conditions.of_run, **self.conditions.of_attempt})
+        order = self._first_order({**from_control, **self.conditions.ending_run, **self.conditions.ending_attempt})
         if order and self.shutdown.take(order, now):
             size = self.children.agent_bytes()
             self.stop_recorded = self.work.record_event(
@@ -236,7 +236,9 @@ class Supervisor(NodeParts):
     def _clear(self) -> Phase:
         """End what the agent has left, and the store when no other node needs it; write the exit record."""
         self.cleanup = self.cleanup or AttemptCleanup(self)
-        if self.cleanup.is_ending_processes() or self.cleanup.store_needed(self._first_order(self.conditions.of_run)):
+        if self.cleanup.is_ending_processes() or self.cleanup.store_needed(
+            self._first_order(self.conditions.ending_run)
+        ):
             return Phase.CLEARING
         self.children.kill_store()
         ended = record_end(self, self.cleanup.survivors or [], self._finish_output)
@@ -252,7 +254,7 @@ class Supervisor(NodeParts):
 
     def _await_next_attempt(self) -> Phase:
         """Wait for what follows the attempt, and begin the next one if there is one."""
-        following = self.relaunching.step(self, self._first_order(self.conditions.of_run))
+        following = self.relaunching.step(self, self._first_order(self.conditions.ending_run))
         if not isinstance(following, Attempt):
             return Phase.BETWEEN if not following else Phase.LEAVING if following.leaves else Phase.CONCLUDING
         self.work.do(self.children.close)
@@ -263,7 +265,7 @@ class Supervisor(NodeParts):
 
     def _conclude(self) -> Phase:
         """Wait until the verdict is known and recorded; a leader still passes on orders and finds lost nodes."""
-        order = self._first_order({"lost nodes": self.conditions.of_attempt["lost nodes"]})
+        order = self._first_order({"lost nodes": self.conditions.ending_attempt["lost nodes"]})
         if order and self.control.leading and self.membership.order is None:
             self.membership.pass_on(order)
         orders = (order, self.shutdown.order, self.membership.order)
@@ -295,7 +297,7 @@ class Supervisor(NodeParts):
         failed = self.loop.failures.get(name)
         if failed is None or isinstance(failed.error, OSError):
             return None
-        return of_attempt(self.plan, "internal error: %s: %r" % (name, failed.error), GRACE)
+        return attempt_end_order(self.plan, "internal error: %s: %r" % (name, failed.error), GRACE)
 
     def _write_stop(self) -> None:
         """Record an order from run control, so that every later start refuses; the file thread calls this."""
@@ -333,7 +335,7 @@ class Supervisor(NodeParts):
         self.children.inform_agent(self.conditions.participants(lease))
 
     def _turn_membership(self) -> None:
-        self.membership.hear_operator(self.inbox.lease)
+        self.membership.note_operator_contact(self.inbox.lease)
         self.membership.turn(boot_clock())
 
     def _handle_event(self, event: Event) -> None:
@@ -343,8 +345,8 @@ class Supervisor(NodeParts):
         if isinstance(event, MessageReceived) and isinstance(event.message, EndOrder):
             self._handle_order(event.message)
         else:
-            self.membership.take(event)
-            self.conclusion.take(event)
+            self.membership.handle_event(event)
+            self.conclusion.handle_event(event)
             if isinstance(event, MessageReceived) and isinstance(event.message, StatusMessage):
                 self._fail_fast()
 
@@ -363,7 +365,7 @@ class Supervisor(NodeParts):
         """As leader, end a job of a fixed size everywhere when an agent has failed, with or without an operator."""
         failed = any(status.code for status in self.membership.ended_statuses(self.plan.attempt).values())
         if failed and self.control.leading and self.shutdown.attempt_order is None and not self.job_continues():
-            self._handle_order(of_attempt(self.plan, FAIL_FAST_REASON, FAIL_FAST_GRACE, ours=False))
+            self._handle_order(attempt_end_order(self.plan, FAIL_FAST_REASON, FAIL_FAST_GRACE, ours=False))
 
     def _add_host(self, joined: Joined) -> None:
         """Add a host that has joined the run to the plan."""

@@ -47,7 +47,7 @@ class NodeParts:
         """Change the plan of the attempt, and who takes part in it."""
         self.plan = plan
         self.membership.attempt, self.membership.members = plan.attempt, plan.members
-        self.conditions.begin(plan, self.children)
+        self.conditions.switch_plan(plan, self.children)
 
     def publish(self, state: NodeState, *, curable: bool = True, reason: str = "") -> None:
         """Publish this node's status to all members through the leader."""

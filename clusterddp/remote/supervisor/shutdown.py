@@ -8,7 +8,7 @@ NEVER = float("inf")
 
 
 class Shutdown:
-    """The orders given in one attempt."""
+    """The orders to end this node's part that were given in one attempt."""
 
     def __init__(self) -> None:
         self.order: Optional[EndOrder] = None  # the first one, whose reason is recorded; None: the node works on
@@ -19,7 +19,7 @@ class Shutdown:
         self._newest: Optional[EndOrder] = None
 
     def take(self, order: EndOrder, now: float) -> bool:
-        """Take an order; whether it is the first. A later one may only shorten the grace."""
+        """Take an order; return whether it is the first. A later one may only shorten the grace."""
         if order == self._newest:
             return False
         self._newest = order

@@ -48,8 +48,8 @@ from ..workdir.run_markers import protect
 from ..worker.agent_environment import agent_environment
 from ..worker.worker_env import write_worker
 
-CLAIM_TIME = 60.0  # seconds for which the member index of a joining host is reserved, until it has started
-OTHER_START = 10.0  # seconds that another start of the same node gets to bring its supervisor up
+CLAIM_TIMEOUT = 60.0  # seconds for which the member index of a joining host is reserved, until it has started
+OTHER_START_TIMEOUT = 10.0  # seconds that another start of the same node gets to bring its supervisor up
 
 
 def start(request: Request) -> Dict[str, Any]:
@@ -79,32 +79,33 @@ def start_node(state: str, order: StartOrder) -> StartedNode:
         if stop and not (plan.manager and stop.reason == ended_by_manager(plan.manager)):
             raise Refused("run %s was stopped" % plan.run, "start a new one")
     if os.path.isdir(spool.folder):
-        return _existing(spool)
+        return _await_existing(spool)
     if plan.settings.program:
-        plan = _inside(plan, spool)
+        plan = _with_folders_in_spool(plan, spool)
     environment = agent_environment(plan, spool)
     if not plan.settings.program:
         private_folder(os.path.dirname(plan.run_dir))
         private_folder(plan.run_dir)
         if not os.path.isdir(plan.cwd):
             raise Refused("the working folder %s is not there" % plan.cwd, "run again without --no-sync")
-    wanted = [bool(plan.store), len(plan.peers) > 1 or plan.settings.elastic]
-    # One more than is kept: the workers' MASTER_PORT is taken from this range too, later.
-    bound = bind_ports(plan.host_settings.ports, sum(wanted) + 1, plan.peers[plan.member].address)
+    needed = [bool(plan.store), len(plan.peers) > 1 or plan.settings.elastic]
+    # One more than needed: the workers' MASTER_PORT is taken from this range too, later.
+    bound = bind_ports(plan.host_settings.ports, sum(needed) + 1, plan.peers[plan.member].address)
     bound.pop().close()
-    listeners = [bound.pop() if one else None for one in wanted]
+    listeners = [bound.pop() if is_needed else None for is_needed in needed]
     store, control = (listener.getsockname()[1] if listener else 0 for listener in listeners)
     plan = plan._replace(bound=(store, control))
     with OpenedCode() as code:
         created = create_spool(spool, plan, code)
     if not created:
-        return _existing(spool)
+        return _await_existing(spool)
     spool.write_control_key(order.key.encode())
     if secrets:
         keep_secrets(spool.folder, json.dumps(dict(secrets)).encode())
     write_worker(spool, plan.python)
-    telling = _begin_telling(spool, environment, order, order.webhook) if order.webhook else None
-    answer, plain = _spawn_somehow(state, plan, spool, environment, listeners)
+    webhook = order.webhook
+    await_webhook = _start_webhook(spool, environment, order, webhook) if webhook else None
+    answer, not_warm = _start_supervisor(state, plan, spool, environment, listeners)
     if answer != b"ready\n":
         reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
         stop = spool.stop_order()
@@ -114,40 +115,40 @@ def start_node(state: str, order: StartOrder) -> StartedNode:
     if not plan.settings.program:
         _protect_code(spool, plan, state)
     retention.prune_at_start(state, [plan.host])
-    unreachable = telling() if telling else ""
+    unreachable = await_webhook() if await_webhook else ""
     return StartedNode(
-        started=True, spool=spool.folder, store=store, control=control, unreachable=unreachable, not_warm=plain
+        started=True, spool=spool.folder, store=store, control=control, unreachable=unreachable, not_warm=not_warm
     )
 
 
-def _begin_telling(
+def _start_webhook(
     spool: Spool, environment: Mapping[str, str], order: StartOrder, webhook: WebhookOrder
 ) -> Callable[[], str]:
-    """Start the process that notifies a URL of the run; returns a function that waits for why it cannot, or ``""``."""
+    """Start the process that notifies a URL of the run; returns a function that waits for its answer."""
     from ..shared.text.redaction import Redaction  # most runs notify nobody
     from . import webhook_process  # slow to import
 
     redaction, record = Redaction(order.secrets.values()), order.plan.record
     task = webhook_process.WebhookTask(webhook, redaction.value(record.name), redaction.value(record.script))
     answer = webhook_process.begin(spool, environment, task)
-    return lambda: webhook_process.way_out(answer)
+    return lambda: webhook_process.read_answer(answer)
 
 
 def _check_own_code() -> None:
     """Check that the zipapp this helper runs from, which the run gets a copy of, is undamaged; raises Refused."""
     path, code = sys.argv[0], own_code()
     name = os.path.basename(path)[: -len(".pyz")]
-    whole = hashlib.sha256(code).hexdigest() == name
+    is_undamaged = hashlib.sha256(code).hexdigest() == name
     if "-" in name:  # made by helper/own_code.py, which ends it with a digest; else the name is the digest
         from ..shared.code.code_archive import is_whole  # slow to import
 
-        whole = is_whole(code)
-    if not whole:
+        is_undamaged = is_whole(code)
+    if not is_undamaged:
         os.unlink(path)
         raise Refused("%s was damaged, and is removed" % path, "try again: the next connection brings it replace")
 
 
-def _inside(plan: NodePlan, spool: Spool) -> NodePlan:
+def _with_folders_in_spool(plan: NodePlan, spool: Spool) -> NodePlan:
     """A plan for a built-in program, with all its folders in the spool, so that nothing of it outlives that."""
     folder = spool.path(PROGRAM)
     return plan._replace(cwd=folder, workdir=folder, run_dir=folder, env=dict(plan.env, CLUSTERDDP_RUN_DIR=folder))
@@ -163,7 +164,7 @@ def _protect_code(spool: Spool, plan: NodePlan, state: str) -> None:
 
 
 def commit(request: Request) -> Dict[str, Any]:
-    """Operation: tell a supervisor that all nodes are ready; the result says whether it lives.
+    """Operation: tell a supervisor that all nodes are ready; the result says whether it runs.
 
     Takes a ``CommitRequest``, returns a ``CommittedNode`` (shared/supervisor/start_records.py).
     """
@@ -192,7 +193,7 @@ def invite(request: Request) -> Dict[str, Any]:
     spool = Spool(request.read_args(InviteRequest).spool)
     if not spool.alive() or spool.stop_order():
         raise Refused("run %s has ended" % spool.run)
-    if _members(spool.code) != _members(io.BytesIO(own_code())):
+    if _checksums(spool.code) != _checksums(io.BytesIO(own_code())):
         raise Refused("run %s was started by another version of clusterddp" % spool.run, "join it with that version")
     ready, known = spool.committed() or Ready(), spool.peers()
     return written(
@@ -218,7 +219,7 @@ def claim(request: Request) -> Dict[str, Any]:
         fcntl.flock(file, fcntl.LOCK_EX)
         claimed, now = file.read(), boot_clock()
         taken = len(spool.plan().peers) != member
-        if taken or (claimed and now - float(claimed) < CLAIM_TIME):
+        if taken or (claimed and now - float(claimed) < CLAIM_TIMEOUT):
             return written(Claimed(claimed=False))
         file.truncate(0)
         file.seek(0)
@@ -226,12 +227,12 @@ def claim(request: Request) -> Dict[str, Any]:
     return written(Claimed(claimed=True))
 
 
-def _members(zipapp: Union[str, IO[bytes]]) -> Dict[str, int]:
+def _checksums(zipapp: Union[str, IO[bytes]]) -> Dict[str, int]:
     """The content of a zipapp, however it was packed, without byte code: checksums by name."""
     import zipfile  # slow to import
 
     with zipfile.ZipFile(zipapp) as archive:
-        return {one.filename: one.CRC for one in archive.infolist() if not one.filename.endswith(".pyc")}
+        return {info.filename: info.CRC for info in archive.infolist() if not info.filename.endswith(".pyc")}
 
 
 def renew(request: Request) -> None:
@@ -249,8 +250,9 @@ def wake(spool: Spool) -> None:
         os.kill(supervisor, signal.SIGUSR1)
 
 
-def _existing(spool: Spool) -> StartedNode:
-    deadline = time.monotonic() + OTHER_START
+def _await_existing(spool: Spool) -> StartedNode:
+    """The answer for a node that another start has made, once its supervisor runs or has ended."""
+    deadline = time.monotonic() + OTHER_START_TIMEOUT
     while not spool.alive() and not spool.exit_record():
         if time.monotonic() > deadline:
             raise Refused("an earlier start of this node was cut short", "start a new run")
@@ -259,7 +261,7 @@ def _existing(spool: Spool) -> StartedNode:
     return StartedNode(started=False, spool=spool.folder, store=store, control=control)
 
 
-def _spawn_somehow(
+def _start_supervisor(
     state: str,
     plan: NodePlan,
     spool: Spool,
@@ -275,24 +277,24 @@ def _spawn_somehow(
     from . import preload_client  # slow to import
 
     start = preload_client.PreloadedStart(state, spool, plan, environment)
-    there = [listener.fileno() for listener in listeners if listener]
-    answer, plain, replace = b"", "", False
+    handles = [listener.fileno() for listener in listeners if listener]
+    answer, not_warm, replace = b"", "", False
     try:
         flags = [listener is not None for listener in listeners]
         answer = _hand_over(
-            environment, lambda pipes: preload_client.may_preload(plan) and start.begin([*pipes, *there], flags)
+            environment, lambda pipes: preload_client.may_preload(plan) and start.begin([*pipes, *handles], flags)
         )
     except preload_client.DiffersError as error:
-        plain, replace = str(error), not isinstance(error, preload_client.NotReadyError)
-        spool.event("not_warm", reason=plain)
+        not_warm, replace = str(error), not isinstance(error, preload_client.NotReadyError)
+        spool.event("not_warm", reason=not_warm)
     answer = answer or spawn(spool, environment, listeners)
     try:
         if preload_client.may_preload(plan):
             start.start_for_next_run(spool.supervisor() or 0, replace=replace)
     except OSError as error:
-        plain = "none can be started: %s" % error
-        spool.event("not_warm", reason=plain)
-    return answer, plain
+        not_warm = "none can be started: %s" % error
+        spool.event("not_warm", reason=not_warm)
+    return answer, not_warm
 
 
 def spawn(spool: Spool, environment: Mapping[str, str], listeners: Sequence[Optional[socket.socket]]) -> bytes:

@@ -20,8 +20,8 @@ from ..spool.layout import Spool, all_spools, node_state, rebooted
 from ..spool.quoted import exception_record, output_end
 from ..system.bootstrap import Refused
 
-LAST_BYTES = 8000  # of a worker's stderr, for the verdict's texts; C++ prints long stacks after a message
-MOST_WORKERS = 64  # most failed workers of a node that are reported in detail, the last ones
+MAX_QUOTE = 8000  # bytes of a worker's stderr, for the verdict's texts; C++ prints long stacks after a message
+MAX_WORKERS = 64  # most failed workers of a node that are reported in detail, the last ones
 OUTPUT_EVENTS = ("output_lost", "disk_full", "log_dropped", "log_limit_failed", "carried")
 
 
@@ -33,21 +33,21 @@ def runs(request: Request) -> List[Dict[str, Any]]:
     """
     asked = request.read_args(StatusRequest)
     hosts, known = None if asked.hosts is None else {*asked.hosts}, asked.known
-    found: List[Dict[str, Any]] = []
+    replies: List[Dict[str, Any]] = []
     for spool in all_spools(request.state):
         if (hosts is not None and spool.host not in hosts) or not spool.run.startswith(asked.run):
             continue
         try:
             plan = spool.maybe_plan()
-            if plan and _is_wanted(spool, plan, asked):
+            if plan and _is_asked_for(spool, plan, asked):
                 answer = to_json(describe(spool, plan, brief=asked.brief))
-                found.append(answer if known is None else changes(answer, known.get(spool.folder) or {}))
+                replies.append(answer if known is None else changes(answer, known.get(spool.folder) or {}))
         except Refused as damaged:
-            found.append(written(DamagedNode(spool.run, spool.host, str(damaged))))
-    return found
+            replies.append(written(DamagedNode(spool.run, spool.host, str(damaged))))
+    return replies
 
 
-def _is_wanted(spool: Spool, plan: NodePlan, asked: StatusRequest) -> bool:
+def _is_asked_for(spool: Spool, plan: NodePlan, asked: StatusRequest) -> bool:
     """Whether the run is of the ``project``, and its id begins with ``reference`` or its name equals that."""
     reference = asked.reference
     named = reference is None or spool.run.startswith(reference) or plan.record.name == reference
@@ -55,7 +55,7 @@ def _is_wanted(spool: Spool, plan: NodePlan, asked: StatusRequest) -> bool:
 
 
 def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> NodeReport:
-    """One node of one attempt, enough for a status and for the verdict; ``brief``: for a list and a verdict."""
+    """One node of one attempt, enough for a status and for the verdict; ``brief``: see ``_brief``."""
     alive = spool.alive()  # read before the record: a supervisor that ends writes that, and then releases the lock
     exit_record = spool.exit_record()
     events = spool.events()
@@ -83,29 +83,30 @@ def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> NodeReport
         report = report._replace(rebooted=rebooted(spool))
         spool.drop_secrets()  # its supervisor died before it could
     if brief:
-        return _shortened(report, spool, plan)
+        return _brief(report, spool, plan)
     if not exit_record:
         found = terminate.find_processes(spool, spool.supervisor())
-        pids, joined = tuple(process.pid for process in found), _joined(spool) if plan.store else None
+        pids, joined = tuple(process.pid for process in found), _agents_connected(spool) if plan.store else None
         report = report._replace(pids=pids, joined=joined)
-    if not exit_record or exit_record.state != RunState.SUCCEEDED or _restarted(events):
+    if not exit_record or exit_record.state != RunState.SUCCEEDED or _has_restarts(events):
         report = _with_evidence(report, spool)
     return report
 
 
 def _with_evidence(report: NodeReport, spool: Spool) -> NodeReport:
+    """The report with its failed workers' exceptions and ends of stderr."""
     found = evidence(spool, report.events)
     return report._replace(errors=found.errors, stderr=found.stderr)
 
 
-def _joined(spool: Spool) -> Optional[int]:
+def _agents_connected(spool: Spool) -> Optional[int]:
     """How many agents have connected to the store of a live run."""
     from ..rendezvous.store import clients  # imports socket
 
     return clients(spool.store_port())
 
 
-def _shortened(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:
+def _brief(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:
     """What a list and a verdict need: where no verdict was recorded, the node's end in place of its evidence."""
     events, verdict, peers = report.events, report.verdict, report.peers
     end = None
@@ -118,7 +119,7 @@ def _shortened(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:
         events=(*started[-1:], *output),
         verdict=verdict.brief() if verdict else None,
         peers=peers._replace(nodes={}, addresses=()) if peers else None,
-        joined=_joined(spool) if not report.exit and plan.store else None,
+        joined=_agents_connected(spool) if not report.exit and plan.store else None,
         end=end,
     )
 
@@ -132,27 +133,28 @@ def last_output(spool: Spool) -> Optional[int]:
 
 
 def evidence(spool: Spool, events: Optional[Sequence[NodeEvent]] = None) -> Evidence:
-    """What is known of the node's failed workers, for shared/verdict/failures.py: events, exceptions, ends of stderr.
+    """The traces of the node's failed workers, for shared/verdict/failures.py: events, exceptions, ends of stderr.
 
     ``events`` are the node's, where they were read already.
     """
-    known = spool.events() if events is None else events
-    failed = [event for event in known if event.kind == WORKER_EXITED and event.exit_code][-MOST_WORKERS:]
+    all_events = spool.events() if events is None else events
+    failed = [event for event in all_events if event.kind == WORKER_EXITED and event.exit_code][-MAX_WORKERS:]
     keys = {"%d.%d" % (event.start, event.local_rank): event for event in failed}
-    errors = {key + ".json": _error(spool, key) for key in keys}
+    errors = {key + ".json": _worker_error(spool, key) for key in keys}
     stderr = {
-        key: output_end(spool.folder, key + ".err", LAST_BYTES)
+        key: output_end(spool.folder, key + ".err", MAX_QUOTE)
         for key, event in keys.items()  # where nothing better is known
         if not (errors[key + ".json"] or event.signal == signal.SIGTERM)
     }
-    return Evidence(known, errors, dict(stderr, agent=output_end(spool.folder, AGENT_LOG, LAST_BYTES)))
+    return Evidence(all_events, errors, dict(stderr, agent=output_end(spool.folder, AGENT_LOG, MAX_QUOTE)))
 
 
-def _restarted(events: Sequence[NodeEvent]) -> bool:
+def _has_restarts(events: Sequence[NodeEvent]) -> bool:
+    """Whether workers were started again: ``start`` counts from 0."""
     return any(event.kind == WORKER_STARTED and event.start for event in events)
 
 
-def _error(spool: Spool, key: str) -> Optional[WorkerError]:
+def _worker_error(spool: Spool, key: str) -> Optional[WorkerError]:
     """The worker's record of its exception without the traceback, or None."""
     try:
         record = exception_record(spool.folder, key)
@@ -166,5 +168,5 @@ def _error(spool: Spool, key: str) -> Optional[WorkerError]:
         text = text.get("message") if isinstance(text, dict) else text
         kind, _, message = str(text or "").partition(": ")
         error = error._replace(exc_type=kind, exc_message=message)
-    message = cut_in_the_middle(error.exc_message or "", LAST_BYTES)
+    message = cut_in_the_middle(error.exc_message or "", MAX_QUOTE)
     return error._replace(exc_message=message) if error.exc_type else None

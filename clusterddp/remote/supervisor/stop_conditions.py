@@ -1,10 +1,13 @@
-"""A node's own reasons to end its part: limits, signals, a dead store, nodes out of reach."""
+"""A node's own reasons to end its part: limits, signals, a store that ended, nodes out of reach.
+
+Each is a method that returns an order to end the run or the attempt, or None.
+"""
 
 import time
 from typing import Callable, Dict, NamedTuple, Optional, Sequence
 
 from ..control.leader import Control
-from ..control.membership import SLOWER, START, Membership
+from ..control.membership import START_TIMEOUT, TCP_ONLY_MARGIN, Membership
 from ..control.messages import EndOrder, NodeState
 from ..rendezvous.participants import Participants
 from ..shared.run.plan import NodePlan
@@ -13,9 +16,9 @@ from ..system.clock import boot_clock
 from .children import Children
 from .fence_pipe import FOREVER, FencePipe, Lease
 
-COMMIT_LIMIT = 60.0  # seconds within which the operator must say that all nodes are ready
+COMMIT_TIMEOUT = 60.0  # seconds within which the operator must say that all nodes are ready
 GRACE = 10.0  # seconds for the agent
-OURS = 0.25  # seconds by which the supervisor itself acts before its fence, if it can
+FENCE_MARGIN = 0.25  # seconds by which the supervisor itself acts before its fence, if it can
 Conditions = Dict[str, Callable[[], Optional[EndOrder]]]
 
 
@@ -29,13 +32,13 @@ class Limits(NamedTuple):
     excluded: float  # the others of an elastic job go on without a node out of reach, until it is back
 
 
-AGENT_END = 5.0  # seconds that a host that joined gives its agent to end by itself once the others have left
+AGENT_END_TIMEOUT = 5.0  # seconds that a host that joined gives its agent to end by itself once the others have left
 # A cable that is unplugged for half a minute ends nothing.
 LIMITS = Limits(lost=60.0, fence=120.0, grace=GRACE, behind=90.0, excluded=7.5)
 LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0, grace=1.0, behind=30.0, excluded=7.5)
 
 
-def of_attempt(plan: NodePlan, reason: str, grace: float, *, ours: bool = True) -> EndOrder:
+def attempt_end_order(plan: NodePlan, reason: str, grace: float, *, ours: bool = True) -> EndOrder:
     """An order that ends the plan's attempt; another one may follow."""
     return EndOrder(reason, grace, ours, plan.attempt)
 
@@ -45,26 +48,26 @@ class StopConditions:
 
     def __init__(self, control: Control, membership: Membership, fence: FencePipe, plan: NodePlan) -> None:
         self.control, self.membership, self.fence = control, membership, fence
-        self.begun = False  # whether an agent was to be started in this attempt
+        self.has_begun = False  # whether this node has begun its part of an attempt
         self.slow = False  # whether heartbeats went over TCP alone when the attempt began
         self.limits = LIMITS_RELAUNCH if plan.settings.relaunch else LIMITS
-        self.decided: Optional[float] = None  # when we learned of the attempt; None for the first one
-        self.ready = False  # whether all nodes are
+        self.decided: Optional[float] = None  # boot clock time when we learned of the attempt; None for the first one
+        self.ready = False  # whether all nodes are ready
         self.alone_since: Optional[float] = None  # when the others were seen to have left
-        self.born = time.monotonic()
+        self.started_at = time.monotonic()
         self.terminated = self.stopped = False  # SIGTERM came; a stop signal came (processes/terminate.py)
-        self.of_run: Conditions = {  # these end the run
+        self.ending_run: Conditions = {  # these end the run
             "signal": self._signal,
             "time limit": self._time_limit,
-            "commit": self._commit,
-            "lease": self._lease,
+            "commit": self._not_committed,
+            "lease": self._lease_expired,
         }
-        self.of_attempt: Conditions = {  # these end the attempt
-            "store": self._store,
-            "decision": self._decision,
+        self.ending_attempt: Conditions = {  # these end the attempt
+            "store": self._store_gone,
+            "decision": self._later_attempt,
             "lost nodes": self._lost_nodes,
-            "contact": self._contact,
-            "fence": self.fenced,
+            "contact": self._no_contact,
+            "fence": self.fence_order,
             "too late": self._others_have_left,
         }
 
@@ -72,10 +75,10 @@ class StopConditions:
         """Switch to an attempt."""
         limit, by_majority, store = self.limits.excluded, bool(plan.settings.relaunch), plan.store_member
         self.membership.begin(plan.attempt, plan.members, limit=limit, by_majority=by_majority, store=store)
-        self.begin(plan, children)
+        self.switch_plan(plan, children)
 
-    def begin(self, plan: NodePlan, children: Children) -> None:
-        """Switch to an attempt's plan, or to the same plan with one host more."""
+    def switch_plan(self, plan: NodePlan, children: Children) -> None:
+        """Take an attempt's plan and processes; called again when a host joins the plan."""
         self.plan, self.children = plan, children
 
     # Ends of the run
@@ -90,16 +93,16 @@ class StopConditions:
         return None
 
     def _time_limit(self) -> Optional[EndOrder]:
-        if self.plan.settings.time_limit and time.monotonic() - self.born > self.plan.settings.time_limit:
+        if self.plan.settings.time_limit and time.monotonic() - self.started_at > self.plan.settings.time_limit:
             return EndOrder(TIME_LIMIT, GRACE, ours=False)
         return None
 
-    def _commit(self) -> Optional[EndOrder]:
-        if time.monotonic() - self.born > COMMIT_LIMIT and not self.ready:
+    def _not_committed(self) -> Optional[EndOrder]:
+        if time.monotonic() - self.started_at > COMMIT_TIMEOUT and not self.ready:
             return EndOrder("the operator was lost before every node had started", 0.0, ours=True)
         return None
 
-    def _lease(self) -> Optional[EndOrder]:
+    def _lease_expired(self) -> Optional[EndOrder]:
         lease = self.plan.settings.lease
         if lease and self.control.leading and self.membership.operator_age > lease:
             return EndOrder(LEASE, GRACE, ours=False)
@@ -107,22 +110,24 @@ class StopConditions:
 
     # Ends of the attempt
 
-    def _store(self) -> Optional[EndOrder]:
+    def _store_gone(self) -> Optional[EndOrder]:
         """The rendezvous store died here, or with its node's part of an elastic job that ended before ours."""
         if self.children.store_died:
-            return of_attempt(self.plan, "the rendezvous store died: %s" % self.children.store_output(), 0.0)
+            return attempt_end_order(self.plan, "the rendezvous store died: %s" % self.children.store_output(), 0.0)
         member = self.plan.store_member
         status = self.membership.ended_statuses(self.plan.attempt).get(member) if self.plan.settings.elastic else None
         if member == self.plan.member or status is None or status.state is not NodeState.ENDED or not status.code:
             return None
         reason = "%s has ended its part, and with it the rendezvous store" % self.membership.names[member]
-        return of_attempt(self.plan, reason, self.limits.grace)
+        return attempt_end_order(self.plan, reason, self.limits.grace)
 
-    def _decision(self) -> Optional[EndOrder]:
+    def _later_attempt(self) -> Optional[EndOrder]:
         """The other nodes considered this one lost and are in a later attempt by now."""
         decision = self.membership.decision
         if decision and decision.attempt > self.plan.attempt:
-            return of_attempt(self.plan, "attempt %d was decided meanwhile" % decision.attempt, self.limits.grace)
+            return attempt_end_order(
+                self.plan, "attempt %d was decided meanwhile" % decision.attempt, self.limits.grace
+            )
         return None
 
     def _lost_nodes(self) -> Optional[EndOrder]:
@@ -133,16 +138,18 @@ class StopConditions:
         now = boot_clock()
         lost = self._fatal(self.membership.lost(now, self.limits.lost))
         behind = self._fatal(self.membership.behind(now, self.limits.behind)) if self.control.leading else ""
-        here = self.membership.names[self.membership.member]
+        host = self.membership.names[self.membership.member]
         ended = self._fatal(sorted(self.membership.ended))
         if lost and not ended and not self.control.settled:
-            return of_attempt(self.plan, "%s lost contact with %s" % (here, lost), self.limits.grace)
+            return attempt_end_order(self.plan, "%s lost contact with %s" % (host, lost), self.limits.grace)
         lost = ended or lost
         if lost:
             verb = "were" if ", " in lost else "was"
-            return of_attempt(self.plan, "%s %s lost" % (lost, verb), self.limits.grace)
+            return attempt_end_order(self.plan, "%s %s lost" % (lost, verb), self.limits.grace)
         if behind:
-            return of_attempt(self.plan, "%s did not begin attempt %d" % (behind, self.plan.attempt), self.limits.grace)
+            return attempt_end_order(
+                self.plan, "%s did not begin attempt %d" % (behind, self.plan.attempt), self.limits.grace
+            )
         return None
 
     def _fatal(self, lost: Sequence[int]) -> str:
@@ -164,32 +171,32 @@ class StopConditions:
             self.alone_since = None
             return None
         self.alone_since = self.alone_since or boot_clock()
-        if boot_clock() - self.alone_since < AGENT_END:
+        if boot_clock() - self.alone_since < AGENT_END_TIMEOUT:
             return None
-        here = self.membership.names[self.membership.member]
-        return of_attempt(self.plan, "the run was over before %s took part" % here, 0.0)
+        host = self.membership.names[self.membership.member]
+        return attempt_end_order(self.plan, "the run was over before %s took part" % host, 0.0)
 
-    def _contact(self) -> Optional[EndOrder]:
+    def _no_contact(self) -> Optional[EndOrder]:
         """A node without contact to a majority ends its own part where another attempt may start without it."""
-        if boot_clock() < self._until():
+        if boot_clock() < self._lease_end():
             return None
-        here = self.membership.names[self.membership.member]
-        return of_attempt(self.plan, "%s lost contact with the other hosts" % here, self.limits.grace)
+        host = self.membership.names[self.membership.member]
+        return attempt_end_order(self.plan, "%s lost contact with the other hosts" % host, self.limits.grace)
 
-    def fenced(self) -> Optional[EndOrder]:
-        """Our fence has ended this node's processes, or is dead, so that nothing would end this node if it hangs."""
-        here = self.membership.names[self.membership.member]
+    def fence_order(self) -> Optional[EndOrder]:
+        """Our fence has ended this node's processes, or has ended itself: nothing would end this node if it hangs."""
+        host = self.membership.names[self.membership.member]
         if self.fence.acted is not None:
-            reason = "%s was held up for %d s or more, so its part was ended" % (here, self._patience())
-            return of_attempt(self.plan, reason, 0.0)
+            reason = "%s was held up for %d s or more, so its part was ended" % (host, self._fence_limit())
+            return attempt_end_order(self.plan, reason, 0.0)
         if self.fence.has_ended:
-            return of_attempt(self.plan, "the fence process of %s is gone" % here, self.limits.grace)
+            return attempt_end_order(self.plan, "the fence process of %s is gone" % host, self.limits.grace)
         return None
 
     def too_early(self) -> bool:
         """Whether the first attempt has to wait for contact to a majority: without it nobody knows who has begun."""
         waited = boot_clock() - self.control.began
-        return bool(self.plan.settings.relaunch) and not self.control.in_contact and waited < START
+        return bool(self.plan.settings.relaunch) and not self.control.in_contact and waited < START_TIMEOUT
 
     def begin_and_check(self) -> Optional[EndOrder]:
         """Begin the node's part, so that the agent can start.
@@ -199,27 +206,27 @@ class StopConditions:
         self.membership.begin_part()
         self.fence.begin()
         self.slow = self.control.slow
-        self.begun = True
+        self.has_begun = True
         lease = self.lease(None)
         self.children.start_deadline = lease.term_at
         self.fence.renew(lease)
-        return self.fenced() or self._contact() or self._decision() or self._too_late()
+        return self.fence_order() or self._no_contact() or self._later_attempt() or self._too_late()
 
     def _too_late(self) -> Optional[EndOrder]:
         """The other nodes have waited for this one so long that they may have begun another attempt."""
         if self.decided is None or boot_clock() - self.decided <= self.limits.behind / 2:
             return None
-        here = self.membership.names[self.membership.member]
-        return of_attempt(self.plan, "%s was too late for attempt %d" % (here, self.plan.attempt), 0.0)
+        host = self.membership.names[self.membership.member]
+        return attempt_end_order(self.plan, "%s was too late for attempt %d" % (host, self.plan.attempt), 0.0)
 
     def lease(self, agent: Optional[int]) -> Lease:
         """How long this node's part may go on, for the fence; ``agent``: the pid to get SIGTERM, if any is to."""
-        end = self._until() + OURS
+        end = self._lease_end() + FENCE_MARGIN
         return Lease(end, end + self.limits.grace, agent or 0)
 
     def participants(self, lease: Lease) -> Participants:
         """What the agent has to know: who takes part, and how long it may go on, in case the fence cannot act."""
-        part = self.membership.part
+        part = self.membership.participants
         if part is None:
             return Participants(term_at=lease.term_at, kill_at=lease.kill_at)
         nodes, ended = (frozenset(map(self._node, members)) for members in (part.members, part.ended))
@@ -230,10 +237,12 @@ class StopConditions:
         members = self.plan.members[: self.plan.nnodes]
         return members.index(member) if member in members else member
 
-    def _until(self) -> float:
+    def _lease_end(self) -> float:
+        """When this node has been without contact for so long (boot clock) that its part must end."""
         settings = self.plan.settings
-        fenced = self.begun and (settings.relaunch or not settings.elastic) and self.membership.others_at_work()
-        return self.control.last_contact + self._patience() if fenced else FOREVER
+        fenced = self.has_begun and (settings.relaunch or not settings.elastic) and self.membership.others_at_work()
+        return self.control.last_contact + self._fence_limit() if fenced else FOREVER
 
-    def _patience(self) -> float:
-        return self.limits.fence + (SLOWER if self.slow else 0.0)
+    def _fence_limit(self) -> float:
+        """Seconds without contact to a majority after which this node's part ends."""
+        return self.limits.fence + (TCP_ONLY_MARGIN if self.slow else 0.0)

@@ -26,14 +26,15 @@ from ..spool.layout import Spool, all_spools
 from ..system.bootstrap import Refused
 from .status_operation import last_output
 
-LOOK = 1.0  # seconds between two reads of the node's files
-WAY_OUT = 3.0  # seconds for the first connection
-BEGIN = 600.0  # seconds for all nodes to be ready
-VERDICT = 30.0  # seconds after the supervisor's end in which a verdict may still come
-PAUSES = (0.0, 2.0, 8.0)  # seconds before each try of a request
-PATIENCE = 10.0  # seconds for one request
+POLL_INTERVAL = 1.0  # seconds between two reads of the node's files
+CONNECT_TIMEOUT = 3.0  # seconds for the first connection
+READY_TIMEOUT = 600.0  # seconds for all nodes to be ready
+VERDICT_TIMEOUT = 30.0  # seconds after the supervisor's end in which a verdict may still come
+RETRY_PAUSES = (0.0, 2.0, 8.0)  # seconds before each try of a request
+REQUEST_TIMEOUT = 10.0  # seconds for one request
 PORTS = {"http": 80, "https": 443}
-_OF_THE_WAY = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir")
+# of the agent's environment; all else is left out
+_NETWORK_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir")
 
 
 @record
@@ -49,7 +50,7 @@ class WebhookTask(NamedTuple):
 
 
 def begin(spool: Spool, environment: Mapping[str, str], task: WebhookTask) -> socket.socket:
-    """Start the process, which outlives this one; ``way_out`` reads its answer from the socket that is returned.
+    """Start the process, which outlives this one; ``read_answer`` reads its answer from the socket that is returned.
 
     ``environment`` is the agent's, whose proxies are used.
     """
@@ -57,7 +58,7 @@ def begin(spool: Spool, environment: Mapping[str, str], task: WebhookTask) -> so
     with its:
         subprocess.Popen(
             [sys.executable, "-I", "-S", spool.code, "webhook", spool.folder],
-            env={name: value for name, value in environment.items() if name.lower() in _OF_THE_WAY},
+            env={name: value for name, value in environment.items() if name.lower() in _NETWORK_VARIABLES},
             cwd="/",
             stdin=its.fileno(),
             stdout=its.fileno(),
@@ -72,23 +73,23 @@ def begin(spool: Spool, environment: Mapping[str, str], task: WebhookTask) -> so
     return ours
 
 
-def way_out(answer: socket.socket) -> str:
-    """Why the process cannot reach the URL; empty if it can."""
-    answer.settimeout(WAY_OUT + 2.0)
+def read_answer(answer: socket.socket) -> str:
+    """Wait for the process's answer: why it cannot reach the URL; empty if it can."""
+    answer.settimeout(CONNECT_TIMEOUT + 2.0)
     try:
         with answer:
             reply = answer.recv(1000).decode(errors="replace").strip()
     except OSError:
         reply = ""
-    return "" if reply == "ok" else reply or "no answer in %d s" % WAY_OUT
+    return "" if reply == "ok" else reply or "no answer in %d s" % CONNECT_TIMEOUT
 
 
 def main(argv: List[str]) -> int:
     """Notify until the run is over. ``argv``: the spool of the first attempt; stdin: ``task`` of ``begin``."""
     task = read_record(WebhookTask, json.load(sys.stdin), "task")
     url = task.webhook.url
-    signal.alarm(int(WAY_OUT) + 1)  # a name service may take longer: then this process ends without an answer
-    why = _try_way(url)
+    signal.alarm(int(CONNECT_TIMEOUT) + 1)  # a name service may take longer: then this process ends without an answer
+    why = _why_unreachable(url)
     signal.alarm(0)
     sys.stdout.write((why or "ok") + "\n")
     sys.stdout.flush()
@@ -96,26 +97,26 @@ def main(argv: List[str]) -> int:
     for handle in range(3):
         os.dup2(null, handle)
     spool = Spool(argv[0])
-    if why or not _chosen(spool):
+    if why or not _hosts_notify(spool):
         return 0
-    Teller(spool, url, task.webhook.silence, task.name, task.script).run()
+    Notifier(spool, url, task.webhook.silence, task.name, task.script).run()
     return 0
 
 
-def _chosen(spool: Spool) -> bool:
-    """Whether the hosts are to notify, which is known once all are ready."""
-    deadline = time.monotonic() + BEGIN
+def _hosts_notify(spool: Spool) -> bool:
+    """Whether the hosts send the notices (else the operator does), which is known once all are ready."""
+    deadline = time.monotonic() + READY_TIMEOUT
     while time.monotonic() < deadline:
         ready = spool.committed()
         if ready:
             return ready.tell
         if spool.exit_record():
             return False
-        time.sleep(LOOK)
+        time.sleep(POLL_INTERVAL)
     return False
 
 
-def _try_way(url: str) -> str:
+def _why_unreachable(url: str) -> str:
     """Why the URL cannot be reached; empty if the server, or the proxy before it, accepts a connection."""
     try:
         parts = urlsplit(url)
@@ -123,79 +124,81 @@ def _try_way(url: str) -> str:
         if proxy and not urllib.request.proxy_bypass(parts.hostname or ""):
             parts = urlsplit(proxy if "://" in proxy else "http://" + proxy)
         address = (parts.hostname or "", parts.port or PORTS.get(parts.scheme, 80))
-        socket.create_connection(address, WAY_OUT).close()
+        socket.create_connection(address, CONNECT_TIMEOUT).close()
     except (OSError, ValueError) as error:  # its text may contain the URL, so it is not returned
         return getattr(error, "strerror", None) or ("timed out" if isinstance(error, OSError) else "no URL")
     return ""
 
 
-class Teller:
-    """Sends one node's notices, and knows what was sent."""
+class Notifier:
+    """Sends one node's notices; ``silence``: seconds without output that it notifies of, or 0."""
 
     def __init__(self, spool: Spool, url: str, silence: float, name: Optional[str], script: Optional[str]) -> None:
         self.spool, self.url, self.silence = spool, url, silence
         self.name, self.script = name, script
         self.state = spool.state
-        self.lost: Set[str] = set()  # hosts that are known to be lost
+        self.lost: Set[str] = set()  # hosts whose loss was notified, by this node or another leader
         self.silent = False  # whether the present silence was notified
 
     def run(self) -> None:
-        """Run until the end was notified, or the end cannot become known any more."""
-        dead_since: Optional[float] = None
+        """Notify until the run's end was, or the supervisor ended ``VERDICT_TIMEOUT`` seconds ago without a verdict."""
+        ended_since: Optional[float] = None
         while True:
             try:
-                over = self.look()
+                over = self.check()
             except (Refused, OSError, ValueError):  # a file is damaged, or a disk fails: try again
                 over = False
             if over:
                 return
             if not self.spool.alive():
-                dead_since = dead_since or time.monotonic()
-                if time.monotonic() - dead_since > VERDICT:
+                ended_since = ended_since or time.monotonic()
+                if time.monotonic() - ended_since > VERDICT_TIMEOUT:
                     return
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL)
 
-    def look(self) -> bool:
-        """Notify of what is new; whether the run is over."""
-        newest = max(self._spools(), key=lambda each: each.attempt)
+    def check(self) -> bool:
+        """Notify of what is new; return whether the run is over."""
+        newest = max(self._spools(), key=lambda spool: spool.attempt)
         verdict = newest.verdict()
         if verdict:
             if verdict.writer == newest.host:
                 self.spool = newest
-                self.tell(end_event(verdict.state), verdict.line, verdict.ended)
+                self.notify(end_event(verdict.state), verdict.line, verdict.ended)
             return True
         peers = newest.peers()
         if peers is None:  # it has just begun: the leader is not known yet
             return False
         is_leader, plan = peers.leader == newest.host, newest.plan()
-        self._tell_lost({*plan.record.lost, *set(peers.missing).intersection(peers.excluded)}, is_leader=is_leader)
+        self._notify_lost({*plan.record.lost, *set(peers.missing).intersection(peers.excluded)}, is_leader=is_leader)
         if newest.attempt > self.spool.attempt:
             self.spool, self.silent = newest, False
             if is_leader:
                 hosts = ", ".join(plan.peers[member].host for member in plan.members)
-                self.tell("relaunched", "attempt %d on %s" % (newest.attempt, hosts))
+                self.notify("relaunched", "attempt %d on %s" % (newest.attempt, hosts))
         if is_leader:
-            self._tell_silence()
+            self._notify_silence()
         return False
 
     def _spools(self) -> List[Spool]:
-        return [each for each in all_spools(self.state, self.spool.run) if each.host == self.spool.host]
+        """The node's spools, one an attempt."""
+        return [spool for spool in all_spools(self.state, self.spool.run) if spool.host == self.spool.host]
 
-    def _tell_lost(self, lost: Set[str], *, is_leader: bool) -> None:
+    def _notify_lost(self, lost: Set[str], *, is_leader: bool) -> None:
         """Notify of hosts that the leader has given up; a later leader has learned of them from it."""
         for host in sorted(lost - self.lost):
             self.lost.add(host)
             if is_leader:
-                self.tell("lost", "%s is lost" % host)
+                self.notify("lost", "%s is lost" % host)
 
-    def _tell_silence(self) -> None:
+    def _notify_silence(self) -> None:
+        """Notify once each time that no worker of this node has printed for ``silence`` seconds."""
         printed = last_output(self.spool) if self.silence else None
         if printed is None:
             return
         quiet = time.time() - printed / 1e9
         if quiet >= self.silence and not self.silent:
             since = time.strftime("%H:%M:%S", time.localtime(printed / 1e9))
-            self.tell("silent", "no rank on %s has printed for %d s, since %s" % (self.spool.host, quiet, since))
+            self.notify("silent", "no rank on %s has printed for %d s, since %s" % (self.spool.host, quiet, since))
         self.silent = quiet >= self.silence
 
     def _record(self) -> Tuple[RunRecord, int]:
@@ -207,14 +210,14 @@ class Teller:
             record, ahead = RunRecord(hosts=()), 0
         return record._replace(name=self.name, script=self.script), ahead
 
-    def tell(self, event: str, text: str, when: Optional[int] = None) -> None:
+    def notify(self, event: str, text: str, when: Optional[int] = None) -> None:
         """Send a notice; if that fails, record an event. ``when`` is in ns by the operator's clock, by default now."""
         record, ahead = self._record()
         notice = notice_of(self.spool.run, record, event, text, when or time.time_ns() - ahead)
         why = ""
-        for pause in PAUSES:
+        for pause in RETRY_PAUSES:
             time.sleep(pause)
-            why, again = post(self.url, notice, PATIENCE)
+            why, again = post(self.url, notice, REQUEST_TIMEOUT)
             if not again:
                 break
         if why:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.control import connection
-from clusterddp.remote.control.connection import Broken, PeerConnection, Secret
+from clusterddp.remote.control.connection import PeerConnection, ProtocolError, Secret
 from clusterddp.remote.control.messages import Accept, Call, EndOrder, Heartbeat, Hello, Message, Redirect
 from clusterddp.remote.shared.schema.fields import DamagedError
 
@@ -60,7 +60,7 @@ class Between:
         self.called.welcome(self.called.check_call(self.introduce()))
         lead = self.to_caller(self.from_called())
         assert isinstance(lead, Accept)
-        self.caller.follow(lead)
+        self.caller.check_accept(lead)
 
     def close(self) -> None:
         for each in (self.caller.socket, self.called.socket, self.left, self.right):
@@ -101,7 +101,7 @@ def test_messages_pass_both_ways_once_both_sides_have_proved_the_key(pair: Betwe
 )
 def test_a_call_with_another_key_run_or_member_is_refused(caller: Secret, called: Secret, target: int) -> None:
     between = Between(caller, called, target)
-    with pytest.raises(Broken):
+    with pytest.raises(ProtocolError):
         between.called.check_call(between.introduce())
     between.close()
 
@@ -110,22 +110,22 @@ def test_a_proof_heard_on_one_connection_is_worth_nothing_on_another(pair: Betwe
     heard = pair.introduce()
     again = Between(secret(2), secret(0), 0)
     again.introduce()
-    with pytest.raises(Broken):
+    with pytest.raises(ProtocolError):
         again.called.check_call(heard)
     again.close()
 
 
 def test_a_call_whose_member_index_was_changed_is_refused(pair: Between) -> None:
     call = pair.introduce()
-    with pytest.raises(Broken):
+    with pytest.raises(ProtocolError):
         pair.called.check_call(call._replace(caller=1))
 
 
 def test_who_does_not_know_the_key_leads_nobody_and_sends_nobody_on(pair: Between) -> None:
     pair.introduce()
-    with pytest.raises(Broken):
-        pair.caller.follow(Accept("0" * 64))
-    with pytest.raises(Broken):
+    with pytest.raises(ProtocolError):
+        pair.caller.check_accept(Accept("0" * 64))
+    with pytest.raises(ProtocolError):
         pair.caller.check_redirect(Redirect(1, "0" * 64))
     assert pair.caller.member is None
 
@@ -136,7 +136,7 @@ def test_an_answer_that_names_a_lead_cannot_be_made_to_name_another(pair: Betwee
     answer = pair.to_caller(pair.from_called())
     assert isinstance(answer, Redirect)
     pair.caller.check_redirect(answer)
-    with pytest.raises(Broken):
+    with pytest.raises(ProtocolError):
         pair.caller.check_redirect(answer._replace(member=3))
 
 
@@ -156,7 +156,7 @@ def test_a_frame_that_was_tampered_with_ends_the_connection_unread(pair: Between
         "forged": first[:-32] + b"\0" * 32,
         "sent back": first,
     }[what]
-    with pytest.raises(Broken):
+    with pytest.raises(ProtocolError):
         (pair.to_caller if what == "sent back" else pair.to_called)(forged)
 
 
@@ -165,18 +165,18 @@ def test_a_frame_of_another_connection_of_the_same_nodes_is_refused(pair: Betwee
     again = Between(secret(2), secret(0), 0)
     again.prove()
     pair.caller.send(STOP)
-    with pytest.raises(Broken):
+    with pytest.raises(ProtocolError):
         again.to_called(pair.from_caller())
     again.close()
 
 
 def test_before_the_proof_a_frame_is_small_and_nothing_else_is_read(pair: Between) -> None:
-    assert connection.MOST_UNPROVED <= 512  # what SECURITY.md says
+    assert connection.MAX_UNPROVEN_MESSAGE <= 512  # what SECURITY.md says
     pair.called.greet()
     assert pair.to_called(struct.pack(">I", 512) + b"x" * 511) is None
     again = Between(secret(2), secret(0), 0)
     try:
-        with pytest.raises(Broken):
+        with pytest.raises(ProtocolError):
             again.to_called(struct.pack(">I", 513))
     finally:
         again.close()
@@ -193,6 +193,6 @@ def test_any_byte_of_the_handshake_that_is_changed_ends_it(pair: Between) -> Non
         between = Between(secret(2), secret(0), 0)
         between.called.nonce = hello.nonce
         changed = call[:at] + bytes([call[at] ^ 1]) + call[at + 1 :]
-        with pytest.raises((Broken, DamagedError)):
+        with pytest.raises((ProtocolError, DamagedError)):
             between.called.check_call(between.to_called(changed))  # type: ignore[arg-type]
         between.close()

@@ -8,24 +8,24 @@ from clusterddp.remote.control.contact import NEVER, Contact, Echoes, age
 def test_a_beat_that_comes_back_proves_contact_when_it_was_sent() -> None:
     echoes = Echoes()
     for now in (10.0, 11.0, 12.0):
-        echoes.send(now)
-    assert echoes.take(1, 2)
+        echoes.record_sent(now)
+    assert echoes.record_received(1, 2)
     assert echoes.proved == 11.0
 
 
 def test_what_comes_late_or_again_proves_nothing() -> None:
     echoes = Echoes()
-    echoes.send(10.0)
-    assert echoes.take(5, 0)
-    assert not echoes.take(4, 1)
-    assert not echoes.take(5, 1)
+    echoes.record_sent(10.0)
+    assert echoes.record_received(5, 0)
+    assert not echoes.record_received(4, 1)
+    assert not echoes.record_received(5, 1)
     assert echoes.proved == NEVER
 
 
 def test_a_beat_that_was_never_sent_proves_none() -> None:
     echoes = Echoes()
-    echoes.send(10.0)
-    assert echoes.take(1, 1 << 40)
+    echoes.record_sent(10.0)
+    assert echoes.record_received(1, 1 << 40)
     assert echoes.proved == 10.0
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from clusterddp.remote.control.connection import PeerConnection
 
-BEAT = Heartbeat(majority=True, number=7, echo=3, age=0.25)
+HEARTBEAT_INTERVAL = Heartbeat(majority=True, number=7, echo=3, age=0.25)
 WAIT = 10.0  # seconds for a datagram on this machine
 
 
@@ -36,7 +36,7 @@ class Wire:
         self.attacker.bind(("127.0.0.1", 0))
         self.attacker.settimeout(WAIT)
 
-    def recorded(self, beat: Heartbeat = BEAT) -> bytes:
+    def recorded(self, beat: Heartbeat = HEARTBEAT_INTERVAL) -> bytes:
         """A beat of the caller's, as it is on the wire."""
         self.caller.send(self.pair.caller, beat, self.attacker.getsockname())
         return self.attacker.recv(1 << 16)
@@ -67,33 +67,33 @@ def wire() -> Iterator[Wire]:
 
 
 def test_a_beat_of_a_proved_connection_is_heard(wire: Wire) -> None:
-    assert wire.heard(wire.recorded()) == [BEAT]
+    assert wire.heard(wire.recorded()) == [HEARTBEAT_INTERVAL]
 
 
 def test_a_beat_of_which_any_byte_was_changed_is_thrown_away(wire: Wire) -> None:
     data = wire.recorded()
     forged = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
-    assert wire.heard(*forged, data) == [BEAT]
+    assert wire.heard(*forged, data) == [HEARTBEAT_INTERVAL]
 
 
 def test_what_is_too_short_or_too_long_is_thrown_away(wire: Wire) -> None:
     data = wire.recorded()
-    assert wire.heard(b"", data[:-1], data + b"x", data * 2, b"x" * 60_000, data) == [BEAT]
+    assert wire.heard(b"", data[:-1], data + b"x", data * 2, b"x" * 60_000, data) == [HEARTBEAT_INTERVAL]
 
 
 def test_a_beat_that_is_sent_back_to_who_made_it_is_thrown_away(wire: Wire) -> None:
     ours = wire.recorded()
     back = struct.pack(">H", 0) + ours[2:]  # as if the other member had said it
-    wire.called.send(wire.pair.called, BEAT, wire.attacker.getsockname())
+    wire.called.send(wire.pair.called, HEARTBEAT_INTERVAL, wire.attacker.getsockname())
     theirs = wire.attacker.recv(1 << 16)
-    assert wire.heard(ours, back, theirs, by_caller=True) == [BEAT]
+    assert wire.heard(ours, back, theirs, by_caller=True) == [HEARTBEAT_INTERVAL]
 
 
 def test_a_beat_of_another_connection_of_the_same_nodes_is_thrown_away(wire: Wire) -> None:
     recorded = wire.recorded()
     again = Wire()
     try:
-        assert again.heard(recorded, again.recorded()) == [BEAT]
+        assert again.heard(recorded, again.recorded()) == [HEARTBEAT_INTERVAL]
     finally:
         again.close()
 

@@ -38,7 +38,7 @@ class Hostile:
 
     def calls(self, target: int) -> PeerConnection:
         """A connection to a node, on which nothing was said yet."""
-        link = PeerConnection.to(self.star.addresses[target], Secret(KEY, "run", self.member), target)
+        link = PeerConnection.connect(self.star.addresses[target], Secret(KEY, "run", self.member), target)
         self.links.append(link)
         return link
 
@@ -119,7 +119,7 @@ def test_a_member_beyond_the_next_is_not_let_in(star: Star, hostile: Hostile) ->
 def test_who_is_asked_whether_it_has_ended_does_not_lead_by_its_answer(star: Star, hostile: Hostile) -> None:
     star.node(1)
     star.until(lambda: star.lead.connected == {1})
-    star.lead.missed.add(hostile.member)
+    star.lead.to_ask.add(hostile.member)
     link, _ = hostile.is_called()
     link.welcome(0)
     star.until(lambda: hostile.ended(link))

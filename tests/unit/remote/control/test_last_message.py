@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.control import last_message
-from clusterddp.remote.control.connection import Broken, PeerConnection, Secret
+from clusterddp.remote.control.connection import PeerConnection, ProtocolError, Secret
 from clusterddp.remote.control.messages import Hello, Message, PartEnded
 from tests.unit.remote.control.test_connection import KEY, secret
 
@@ -36,13 +36,13 @@ def node() -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_message, "HEARD", SPOKEN)
+    monkeypatch.setattr(last_message, "FURTHER_ANSWERS_TIME", SPOKEN)
 
 
 def asking(address: tuple[str, int], ours: Secret, target: int = 0) -> PeerConnection:
     """A connection that asks whether a node's part has ended."""
-    link = PeerConnection.to(address, ours, target)
-    link.asks = True
+    link = PeerConnection.connect(address, ours, target)
+    link.is_question = True
     link.socket.settimeout(WAIT)
     hello = read(link)
     assert isinstance(hello, Hello)
@@ -82,17 +82,17 @@ def test_who_does_not_prove_the_key_hears_nothing(node: tuple[str, int], ours: S
 def test_an_end_that_is_not_proved_is_not_believed(key: bytes) -> None:
     """Somebody else holds the port of a lost node; even a member of the run cannot speak for another."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        link = PeerConnection.to(listener.getsockname(), secret(2), 0)
-        link.asks = True
+        link = PeerConnection.connect(listener.getsockname(), secret(2), 0)
+        link.is_question = True
         liar = PeerConnection(listener.accept()[0], Secret(key, "run", 1))
         with contextlib.closing(link.socket), contextlib.closing(liar.socket):
             liar.greet()
             hello = read(link)
             assert isinstance(hello, Hello)
             link.introduce(hello)
-            liar.theirs = link.nonce
+            liar.their_nonce = link.nonce
             liar.send_ended(2)
             answer = read(link)
             assert isinstance(answer, PartEnded)
-            with pytest.raises(Broken):
+            with pytest.raises(ProtocolError):
                 link.check_ended(answer)

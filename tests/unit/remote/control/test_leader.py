@@ -84,7 +84,7 @@ class Star:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"PATIENCE": 0.3, "RETRY": 0.05, "ASK": 0.1}.items():
         monkeypatch.setattr(leader, name, value)
-    for name, value in {"BEAT": 0.1, "HURRY": 0.05}.items():
+    for name, value in {"HEARTBEAT_INTERVAL": 0.1, "HURRY": 0.05}.items():
         monkeypatch.setattr(heartbeats, name, value)
 
 
@@ -191,7 +191,7 @@ def test_since_when_a_node_is_alone_counts_from_the_last_word_it_heard(star: Sta
 @pytest.mark.parametrize(("key", "run"), [(b"another key", "run"), (KEY, "another run")])
 def test_a_node_with_another_key_or_of_another_run_is_never_heard(star: Star, key: bytes, run: str) -> None:
     stranger = star.node(1, key, run)
-    star.until(lambda: stranger.called and not stranger.links)  # the lead has dropped it
+    star.until(lambda: stranger.called_at and not stranger.links)  # the lead has dropped it
     assert not star.lead.connected
     assert star.heard[0] == star.heard[1] == []
 
@@ -257,15 +257,15 @@ def test_many_that_send_a_byte_a_second_do_not_keep_a_node_out(star: Star) -> No
         slow = [stack.enter_context(socket.create_connection(star.addresses[0])) for _ in range(64)]
         for each in slow:
             each.sendall(b"\0")
-        star.until(lambda: len(star.lead.links) == leader.MOST_OF_ADDRESS)
+        star.until(lambda: len(star.lead.links) == leader.MAX_UNPROVEN_OF_ADDRESS)
         began = time.monotonic()
         star.node(1)
         star.until(lambda: star.lead.connected == {1})
-        assert time.monotonic() - began < leader.DIAL_LIMIT
+        assert time.monotonic() - began < leader.CONNECT_TIMEOUT
 
 
 def test_strangers_have_one_deadline_however_often_they_send(star: Star, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader, "DIAL_LIMIT", 0.5)
+    monkeypatch.setattr(leader, "CONNECT_TIMEOUT", 0.5)
     with socket.create_connection(star.addresses[0]) as slow:
         star.until(lambda: star.lead.links)
         (link,) = star.lead.links
@@ -280,7 +280,7 @@ def test_strangers_have_one_deadline_however_often_they_send(star: Star, monkeyp
 
 
 def test_strangers_of_many_addresses_give_way_oldest_first(star: Star, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader, "MOST_UNPROVEN", 4)
+    monkeypatch.setattr(leader, "MAX_UNPROVEN", 4)
     with contextlib.ExitStack() as stack:
         for member in range(20):
             source = (f"127.0.2.{member + 1}", 0)
@@ -309,7 +309,10 @@ def no_descriptor_left() -> Iterator[None]:
 def test_without_a_descriptor_left_nobody_is_lost_and_who_calls_comes_later(
     star: Star, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("SILENCE", "SILENCE_TCP"):  # who is lost here is lost for want of a descriptor, not of a core
+    for name in (
+        "SILENCE_TIMEOUT",
+        "SILENCE_TIMEOUT_TCP",
+    ):  # who is lost here is lost for want of a descriptor, not of a core
         monkeypatch.setattr(leader, name, 60.0)
     star.node(1)
     star.until(lambda: star.lead.connected == {1})
@@ -332,7 +335,7 @@ def test_a_lost_node_is_reported_and_may_come_again(star: Star) -> None:
 
 
 def test_a_silent_connection_is_given_up(star: Star, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader, "DIAL_LIMIT", 0.2)
+    monkeypatch.setattr(leader, "CONNECT_TIMEOUT", 0.2)
     with socket.create_connection(star.addresses[0]):
         star.until(lambda: star.lead.links)
         star.until(lambda: not star.lead.links)

@@ -48,7 +48,7 @@ class Run(Star):
         secret = Secret(KEY, "run", index)
 
         def take(event: Event) -> None:
-            made[0].take(event)
+            made[0].handle_event(event)
 
         control = Control(secret, self.selector, take, self.listeners[index])
         control.begin(self.addresses)
@@ -73,9 +73,9 @@ class Run(Star):
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     for name, value in {"PATIENCE": 0.3, "RETRY": 0.05, "ASK": 0.1}.items():
         monkeypatch.setattr(leader, name, value)
-    for name, value in {"BEAT": 0.1, "HURRY": 0.05}.items():
+    for name, value in {"HEARTBEAT_INTERVAL": 0.1, "HURRY": 0.05}.items():
         monkeypatch.setattr(heartbeats, name, value)
-    monkeypatch.setattr(membership, "TELL", 0.2)
+    monkeypatch.setattr(membership, "REPEAT_INTERVAL", 0.2)
     made = Run(3, tmp_path)
     yield made
     made.close()
@@ -97,15 +97,18 @@ def test_who_takes_part_is_said_by_the_leader_with_an_epoch_that_grows(run: Run)
     members = [run.member(index) for index in range(3)]
     for member in members:
         member.publish(RUNNING)
-    run.until(lambda: all(member.part and member.part.members == (0, 1, 2) for member in members))
+    run.until(lambda: all(member.participants and member.participants.members == (0, 1, 2) for member in members))
     epoch = members[2].epoch
     members[1].publish(ENDED)
-    run.until(lambda: all(member.part and member.part.members == (0, 2) for member in members))
+    run.until(lambda: all(member.participants and member.participants.members == (0, 2) for member in members))
     assert {member.epoch for member in members} == {members[0].epoch}
     assert members[2].epoch > epoch
     members[2].publish(NodeStatus(NodeState.ENDED, 1, 0))
     run.until(
-        lambda: all(member.part and (member.part.members, member.part.ended) == ((0,), (2,)) for member in members)
+        lambda: all(
+            member.participants and (member.participants.members, member.participants.ended) == ((0,), (2,))
+            for member in members
+        )
     )
     assert [member.excluded for member in members] == [(1,)] * 3
 
@@ -115,11 +118,11 @@ def test_who_leads_next_says_it_with_a_greater_epoch(run: Run) -> None:
     for member in members:
         member.publish(RUNNING)
         member.limit = 0.1
-    run.until(lambda: all(len(member.statuses) == 3 and member.part for member in members))
+    run.until(lambda: all(len(member.statuses) == 3 and member.participants for member in members))
     members[2].epoch += 5  # heard of a leader that the next one has never heard
     run.loses(0)
     last = members[2].epoch
-    run.until(lambda: all(member.part and member.part.members == (1, 2) for member in members[1:]))
+    run.until(lambda: all(member.participants and member.participants.members == (1, 2) for member in members[1:]))
     run.until(lambda: members[1].epoch == members[2].epoch > last)
 
 
@@ -128,7 +131,7 @@ def test_a_leader_without_a_majority_excludes_nobody_where_others_may_begin_anew
     for member in members:
         member.begin(1, range(3), limit=0.1, by_majority=True)
         member.publish(RUNNING)
-    run.until(lambda: all(member.part for member in members))
+    run.until(lambda: all(member.participants for member in members))
     run.loses(1)
     run.loses(2)
     run.until(lambda: members[0].control.leading and members[0].lost(time.monotonic(), 0.1) == [1, 2])
@@ -145,7 +148,7 @@ def test_a_node_that_is_cut_off_from_the_store_excludes_nobody(run: Run) -> None
     for member in members:
         member.begin(1, range(3), limit=0.1, store=1)
         member.publish(RUNNING)
-    run.until(lambda: all(member.part for member in members))
+    run.until(lambda: all(member.participants for member in members))
     run.loses(1)
     run.loses(2)
     run.until(lambda: members[0].control.leading and members[0].lost(time.monotonic(), 0.1) == [1, 2])
@@ -182,7 +185,7 @@ def test_who_connects_later_hears_all_that_holds(run: Run) -> None:
     lead.pass_on(STOP)
     late = run.member(2)
     heard: list[Event] = []
-    late.control.handle = lambda event: late.take(event) if heard.append(event) is None else None  # type: ignore[func-returns-value]
+    late.control.handle = lambda event: late.handle_event(event) if heard.append(event) is None else None  # type: ignore[func-returns-value]
     run.until(lambda: late.decision == AGAIN and late.statuses.get(1) == ENDED and MessageReceived(0, STOP) in heard)
 
 
@@ -242,18 +245,18 @@ def test_a_last_word_is_unheard_until_a_lead_is_reached(run: Run) -> None:
 def test_a_host_that_joined_has_the_next_place_and_no_other(run: Run) -> None:
     lead = run.member(0)
     newcomer = Joined("gpu03", "127.0.0.1", 1, 29500)
-    lead.take(MessageReceived(1, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
-    lead.take(MessageReceived(9, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
-    lead.take(MessageReceived(1, StatusTable((NodeStatusRow(9, 0.0, RUNNING),), 0.0)))
+    lead.handle_event(MessageReceived(1, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
+    lead.handle_event(MessageReceived(9, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
+    lead.handle_event(MessageReceived(1, StatusTable((NodeStatusRow(9, 0.0, RUNNING),), 0.0)))
     assert (lead.names[3:], sorted(lead.statuses)) == ([], [1])
-    lead.take(MessageReceived(3, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
+    lead.handle_event(MessageReceived(3, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
     assert (lead.names[3:], lead.control.addresses[3:]) == (["gpu03"], [("127.0.0.1", 29500)])
 
 
 def test_since_when_a_node_is_lost_counts_from_when_it_was_last_heard(run: Run) -> None:
     lead = run.member(0)
     lead.statuses[1] = RUNNING
-    lead.take(Lost(1, 100.0))
+    lead.handle_event(Lost(1, 100.0))
     assert (lead.lost(119.0, 20.0), lead.lost(121.0, 20.0)) == ([], [1])
 
 
@@ -261,9 +264,9 @@ def test_a_node_that_was_here_and_is_lost_before_its_first_status_is_not_waited_
     run: Run,
 ) -> None:
     lead = run.member(0)
-    lead.take(Lost(1, 100.0))
+    lead.handle_event(Lost(1, 100.0))
     lead.missing[2] = 100.0
-    long = membership.START + 1
+    long = membership.START_TIMEOUT + 1
     assert (lead.lost(109.0, 7.5), lead.lost(111.0, 7.5), lead.lost(100.0 + long, 7.5)) == ([], [1], [1, 2])
 
 
@@ -271,7 +274,7 @@ def test_the_table_of_2000_nodes_with_long_causes_reaches_the_others(tmp_path: P
     run.names = [f"gpu{index:04}" for index in range(2000)]
     lead, other = run.member(0), run.member(1)
     for index in range(2, 2000):
-        lead.take(MessageReceived(index, StatusMessage(ENDED._replace(cause="c" * 300), 0.0)))
+        lead.handle_event(MessageReceived(index, StatusMessage(ENDED._replace(cause="c" * 300), 0.0)))
     run.until(lambda: lead.control.connected == {1})
     run.until(lambda: len(other.statuses) >= 1998)
     assert other.statuses[1999].cause == "c" * 300

@@ -151,14 +151,14 @@ def test_texts_are_cut_to_what_is_read() -> None:
     )
     assert isinstance(order, EndOrder)
     assert isinstance(said, StatusMessage)
-    assert (len(order.reason), order.reason[:3], order.reason.count("…")) == (messages.REASON, "x ?", 1)
-    assert len(said.status.cause) == messages.CAUSE
+    assert (len(order.reason), order.reason[:3], order.reason.count("…")) == (messages.MAX_REASON, "x ?", 1)
+    assert len(said.status.cause) == messages.MAX_CAUSE
 
 
 def test_2000_nodes_with_long_causes_are_told_in_parts_that_fit_a_frame() -> None:
-    word = WORD._replace(cause="\U0001f525" * messages.CAUSE)
+    word = WORD._replace(cause="\U0001f525" * messages.MAX_CAUSE)
     rows = [NodeStatusRow(member, 1e9, word) for member in range(2000)]
-    parts = messages.in_parts(rows, 1.0, TakingPart(1, 1, tuple(range(1000)), tuple(range(1000, 2000))))
+    parts = messages.status_tables(rows, 1.0, TakingPart(1, 1, tuple(range(1000)), tuple(range(1000, 2000))))
     assert max(len(encode(part)) for part in parts) <= 64 * 1024
     assert [row for part in parts for row in part.rows] == rows
     assert len(encode(AttemptDecision(999_999, tuple(range(2000)), 1999, 65535, "x" * 5000))) <= 64 * 1024

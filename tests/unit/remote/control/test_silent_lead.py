@@ -15,7 +15,7 @@ from clusterddp.remote.control import connection, heartbeats, leader
 from clusterddp.remote.control.connection import Secret
 from clusterddp.remote.control.datagrams import Datagrams
 from clusterddp.remote.control.leader import Control
-from clusterddp.remote.control.membership import SLOWER
+from clusterddp.remote.control.membership import TCP_ONLY_MARGIN
 from clusterddp.remote.supervisor.node import TURN_INTERVAL
 from clusterddp.remote.supervisor.stop_conditions import LIMITS_RELAUNCH
 
@@ -151,17 +151,19 @@ def test_so_they_are_where_no_datagram_gets_through(
     for seed in range(8):
         hosts = started(3, seed, (0.0, 0.0))
         assert all(node.slow for node in hosts.nodes)
-        hosts.run(LIMITS_RELAUNCH.lost + SLOWER, off=(0,))
+        hosts.run(LIMITS_RELAUNCH.lost + TCP_ONLY_MARGIN, off=(0,))
         assert hosts.nodes[2].settled
-        assert hosts.longest < LIMITS_RELAUNCH.fence + SLOWER, f"seed {seed}"
+        assert hosts.longest < LIMITS_RELAUNCH.fence + TCP_ONLY_MARGIN, f"seed {seed}"
 
 
 def test_who_is_called_by_the_next_in_order_turns_to_it_though_its_call_of_the_lost_lead_hangs(
     started: Callable[..., Hosts],
 ) -> None:
     hosts = started(3, 0, (0.0, 0.0))
-    hosts.run(0.01 + leader.SILENCE, off=(0, 1))  # the last has noticed, and calls the lead; the next in order has not
+    hosts.run(
+        0.01 + leader.SILENCE_TIMEOUT, off=(0, 1)
+    )  # the last has noticed, and calls the lead; the next in order has not
     assert [link.target for link in hosts.nodes[2].links] == [0]
     hosts.nodes[1].links[0].received_at = 0.0  # now it does, and is out of patience
-    hosts.run(leader.PATIENCE, off=(0,))
+    hosts.run(leader.LEADER_TIMEOUT, off=(0,))
     assert [(node.leader, node.settled) for node in hosts.nodes[1:]] == [(1, True), (1, True)]

@@ -38,5 +38,5 @@ def test_a_claim_lapses_where_nobody_has_started(tmp_path: Path, monkeypatch: py
     now = boot_clock()
     assert claimed(writer, NEXT)
     assert not claimed(writer, NEXT)
-    monkeypatch.setattr(start, "boot_clock", lambda: now + 2 * start.CLAIM_TIME)
+    monkeypatch.setattr(start, "boot_clock", lambda: now + 2 * start.CLAIM_TIMEOUT)
     assert claimed(writer, NEXT)

@@ -24,12 +24,12 @@ def conditions(word: NodeStatus | None, *, died: bool = False, **changes: Any) -
     unused: Any = None
     made = StopConditions(unused, membership, unused, plan)
     children: Any = SimpleNamespace(store_died=died, store_output=lambda: "killed")
-    made.begin(plan, children)
+    made.switch_plan(plan, children)
     return made
 
 
 def test_an_elastic_job_ends_its_attempt_when_the_node_that_has_the_store_has_failed() -> None:
-    order = conditions(NodeStatus(NodeState.ENDED, 1, 127)).of_attempt["store"]()
+    order = conditions(NodeStatus(NodeState.ENDED, 1, 127)).ending_attempt["store"]()
     assert order
     assert order.reason == "gpu00 has ended its part, and with it the rendezvous store"
     assert (order.attempt, order.ours, order.grace) == (1, True, LIMITS_RELAUNCH.grace)
@@ -47,10 +47,10 @@ def test_an_elastic_job_ends_its_attempt_when_the_node_that_has_the_store_has_fa
     ],
 )
 def test_it_goes_on_while_the_store_may_be_there(word: NodeStatus | None, changes: dict[str, Any]) -> None:
-    assert conditions(word, **changes).of_attempt["store"]() is None
+    assert conditions(word, **changes).ending_attempt["store"]() is None
 
 
 def test_a_store_that_dies_on_this_node_ends_the_attempt_at_once() -> None:
-    order = conditions(None, died=True).of_attempt["store"]()
+    order = conditions(None, died=True).ending_attempt["store"]()
     assert order
     assert (order.reason, order.grace) == ("the rendezvous store died: killed", 0.0)

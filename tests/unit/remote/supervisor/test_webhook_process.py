@@ -14,7 +14,7 @@ from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import webhook_process
-from clusterddp.remote.supervisor.webhook_process import Teller
+from clusterddp.remote.supervisor.webhook_process import Notifier
 from tests.unit.hooks_served import Served, served
 from tests.unit.spool_writer import Writer
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setattr(webhook_process, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(webhook_process, "RETRY_PAUSES", (0.0, 0.0))
     with served() as serving:
         yield serving
 
@@ -36,7 +36,7 @@ class Node:
     def __init__(self, folder: Path, server: Served, silence: float = 0.0) -> None:
         self.server = server
         self.writer = Writer(folder)
-        self.teller = Teller(Spool(str(self.writer.folder)), server.url, silence, "tiny", "********.py")
+        self.teller = Notifier(Spool(str(self.writer.folder)), server.url, silence, "tiny", "********.py")
 
     def knows(self, leader: str = "h", **peers: list[str]) -> None:
         (self.writer.folder / "peers.json").write_text(json.dumps({"nodes": {}, "leader": leader, **peers}))
@@ -44,7 +44,7 @@ class Node:
     def tells(self) -> list[tuple[str, str]]:
         """What is told now."""
         before = len(self.server.told)
-        self.teller.look()
+        self.teller.check()
         return [(told["event"], told["text"]) for told in self.server.told[before:]]
 
     def judged(self, **fields: Any) -> None:
@@ -105,9 +105,9 @@ def test_each_notice_says_which_run_it_is_of(tmp_path: Path, server: Served) -> 
     plan["record"].update(hosts=["h", "g"], name="of a secret", script="secret.py", started=7 * 10**9)
     path.write_text(json.dumps(plan))
     node.knows(missing=["g"], excluded=["g"])
-    node.teller.look()
+    node.teller.check()
     node.judged(ended=19_540_000_000)
-    node.teller.look()
+    node.teller.check()
     lost, end = server.told
     about = {"run": "run1", "name": "tiny", "script": "********.py", "hosts": ["h", "g"]}  # struck when it began
     assert lost == {**about, "event": "lost", "text": "g is lost", "verdict": None, "duration": lost["duration"]}
@@ -148,15 +148,15 @@ def test_silence_is_told_once_until_somebody_prints_again(tmp_path: Path, server
 def test_a_server_that_is_busy_is_asked_again(tmp_path: Path, server: Served) -> None:
     server.codes = [503]
     node = Node(tmp_path, server)
-    node.teller.tell("done", "succeeded")
+    node.teller.notify("done", "succeeded")
     assert [told["event"] for told in server.told] == ["done"]
 
 
 def test_what_cannot_be_sent_is_on_record_without_the_url(tmp_path: Path, server: Served) -> None:
     server.codes = [404, 500, 500]
     node = Node(tmp_path, server)
-    node.teller.tell("lost", "one")  # 404: the same again would not help
-    node.teller.tell("done", "two")
+    node.teller.notify("lost", "one")  # 404: the same again would not help
+    node.teller.notify("done", "two")
     events = (node.writer.folder / "events.jsonl").read_text()
     assert [json.loads(line)["reason"] for line in events.splitlines()] == ["HTTP 404", "HTTP 500"]
     assert "secret" not in events
@@ -170,14 +170,14 @@ def test_user_and_password_of_a_url_are_shown_to_its_server_and_to_none_that_it_
         assert webhook_request.post(url, {"event": "done"}, 10) == ("", False)
     assert server.authorized == ["Basic " + base64.b64encode(b"al@ice:p:w/d").decode()] * 2
     assert other.authorized == [None]
-    assert webhook_process._try_way(url) == ""
+    assert webhook_process._why_unreachable(url) == ""
 
 
 @pytest.mark.parametrize("url", ["http://alice:pw@127.0.0.1:9/x", "http://alice:p/w@127.0.0.1/x", "http://a:b@[::bad/"])
 def test_why_a_url_with_a_password_cannot_be_told_names_neither(url: str) -> None:
     why, _ = webhook_request.post(url, {"event": "done"}, 10)
     assert why
-    assert not any(part in why + webhook_process._try_way(url) for part in ("alice", "pw", "p/w", "127"))
+    assert not any(part in why + webhook_process._why_unreachable(url) for part in ("alice", "pw", "p/w", "127"))
 
 
 @pytest.mark.parametrize("damage", ["{", '{"nodes": 3}', '{"nodes": {}, "missing": "g"}'])
@@ -198,14 +198,14 @@ def test_a_damaged_file_ends_nothing(tmp_path: Path, server: Served, damage: str
     ],
 )
 def test_without_a_way_out_the_reason_is_told_and_no_url(url: str, why: str) -> None:
-    assert "secret" not in webhook_process._try_way(url)
-    assert why in webhook_process._try_way(url) or "Temporary failure" in webhook_process._try_way(url)
+    assert "secret" not in webhook_process._why_unreachable(url)
+    assert why in webhook_process._why_unreachable(url) or "Temporary failure" in webhook_process._why_unreachable(url)
 
 
 def test_the_way_out_leads_over_the_proxy_that_workers_have(monkeypatch: pytest.MonkeyPatch, server: Served) -> None:
-    assert webhook_process._try_way(server.url) == ""
+    assert webhook_process._why_unreachable(server.url) == ""
     monkeypatch.setenv("http_proxy", "127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
-    assert webhook_process._try_way(server.url) == "Connection refused"
+    assert webhook_process._why_unreachable(server.url) == "Connection refused"
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.server_port}")
-    assert webhook_process._try_way("http://name.invalid/x") == ""
+    assert webhook_process._why_unreachable("http://name.invalid/x") == ""
