@@ -192,7 +192,7 @@ def on_the_roll(node: Started, *pids: int) -> None:
     """Wait until the supervisor has written them down."""
 
     def listed() -> bool:
-        value = read_json(node.spool.path(roster.NAME)) or {"members": []}
+        value = read_json(node.spool.path(roster.ROSTER_FILE)) or {"members": []}
         return set(pids) <= {pid for pid, _, _ in value["members"]}
 
     wait_for(listed, f"{pids} on the roster")

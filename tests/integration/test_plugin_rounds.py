@@ -34,7 +34,7 @@ class Quick(RoundSpec):
     """A job whose nodes are not waited for long."""
 
     pause = 0.05
-    silence = 3.0
+    silence_timeout = 3.0
 
 
 class Node:
@@ -60,7 +60,7 @@ class Cluster:
         self.nodes: list[Node] = []
 
     def node(self, number: int, *, planned: int, least: int, most: int, port: int = 0, **more: Any) -> Node:
-        job = Quick(node=number, names=NAMES[:planned], least=least, most=most, join_timeout=PATIENCE)
+        job = Quick(node=number, names=NAMES[:planned], min_nodes=least, max_nodes=most, join_timeout=PATIENCE)
         self.nodes.append(Node(self.server, job._replace(**more), port))
         return self.nodes[-1]
 
@@ -187,14 +187,14 @@ def test_an_elastic_start_does_not_wait_for_a_host_that_was_lost_before_it_came(
     first, last = cluster.node(0, planned=3, least=2, most=3), cluster.node(2, planned=3, least=2, most=3)
     came = cluster.come(first, last)
     cluster.says(1, {0, 2})
-    assert [future.result(first.job.last_call / 2).nodes for future in came] == [(0, 2), (0, 2)]
+    assert [future.result(first.job.first_arrival_timeout / 2).nodes for future in came] == [(0, 2), (0, 2)]
 
 
 def test_a_node_that_has_ended_well_starts_nothing_again_and_is_not_waited_for(cluster: Cluster) -> None:
     nodes = cluster.elastic(3, 2, 3)
     cluster.meet(*nodes)
     cluster.says(1, {0, 2}, ended=frozenset({1}))
-    nodes[0].rounds.next_look = nodes[2].rounds.next_look = 0.0
+    nodes[0].rounds.next_poll_at = nodes[2].rounds.next_poll_at = 0.0
     assert not nodes[0].rounds.superseded()
     assert not nodes[2].rounds.superseded()
     assert [world.nodes for world in cluster.meet(nodes[0], nodes[2])] == [(0, 2), (0, 2)]
@@ -245,7 +245,7 @@ def test_whose_workers_have_ended_let_the_others_start_again_without_them(cluste
 
 
 def test_a_node_that_is_back_soon_is_waited_for_where_no_other_attempt_may_have_begun(cluster: Cluster) -> None:
-    one, other, away = cluster.elastic(3, 2, 3, absence=PATIENCE)
+    one, other, away = cluster.elastic(3, 2, 3, absence_timeout=PATIENCE)
     cluster.meet(one, other, away)
     clock = [100.0]
     one.rounds.now = lambda: clock[0]
@@ -274,7 +274,7 @@ def test_a_job_of_a_fixed_size_does_not_start_again_without_a_node(cluster: Clus
     nodes = cluster.fixed(2, join_timeout=3.0)
     cluster.meet(*nodes)
     cluster.says(1, {0})
-    nodes[0].rounds.next_look = 0.0
+    nodes[0].rounds.next_poll_at = 0.0
     assert not nodes[0].rounds.superseded()  # whether the job goes on is for run control to say
     with pytest.raises(NoRound, match=r"gpu01 did not come to round 1 within 3 s"):
         nodes[0].rounds.next()
@@ -296,13 +296,13 @@ def test_when_the_first_to_come_is_lost_the_next_one_decides(cluster: Cluster) -
     nodes[0].store.set("1/came/1", '[0, "10.0.0.0", 29400, 0]')
     cluster.says(1, {1, 2}, *nodes[1:])
     others = cluster.come(nodes[1], nodes[2])
-    assert [future.result(nodes[1].job.silence).nodes for future in others] == [(1, 2), (1, 2)]
+    assert [future.result(nodes[1].job.silence_timeout).nodes for future in others] == [(1, 2), (1, 2)]
 
 
 @pytest.mark.parametrize("record", [None, '[0, "10.0.0.0", 29400, 0]'])
 def test_a_first_node_that_stands_still_is_not_waited_for(cluster: Cluster, record: str | None) -> None:
     """Stopped, before or after it has said who it is; run control knows nothing of it."""
-    nodes = cluster.elastic(3, 2, 3, slow=0.2)
+    nodes = cluster.elastic(3, 2, 3, later_arrival_timeout=0.2)
     cluster.meet(*nodes)
     nodes[0].store.add("1/came", 1)
     if record:
@@ -328,7 +328,7 @@ def test_a_node_that_comes_late_brings_about_a_round_with_it(cluster: Cluster) -
 
 
 def test_an_elastic_start_does_not_wait_for_ever_for_a_node_of_the_plan(cluster: Cluster) -> None:
-    nodes = cluster.elastic(3, 2, 3, last_call=0.2)
+    nodes = cluster.elastic(3, 2, 3, first_arrival_timeout=0.2)
     assert [world.nodes for world in cluster.meet(*nodes[:2])] == [(0, 1), (0, 1)]
     assert [line for node in nodes for line in node.told] == ["round 0 goes on without gpu02"]
 
@@ -341,8 +341,10 @@ def test_a_first_node_without_a_free_port_says_so(cluster: Cluster) -> None:
 
 
 def test_many_nodes_ask_the_store_less_often() -> None:
-    few, many = (RoundSpec(node=0, names=NAMES, least=count, most=count, join_timeout=1.0) for count in (2, 4000))
+    few, many = (
+        RoundSpec(node=0, names=NAMES, min_nodes=count, max_nodes=count, join_timeout=1.0) for count in (2, 4000)
+    )
     assert few.poll <= 0.05
     assert many.poll == pytest.approx(1.0)
     assert many.pause > few.pause
-    assert many.silence > few.silence
+    assert many.silence_timeout > few.silence_timeout

@@ -111,7 +111,7 @@ def test_a_stopped_worker_is_named_and_gets_no_signal(spool: ShimSpool, monkeypa
         os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: remote_stacks.kernel_state(pid) == "T", "the stop")
         stack = ask(spool, monkeypatch)
-        assert not remote_stacks._pending(pid, remote_stacks.STACK_SIGNAL)
+        assert not remote_stacks._is_pending(pid, remote_stacks.STACK_SIGNAL)
     assert (stack.source, stack.frames, stack.state) == ("", (), "T")
     assert stack.place == "it is stopped (SIGSTOP); stopped" + (f" in {stack.wchan}" if stack.wchan.strip("0") else "")
 
@@ -120,7 +120,7 @@ def test_one_that_blocks_the_signal_is_named_and_asked_no_second_time(
     spool: ShimSpool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nprint('ready')\n"
-    monkeypatch.setattr(remote_stacks, "PATIENCE", 0.5)
+    monkeypatch.setattr(remote_stacks, "ANSWER_TIMEOUT", 0.5)
     with worker(spool, text + "signal.pause()", "-u"):
         first, second = (ask(spool, monkeypatch) for _ in range(2))
     assert first.place.startswith("it does not answer; sleeping")
@@ -131,7 +131,7 @@ def test_one_that_blocks_the_signal_is_named_and_asked_no_second_time(
 def test_one_in_uninterruptible_sleep_is_named_and_goes_on_when_it_wakes(
     spool: ShimSpool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(remote_stacks, "PATIENCE", 0.5)
+    monkeypatch.setattr(remote_stacks, "ANSWER_TIMEOUT", 0.5)
     place = tmp_path / "freezer"
     place.mkdir()
     with freezing(place) as group, worker(spool, WAITS, "-u") as (process, pid):
@@ -172,7 +172,7 @@ def test_the_scripts_children_do_not_get_our_descriptor(spool: ShimSpool) -> Non
 
 
 def test_old_dumps_do_not_grow_for_ever(spool: ShimSpool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_stacks, "KEPT", 10)
+    monkeypatch.setattr(remote_stacks, "MAX_EARLIER", 10)
     with worker(spool, HOLDS, "-u"):
         found = [ask(spool, monkeypatch) for _ in range(3)]
     assert {stack.place for stack in found} == {"train.py:4 in holds"}

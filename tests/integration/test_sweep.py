@@ -79,7 +79,7 @@ class TestEscapees:
         (told,) = proof["nodes"]
         assert (told["survivors"], told["unknown"], told["found"], told["killed"]) == ([], [], len(rest), len(rest))
         assert told["exit"]["state"] == "lost"
-        assert not Path(node.spool.path(roster.NAME)).exists()  # its numbers will be others' one day
+        assert not Path(node.spool.path(roster.ROSTER_FILE)).exists()  # its numbers will be others' one day
 
     def test_what_the_supervisor_never_wrote_down_is_found_by_its_files_and_its_folder(
         self, host: Host, folder: Path
@@ -87,7 +87,7 @@ class TestEscapees:
         with running(host, folder, EVERY_WAY) as node:
             pids = dict(zip(WAYS, node.pids(*WAYS), strict=True))
             kill_supervisor(node)
-            Path(node.spool.path(roster.NAME)).unlink(missing_ok=True)
+            Path(node.spool.path(roster.ROSTER_FILE)).unlink(missing_ok=True)
             found = {"session", "bare", "orphan", "writing_orphan", "standing_orphan"}
             wait_for(lambda: gone(pids["agent"]), "the agent's end")
             assert {way for way, pid in pids.items() if pid in node.status().pids} >= found - {"bare"}
@@ -227,7 +227,7 @@ class TestStrangers:
             pids = node.pids(*WAYS)
             on_the_roll(node, *pids)
             kill_supervisor(node)
-            value = read_json(node.spool.path(roster.NAME))
+            value = read_json(node.spool.path(roster.ROSTER_FILE))
             seen = procfs.read_process(late)
             assert seen
             value["members"].append([late, seen.ticks - 1, late])
@@ -247,7 +247,7 @@ class TestStrangers:
             try:
                 seen = procfs.read_process(late)
                 assert seen
-                value = read_json(node.spool.path(roster.NAME))
+                value = read_json(node.spool.path(roster.ROSTER_FILE))
                 value["members"].append([seen.session, seen.ticks - 1, seen.session])
                 rewrite(node, value)
                 proof = node.stop()
@@ -269,7 +269,7 @@ def session(leader: int) -> dict[int, procfs.ProcStat]:
 
 def rewrite(node: Started, value: object) -> None:
     """The roster with something in it that a reused number would leave there."""
-    Path(node.spool.path(roster.NAME)).write_text(json.dumps(value))
+    Path(node.spool.path(roster.ROSTER_FILE)).write_text(json.dumps(value))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a pid namespace")

@@ -12,9 +12,7 @@ from .messages import Heartbeat
 
 HEARTBEAT_INTERVAL = 0.5  # seconds between heartbeats
 UNANSWERED_INTERVAL = 0.2  # seconds between datagrams while none is answered
-INITIAL_HEARTBEATS = (
-    3  # heartbeats of a new connection sent without a pause: after them both sides know that they are in contact
-)
+INITIAL_HEARTBEATS = 3  # sent without a pause on a new connection: then both sides know that they are in contact
 COUNT_INTERVAL = 0.05  # seconds between two counts of the nodes in contact
 
 

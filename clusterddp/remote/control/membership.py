@@ -26,13 +26,9 @@ from .messages import (
 )
 from .messages import Joined as Newcomer
 
-REPEAT_INTERVAL = (
-    5.0  # seconds after which order and decision are repeated: by the leader to all, by the others to the leader
-)
+REPEAT_INTERVAL = 5.0  # seconds after which the leader, and each node to it, repeats order and decision
 START_TIMEOUT = 30.0  # seconds that a node gets at least for its first message
-TCP_ONLY_MARGIN = (
-    2.5  # seconds more, until its fence acts and until it is lost, for a node with heartbeats over TCP alone
-)
+TCP_ONLY_MARGIN = 2.5  # seconds more until a node with heartbeats over TCP alone is fenced, and until it is lost
 GATHER_TIME = 0.1  # seconds in which the leader gathers new statuses, to send them in one table
 ENDED_STATES = (NodeState.ENDING, NodeState.ENDED)
 
@@ -52,13 +48,8 @@ class Membership:
         add_host: Callable[[Newcomer], None],
         save_peers: Callable[[Dict[str, Any]], None],
     ) -> None:
-        self.control, self.names, self.member, self.add_host, self.save_peers = (
-            control,
-            names,
-            control.member,
-            add_host,
-            save_peers,
-        )
+        self.control, self.names, self.member = control, names, control.member
+        self.add_host, self.save_peers = add_host, save_peers
         self.statuses: Dict[int, NodeStatus] = {}  # member index → its last status
         self.reported_at: Dict[int, float] = {}  # member index → when that status was sent, by the boot clock
         self.missing: Dict[int, float] = {}  # member index → since when it is out of reach

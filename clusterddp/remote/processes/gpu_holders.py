@@ -12,8 +12,8 @@ from typing import Iterable, List, NamedTuple, Optional, Tuple
 from ..shared.run.spool_records import LeftProcess
 from ..system import nvidia_smi, procfs
 
-PATIENCE = 5.0  # seconds for the driver to let go of a killed process
-POLL = 0.2
+RELEASE_TIMEOUT = 5.0  # seconds for the driver to let go of a killed process
+POLL_INTERVAL = 0.2  # seconds
 
 
 class HeldGpus(NamedTuple):
@@ -25,18 +25,18 @@ class HeldGpus(NamedTuple):
 
 
 def find_gpu_holders(known: Iterable[Tuple[int, int]], devices: str = "/dev") -> HeldGpus:
-    """Ask nvidia-smi, for up to ``PATIENCE`` s, until it lists none of the known processes (pid and start time)."""
+    """Ask nvidia-smi, for ``RELEASE_TIMEOUT`` s at most, until it lists none of ``known`` (pid and start time)."""
     count = sum(bool(re.fullmatch(r"nvidia\d+", name)) for name in os.listdir(devices))
     if not count:
         return HeldGpus(None, [], "")
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + RELEASE_TIMEOUT
     while True:
         answer = nvidia_smi.read_query(nvidia_smi.start_query(dict(os.environ)))
         if answer.error:
             return HeldGpus(count, [], "its GPUs: " + answer.error)
         listed = {pid for gpu in answer.gpus for pid in gpu.processes}
         # The start time must match too: a pid may be reused, and in a container nvidia-smi shows the host's pids.
-        held = [name for name in known if name[0] in listed and procfs.start_ticks(name[0]) == name[1]]
+        held = [(pid, ticks) for pid, ticks in known if pid in listed and procfs.start_ticks(pid) == ticks]
         if not held or time.monotonic() > deadline:
             return HeldGpus(count, [LeftProcess(pid, ticks, "ended, but holds a GPU") for pid, ticks in held], "")
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL)

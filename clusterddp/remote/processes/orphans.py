@@ -24,19 +24,19 @@ def orphans(request: Request) -> List[Dict[str, Any]]:
     for spool in all_spools(state):
         if spool.host in hosts:
             spools.setdefault((spool.run, spool.host), []).append(spool)
-    runs = []
-    for name in sorted(marked | {name for name, own in spools.items() if _unproved(own)}):
-        own = spools.get(name, [])
-        if any(spool.alive() or _is_starting(spool) for spool in own):
+    replies = []
+    for run, host in sorted(marked | {node for node, node_spools in spools.items() if _may_have_left(node_spools)}):
+        node_spools = spools.get((run, host), [])
+        if any(spool.alive() or _is_starting(spool) for spool in node_spools):
             continue
-        left = NodeProcesses(own or [Spool.of(state, name[0], 1, "0-" + name[1])], None).find(table)
+        left = NodeProcesses(node_spools or [Spool.of(state, run, 1, "0-" + host)], None).find(table)
         if left:
             found = tuple(map(terminate.describe, left))
-            runs.append(written(OrphanedRun(run=name[0], host=name[1], known=bool(own), processes=found)))
-    return runs
+            replies.append(written(OrphanedRun(run=run, host=host, known=bool(node_spools), processes=found)))
+    return replies
 
 
-def _unproved(spools: List[Spool]) -> bool:
+def _may_have_left(spools: List[Spool]) -> bool:
     """Whether a node of these spools was lost, or ended with survivors."""
     records = [spool.exit_record() for spool in spools]
     return any(not record or record.state == RunState.LOST or record.survivors or record.unseen for record in records)

@@ -29,19 +29,21 @@ class NodeProcesses:
     def __init__(self, spools: List[Spool], supervisor: Optional[int]) -> None:
         self.marks = (spools[0].run, spools[0].host)
         self.supervisor = supervisor
-        known = [record for record in (spool.recorded_supervisor() for spool in spools) if record]
-        records = [record for record in known if record.boot == procfs.boot_identity()]
-        self.rebooted = bool(known) and not records and not any(spool.alive() for spool in spools)
-        here = spools if records else []  # no process of an earlier boot lives
+        recorded = [record for record in (spool.recorded_supervisor() for spool in spools) if record]
+        records = [record for record in recorded if record.boot == procfs.boot_identity()]
+        self.rebooted = bool(recorded) and not records and not any(spool.alive() for spool in spools)
+        live_spools = spools if records else []  # no process of an earlier boot lives
         self.since_ticks = min((record.start_ticks or 0 for record in records), default=0)
-        rosters = [roster for roster in map(read_roster, here) if roster]
+        rosters = [roster for roster in map(read_roster, live_spools) if roster]
         self.on_roster = {(pid, ticks) for roster in rosters for pid, ticks, _ in roster.members}
         self.known = set(self.on_roster)  # a process once found to be the node's remains so
         self.sessions = {session for roster in rosters for _, _, session in roster.members}
         self.adopters = {1, *(roster.adopter[0] for roster in rosters if _is_alive(roster.adopter))}
-        runs = [_run_dir(spool) for spool in here]
-        self.folders = [spool.folder for spool in here] + list(filter(None, runs))
-        self.written_paths = [spool.path(name) for spool in here for name in OUTPUT_FOLDERS] + list(filter(None, runs))
+        runs = [_run_dir(spool) for spool in live_spools]
+        self.folders = [spool.folder for spool in live_spools] + list(filter(None, runs))
+        self.written_paths = [spool.path(name) for spool in live_spools for name in OUTPUT_FOLDERS] + list(
+            filter(None, runs)
+        )
 
     @classmethod
     def of(cls, spool: Spool, supervisor: Optional[int], known: Iterable[Tuple[int, int]] = ()) -> "NodeProcesses":
@@ -61,7 +63,7 @@ class NodeProcesses:
             return []
         return self._classify(procfs.snapshot() if table is None else table)[0]
 
-    def doubtful(self, table: Dict[int, ProcStat]) -> List[ProcStat]:
+    def uncertain(self, table: Dict[int, ProcStat]) -> List[ProcStat]:
         """Processes in a session whose number is on the roster, where no roster member is left to confirm it.
 
         The session's first process has ended, so another session can have the number by now: too little to end them,
@@ -72,8 +74,8 @@ class NodeProcesses:
             return []
         own_processes, unrelated = self._classify(table)
         sessions = {sid for sid in self.sessions - self._roster_sessions(table) if sid not in table}
-        settled = unrelated | {process.pid for process in own_processes}
-        inside = [process for process in table.values() if process.session in sessions and process.pid not in settled]
+        decided = unrelated | {process.pid for process in own_processes}
+        inside = [process for process in table.values() if process.session in sessions and process.pid not in decided]
         return [process for process in inside if process.ticks >= self.since_ticks and not procfs.other_user(process)]
 
     def _classify(self, table: Dict[int, ProcStat]) -> Tuple[List[ProcStat], Set[int]]:
@@ -117,8 +119,8 @@ class NodeProcesses:
         return orphan and (procfs.cwd_below(process, self.folders) or procfs.writes_below(process, self.written_paths))
 
 
-def _is_alive(name: Tuple[int, int]) -> bool:
-    return procfs.start_ticks(name[0]) == name[1]
+def _is_alive(process: Tuple[int, int]) -> bool:
+    return procfs.start_ticks(process[0]) == process[1]
 
 
 def _run_dir(spool: Spool) -> str:

@@ -1,7 +1,7 @@
 """The roster: a supervisor's list of its node's processes, in the spool, to find them after the supervisor was killed.
 
 While a supervisor lives, every process of its node descends from it: it adopts orphans. Once it is killed, a process
-that has wiped its environment, closed our files and left for a session of its own can be found only by this list. It is
+that has wiped its environment, closed our files and left for a session of its own can be value only by this list. It is
 updated once a second, for at most a hundredth of a core.
 """
 
@@ -16,13 +16,13 @@ from ..spool.layout import Spool
 from ..system import procfs
 from ..system.bootstrap import read_json
 
-NAME = "roll.json"
+ROSTER_FILE = "roll.json"
 INTERVAL = 1.0  # seconds between two updates
 PAUSE_FACTOR = 100  # an update that took n seconds of CPU is followed by a pause of this many times n
 
 
 def _members(fields: Fields, name: str) -> Tuple[Tuple[int, int, int], ...]:
-    return fields.items(name, lambda one: _member(one, "item"))
+    return fields.items(name, lambda item: _member(item, "item"))
 
 
 def _member(fields: Fields, name: str) -> Tuple[int, int, int]:
@@ -61,43 +61,43 @@ class RosterWriter:
         table, own = procfs.snapshot(), os.getpid()
         if own not in table:
             return  # /proc is not there
-        mine = (self.spool.run, self.spool.host)
+        marks = (self.spool.run, self.spool.host)
         inside = procfs.subtree([own], table, ())
-        barred = {pid for pid in inside if pid != own and procfs.run_and_host(table[pid]) not in (None, mine)}
-        members = [table[pid] for pid in sorted(procfs.subtree([own], table, barred)) if pid in table]
+        unrelated = {pid for pid in inside if pid != own and procfs.run_and_host(table[pid]) not in (None, marks)}
+        members = [table[pid] for pid in sorted(procfs.subtree([own], table, unrelated)) if pid in table]
         fence = table.get(table[own].parent)  # it adopts first, and may be killed too
-        parent = fence.parent if fence and procfs.run_and_host(fence) == mine else table[own].parent
+        parent = fence.parent if fence and procfs.run_and_host(fence) == marks else table[own].parent
         roster = Roster(
             boot=procfs.boot_identity(),
             adopter=(parent, procfs.start_ticks(parent) or 0),
-            members=tuple((one.pid, one.ticks, one.session) for one in members if one.pid != own),
+            members=tuple((member.pid, member.ticks, member.session) for member in members if member.pid != own),
         )
         if roster != self._written and self._write(json.dumps(written(roster)).encode()):
             self._written = roster
 
     def _write(self, data: bytes) -> bool:
         """Replace the file whole, without waiting for the disk: it has to outlive this process, but not the host."""
-        path = self.spool.path(NAME)
+        path = self.spool.path(ROSTER_FILE)
         try:
             handle = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(handle, "wb") as out:
                 out.write(data)
             os.replace(path + ".new", path)
-        except OSError:  # the disk is full: the next look tries again
+        except OSError:  # the disk is full: the next update tries again
             return False
         return True
 
 
 def read_roster(spool: Spool) -> Optional[Roster]:
     """The spool's roster, or None if there is none of this boot."""
-    found = read_json(spool.path(NAME))
-    roster = read_record(Roster, found, "roster") if found else None
+    value = read_json(spool.path(ROSTER_FILE))
+    roster = read_record(Roster, value, "roster") if value else None
     return roster if roster and roster.boot == procfs.boot_identity() else None
 
 
 def remove_roster(spool: Spool) -> None:
     """Remove the roster of a node that has no process left."""
     try:
-        os.unlink(spool.path(NAME))
+        os.unlink(spool.path(ROSTER_FILE))
     except OSError:  # there was none; or the disk is read-only, and its boot and start times still guard against reuse
         pass

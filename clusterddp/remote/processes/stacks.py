@@ -22,10 +22,10 @@ from ..system import procfs
 from ..system.small_files import text_of
 
 STACK_SIGNAL = signal.SIGRTMIN + 7  # a worker's hook prints all stacks on it; sent only where it has a handler
-PATIENCE = 3.0  # seconds for a worker's first byte, and for py-spy
-QUIET = 0.2  # seconds without growth after which a dump is complete
-LONGEST = 64 * 1024  # bytes of one worker's stacks
-KEPT = 1 << 20  # bytes of earlier dumps that are kept in a file
+ANSWER_TIMEOUT = 3.0  # seconds for a worker's first byte, and for py-spy
+QUIET_TIME = 0.2  # seconds without growth after which a dump is complete
+MAX_STACKS = 64 * 1024  # bytes of one worker's stacks
+MAX_EARLIER = 1 << 20  # bytes of earlier dumps that are kept in a file
 
 
 class LiveWorker:
@@ -35,18 +35,18 @@ class LiveWorker:
         self.pid = event.pid or 0
         self.folder = "/proc/%d" % self.pid
         self.event = event
-        self.look()
+        self.read_kernel_state()
         self.source = self.text = self.why = ""
         self.path = spool.path("stacks", "%d.%d" % (event.start, event.local_rank))
-        self.begin = self.size = 0
+        self.dump_start = self.size = 0
         self.changed = 0.0
 
-    def look(self) -> None:
-        """Look where the kernel has it."""
+    def read_kernel_state(self) -> None:
+        """Read its state letter and the kernel function that it waits in."""
         self.state, self.wchan = kernel_state(self.pid), text_of(self.folder + "/wchan")
 
-    def take(self, source: str, text: str) -> None:
-        """Put the stacks into the entry."""
+    def set_stacks(self, source: str, text: str) -> None:
+        """Put the stacks into the entry; ``source``: which program printed them."""
         self.source, self.text = source, text
 
     def give_up(self, why: str) -> None:
@@ -106,7 +106,7 @@ def ask_py_spy(program: str, workers: List[LiveWorker]) -> List[LiveWorker]:
         except OSError:  # not a program for this machine
             return workers
         asked.append((worker, child))
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + ANSWER_TIMEOUT
     left = []
     for worker, child in asked:
         try:
@@ -115,7 +115,7 @@ def ask_py_spy(program: str, workers: List[LiveWorker]) -> List[LiveWorker]:
             child.kill()
             out, _ = child.communicate()
         if child.returncode == 0 and _is_json(out):
-            worker.take("py-spy", out.decode(errors="replace"))
+            worker.set_stacks("py-spy", out.decode(errors="replace"))
         else:
             left.append(worker)
     return left
@@ -123,7 +123,7 @@ def ask_py_spy(program: str, workers: List[LiveWorker]) -> List[LiveWorker]:
 
 def _is_json(text: bytes) -> bool:
     try:
-        return len(text) <= LONGEST and bool(parse_json(text))
+        return len(text) <= MAX_STACKS and bool(parse_json(text))
     except ValueError:
         return False
 
@@ -131,13 +131,13 @@ def _is_json(text: bytes) -> bool:
 def ask_faulthandler(workers: List[LiveWorker]) -> None:
     """Signal each worker to append its stacks to its file, and read them."""
     asked = [worker for worker in workers if _signal(worker)]
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + ANSWER_TIMEOUT
     while asked and time.monotonic() < deadline:
         time.sleep(0.02)
-        asked = [worker for worker in asked if not _whole(worker)]
+        asked = [worker for worker in asked if not _is_complete(worker)]
     for worker in asked:
         if not worker.source and not _read(worker):
-            worker.look()
+            worker.read_kernel_state()
             worker.give_up("it does not answer")
 
 
@@ -149,10 +149,10 @@ def _signal(worker: LiveWorker) -> bool:
         worker.give_up("it runs no Python of ours, or has not begun")
     elif worker.state == "T":
         worker.give_up("it is stopped (SIGSTOP)")
-    elif _pending(worker.pid, STACK_SIGNAL):
+    elif _is_pending(worker.pid, STACK_SIGNAL):
         worker.give_up("it has not answered an earlier question")
     else:
-        worker.begin = worker.size = _begin(worker.path)
+        worker.dump_start = worker.size = _next_offset(worker.path)
         try:
             os.kill(worker.pid, STACK_SIGNAL)
         except OSError:
@@ -162,33 +162,35 @@ def _signal(worker: LiveWorker) -> bool:
     return False
 
 
-def _begin(path: str) -> int:
-    """The offset at which the next dump will begin; a file larger than ``KEPT`` bytes is emptied first."""
+def _next_offset(path: str) -> int:
+    """The offset at which the next dump will begin; a file larger than ``MAX_EARLIER`` bytes is emptied first."""
     size = os.stat(path).st_size
-    if size > KEPT:
+    if size > MAX_EARLIER:
         os.truncate(path, 0)
         return 0
     return size
 
 
-def _whole(worker: LiveWorker) -> bool:
+def _is_complete(worker: LiveWorker) -> bool:
     """Whether the worker's dump is complete; if so, it has been read."""
     size, now = os.stat(worker.path).st_size, time.monotonic()
     if size != worker.size:
         worker.size, worker.changed = size, now
         return False
-    return size > worker.begin and now - worker.changed > QUIET and _read(worker)
+    return size > worker.dump_start and now - worker.changed > QUIET_TIME and _read(worker)
 
 
 def _read(worker: LiveWorker) -> bool:
+    """Read the worker's dump, if there is one."""
     with open(worker.path, "rb") as stream:
-        stream.seek(worker.begin)
-        text = stream.read(LONGEST)
-    worker.take("faulthandler" if text else "", text.decode(errors="replace"))
+        stream.seek(worker.dump_start)
+        text = stream.read(MAX_STACKS)
+    worker.set_stacks("faulthandler" if text else "", text.decode(errors="replace"))
     return bool(text)
 
 
-def _pending(pid: int, number: int) -> bool:
+def _is_pending(pid: int, number: int) -> bool:
+    """Whether the process was sent a signal that it has not handled yet."""
     return any(
         line.startswith(("SigPnd:", "ShdPnd:")) and int(line.split()[1], 16) >> (number - 1) & 1
         for line in text_of("/proc/%d/status" % pid).splitlines()

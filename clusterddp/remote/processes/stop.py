@@ -22,7 +22,7 @@ from .ownership import NodeProcesses
 from .roster import remove_roster
 
 SUPERVISOR_SLACK = 20.0  # seconds beyond the grace that the supervisor gets before we do its work here
-NOT_THE_SCRIPT = 125
+LOST_EXIT_CODE = 125  # of a lost node: the exit code is not its script's
 
 
 def stop(request: Request) -> Dict[str, Any]:
@@ -53,9 +53,9 @@ class NodeStop:
         spools = self.spools()
         self.redaction = redaction_of(spools[-1].folder)  # read now: the values are removed when the node ends
         self.processes = NodeProcesses.of(spools[-1], _supervisor(spools))
-        self.before = len(self.remaining())
+        self.found_before = len(self.remaining())
         self.ended = {spool.folder for spool in spools if spool.exit_record()}
-        self.elsewhere = any(spool.alive() and rebooted(spool) for spool in spools)
+        self.in_other_namespace = any(spool.alive() and rebooted(spool) for spool in spools)
         self.lost = {spool.folder: _why_lost(spool) for spool in spools}
         self.give_order()
 
@@ -83,8 +83,8 @@ class NodeStop:
 
     def finish(self) -> NodeProof:
         """Wait for the supervisor, end the processes that it left, and return what was found and what is left."""
-        while self.alive() and time.monotonic() < self.deadline:
-            time.sleep(terminate.POLL)
+        while self.has_supervisor() and time.monotonic() < self.deadline:
+            time.sleep(terminate.POLL_INTERVAL)
             self.give_order()  # it may just have begun another attempt
         spools = self.spools()
         self.processes = NodeProcesses.of(spools[-1], _supervisor(spools), self.processes.known)  # reads its roster
@@ -95,17 +95,17 @@ class NodeStop:
         killed = len(self.killed - {process.identity for process in survivors})
         for spool in spools:
             if spool.folder not in self.ended:
-                self.close(spool, left)
+                self.write_missing_exit(spool, left)
                 ended = spool.exit_record()
                 killed += ended.killed if ended else 0
         last = spools[-1].exit_record()
-        unknown = self.unknown(last, gpus.error)
+        unknown = self.unchecked(last, gpus.error)
         if not left and not unknown:
             for spool in spools:
                 remove_roster(spool)  # its pids will be reused one day
         return NodeProof(
             host=self.host,
-            found=max(self.before, killed + len(left)),
+            found=max(self.found_before, killed + len(left)),
             killed=killed,
             survivors=tuple(LeftProcess(**process) for process in left),
             unknown=tuple(unknown),
@@ -113,34 +113,34 @@ class NodeStop:
             exit=written(last) if last else {},
         )
 
-    def alive(self) -> bool:
+    def has_supervisor(self) -> bool:
         """Whether a supervisor holds a lock of this node."""
         return any(spool.alive() for spool in self.spools())
 
-    def close(self, spool: Spool, left: List[Dict[str, Any]]) -> None:
+    def write_missing_exit(self, spool: Spool, left: List[Dict[str, Any]]) -> None:
         """Write the exit record that no supervisor wrote; a node that was lost before the order stays ``lost``."""
         if spool.exit_record():
             return
         lost = self.lost.get(spool.folder)
         if lost:
-            spool.write_exit(RunState.LOST, NOT_THE_SCRIPT, lost, agent_exit=None, survivors=left, by_stop=True)
+            spool.write_exit(RunState.LOST, LOST_EXIT_CODE, lost, agent_exit=None, survivors=left, by_stop=True)
         else:
             order = spool.stop_order()
             reason = order.reason if order else "stopped"
             spool.write_exit(RunState.STOPPED, 143, reason, agent_exit=None, survivors=left, by_stop=True)
 
-    def unknown(self, record: Optional[ExitRecord], gpus: str) -> List[str]:
+    def unchecked(self, record: Optional[ExitRecord], gpus: str) -> List[str]:
         """What could not be checked, one line each."""
         found = [gpus] if gpus else []
-        unvouched = record is not None and record.by_stop  # no supervisor saw its last child end
-        if self.elsewhere and unvouched:
+        without_supervisor = record is not None and record.by_stop  # no supervisor saw its last child end
+        if self.in_other_namespace and without_supervisor:
             found.append("its supervisor lived where this connection cannot see all (another pid namespace)")
-        for stat in self.processes.doubtful(procfs.snapshot()):
+        for stat in self.processes.uncertain(procfs.snapshot()):
             line = self.redaction.text(procfs.command_line(stat), ends=False)
             found.append("process %d (%s) may be the run's or a stranger's" % (stat.pid, line))
         hidden = filter(procfs.exists, record.unseen if record else ())
         found += ["process %d is another user's now, and hidden from this one" % pid for pid in hidden]
-        if procfs.hides_other_users() and unvouched:
+        if procfs.hides_other_users() and without_supervisor:
             found.append("other users' processes are hidden here (hidepid), so one that changed its user may be left")
         return found
 

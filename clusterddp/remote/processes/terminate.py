@@ -12,7 +12,7 @@ from ..system.procfs import ProcStat
 from .ownership import NodeProcesses
 
 STOP_SIGNAL = signal.SIGUSR2  # to a supervisor: end the run, where no order can be written into its spool
-POLL = 0.02  # seconds between looks while processes end
+POLL_INTERVAL = 0.02  # seconds between searches while processes end
 
 
 def find_processes(spool: Spool, supervisor: Optional[int]) -> List[LeftProcess]:
@@ -32,61 +32,61 @@ def describe_pid(pid: int) -> Optional[LeftProcess]:
 
 
 def terminate_all(
-    look: Callable[[], List[LeftProcess]],
+    find: Callable[[], List[LeftProcess]],
     grace: float,
     patience: float = 5.0,
     killed: Optional[Set[Tuple[int, int]]] = None,
 ) -> List[LeftProcess]:
     """Run a ``Termination`` to its end; returns the survivors."""
-    ending = Termination(look, grace, patience, killed)
+    ending = Termination(find, grace, patience, killed)
     while True:
         left = ending.step()
         if left is not None:
             return left
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL)
 
 
 class Termination:
-    """SIGTERM to all that ``look`` finds, SIGKILL to those left after ``grace`` s, again until nothing is found.
+    """SIGTERM to all that ``find`` finds, SIGKILL to those left after ``grace`` s, again until nothing is found.
 
-    ``look`` is called each time: a process may fork while it is being ended. Processes that live ``patience`` s longer
+    ``find`` is called each time: a process may fork while it is being ended. Processes that live ``patience`` s longer
     (in uninterruptible sleep) count as survivors. ``killed`` collects pid and start time of each that needed SIGKILL.
     """
 
     def __init__(
         self,
-        look: Callable[[], List[LeftProcess]],
+        find: Callable[[], List[LeftProcess]],
         grace: float,
         patience: float = 5.0,
         killed: Optional[Set[Tuple[int, int]]] = None,
     ) -> None:
-        self.look, self.patience, self.killed = look, patience, killed
+        self.find, self.patience, self.killed = find, patience, killed
         self.deadline = time.monotonic() + grace
-        self.termed: Set[int] = set()
+        self.signalled: Set[int] = set()
 
     def step(self) -> Optional[List[LeftProcess]]:
-        """Look once and send the signals; returns the survivors once it is over, None before."""
-        left = self.look()
+        """Search once and send the signals; returns the survivors once it is over, None before."""
+        left = self.find()
         now = time.monotonic()
         if not left or now > self.deadline + self.patience:
             return left
         for process in left:
             if now >= self.deadline:
                 kill(process, self.killed)
-            elif process.pid not in self.termed:
-                self.termed.add(process.pid)
+            elif process.pid not in self.signalled:
+                self.signalled.add(process.pid)
                 send_signal(process, signal.SIGTERM)
         return None
 
 
 def kill(process: LeftProcess, killed: Optional[Set[Tuple[int, int]]] = None) -> None:
-    """Send SIGKILL, and note in ``killed`` that it was needed."""
+    """Send SIGKILL; add the process to ``killed`` if it took the signal."""
     if send_signal(process, signal.SIGKILL) and killed is not None:
         killed.add(process.identity)
 
 
 def send_signal(process: LeftProcess, number: int) -> bool:
-    """Signal a process if its pid still is the same process; whether it took the signal."""
+    """Signal a process if its pid still is the same process; return whether the signal was sent."""
     if procfs.start_ticks(process.pid) != process.ticks:
         return False
     try:

@@ -23,11 +23,11 @@ from torch.distributed.elastic.rendezvous import (  # type: ignore[import-not-fo
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint  # type: ignore[import-not-found,unused-ignore]
 
 from ..shared.run.plan import BACKEND, PLAN, NodePlan, read_plan
-from .participants import Participants, of_supervisor
+from .participants import Participants, supervisor_participants
 from .rounds import JobOver, NoRound, Rounds, RoundSpec
 
-ROUND = "CLUSTERDDP_ROUND"  # in the environment of the workers' shims, which record it
-ABSENCE = 60.0  # seconds that a host may be unreachable where no other attempt can begin without it meanwhile
+ROUND_VARIABLE = "CLUSTERDDP_ROUND"  # in the environment of the workers' shims, which record it
+ABSENCE_TIMEOUT = 60.0  # seconds that a host may be unreachable where no other attempt can begin without it meanwhile
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def create_handler(params: Any) -> "Handler":
     spool = os.path.dirname(os.environ["PYTHON_EXEC"])
     with open(os.path.join(spool, PLAN), encoding="utf-8") as stream:
         plan = read_plan(json.load(stream))
-    return Handler(params, plan, of_supervisor())
+    return Handler(params, plan, supervisor_participants())
 
 
 class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
@@ -49,15 +49,15 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         self.took_part = False  # whether this node has been in a round
         self.endpoint = params.endpoint
         self.timeout = timedelta(seconds=params.get_as_int("read_timeout", 60))
-        self.store = self.asked(self.connect)
+        self.store = self.call_store(self.connect)
         self.workers_store = WorkersStore(plan.host_settings.ports, params.local_addr)
         job = RoundSpec(
             node=self.node,
             names=plan.record.hosts,
-            least=params.min_nodes,
-            most=params.max_nodes,
+            min_nodes=params.min_nodes,
+            max_nodes=params.max_nodes,
             join_timeout=params.get_as_int("join_timeout", 300),
-            absence=0.0 if plan.settings.relaunch else ABSENCE,
+            absence_timeout=0.0 if plan.settings.relaunch else ABSENCE_TIMEOUT,
         )
 
         def store_address() -> Tuple[str, int]:
@@ -73,13 +73,13 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         host, port = parse_rendezvous_endpoint(self.endpoint, default_port=-1)
         return PrefixStore("clusterddp/" + self.run, TCPStore(host, port, is_master=False, timeout=self.timeout))
 
-    def asked(self, ask: Callable[[], T]) -> T:
-        """Call ``ask``, which uses the store, and turn its errors into torch's rendezvous errors.
+    def call_store(self, call: Callable[[], T]) -> T:
+        """Call ``call``, which uses the store, and turn its errors into torch's rendezvous errors.
 
         Raises SystemExit(0) where the job is over: torch has no way to end an agent that never had a round.
         """
         try:
-            return ask()
+            return call()
         except JobOver:
             pass
         except NoRound as error:
@@ -107,11 +107,11 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Take part in the next round and return this node's rank and the workers' store."""
-        world = self.asked(self.rounds.next)
+        world = self.call_store(self.rounds.next)
         self.took_part = True
-        os.environ[ROUND] = str(self.rounds.number)
+        os.environ[ROUND_VARIABLE] = str(self.rounds.number)
         if world.nodes[0] == self.rounds.job.node:
-            self.asked(self.workers_store.serve)
+            self.call_store(self.workers_store.serve)
         else:
             self.workers_store.close()
         store = RoundStore("%d/agents" % self.rounds.number, self.store, self)
@@ -126,7 +126,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
 
     def num_nodes_waiting(self) -> int:
         """Return a number other than 0 when the agent must end its workers and join a new round."""
-        return int(self.asked(self.rounds.superseded))
+        return int(self.call_store(self.rounds.superseded))
 
     def is_closed(self) -> bool:
         """Return False always; a round that cannot begin raises an error instead."""
@@ -161,13 +161,13 @@ class RoundStore(PrefixStore):  # type: ignore[misc,unused-ignore]
 
     def get(self, key: str) -> bytes:
         """Return the value of a key, as soon as it has one."""
-        self.await_all([key])
+        self.await_keys([key])
         value: bytes = super().get(key)
         return value
 
     def multi_get(self, keys: List[str]) -> List[bytes]:
         """Return the values of keys, as soon as all have one."""
-        self.await_all(keys)
+        self.await_keys(keys)
         values: List[bytes] = super().multi_get(keys)
         return values
 
@@ -177,15 +177,15 @@ class RoundStore(PrefixStore):  # type: ignore[misc,unused-ignore]
         Raises torch's own RuntimeError after the timeout.
         """
         limit: timedelta = timeout or self.timeout  # type: ignore[attr-defined,unused-ignore]
-        if not self.look_for(keys, limit.total_seconds(), self.handler.rounds.goes_on_without):
+        if not self.poll_keys(keys, limit.total_seconds(), self.handler.rounds.goes_on_without):
             super().wait(keys, timedelta(milliseconds=1))
 
-    def await_all(self, keys: List[str]) -> None:
+    def await_keys(self, keys: List[str]) -> None:
         """Wait until all keys have a value; raise torch's connection error after the timeout."""
-        if not self.look_for(keys, self.handler.timeout.total_seconds(), self.handler.check_round):
+        if not self.poll_keys(keys, self.handler.timeout.total_seconds(), self.handler.check_round):
             raise RendezvousConnectionError("some nodes of the round did not exchange their ranks in time")
 
-    def look_for(self, keys: List[str], limit: float, enough: Callable[[], object]) -> bool:
+    def poll_keys(self, keys: List[str], limit: float, enough: Callable[[], object]) -> bool:
         """Poll until all keys have a value or ``enough`` returns true; return False after ``limit`` seconds."""
         job, began, pause = self.handler.rounds.job, time.monotonic(), 0.001
         while not self.check(keys):
@@ -211,39 +211,39 @@ class WorkersStore:
 
     def __init__(self, ports: Tuple[int, int], address: Optional[str]) -> None:
         self.first, self.last = ports
-        six = ":" in (address or "")
-        self.family, self.own = (socket.AF_INET6, "::1") if six else (socket.AF_INET, "127.0.0.1")
-        self.held: Optional[socket.socket] = None
+        is_ipv6 = ":" in (address or "")
+        self.family, self.loopback = (socket.AF_INET6, "::1") if is_ipv6 else (socket.AF_INET, "127.0.0.1")
+        self.reserved: Optional[socket.socket] = None
         self.store: Any = None
 
     def reserve(self) -> int:
         """Reserve and return a free port, or 0 when none is free; closes the previous round's store."""
         self.close()
         for port in range(self.first, self.last + 1):
-            held = socket.socket(self.family, socket.SOCK_STREAM)
+            reserved = socket.socket(self.family, socket.SOCK_STREAM)
             try:
-                held.bind(("", port))
+                reserved.bind(("", port))
             except OSError:  # taken
-                held.close()
+                reserved.close()
                 continue
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.held = held
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.reserved = reserved
             return port
         return 0
 
     def serve(self) -> None:
         """Start the store on the reserved port."""
-        if self.held:
-            self.store = TCPStore(self.own, self.held.getsockname()[1], is_master=True, wait_for_workers=False)
-            self.held.close()
-            self.held = None
+        if self.reserved:
+            self.store = TCPStore(self.loopback, self.reserved.getsockname()[1], is_master=True, wait_for_workers=False)
+            self.reserved.close()
+            self.reserved = None
 
     def close(self) -> None:
         """Close the store and release the reserved port."""
         self.store = None
-        if self.held:
-            self.held.close()
-            self.held = None
+        if self.reserved:
+            self.reserved.close()
+            self.reserved = None
 
 
 def tell(line: str) -> None:

@@ -22,10 +22,10 @@ from typing import Callable, FrozenSet, NamedTuple, Optional
 from ..shared.run.plan import PARTICIPANTS
 from ..system.clock import boot_clock
 
-LONGEST = 65536  # bytes of a message
+MAX_MESSAGE = 65536  # bytes of a message
 # Seconds that the agent waits beyond the lease, so that the fence's SIGTERM comes first, and so that an agent that was
 # itself stopped for a while can read a newer lease before it acts on the old one.
-LATER = 0.75
+AGENT_DELAY = 0.75
 FOREVER = float("inf")
 
 
@@ -58,7 +58,7 @@ class Participants(NamedTuple):
         return json.dumps([self.epoch, nodes, sorted(self.ended), *times]).encode("ascii")
 
     @classmethod
-    def of(cls, data: bytes) -> "Participants":
+    def unpack(cls, data: bytes) -> "Participants":
         """Decode a message."""
         epoch, nodes, ended, *times = json.loads(data)
         term_at, kill_at = (FOREVER if time is None else float(time) for time in times)
@@ -69,12 +69,15 @@ EVERYONE = Participants()
 
 
 class Listener:
-    """The agent's end of the socket to the supervisor; calling it returns the newest message."""
+    """The agent's end of the socket to the supervisor; calling it returns the newest message.
+
+    ``end`` sends this process a signal.
+    """
 
     def __init__(self, sock: socket.socket, end: Callable[[int], object]) -> None:
         self.sock, self.end = sock, end
         self.newest = EVERYONE
-        self.termed = False
+        self.is_terminating = False
         self.thread = threading.Thread(target=self.run, name="clusterddp participants", daemon=True)
         sock.setblocking(False)
 
@@ -99,34 +102,34 @@ class Listener:
 
     def due(self) -> float:
         """Return when the next signal is due unless another message comes (boot clock)."""
-        return (self.newest.kill_at if self.termed else self.newest.term_at) + LATER
+        return (self.newest.kill_at if self.is_terminating else self.newest.term_at) + AGENT_DELAY
 
     def read(self) -> bool:
         """Read the newest message; return False when the supervisor has ended."""
         while True:
             try:
-                data = self.sock.recv(LONGEST)
+                data = self.sock.recv(MAX_MESSAGE)
             except BlockingIOError:
                 return True
             except OSError:
                 data = b""
             if not data:
                 return False
-            self.newest = Participants.of(data)
+            self.newest = Participants.unpack(data)
 
     def obey(self) -> None:
         """Send this process the signal that is due, if any."""
         now = boot_clock()
         if now < self.newest.term_at:
-            self.termed = False
-        elif now >= self.newest.kill_at + LATER:
+            self.is_terminating = False
+        elif now >= self.newest.kill_at + AGENT_DELAY:
             self.end(signal.SIGKILL)
-        elif now >= self.newest.term_at + LATER and not self.termed:
-            self.termed = True
+        elif now >= self.newest.term_at + AGENT_DELAY and not self.is_terminating:
+            self.is_terminating = True
             self.end(signal.SIGTERM)
 
 
-def of_supervisor() -> Callable[[], Participants]:
+def supervisor_participants() -> Callable[[], Participants]:
     """Return a function that gives the supervisor's newest message; without a supervisor, all nodes take part."""
     handle = os.environ.get(PARTICIPANTS)
     if handle is None:

@@ -13,7 +13,7 @@ Run control, not this module, decides which nodes may take part (rendezvous/part
 with each change. The first node that joins decides the round, by the newest epoch that any node has brought. A node
 whose supervisor has stopped knows an old epoch and so decides nothing. A node that was left out by a newer epoch than
 its own waits until it learns of one that includes it; it never makes the others start again. A first node that does not
-decide for ``RoundSpec.silence`` seconds is passed over. Clocks of different hosts are never compared.
+decide for ``RoundSpec.silence_timeout`` seconds is passed over. Clocks of different hosts are never compared.
 """
 
 import json
@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Pr
 
 from .participants import EVERYONE, Participants
 
-MOST_PASSED = 3  # nodes that one passes over, beyond the excluded: a node that may decide keeps polling the store
+MAX_PASSED = 3  # silent nodes that a node passes over: one that may still decide keeps polling the store
 
 
 class TCPStoreLike(Protocol):
@@ -49,32 +49,33 @@ class RoundSpec(NamedTuple):
 
     node: int  # this node's number, its position in the inventory order
     names: Tuple[str, ...]  # the hosts of the plan, in that order
-    least: int  # the number of nodes that a round needs
-    most: int  # the number of nodes that may take part
+    min_nodes: int  # the number of nodes that a round needs
+    max_nodes: int  # the number of nodes that may take part
     join_timeout: float  # seconds to wait for the other nodes
     # seconds after the last arrival that an elastic job's first round waits for the plan's other nodes
-    last_call: float = 20.0
-    slow: float = 45.0  # the same in later rounds, where a live agent may need torchrun's 30 s to end its workers
+    first_arrival_timeout: float = 20.0
+    # the same in later rounds, where an agent may need torchrun's 30 s to end its workers
+    later_arrival_timeout: float = 45.0
     # seconds after a node's exclusion until nodes whose workers have ended stop waiting for its workers
-    absence: float = 0.0
+    absence_timeout: float = 0.0
 
     @property
     def elastic(self) -> bool:
         """Whether the job may go on with fewer nodes."""
-        return self.least < self.most
+        return self.min_nodes < self.max_nodes
 
     @property
     def poll(self) -> float:
         """Seconds between two polls of the store; longer with many nodes, to limit its load."""
-        return max(0.02, self.most / 4000)
+        return max(0.02, self.max_nodes / 4000)
 
     @property
     def pause(self) -> float:
         """Seconds between two polls while the round has no room for this node."""
-        return max(1.0, self.most / 250)
+        return max(1.0, self.max_nodes / 250)
 
     @property
-    def silence(self) -> float:
+    def silence_timeout(self) -> float:
         """Seconds that a node that joined a round may take for its next step."""
         return 8 * self.pause
 
@@ -116,7 +117,7 @@ class Rounds:
         self.read_participants = participants
         self.number = -1  # the number of the round that this node takes part in
         self.world: Optional[World] = None
-        self.next_look = 0.0
+        self.next_poll_at = 0.0
         self.lost_since: Optional[float] = None  # since when a node of this round has been excluded
 
     @property
@@ -146,7 +147,7 @@ class Rounds:
                 self.wait_while(lambda: self.is_left_out(number, world), deadline)  # noqa: B023 - called at once
                 number = self.newest_round()
                 continue
-            elif len(world.nodes) >= self.job.most:  # no room for us now
+            elif len(world.nodes) >= self.job.max_nodes:  # no room for us now
                 self.sleep(self.job.pause)
                 number = self.newest_round()
                 continue
@@ -173,14 +174,14 @@ class Rounds:
     def superseded(self) -> bool:
         """Whether the workers must be ended because a newer round was opened or run control has excluded a node."""
         now = self.now()
-        if self.world is None or now < self.next_look:
+        if self.world is None or now < self.next_poll_at:
             return False
-        self.next_look = now + self.job.poll
+        self.next_poll_at = now + self.job.poll
         if self.participants.excludes(self.job.node) or self.newest_round() > self.number:
             return True
-        lost = self.lost(self.world)
+        lost = self.excluded_nodes(self.world)
         if lost:
-            self.tell("%s: gone, by run control; the workers start again without it" % self.named(lost))
+            self.tell("%s: gone, by run control; the workers start again without it" % self.names_of(lost))
             self.raise_round(self.number)
         return bool(lost)
 
@@ -189,28 +190,28 @@ class Rounds:
 
         A newer round is no obstacle: the exchange ends, and then ``superseded`` reports it.
         """
-        lost = self.lost(self.world) if self.world else set()
-        return "%s: gone, by run control, before the workers were started" % self.named(lost) if lost else ""
+        lost = self.excluded_nodes(self.world) if self.world else set()
+        return "%s: gone, by run control, before the workers were started" % self.names_of(lost) if lost else ""
 
     def goes_on_without(self) -> bool:
         """Whether this node, whose workers have ended, can stop waiting because not all others will end in this round.
 
-        It can once run control has excluded a node for ``RoundSpec.absence`` seconds, or the others begin another
+        It can once run control has excluded a node for ``RoundSpec.absence_timeout`` s, or the others begin another
         round. In a job of a fixed size it never can, because run control ends the whole job.
         """
         if self.world is None or not self.job.elastic:
             return False
-        lost, now = self.lost(self.world), self.now()
+        lost, now = self.excluded_nodes(self.world), self.now()
         if not lost:
             self.lost_since = None
         elif self.lost_since is None:
             self.lost_since = now
-        if self.lost_since is not None and now - self.lost_since >= self.job.absence:
-            self.tell("%s: gone, by run control; nobody waits for the end of its workers" % self.named(lost))
+        if self.lost_since is not None and now - self.lost_since >= self.job.absence_timeout:
+            self.tell("%s: gone, by run control; nobody waits for the end of its workers" % self.names_of(lost))
             return True
         return self.newest_round() > self.number
 
-    def lost(self, world: World) -> Set[int]:
+    def excluded_nodes(self, world: World) -> Set[int]:
         """Return the nodes of a world that run control has excluded since the decision, as far as this node knows.
 
         The result is empty if this node knows only an older epoch than the decision's: in that epoch a node that has
@@ -239,17 +240,17 @@ class Rounds:
             self.store.set("%d/came/%d" % (number, index), json.dumps(record))
         forming = Forming(self, number, index)
         while not self.store.check([decision]):
-            if forming.is_mine() and forming.decide(deadline):
+            if forming.is_deciding() and forming.decide(deadline):
                 break
-            if self.now() > deadline + 2 * self.job.silence:  # the node that should decide does not
+            if self.now() > deadline + 2 * self.job.silence_timeout:  # the node that should decide does not
                 raise NoRound("round %d was never decided" % number)
             self.sleep(self.job.poll)
-        found = json.loads(self.store.get(decision))
-        if "over" in found:
+        decided = json.loads(self.store.get(decision))
+        if "over" in decided:
             raise JobOver
-        if "error" in found:
-            raise NoRound(found["error"])
-        return World(tuple(found["nodes"]), found["address"], found["port"], found["epoch"])
+        if "error" in decided:
+            raise NoRound(decided["error"])
+        return World(tuple(decided["nodes"]), decided["address"], decided["port"], decided["epoch"])
 
     def all_ready(self, number: int, world: World, deadline: float) -> bool:
         """Wait until each node of the world has read the decision; return False if one is lost or a new round opens.
@@ -260,50 +261,50 @@ class Rounds:
         if self.store.add("%d/ready" % number, 1) == len(world.nodes):
             self.store.set(go, "")
         while not self.store.check([go]):
-            if self.newest_round() > number or self.lost(world):
+            if self.newest_round() > number or self.excluded_nodes(world):
                 return False
             if self.now() > deadline:
                 raise NoRound("round %d was decided, but not all of its nodes came back to it" % number)
             self.sleep(self.job.poll)
-        return not self.lost(world)
+        return not self.excluded_nodes(world)
 
-    def named(self, nodes: Iterable[int]) -> str:
+    def names_of(self, nodes: Iterable[int]) -> str:
         """Return the names of the nodes' hosts, separated by commas."""
         return ", ".join(self.job.name(node) for node in sorted(nodes))
 
 
 class Forming:
-    """A round that is not decided yet, as one of its nodes sees it."""
+    """A round that is not decided yet, as the ``index``-th node that joined it sees it."""
 
     def __init__(self, rounds: Rounds, number: int, index: int) -> None:
         self.rounds, self.store, self.job = rounds, rounds.store, rounds.job
         self.number, self.index = number, index
-        self.before = 1  # index of the first node that may still decide
-        self.since = rounds.now()  # when ``before`` last changed
-        self.passed = 0  # number of silent nodes passed over
-        self.came: Dict[int, Tuple[str, int]] = {}  # node → where the workers' store would listen
-        self.read: Set[int] = set()
+        self.decider = 1  # index of the node that should decide, as far as this one knows
+        self.decider_since = rounds.now()  # when ``decider`` last changed
+        self.passed_over = 0  # number of silent nodes passed over
+        self.addresses: Dict[int, Tuple[str, int]] = {}  # node → where the workers' store would listen
+        self.read_indexes: Set[int] = set()
         self.epoch = 0  # the newest epoch that a node has brought
-        self.last = rounds.now()  # when the last node joined
-        self.expected = self.previous_world()
+        self.last_joined_at = rounds.now()  # when the last node joined
+        self.expected = self.expected_nodes()
 
-    def previous_world(self) -> List[int]:
+    def expected_nodes(self) -> List[int]:
         """Return the nodes expected in this round: in round 0 the plan's, later those of the previous round."""
         if self.number == 0:
             return list(range(len(self.job.names)))
         nodes: List[int] = json.loads(self.store.get("%d/world" % (self.number - 1)))["nodes"]
         return nodes
 
-    def is_mine(self) -> bool:
+    def is_deciding(self) -> bool:
         """Whether this node decides because all nodes that joined before it may not decide or are silent."""
-        while self.before < self.index:
-            record, now = self.record(self.before), self.rounds.now()
-            silent = now - self.since > self.job.silence and self.passed < MOST_PASSED
+        while self.decider < self.index:
+            record, now = self.record(self.decider), self.rounds.now()
+            silent = now - self.decider_since > self.job.silence_timeout and self.passed_over < MAX_PASSED
             if not silent and (record is None or self.may_decide(record)):
                 return False
-            self.passed += silent
-            self.before, self.since = self.before + 1, now
-        return self.before == self.index
+            self.passed_over += silent
+            self.decider, self.decider_since = self.decider + 1, now
+        return self.decider == self.index
 
     def may_decide(self, record: List[Any]) -> bool:
         """Whether the node of a record takes part and has brought an epoch at least as new as ours."""
@@ -313,74 +314,74 @@ class Forming:
     def record(self, index: int) -> Optional[List[Any]]:
         """Return the record of the ``index``-th node that joined; None while it has not written it."""
         key = "%d/came/%d" % (self.number, index)
-        found: Optional[List[Any]] = json.loads(self.store.get(key)) if self.store.check([key]) else None
-        return found
+        record: Optional[List[Any]] = json.loads(self.store.get(key)) if self.store.check([key]) else None
+        return record
 
-    def look(self) -> None:
+    def read_records(self) -> None:
         """Read the records of nodes that have joined since the last call."""
         for index in range(1, self.store.add("%d/came" % self.number, 0) + 1):
-            record = None if index in self.read else self.record(index)
+            record = None if index in self.read_indexes else self.record(index)
             if record:
-                self.read.add(index)
-                self.came[record[0]] = (record[1], record[2])
+                self.read_indexes.add(index)
+                self.addresses[record[0]] = (record[1], record[2])
                 self.epoch = max(self.epoch, record[3])
-                self.last = self.rounds.now()
+                self.last_joined_at = self.rounds.now()
 
     def decide(self, deadline: float) -> bool:
         """Decide the round if that is possible now; return True once it is decided."""
-        self.look()
+        self.read_records()
         participants = self.rounds.participants
         if participants.epoch < self.epoch and self.job.elastic:  # another node knows more and decides
             return False
-        missing = [node for node in self.expected if node not in self.came and not participants.has_ended(node)]
-        lost = {node for node in [*missing, *self.came] if participants.excludes(node)}
-        here = sorted(node for node in self.came if node not in lost)[: self.job.most]
+        missing = [node for node in self.expected if node not in self.addresses and not participants.has_ended(node)]
+        lost = {node for node in [*missing, *self.addresses] if participants.excludes(node)}
+        present = sorted(node for node in self.addresses if node not in lost)[: self.job.max_nodes]
         missing = [node for node in missing if node not in lost]
-        if self.is_over(here, missing):
+        if self.is_over(present, missing):
             self.store.compare_set("%d/world" % self.number, "", json.dumps({"over": True}))
             return True
-        error = self.why_impossible(here, missing, lost, deadline)
-        if not error and not self.complete(here, missing):
+        error = self.why_impossible(present, missing, lost, deadline)
+        if not error and not self.is_complete(present, missing):
             return False
-        self.publish(here, error, participants.epoch)
+        self.publish(present, error, participants.epoch)
         return True
 
-    def is_over(self, here: Sequence[int], missing: Sequence[int]) -> bool:
-        """Whether the nodes of the previous round have ended or are lost, and only new nodes are here.
+    def is_over(self, present: Sequence[int], missing: Sequence[int]) -> bool:
+        """Whether the nodes of the previous round have ended or are lost, and only new nodes are present.
 
         Without them the new nodes would run a script that has succeeded once more, or wait for others in vain.
         """
         participants = self.rounds.participants
         took_part = self.number > 0 and any(participants.has_ended(node) for node in self.expected)
-        return took_part and not missing and not set(here).intersection(self.expected)
+        return took_part and not missing and not set(present).intersection(self.expected)
 
-    def complete(self, here: Sequence[int], missing: Sequence[int]) -> bool:
+    def is_complete(self, present: Sequence[int], missing: Sequence[int]) -> bool:
         """Whether the round has all expected nodes, or enough nodes and waited for the others in vain."""
-        if len(here) == self.job.most or (not missing and len(here) >= self.job.least):
+        if len(present) == self.job.max_nodes or (not missing and len(present) >= self.job.min_nodes):
             return True
-        patience = self.job.slow if self.number else self.job.last_call
-        waited = self.rounds.now() - self.last
-        return self.job.elastic and len(here) >= self.job.least and waited > patience
+        timeout = self.job.later_arrival_timeout if self.number else self.job.first_arrival_timeout
+        waited = self.rounds.now() - self.last_joined_at
+        return self.job.elastic and len(present) >= self.job.min_nodes and waited > timeout
 
-    def why_impossible(self, here: Sequence[int], missing: Sequence[int], lost: Set[int], deadline: float) -> str:
+    def why_impossible(self, present: Sequence[int], missing: Sequence[int], lost: Set[int], deadline: float) -> str:
         """Return why this round cannot begin; empty while it can."""
-        if lost and len(here) + len(missing) < self.job.least:
+        if lost and len(present) + len(missing) < self.job.min_nodes:
             return "only %d nodes are left, and %d are needed: %s gone" % (
-                len(here), self.job.least, self.rounds.named(lost)
+                len(present), self.job.min_nodes, self.rounds.names_of(lost)
             )  # fmt: skip
-        if self.rounds.now() > deadline and len(here) < self.job.least:
-            late = self.rounds.named(missing) or "others"
+        if self.rounds.now() > deadline and len(present) < self.job.min_nodes:
+            late = self.rounds.names_of(missing) or "others"
             return "%s did not come to round %d within %g s" % (late, self.number, self.job.join_timeout)
         return ""
 
-    def publish(self, here: Sequence[int], error: str, epoch: int) -> None:
+    def publish(self, present: Sequence[int], error: str, epoch: int) -> None:
         """Write the decision to the store, unless another node has written one before."""
-        address, port = ("", 0) if error else self.came[here[0]]
+        address, port = ("", 0) if error else self.addresses[present[0]]
         if not error and not port:
-            error = "%s has no free port for MASTER_PORT in its range" % self.rounds.named(here[:1])
-        world = {"nodes": list(here), "address": address, "port": port, "epoch": epoch}
+            error = "%s has no free port for MASTER_PORT in its range" % self.rounds.names_of(present[:1])
+        world = {"nodes": list(present), "address": address, "port": port, "epoch": epoch}
         decision = {"error": error} if error else world
         self.store.compare_set("%d/world" % self.number, "", json.dumps(decision))
-        without = sorted(set(self.expected) - set(here))
+        without = sorted(set(self.expected) - set(present))
         if not error and without:
-            self.rounds.tell("round %d goes on without %s" % (self.number, self.rounds.named(without)))
+            self.rounds.tell("round %d goes on without %s" % (self.number, self.rounds.names_of(without)))

@@ -28,13 +28,15 @@ def main(argv: List[str]) -> int:
     listener = socket.socket(fileno=handle)
     address, port = listener.getsockname()[:2]
     listener.detach()  # the store closes it
-    own = "localhost" if address in ("0.0.0.0", "::") else address  # noqa: S104 - where its own client finds it
+    client_address = "localhost" if address in ("0.0.0.0", "::") else address  # noqa: S104 - where the store's own client connects
     store_class = _quick_class() if argv[1:] == ["quick"] else _plain_class()
-    takes_over = partial(store_class, own, port, is_master=True, wait_for_workers=False, master_listen_fd=handle)
+    start_store = partial(
+        store_class, client_address, port, is_master=True, wait_for_workers=False, master_listen_fd=handle
+    )
     try:
-        store = takes_over()
+        store = start_store()
     except NotImplementedError:  # with libuv, the default from torch 2.4 on, some versions (2.6) cannot take a socket
-        store = takes_over(use_libuv=False)
+        store = start_store(use_libuv=False)
     sys.stdout.write("serving on port %d\n" % store.port)
     sys.stdout.flush()
     while True:
@@ -63,6 +65,6 @@ def _quick_class() -> Any:
     return importlib.import_module("torch._C._distributed_c10d").TCPStore
 
 
-def clients(port: int) -> int:
+def count_clients(port: int) -> int:
     """Return how many agents are connected to the store of this host, not counting the store's own connection."""
     return max(0, tcp_ports(ESTABLISHED).count(port) - 1)

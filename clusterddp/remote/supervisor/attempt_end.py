@@ -3,7 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
-from ..rendezvous.store import clients
+from ..rendezvous.store import count_clients
 from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import LeftProcess, Ready
 from ..shared.schema.record import written
@@ -62,7 +62,9 @@ class AttemptCleanup:
         if not node.children.store or now >= self.deadline or at_once:
             return False
         # Connections of a host that has lost power still look established.
-        if self._another_agent_remains() and (self.others_continue or clients((node.inbox.ready or Ready()).store)):
+        if self._another_agent_remains() and (
+            self.others_continue or count_clients((node.inbox.ready or Ready()).store)
+        ):
             self.idle_since = now
         return now - self.idle_since <= STORE_IDLE_TIME
 

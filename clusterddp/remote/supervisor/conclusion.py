@@ -76,9 +76,8 @@ class Conclusion:
             self.control.send(EndMessage(self.end))
         if not self._is_decided and self._received_parts and None not in self._received_parts:
             self._decode_verdict(node)
-        ends_and_missing = (
-            None if self._is_decided else self._collect_ends(node, now, RECONNECT_TIMEOUT if hurry else lost)
-        )
+        alone = RECONNECT_TIMEOUT if hurry else lost
+        ends_and_missing = None if self._is_decided else self._collect_ends(node, now, alone)
         if ends_and_missing:
             self._judge(node, *ends_and_missing)
         if self._verdict and not self.finished:

@@ -35,13 +35,8 @@ CHECK_INTERVAL = 0.25  # seconds between checks of the lease
 KILL_INTERVAL = 0.02  # the same while processes are being killed
 KILL_TIMEOUT = 60.0  # seconds for processes that SIGKILL does not end at once
 ANSWER_TIME = 60.0  # seconds for which it answers the other nodes
-IGNORED_SIGNALS = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGPIPE,
-    signal.SIGUSR1,
-)  # the supervisor handles them
+# The supervisor handles them.
+IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1)
 
 
 def fork_fence(
@@ -116,13 +111,8 @@ class Fence:
         reports: int,
         report_end: Optional[Callable[[], object]],
     ) -> None:
-        self.supervisor, self.marks, self.feed, self.reports, self.report_end = (
-            supervisor,
-            marks,
-            feed,
-            reports,
-            report_end,
-        )
+        self.supervisor, self.marks, self.report_end = supervisor, marks, report_end
+        self.feed, self.reports = feed, reports
         self.lease = ENDLESS_LEASE
         self.signalled_agent = 0  # pid of the agent that got SIGTERM
         self.acted = False

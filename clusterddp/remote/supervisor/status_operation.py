@@ -101,9 +101,9 @@ def _with_evidence(report: NodeReport, spool: Spool) -> NodeReport:
 
 def _agents_connected(spool: Spool) -> Optional[int]:
     """How many agents have connected to the store of a live run."""
-    from ..rendezvous.store import clients  # imports socket
+    from ..rendezvous.store import count_clients  # imports socket
 
-    return clients(spool.store_port())
+    return count_clients(spool.store_port())
 
 
 def _brief(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:

@@ -82,9 +82,9 @@ class Star:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"PATIENCE": 0.3, "RETRY": 0.05, "ASK": 0.1}.items():
+    for name, value in {"LEADER_TIMEOUT": 0.3, "RETRY_INTERVAL": 0.05, "ASK_INTERVAL": 0.1}.items():
         monkeypatch.setattr(leader, name, value)
-    for name, value in {"HEARTBEAT_INTERVAL": 0.1, "HURRY": 0.05}.items():
+    for name, value in {"HEARTBEAT_INTERVAL": 0.1, "UNANSWERED_INTERVAL": 0.05}.items():
         monkeypatch.setattr(heartbeats, name, value)
 
 
@@ -244,7 +244,7 @@ def test_a_mistake_of_ours_over_a_message_costs_its_connection_and_is_raised(
     def mistaken(*_: object) -> None:
         raise KeyError("ours")
 
-    monkeypatch.setattr(star.lead, "_take", mistaken)
+    monkeypatch.setattr(star.lead, "_handle", mistaken)
     with pytest.raises(KeyError, match="ours"):
         star.until(lambda: False)
     assert star.heard[0][-1] == Lost(1, star.heard[0][-1].received_at)  # type: ignore[union-attr]
@@ -309,10 +309,8 @@ def no_descriptor_left() -> Iterator[None]:
 def test_without_a_descriptor_left_nobody_is_lost_and_who_calls_comes_later(
     star: Star, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (
-        "SILENCE_TIMEOUT",
-        "SILENCE_TIMEOUT_TCP",
-    ):  # who is lost here is lost for want of a descriptor, not of a core
+    # Who is lost here is lost for want of a descriptor, not of a core.
+    for name in ("SILENCE_TIMEOUT", "SILENCE_TIMEOUT_TCP"):
         monkeypatch.setattr(leader, name, 60.0)
     star.node(1)
     star.until(lambda: star.lead.connected == {1})

@@ -71,9 +71,9 @@ class Run(Star):
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    for name, value in {"PATIENCE": 0.3, "RETRY": 0.05, "ASK": 0.1}.items():
+    for name, value in {"LEADER_TIMEOUT": 0.3, "RETRY_INTERVAL": 0.05, "ASK_INTERVAL": 0.1}.items():
         monkeypatch.setattr(leader, name, value)
-    for name, value in {"HEARTBEAT_INTERVAL": 0.1, "HURRY": 0.05}.items():
+    for name, value in {"HEARTBEAT_INTERVAL": 0.1, "UNANSWERED_INTERVAL": 0.05}.items():
         monkeypatch.setattr(heartbeats, name, value)
     monkeypatch.setattr(membership, "REPEAT_INTERVAL", 0.2)
     made = Run(3, tmp_path)

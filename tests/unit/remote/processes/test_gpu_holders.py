@@ -30,7 +30,7 @@ def devices(tmp_path: Path) -> str:
 def listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """An nvidia-smi that prints recorded GPUs, and one process on the first."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(gpu_holders, "PATIENCE", 0.0)
+    monkeypatch.setattr(gpu_holders, "RELEASE_TIMEOUT", 0.0)
     gpus = RECORDED.read_text()
     uuid = gpus.splitlines()[0].split(",")[1].strip()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.rendezvous import participants
-from clusterddp.remote.rendezvous.participants import EVERYONE, Listener, Participants, of_supervisor
+from clusterddp.remote.rendezvous.participants import EVERYONE, Listener, Participants, supervisor_participants
 from clusterddp.remote.shared.run.plan import PARTICIPANTS
 from clusterddp.remote.system.clock import boot_clock
 
@@ -35,7 +35,7 @@ class Agent:
 
 @pytest.fixture
 def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    monkeypatch.setattr(participants, "LATER", 0.05)
+    monkeypatch.setattr(participants, "AGENT_DELAY", 0.05)
     made = Agent()
     yield made
     made.supervisor.close()
@@ -46,12 +46,12 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
 
 def test_everyone_takes_part_before_anybody_has_said_so() -> None:
     assert not any(EVERYONE.excludes(node) for node in range(100))
-    assert Participants.of(EVERYONE.pack()) == EVERYONE
+    assert Participants.unpack(EVERYONE.pack()) == EVERYONE
 
 
 def test_a_message_comes_as_it_was_sent() -> None:
     leased = SOME._replace(term_at=12.5, kill_at=13.5)
-    assert [Participants.of(message.pack()) for message in (SOME, leased)] == [SOME, leased]
+    assert [Participants.unpack(message.pack()) for message in (SOME, leased)] == [SOME, leased]
     assert [SOME.excludes(node) for node in range(4)] == [False, False, False, True]
 
 
@@ -102,4 +102,4 @@ def test_a_lease_that_is_prolonged_after_a_sigterm_can_end_again(agent: Agent) -
 
 def test_an_agent_without_a_supervisor_meets_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PARTICIPANTS, raising=False)
-    assert of_supervisor()() == EVERYONE
+    assert supervisor_participants()() == EVERYONE

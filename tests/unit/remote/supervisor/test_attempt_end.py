@@ -49,7 +49,7 @@ class Node:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is connected to the store, which is noticed at once."""
-    monkeypatch.setattr(attempt_end, "clients", lambda _port: 0)
+    monkeypatch.setattr(attempt_end, "count_clients", lambda _port: 0)
     monkeypatch.setattr(attempt_end, "STORE_IDLE_TIME", 0.0)
 
 
