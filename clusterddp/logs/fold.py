@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
     from clusterddp.logs.view import FileView
 
-HOLD = 0.05  # seconds a line waits for equal lines of other ranks
-APART = 10**9  # ns of recorded time: a replay shows hours at once, and an equal line an hour later is another line
-MOST = 8 << 20  # bytes held at most, about
-MOST_LATEST = 1 << 14  # workers and ranks tracked before those no longer needed are forgotten
-_OBJECT = 512  # memory of one line besides its text, in bytes, about
+HOLD_TIME = 0.05  # seconds a line waits for equal lines of other ranks
+# ns of recorded time: a replay shows hours at once, and an equal line an hour later is another line
+MAX_TIME_APART = 10**9
+MAX_BYTES = 8 << 20  # bytes held at most, about
+MAX_TRACKED = 1 << 14  # workers and ranks tracked before those no longer needed are forgotten
+_LINE_OVERHEAD = 512  # memory of one line besides its text, in bytes, about
 
 Key = tuple[int, "int | None", str, bytes]  # attempt, start of the workers, stream, text
 _number = attrgetter("number")
@@ -57,83 +58,85 @@ class Fold:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._held: deque[HeldLine] = deque()
-        self._equal: dict[Key, list[HeldLine]] = {}  # the held lines, ordered by number
+        self._equal: dict[Key, list[HeldLine]] = {}  # equal lines by key, ordered by number
         self._latest: dict[tuple[str, int | None] | int, int] = {}  # worker, rank → the number of its latest line
-        self._most_latest = MOST_LATEST
-        self._count = self._size = 0
-        self._oldest: float | None = None
+        self._max_tracked = MAX_TRACKED
+        self._count = self._size = 0  # lines held so far; bytes held now
+        self._oldest: float | None = None  # when the first held line arrived
 
     def wait(self) -> float | None:
         """Return the seconds until a held line is due; None if no line is held. Any thread may call it."""
         oldest = self._oldest
-        return None if oldest is None else max(0.0, oldest + HOLD - self._clock())
+        return None if oldest is None else max(0.0, oldest + HOLD_TIME - self._clock())
 
     def take(self, view: FileView, attempt: int, time: int | None, text: bytes) -> list[HeldLine]:
         """Hold whole lines of one file; return the lines that are no longer held, in order."""
         now = self._clock()
-        done = self._until(now)
+        done = self._release_until(now)
         part = view.part
         worker, rank = (view.host, part.local_rank), None if part.local_rank is None else part.rank
         last = max(self._latest.get(worker, -1), -1 if rank is None else self._latest.get(rank, -1))
         for line in text.removesuffix(b"\n").split(b"\n"):
             key = None if rank is None else (attempt, part.start, part.stream, line)
-            held = self._equal_after(last, key, time)
+            held = self._find_equal(last, key, time)
             if held is None:
                 held = HeldLine(number=self._count, since=now, view=view, time=time, text=line, key=key)
-                self._add(held)
+                self._hold(held)
             if rank is not None:
                 held.ranks.append(rank)
             last = held.number
         self._latest[worker] = last
         if rank is not None:
             self._latest[rank] = last
-        if len(self._latest) > self._most_latest:
+        if len(self._latest) > self._max_tracked:
             self._forget()
-        while self._size > MOST:
+        while self._size > MAX_BYTES:
             done.append(self._pop())
         return done
 
     def _forget(self) -> None:
         """Forget workers and ranks whose latest line is no longer held: they can no longer constrain the order."""
         first = self._held[0].number if self._held else self._count
-        self._latest = {who: number for who, number in self._latest.items() if number >= first}
-        self._most_latest = max(MOST_LATEST, 2 * len(self._latest))
+        self._latest = {tracked: number for tracked, number in self._latest.items() if number >= first}
+        self._max_tracked = max(MAX_TRACKED, 2 * len(self._latest))
 
     def due(self) -> list[HeldLine]:
         """Release and return the lines that have been held long enough, in order."""
-        return self._until(self._clock())
+        return self._release_until(self._clock())
 
     def all(self) -> list[HeldLine]:
         """Release and return all held lines, in order."""
         return [self._pop() for _ in range(len(self._held))]
 
-    def _equal_after(self, last: int, key: Key | None, time: int | None) -> HeldLine | None:
-        """Return the first equal line after number ``last``, so that a worker that joins it keeps its own order."""
+    def _find_equal(self, last: int, key: Key | None, time: int | None) -> HeldLine | None:
+        """Return the first equal line after number ``last``; only such a line keeps the joining worker's own order."""
         equal = self._equal.get(key) if key else None
         if not equal or equal[-1].number <= last:
             return None
         held = equal[bisect_right(equal, last, key=_number)]
-        far = time is not None and held.time is not None and abs(time - held.time) > APART
-        return None if far else held
+        is_far = time is not None and held.time is not None and abs(time - held.time) > MAX_TIME_APART
+        return None if is_far else held
 
-    def _add(self, held: HeldLine) -> None:
+    def _hold(self, held: HeldLine) -> None:
         self._count += 1
-        self._size += len(held.text) + _OBJECT
+        self._size += len(held.text) + _LINE_OVERHEAD
         if held.key:  # first, so that Ctrl-C between the two leaves no line that `_pop` stumbles over
             self._equal.setdefault(held.key, []).append(held)
         self._held.append(held)
         if self._oldest is None:
             self._oldest = held.since
 
-    def _until(self, now: float) -> list[HeldLine]:
+    def _release_until(self, now: float) -> list[HeldLine]:
+        """Release the lines that have been held for ``HOLD_TIME`` at ``now``."""
         done = []
-        while self._held and self._held[0].since + HOLD <= now:
+        while self._held and self._held[0].since + HOLD_TIME <= now:
             done.append(self._pop())
         return done
 
     def _pop(self) -> HeldLine:
+        """Release the first held line."""
         held = self._held.popleft()
-        self._size -= len(held.text) + _OBJECT
+        self._size -= len(held.text) + _LINE_OVERHEAD
         if held.key:
             equal = self._equal[held.key]
             equal.pop(0)

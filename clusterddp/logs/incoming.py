@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.wire.frames import Frame
 
 _FILE = re.compile(r"([0-9]{1,9})\.([0-9]{1,5})\.(out|err)")
-_MOST_START = 10**9
-_MOST_RANK = (1 << 31) - 1
-_MOST_OFFSET = (1 << 53) - 1
+_MAX_START = 10**9
+_MAX_RANK = (1 << 31) - 1
+_MAX_OFFSET = (1 << 53) - 1
 
 
-def checked(frames: Generator[Frame], host: str, run: str, attempt: int) -> Iterator[LogFrame]:
+def check_frames(frames: Generator[Frame], host: str, run: str, attempt: int) -> Iterator[LogFrame]:
     """Yield the valid frames of a host's ``tail``; closing this generator closes the source. Raises HelperError."""
-    begun = False
+    header_read = False
     with contextlib.closing(frames):
         for frame in frames:
             try:
                 if frame.kind == "end":
                     yield _end(frame.body)
                 else:
-                    yield read_frame(frame) if begun else _header(frame, run, attempt)
+                    yield read_frame(frame) if header_read else _header(frame, run, attempt)
             except ValueError as error:
                 raise HelperError(host, f"its logs are damaged: {error}") from error
-            begun = True
+            header_read = True
 
 
 def _header(frame: Frame, run: str, attempt: int) -> LogHeader:
@@ -56,9 +56,9 @@ def _header(frame: Frame, run: str, attempt: int) -> LogHeader:
     fields = Fields(frame.header)
     if not fields.flag("hello"):
         raise ValueError("its logs do not begin with what they are of")
-    found = fields.check("run", RUN.fullmatch, "a run's id"), fields.number("attempt", MOST_ATTEMPT)
-    if found != (run, attempt):
-        raise ValueError(f"they are of run {found[0]}, attempt {found[1]}, not of {run}, {attempt}")
+    identity = fields.check("run", RUN.fullmatch, "a run's id"), fields.number("attempt", MOST_ATTEMPT)
+    if identity != (run, attempt):
+        raise ValueError(f"they are of run {identity[0]}, attempt {identity[1]}, not of {run}, {attempt}")
     return LogHeader(run=run, attempt=attempt, clock_error_ns=fields.number("clock_error_ns"))
 
 
@@ -76,15 +76,16 @@ def read_frame(frame: Frame) -> LogFrame:
         fields.flag("caught_up")
         return CaughtUp(offsets=_offsets(fields))
     if fields.given("began"):
-        return WorkersStarted(start=fields.number("began", _MOST_START))
+        return WorkersStarted(start=fields.number("began", _MAX_START))
     if fields.given("exited"):
-        return WorkersExited(count=fields.number("exited", _MOST_RANK))
+        return WorkersExited(count=fields.number("exited", _MAX_RANK))
     return _lines(fields, frame.body)
 
 
 def _lines(fields: Fields, body: bytes) -> Lines:
+    """Check a frame of output."""
     file = fields.text("file")
-    rank = fields.number("rank", _MOST_RANK) if fields.given("rank") else None
+    rank = fields.number("rank", _MAX_RANK) if fields.given("rank") else None
     if fields.given("open"):
         fields.flag("open")
     pieces = _pieces(fields, len(body)) if fields.given("pieces") else ()
@@ -94,23 +95,23 @@ def _lines(fields: Fields, body: bytes) -> Lines:
         return Lines(part=part, body=body)
     if part.local_rank is None:
         raise ValueError("pieces of what has one stream")
-    other = f"{part.start}.{part.local_rank}.{'err' if part.stream == 'out' else 'out'}"
-    second = _part(fields.part("second"), other, rank, sum(pieces[1::2]))
+    second_file = f"{part.start}.{part.local_rank}.{'err' if part.stream == 'out' else 'out'}"
+    second = _part(fields.part("second"), second_file, rank, sum(pieces[1::2]))
     return Lines(part=part, body=body, second=second, pieces=pieces)
 
 
 def _part(fields: Fields, file: str, rank: int | None, size: int) -> FilePart:
-    """Read where the ``size`` bytes that a frame has of one file stand in it."""
-    worker = _FILE.fullmatch(file)
-    offset = fields.number("offset", _MOST_OFFSET)
+    """Read which file a frame's ``size`` bytes are of, and where in it they are."""
+    match = _FILE.fullmatch(file)
+    offset = fields.number("offset", _MAX_OFFSET)
     if fields.number("next") != offset + size:
         raise ValueError("next is not the offset after the lines")
     return FilePart(
         file=file,
-        start=int(worker[1]) if worker else None,
-        local_rank=int(worker[2]) if worker else None,
+        start=int(match[1]) if match else None,
+        local_rank=int(match[2]) if match else None,
         rank=rank,
-        stream=worker[3] if worker else "out",
+        stream=match[3] if match else "out",
         offset=offset,
         next=offset + size,
         time=fields.number("time") if fields.given("time") else None,
@@ -119,7 +120,7 @@ def _part(fields: Fields, file: str, rank: int | None, size: int) -> FilePart:
 
 
 def _refuse_contradiction(fields: Fields, part: FilePart) -> None:
-    """Refuse lines of a file that is none of logs, or is not the one that the other fields name."""
+    """Refuse lines of a file that is no log, or is not the one that the other fields name."""
     named = fields.maybe_number("start"), fields.maybe_number("local_rank"), fields.text("stream")
     if named != (part.start, part.local_rank, part.stream) or (part.start is None and part.file != AGENT_LOG):
         raise ValueError(f"file is not what the rest of its header says: {part.file[:80]!r}")
@@ -135,8 +136,8 @@ def _pieces(fields: Fields, size: int) -> tuple[int, ...]:
 
 def _offsets(fields: Fields) -> Mapping[str, int]:
     """Read ``offsets``: how far each file has been read."""
-    found = fields.mapping("offsets", lambda inner, name: inner.number(name, _MOST_OFFSET))
-    for name in found:
+    offsets = fields.mapping("offsets", lambda inner, name: inner.number(name, _MAX_OFFSET))
+    for name in offsets:
         if name != AGENT_LOG and not _FILE.fullmatch(name):
             raise ValueError(f"offsets names no file of logs: {name[:80]!r}")
-    return found
+    return offsets

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-REDRAW_STEP = 10 * 10**9  # ns of recorded time between two redraws shown as lines
-_END = 2  # bytes a line end may have
+REDRAW_INTERVAL = 10 * 10**9  # ns of recorded time between two redraws shown as lines
+_MAX_LINE_END = 2  # bytes
 
 TextLine = tuple[int, int, bytes]  # offset, offset after it, text
 
@@ -66,16 +66,17 @@ class LineSplitter:
         self._unfinished = bytearray()  # the unfinished line
         self._start = 0  # offset of the unfinished line
         self._time: int | None = None  # time of its last bytes
-        self._next: int | None = None
+        self._next: int | None = None  # offset after the last bytes
         self._redraw: Span | None = None  # the latest redraw, if not shown yet
-        self._shown_at: int | None = None
+        self._shown_at: int | None = None  # time of the redraw shown last
 
     def feed(self, body: bytes, offset: int, time: int | None) -> list[Span]:
         """Take the bytes at ``offset``; return the lines and redraws now complete. A gap ends an unfinished line."""
         spans = [] if self._next in (None, offset) else self.close()
         self._next = offset + len(body)
         if self._unfinished[-1:] == b"\r" and body[:1] not in (b"", b"\n"):
-            spans.append(self._cut(len(self._unfinished)))  # the \r was a lone one: that redraw has a time of its own
+            # The \r was a lone one, which ended a redraw: that has a time of its own.
+            spans.append(self._take_first(len(self._unfinished)))
         self._time = time
         if not self._unfinished:
             self._start = offset
@@ -88,26 +89,27 @@ class LineSplitter:
         """Whether a new line can begin at ``offset``: nothing is missing before it, and no line is incomplete."""
         return not self._unfinished and self._next in (None, offset)
 
-    def skip(self, following: int) -> None:
-        """Continue at ``following``, past whole lines that were already shown."""
-        self._next = following
+    def skip(self, offset: int) -> None:
+        """Continue at ``offset``, past whole lines that were already shown."""
+        self._next = offset
         self._redraw = None
 
     def _gather(self, body: bytes) -> list[Span]:
+        """Append bytes to the unfinished line; return the lines and redraws now complete."""
         spans = []
-        seen = max(0, len(self._unfinished) - 1)
+        searched = max(0, len(self._unfinished) - 1)
         self._unfinished += body
-        if len(self._unfinished) > LONGEST_LINE + _END:
-            spans = self._overlong()
-            seen = 0
-        cut = last_unit(self._unfinished, seen)
+        if len(self._unfinished) > LONGEST_LINE + _MAX_LINE_END:
+            spans = self._split_overlong()
+            searched = 0
+        cut = last_unit(self._unfinished, searched)
         if cut:
-            spans.append(self._cut(cut))
+            spans.append(self._take_first(cut))
         return spans
 
     def close(self) -> list[Span]:
         """Return the unfinished line, or else the last redraw if it was not shown."""
-        span = self._cut(len(self._unfinished))
+        span = self._take_first(len(self._unfinished))
         span = span._replace(data=span.data.rstrip(b"\r"))
         if self._redraw and not span.data.strip():
             span = self._redraw
@@ -125,42 +127,44 @@ class LineSplitter:
         return len(self._unfinished) + (len(self._redraw.data) if self._redraw else 0)
 
     def cut(self) -> list[Span]:
-        """Return what has arrived of the unfinished line; the rest becomes another line. A redraw is forgotten."""
+        """Return what has arrived of the unfinished line; the rest becomes another line. Drop the redraw."""
         self._redraw = None
         size = len(self._unfinished) - (self._unfinished[-1:] == b"\r")  # a final \r may be half of a line end
-        return [self._cut(size)] if size else []
+        return [self._take_first(size)] if size else []
 
     def drop_redraw(self) -> None:
         """Forget the latest redraw, because a line that ended with a newline was shown after it."""
         self._redraw = None
 
-    def lines_of(self, span: Span, step: int | None = REDRAW_STEP) -> Iterator[TextLine]:
-        """Yield the lines of a span to show, with one redraw every ``step`` ns; None: no redraws."""
+    def lines_of(self, span: Span, interval: int | None = REDRAW_INTERVAL) -> Iterator[TextLine]:
+        """Yield the lines of a span to show, with one redraw every ``interval`` ns; None: no redraws."""
         offset = span.offset
         for unit in span.data.splitlines(keepends=True):
             start, offset = offset, offset + len(unit)
             text = unit.rstrip(b"\r\n")
-            if unit[-1:] != b"\r" or (text.strip() and self._due(span.time or 0, step)):
+            if unit[-1:] != b"\r" or (text.strip() and self._is_redraw_due(span.time or 0, interval)):
                 self._redraw = None
                 yield start, offset, text
             elif text.strip():
                 self._redraw = Span(start, text, span.time)
 
-    def _due(self, time: int, step: int | None) -> bool:
-        if step is None or (self._shown_at is not None and time - self._shown_at < step):
+    def _is_redraw_due(self, time: int, interval: int | None) -> bool:
+        """Whether a redraw is to be shown: the last one was shown ``interval`` ns ago, or more."""
+        if interval is None or (self._shown_at is not None and time - self._shown_at < interval):
             return False
         self._shown_at = time
         return True
 
-    def _cut(self, size: int) -> Span:
+    def _take_first(self, size: int) -> Span:
+        """Remove the first bytes of what is unfinished, and return them."""
         span = Span(self._start, bytes(self._unfinished[:size]), self._time)
         del self._unfinished[:size]
         self._start += size
         return span
 
-    def _overlong(self) -> list[Span]:
+    def _split_overlong(self) -> list[Span]:
         """Cut pieces of LONGEST_LINE bytes off the first line or redraw while it is longer than that."""
         spans = []
-        while (first_unit(self._unfinished) or len(self._unfinished)) > LONGEST_LINE + _END:
-            spans.append(self._cut(LONGEST_LINE))
+        while (first_unit(self._unfinished) or len(self._unfinished)) > LONGEST_LINE + _MAX_LINE_END:
+            spans.append(self._take_first(LONGEST_LINE))
         return spans

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     Open = Callable[[str, Position], Iterator[LogFrame]]
     Retry = Callable[[int, ClusterddpError], float | None]
 
-MOST_FILES = 1 << 15  # of one host: 16 workers, started a thousand times
-QUEUE = 16  # frames of one host queued for the merge
-BATCH = 256  # frames of the past in one batch
-PATIENCE = 2.0  # seconds that a silent host's past holds the others back in a follow
+MAX_FILES = 1 << 15  # of one host: 16 workers, started a thousand times
+QUEUE_SIZE = 16  # frames of one host queued for the merge
+BATCH_SIZE = 256  # frames of the past in one batch
+SILENCE_TIMEOUT = 2.0  # seconds that a silent host's past holds the others back in a follow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,13 +112,14 @@ class Merge:
         self._queues = {host: _HostQueue(host, self._lock, in_past=past) for host in hosts}
         self._open, self._retry, self._follow = open_stream, retry, follow
         self._closed = threading.Event()
-        self._bug: BaseException | None = None
-        self._given: list[Event] = []
-        self._moved = time.monotonic()  # when an event was last taken
-        # Set when a host or workers of one have ended (so the run's end may be near), and when this is closed.
+        self._bug: BaseException | None = None  # an unexpected error of a reading thread
+        self._returned: list[Event] = []  # the last batch
+        self._last_taken = time.monotonic()  # when an event was last taken
+        # Set when a host, or workers of one, have ended (so the run may have ended), and when this is closed.
         self.stirred = threading.Event()
+        # by host and file, the offset after what was shown
         self.offsets: dict[str, dict[str, int]] = {host: {} for host in self._queues}
-        self.ended: dict[str, Mapping[str, Any] | None] = {}
+        self.ended: dict[str, Mapping[str, Any] | None] = {}  # as in StreamEnded, by host
         self.broken: set[str] = set()  # hosts whose streams are being reopened
         for queue in self._queues.values():
             threading.Thread(target=self._read, args=(queue,), name=f"logs {queue.host}", daemon=True).start()
@@ -142,9 +143,9 @@ class Merge:
         """Stop waiting for a host, but keep what it has sent; return whether it was still being waited for."""
         with self._lock:
             queue = self._queues[host]
-            waited, queue.done, queue.in_past = not queue.done, True, False
+            was_waited_for, queue.done, queue.in_past = not queue.done, True, False
             self._arrived.notify_all()
-        return waited
+        return was_waited_for
 
     @property
     def waited_for(self) -> list[str]:
@@ -169,49 +170,50 @@ class Merge:
         was shown: only then does ``offsets`` move past it.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._note_shown()
+        self._advance_offsets()
         with self._lock:
             events = self._collect()
             while not events and not self.done:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
+                remaining = None if deadline is None else deadline - time.monotonic()
+                if remaining is not None and remaining <= 0:
                     break
-                self._wait(left)
+                self._wait(remaining)
                 events = self._collect()
             if self._bug:
                 raise self._bug
-        self._given = events
+        self._returned = events
         return events
 
-    def _wait(self, left: float | None) -> None:
+    def _wait(self, remaining: float | None) -> None:
         """Wait for an arrival; if a silent host has held back the others for long enough, let them pass."""
         if not (self._follow and any(queue.in_past for queue in self._queues.values())):
-            self._arrived.wait(left)
+            self._arrived.wait(remaining)
             return
-        patience = self._moved + PATIENCE - time.monotonic()
-        if patience > 0:
-            self._arrived.wait(patience if left is None else min(patience, left))
+        silence_left = self._last_taken + SILENCE_TIMEOUT - time.monotonic()
+        if silence_left > 0:
+            self._arrived.wait(silence_left if remaining is None else min(silence_left, remaining))
             return
         for queue in self._queues.values():
             queue.in_past = queue.in_past and bool(queue.events)
-        self._moved = time.monotonic()
+        self._last_taken = time.monotonic()
 
     def _collect(self) -> list[Event]:
         """Take the events that are due: past frames by time, as long as every host with past lines has a next one."""
-        taken: list[Event] = []
+        events: list[Event] = []
         past = [queue for queue in self._queues.values() if queue.in_past]
-        while past and len(taken) < BATCH and all(queue.events for queue in past):
+        while past and len(events) < BATCH_SIZE and all(queue.events for queue in past):
             queue = min(past, key=_next_time)
-            taken.append(self._pop(queue))
+            events.append(self._pop(queue))
             past = [queue for queue in past if queue.in_past]
         for queue in self._queues.values() if not past else ():
             while queue.events:
-                taken.append(self._pop(queue))
-        if taken:
-            self._moved = time.monotonic()
-        return taken
+                events.append(self._pop(queue))
+        if events:
+            self._last_taken = time.monotonic()
+        return events
 
     def _pop(self, queue: _HostQueue) -> Event:
+        """Take a host's next event, and update what it changes in the merge."""
         event = queue.events.popleft()
         queue.not_full.notify()
         if not isinstance(event, FrameArrived) or isinstance(event.frame, CaughtUp):
@@ -225,24 +227,26 @@ class Merge:
             self.stirred.set()
         return event
 
-    def _note_shown(self) -> None:
-        for event in self._given:
+    def _advance_offsets(self) -> None:
+        """Move ``offsets`` past the last batch, which was shown."""
+        for event in self._returned:
             if isinstance(event, FrameArrived):
                 self.offsets[event.host].update(_offsets_after(event.frame))
-        self._given = []
+        self._returned = []
 
     # The methods below run in a host's thread.
 
     def _read(self, queue: _HostQueue) -> None:
+        """Read a host's stream to its end, and reopen it after each break."""
         attempt, reported = 0, False
         try:
             while not self._closed.is_set():
-                error, came = self._read_once(queue)
+                error, has_output = self._read_once(queue)
                 if error is None:
                     return
-                attempt = 0 if came else attempt + 1
+                attempt = 0 if has_output else attempt + 1
                 delay = self._retry(attempt, error)
-                if came or not reported or delay is None:  # report a break once, not at every retry
+                if has_output or not reported or delay is None:  # report a break once, not at every retry
                     self._put(queue, StreamBroken(host=queue.host, error=error, retry=delay), done=delay is None)
                 reported = True
                 if delay is None or self._closed.wait(delay):
@@ -254,30 +258,31 @@ class Merge:
 
     def _read_once(self, queue: _HostQueue) -> tuple[ClusterddpError | None, bool]:
         """Read the stream until it ends or breaks; return the error, and whether any of the run's output arrived."""
-        came = False
+        has_output = False
         try:
             for frame in self._open(queue.host, Position(offsets=dict(queue.offsets), caught_up=queue.caught_up)):
                 if isinstance(frame, End):
                     self._put(queue, StreamEnded(host=queue.host, ended=frame.ended), done=True)
-                    return None, came
+                    return None, has_output
                 if isinstance(frame, WorkersExited):  # not a line: only a hint that workers exited
                     self.stirred.set()
                     continue
                 offsets = _offsets_after(frame)
-                if len(queue.offsets) + len(offsets) > MOST_FILES:
-                    return HelperError(queue.host, f"its logs are of more than {MOST_FILES} files"), came
+                if len(queue.offsets) + len(offsets) > MAX_FILES:
+                    return HelperError(queue.host, f"its logs are of more than {MAX_FILES} files"), has_output
                 if not self._put(queue, FrameArrived(host=queue.host, frame=frame)):
-                    return None, came
+                    return None, has_output
                 queue.offsets.update(offsets)
                 queue.caught_up = queue.caught_up or isinstance(frame, CaughtUp)
-                came = came or bool(offsets) or queue.caught_up
+                has_output = has_output or bool(offsets) or queue.caught_up
         except ClusterddpError as error:
-            return error, came
-        return UnreachableError(queue.host, "the stream ended in the middle"), came
+            return error, has_output
+        return UnreachableError(queue.host, "the stream ended in the middle"), has_output
 
     def _put(self, queue: _HostQueue, event: Event, *, done: bool = False) -> bool:
+        """Queue an event, ``done`` if it is the host's last; return whether it is still wanted."""
         with self._lock:
-            while len(queue.events) >= QUEUE and not self._closed.is_set():
+            while len(queue.events) >= QUEUE_SIZE and not self._closed.is_set():
                 queue.not_full.wait()
             if self._closed.is_set():
                 return False

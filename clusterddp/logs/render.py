@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NO_RUN = LogHeader(run="", attempt=0, clock_error_ns=0)  # of hosts that run a command, and say nothing first
-MOST_HELD = 32 << 20  # bytes of unfinished lines and redraws of one host
+MAX_HELD = 32 << 20  # bytes of unfinished lines and redraws of one host
 _NEWLINE = 10
 INDEX_STEP_MS = 100.0  # how often a supervisor records file sizes: a line may be this much older than its time
 
@@ -47,14 +47,14 @@ class FrameReader(ABC, Generic[T]):
         self.notices: list[str] = []  # messages for the user; the caller that shows them removes them
         self.views: dict[tuple[str, str], FileView] = {}
         self.headers: dict[str, LogHeader] = {}  # by host
-        self._came: dict[str, int] = {}  # host → bytes received since its held lines were last measured
+        self._received: dict[str, int] = {}  # host → bytes received since its held lines were last measured
 
     @abstractmethod
     def render(self, view: FileView, span: Span) -> T:
         """Render one span."""
 
     def spans(self, host: str, frame: LogFrame) -> list[tuple[FileView, Span]]:
-        """Return the whole lines in a frame, as spans."""
+        """Return the whole lines in a frame, as spans; a header only says what follows."""
         if isinstance(frame, Lines):
             return self.spans_of_both(host, frame) if frame.second else self._spans_of_file(host, frame)
         if isinstance(frame, LogHeader):
@@ -68,25 +68,26 @@ class FrameReader(ABC, Generic[T]):
         return [span for part in lines.split() for span in self._spans_of_file(host, part)]
 
     def _spans_of_file(self, host: str, lines: Lines) -> list[tuple[FileView, Span]]:
+        """Return the whole lines in a frame that holds output of one file."""
         part = lines.part
         view = self.view_of(host, part)
         found = view.splitter.feed(lines.body, part.offset, part.time)
         view.part = part
         if part.dropped:
-            lost = counted(part.dropped, "byte")
-            self.notices.append(f"{view.label.decode()}dropped: {lost}, the log limit was reached")
+            size = counted(part.dropped, "byte")
+            self.notices.append(f"{view.label.decode()}dropped: {size}, the log limit was reached")
             found.append(Span(part.offset - part.dropped, b"", part.time, part.dropped))
         spans = [(view, span) for span in found]
-        came = self._came[host] = self._came.get(host, 0) + len(lines.body)
-        if came >= MOST_HELD // 2:  # until then, the held lines cannot have grown by more than this
-            self._came[host] = 0
-            spans.extend(self._cut_where_much_is_held(host))
+        received = self._received[host] = self._received.get(host, 0) + len(lines.body)
+        if received >= MAX_HELD // 2:  # until then, the held lines cannot have grown by more than this
+            self._received[host] = 0
+            spans.extend(self._limit_held(host))
         return spans
 
-    def _cut_where_much_is_held(self, host: str) -> Iterator[tuple[FileView, Span]]:
+    def _limit_held(self, host: str) -> Iterator[tuple[FileView, Span]]:
         """If a host's unfinished lines take too much memory, yield what has arrived of them."""
         views = [view for view in self.views.values() if view.host == host]
-        if sum(view.splitter.held for view in views) > MOST_HELD // 2:
+        if sum(view.splitter.held for view in views) > MAX_HELD // 2:
             for view in views:
                 for span in view.splitter.cut():
                     yield view, span
@@ -203,6 +204,7 @@ class TextRenderer(Renderer):
         return self._in_colour(_DIM if rank is None else _COLOURS[rank % len(_COLOURS)], self.plain_prefix(view, time))
 
     def _in_colour(self, colour: bytes, plain: bytes) -> bytes:
+        """Colour a prefix, but for its last space; without colours return it as it is."""
         return colour + plain[:-1] + RESET + b" " if self._colour else plain
 
     def render(self, view: FileView, span: Span) -> bytes:
@@ -310,6 +312,7 @@ _encode = json.JSONEncoder().encode
 
 
 def _json(line: LogLine) -> str:
+    """Encode a line as `logs --json` prints it."""
     value = {name: getattr(line, name) for name in _FIELDS}
     if line.dropped:
         value["dropped"] = line.dropped

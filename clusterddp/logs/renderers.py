@@ -25,7 +25,7 @@ def renderer_for(
     whole: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Renderer:
-    """Return the renderer for an output: JSON, a terminal's, or plain text."""
+    """Return the renderer for an output: JSON, a terminal's (``whole``: folds no tracebacks), or plain text."""
     if as_json:
         return JsonRenderer()
     colour = coloured(output, environment)

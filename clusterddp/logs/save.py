@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 _WORKER = re.compile(r"(\d+)\.(\d+)/(?:rank\d+|unknown)-(.+)-(\d+)\.(out|err)")
 _AGENT = re.compile(r"(\d+)/agent-(.+)\.out")
-_MARK = "run.json"
-_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # O_NONBLOCK: do not block on a pipe with the file's name
+_OWNER_FILE = "run.json"
+_FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # O_NONBLOCK: do not block on a pipe with the file's name
 _IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR)
 
 Key = tuple[int, str, str]  # attempt, host, file in the spool
@@ -52,13 +52,14 @@ class Saver:
 
     def __init__(self, folder: Path, run: str) -> None:
         self.folder = folder
-        self.written = 0  # bytes
-        self.touched: set[str] = set()
+        self.bytes_written = 0
+        self.paths_written: set[str] = set()
         self.attempts: dict[str, int] = {}  # host → the attempt its stream is of
-        self._files = dict(self._found())
-        self._claim(run)
+        self._files = dict(self._existing_files())
+        self._open_for(run)
 
-    def _found(self) -> Iterable[tuple[Key, str]]:
+    def _existing_files(self) -> Iterable[tuple[Key, str]]:
+        """Yield the files of earlier saves in the folder, by their names."""
         for path in self.folder.glob("*/*"):
             name = path.relative_to(self.folder).as_posix()
             worker, agent = _WORKER.fullmatch(name), _AGENT.fullmatch(name)
@@ -68,25 +69,26 @@ class Saver:
             elif agent:
                 yield (int(agent[1]), unquote(agent[2]), "agent.out"), name
 
-    def _claim(self, run: str) -> None:
+    def _open_for(self, run: str) -> None:
+        """Open the folder, and record that it holds the output of this run; refuse one that holds another's."""
         try:
             self._root = open_folder(self.folder, missing_mode=0o700)
         except ForeignLinkError as error:
             raise RunError(f"{self.folder}: {error}, and is not followed", remedy="name another folder") from None
         weakref.finalize(self, os.close, self._root)
-        owner = self._claimed()
+        owner = self._read_owner()
         if owner == run:
             return
         if owner:
             raise RunError(f"{self.folder} holds the output of run {owner}", remedy="name another folder")
         if self._files:
             raise RunError(f"{self.folder} holds output of a run that it does not name", remedy="name another folder")
-        self._write(_MARK, json.dumps({"run": run}).encode() + b"\n", 0)
+        self._write(_OWNER_FILE, json.dumps({"run": run}).encode() + b"\n", 0)
 
-    def _claimed(self) -> str | None:
+    def _read_owner(self) -> str | None:
         """Return the run whose output the folder holds, according to its ``run.json``; None without a valid one."""
         try:
-            handle = os.open(_MARK, os.O_RDONLY | _FILE, dir_fd=self._root)
+            handle = os.open(_OWNER_FILE, os.O_RDONLY | _FILE_FLAGS, dir_fd=self._root)
         except OSError:  # no readable record
             return None
         with os.fdopen(handle, "rb") as file:
@@ -103,28 +105,28 @@ class Saver:
         """Write the output in a batch of events."""
         for event in events:
             if isinstance(event, FrameArrived):
-                self._take(event.host, event.frame)
+                self._save_frame(event.host, event.frame)
 
-    def _take(self, host: str, frame: LogFrame) -> None:
+    def _save_frame(self, host: str, frame: LogFrame) -> None:
         if isinstance(frame, LogHeader):
             self.attempts[host] = frame.attempt
         if isinstance(frame, Lines):
             for lines in frame.split():
-                self._keep(host, lines.part, lines.body)
+                self._save_part(host, lines.part, lines.body)
 
-    def _keep(self, host: str, part: FilePart, body: bytes) -> None:
+    def _save_part(self, host: str, part: FilePart, body: bytes) -> None:
         if not body:
             return
         key = (self.attempts[host], host, part.file)
         name = self._files.setdefault(key, _name(key, part))
         self._write(name, body, part.offset)
-        self.written += len(body)
-        self.touched.add(name)
+        self.bytes_written += len(body)
+        self.paths_written.add(name)
 
     def _write(self, name: str, data: bytes, offset: int) -> None:
         """Write into a file of the folder, creating it and its parent folder as needed; links are not followed."""
         try:
-            handle = self._opened(name)
+            handle = self._open(name)
             try:
                 view = memoryview(data)
                 while view:
@@ -138,17 +140,18 @@ class Saver:
             remedy = "save to a new folder" if taken else "make room there, or name another folder"
             raise RunError(f"{self.folder / name}: cannot be written ({why})", remedy=remedy) from error
 
-    def _opened(self, name: str) -> int:
+    def _open(self, name: str) -> int:
+        """Open a file of the folder for writing; ``OSError`` if it is no regular file."""
         *above, last = name.split("/")
         folder = os.dup(self._root)
         try:
-            for one in above:
+            for folder_name in above:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(one, 0o700, dir_fd=folder)
-                inner = os.open(one, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                    os.mkdir(folder_name, 0o700, dir_fd=folder)
+                inner = os.open(folder_name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
                 os.close(folder)
                 folder = inner
-            handle = os.open(last, os.O_WRONLY | os.O_CREAT | _FILE, 0o600, dir_fd=folder)
+            handle = os.open(last, os.O_WRONLY | os.O_CREAT | _FILE_FLAGS, 0o600, dir_fd=folder)
         finally:
             os.close(folder)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -158,11 +161,12 @@ class Saver:
 
     def summary(self) -> str:
         """Return a message for the user about what was written."""
-        count = len(self.touched)
-        return f"{counted(self.written, 'byte')} written to {counted(count, 'file')} in {self.folder}"
+        count = len(self.paths_written)
+        return f"{counted(self.bytes_written, 'byte')} written to {counted(count, 'file')} in {self.folder}"
 
 
 def _name(key: Key, part: FilePart) -> str:
+    """The path of a file below the folder."""
     attempt, host, _ = key
     escaped_host = quote(host, safe="")
     if part.local_rank is None:

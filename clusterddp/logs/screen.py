@@ -20,30 +20,33 @@ if TYPE_CHECKING:
     from clusterddp.logs.view import FileView
 
 _TRACEBACK = re.compile(rb"(?m)^Traceback \(most recent call last\):\n((?:[ \t].*\n)+)(\S.*)$")
-_OF_A_COLLECTIVE = re.compile(rb"(?i)gloo|nccl|torch\.distributed")
-_CLOSED = re.compile(rb"(?i)connection (was )?(likely )?(closed|reset)|remote process")
+_COLLECTIVE_ERROR = re.compile(rb"(?i)gloo|nccl|torch\.distributed")
+_CONNECTION_CLOSED = re.compile(rb"(?i)connection (was )?(likely )?(closed|reset)|remote process")
 
 
-def without_rank(rank: int | None, text: bytes) -> bytes:
+def remove_rank(rank: int | None, text: bytes) -> bytes:
     """Remove torch's ``[rank3]:`` before each line if that is the rank whose lines they are."""
     if rank is None or b"[rank" not in text:
         return text
     return re.sub(rb"(?m)^\[rank%d\]:(?: |(?=\[)|$)" % rank, b"", text)
 
 
-def folded(text: bytes) -> bytes:
+def fold_tracebacks(text: bytes) -> bytes:
     """Replace each traceback of a lost peer by one line: its exception, and its number of lines."""
     if b"Traceback" not in text:  # searching with the following space as well takes 8 times as long
         return text
-    return _TRACEBACK.sub(_folded, text)
+    return _TRACEBACK.sub(_fold_if_lost_peer, text)
 
 
-def _folded(traceback: Match[bytes]) -> bytes:
+def _fold_if_lost_peer(traceback: Match[bytes]) -> bytes:
+    """Replace a traceback if its exception says that another rank has closed the connection."""
     frames, error = traceback.groups()
-    of_a_peer = (
-        _OF_A_COLLECTIVE.search(error) and _CLOSED.search(error) and is_lost_peer(error.decode(errors="replace"))
+    is_lost = (
+        _COLLECTIVE_ERROR.search(error)
+        and _CONNECTION_CLOSED.search(error)
+        and is_lost_peer(error.decode(errors="replace"))
     )
-    if not of_a_peer:
+    if not is_lost:
         return traceback[0]
     return b"%s (its traceback of %d lines: --show-all)" % (error, frames.count(b"\n") + 2)
 
@@ -63,15 +66,15 @@ class TerminalRenderer(TextRenderer):
         self._whole = whole
         self._width = width
         self.reset = RESET
-        self._bottom: FileView | None = None  # whose unfinished line stands at the bottom
-        self._drawn = b""
+        self._bottom_view: FileView | None = None  # whose unfinished line stands at the bottom
+        self._drawn = b""  # the bottom line, as it was drawn last
 
     def feed(self, host: str, frame: LogFrame) -> bytes:
         """Return what a frame adds: lines above the bottom line, and the bottom line redrawn."""
         lines = super().feed(host, frame)
         view = self.views.get((host, frame.part.file)) if isinstance(frame, Lines) else None
         if view is not None and view.splitter.unfinished():
-            self._bottom = view
+            self._bottom_view = view
         return self._draw(lines)
 
     def end(self, host: str) -> bytes:
@@ -92,11 +95,12 @@ class TerminalRenderer(TextRenderer):
         return [text for _, _, text in view.splitter.lines_of(span, None)]
 
     def shown(self, view: FileView, text: bytes) -> bytes:
-        """Remove ranks that our labels already show, and fold tracebacks of lost peers."""
-        text = without_rank(view.part.rank, text)
-        return text if self._whole else folded(text)
+        """Remove ranks that our labels already show; unless ``whole``, fold tracebacks of lost peers."""
+        text = remove_rank(view.part.rank, text)
+        return text if self._whole else fold_tracebacks(text)
 
     def _draw(self, lines: bytes) -> bytes:
+        """Return lines, and the bottom line below them if it has moved or changed."""
         bottom = self._bottom_line()
         if not lines and bottom == self._drawn:
             return b""
@@ -105,28 +109,30 @@ class TerminalRenderer(TextRenderer):
         return cleared + lines + bottom
 
     def _clear(self) -> bytes:
+        """Return what erases the bottom line."""
         cleared, self._drawn = _CLEAR if self._drawn else b"", b""
         return cleared
 
     def _bottom_line(self) -> bytes:
-        view = self._bottom
+        """Return the unfinished line that came last, cut to the terminal's width; empty if there is none."""
+        view = self._bottom_view
         text = view.splitter.unfinished() if view else b""
         if view is None or not text:
-            self._bottom = None
+            self._bottom_view = None
             return b""
         time = view.part.time
         room = self._width() - 1 - len(self.plain_prefix(view, time))
-        return self.prefix(view, time) + fitted(clean(without_rank(view.part.rank, text)), room) + self.reset
+        return self.prefix(view, time) + cut_to_width(clean(remove_rank(view.part.rank, text)), room) + self.reset
 
 
-def fitted(text: bytes, width: int) -> bytes:
+def cut_to_width(text: bytes, width: int) -> bytes:
     """Cut a line to the width; escapes take no columns."""
-    kept, room, escape = [], width, False
+    characters, room, escape = [], width, False
     for character in text.decode(errors="replace").replace("\t", " "):
         escape = escape or character == "\x1b"
         room -= 0 if escape else columns(character)
         if room < 0:
             break
-        kept.append(character)
+        characters.append(character)
         escape = escape and character != "m"
-    return "".join(kept).encode()
+    return "".join(characters).encode()

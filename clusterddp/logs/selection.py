@@ -47,14 +47,14 @@ def moment(value: Any, now_ns: int) -> int:
 def selected_by(words: Words, hosts: Iterable[str] | None, now_ns: int) -> Selection:
     """Build a Selection from keywords, which are named like the options of `logs`.
 
-    ``hosts`` are the hosts that the keyword ``host`` matches, which itself is ignored; None for all. A duration ago is
-    subtracted from ``now_ns``, in ns since the epoch. Raises ``UsageError``, which names the keyword, for an unknown
+    ``hosts`` are the hosts that the keyword ``host`` matches, which itself is ignored; None for all. ``now_ns`` is what
+    durations such as ``10m`` ago are subtracted from. Raises ``UsageError``, which names the keyword, for an unknown
     one or an invalid value.
     """
     unknown = sorted(set(words) - set(Words.__annotations__))
     if unknown:
-        known = ", ".join(Words.__annotations__)
-        raise UsageError(f"{unknown[0]} is no option of logs", remedy=f"use one of {known}")
+        options = ", ".join(Words.__annotations__)
+        raise UsageError(f"{unknown[0]} is no option of logs", remedy=f"use one of {options}")
     times = {name: moment(value, now_ns) for name, value in words.items() if name in ("since", "until")}
     return Selection(
         hosts=None if hosts is None else tuple(hosts),
@@ -115,10 +115,10 @@ class Selection:
 
     def args(self, spool: str, position: Position | None = None) -> dict[str, Any]:
         """Return the arguments of ``tail`` for one spool, from ``position`` on."""
-        at = position or Position()
+        start = position or Position()
         request = TailRequest(
             spool=spool,
-            offsets=dict(at.offsets),
+            offsets=dict(start.offsets),
             follow=self.follow,
             stream=self.stream,
             ranks=None if self.ranks is None else tuple(self.ranks),
@@ -127,7 +127,7 @@ class Selection:
             since=self.since_ns,
             until=self.until_ns,
             grep=self.grep,
-            tail=None if at.caught_up else self.tail,
+            tail=None if start.caught_up else self.tail,
             timed=self.timed,
             partials=self.partials,
             ordered=self.ordered,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.logs.incoming import checked
+from clusterddp.logs.incoming import check_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class Streams:
         """Yield the frames of a host's lines; raises HostError if the lines cannot be read, or are damaged."""
         args = self._selection.args(self._spool(host), self._selection.resume_position(host, at))
         reader = self._readers[host] = self._reader(host)
-        return checked(reader.stream("tail", args), host, self._run, self._attempt)
+        return check_frames(reader.stream("tail", args), host, self._run, self._attempt)
 
     def silence(self, host: str) -> float | None:
         """Return the seconds since data last came from the machine that sends a host's lines; None if never."""

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.logs.checked_frames import Lines
-from clusterddp.logs.incoming import checked, read_frame
+from clusterddp.logs.incoming import check_frames, read_frame
 from clusterddp.remote.logs.tail import tail
 from clusterddp.remote.logs.time_index import IndexWriter
 from clusterddp.remote.shared.schema.record import read_record
@@ -129,14 +129,14 @@ class Tail:
     def _run(self) -> None:
         self.result = tail(self)  # type: ignore[arg-type]
 
-    def checked(self) -> list[LogFrame]:
+    def check_frames(self) -> list[LogFrame]:
         """Its frames as the operator lets them in."""
 
         def sent() -> Generator[Frame]:
             for frame in self.frames:
                 yield Frame({"kind": "data", **frame.header}, frame.body)
 
-        return list(checked(sent(), "h", "run1", 0))
+        return list(check_frames(sent(), "h", "run1", 0))
 
     def begin(self) -> Tail:
         self._thread.start()

@@ -19,7 +19,7 @@ import pytest
 from clusterddp.errors import HelperError, HostKeyError
 from clusterddp.hosts.ssh.config import _lines
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, _parse
-from clusterddp.logs.incoming import checked
+from clusterddp.logs.incoming import check_frames
 from clusterddp.remote.probes import nvidia_smi_xml
 from clusterddp.remote.shared.cleanup.cleanup_records import (
     ActiveRun,
@@ -81,7 +81,7 @@ def log_frames(data: bytes) -> None:
         yield Frame({**HELLO}, b"")
         yield parse(head + b"\n" + body)
 
-    list(checked(told(), "gpu01", HELLO["run"], 1))  # type: ignore[arg-type]
+    list(check_frames(told(), "gpu01", HELLO["run"], 1))  # type: ignore[arg-type]
 
 
 def replies(data: bytes) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.logs.checked_frames import LogHeader
-from clusterddp.logs.fold import APART, HOLD, MOST, MOST_LATEST, Fold
+from clusterddp.logs.fold import HOLD_TIME, MAX_BYTES, MAX_TIME_APART, MAX_TRACKED, Fold
 from clusterddp.logs.merge import FrameArrived, StreamEnded
 from clusterddp.logs.render import JsonRenderer, TextRenderer
 from clusterddp.logs.screen import TerminalRenderer
@@ -63,7 +63,7 @@ def test_equal_lines_are_shown_once_with_the_ranks_that_said_them() -> None:
     eight = workers(8)
     assert drawn(renderer, *[(one, b"epoch 1\n") for one in eight], (eight[3], b"saved\n")) == b""
     drawn(renderer, *[(one, b"step 2\n") for one in eight if one is not eight[6]])
-    clock.now += HOLD
+    clock.now += HOLD_TIME
     assert renderer.draw([]) == b"[0-7] epoch 1\n[3 gpu01:1] saved\n[0-5,7] step 2\n"
     assert renderer.draw([]) == b""
 
@@ -73,15 +73,15 @@ def test_no_line_is_held_for_longer_than_its_time_and_the_renderer_says_when_to_
     one, two = workers(2)
     assert (TextRenderer().wait(), renderer.wait()) == (None, None)
     drawn(renderer, (one, b"a\n"))
-    assert renderer.wait() == pytest.approx(HOLD)
-    clock.now += HOLD / 2
+    assert renderer.wait() == pytest.approx(HOLD_TIME)
+    clock.now += HOLD_TIME / 2
     assert drawn(renderer, (two, b"b\n")) == b""
-    assert renderer.wait() == pytest.approx(HOLD / 2)
-    clock.now += HOLD / 2
+    assert renderer.wait() == pytest.approx(HOLD_TIME / 2)
+    clock.now += HOLD_TIME / 2
     assert drawn(renderer, (two, b"a\n")) == b"[0 gpu00:0] a\n"
-    clock.now += HOLD / 2
+    clock.now += HOLD_TIME / 2
     assert renderer.draw([]) == b"[1 gpu01:0] b\n"
-    clock.now += HOLD
+    clock.now += HOLD_TIME
     assert (renderer.draw([]), renderer.wait()) == (b"[1 gpu01:0] a\n", None)
 
 
@@ -118,7 +118,7 @@ def test_agents_and_workers_without_a_rank_stand_for_themselves() -> None:
 
 def test_what_was_said_long_after_is_another_line_though_a_replay_shows_both_at_once() -> None:
     renderer, _ = folding(TextRenderer())
-    for one, time in zip(workers(3), (0, APART, APART + 1), strict=True):
+    for one, time in zip(workers(3), (0, MAX_TIME_APART, MAX_TIME_APART + 1), strict=True):
         drawn(renderer, (one, b"eval\n"), time=time)
     assert renderer.hide() == b"[0,1] eval\n[2 gpu00:1] eval\n"
 
@@ -133,8 +133,8 @@ def test_a_folded_line_has_the_time_of_the_first() -> None:
 def test_what_is_held_is_bounded() -> None:
     renderer, _ = folding(TextRenderer())
     one, two = workers(2)
-    out = drawn(renderer, (one, b"x" * MOST + b"\n"))
-    assert out == b"[0 gpu00:0] " + b"x" * MOST + b"\n"
+    out = drawn(renderer, (one, b"x" * MAX_BYTES + b"\n"))
+    assert out == b"[0 gpu00:0] " + b"x" * MAX_BYTES + b"\n"
     many = b"".join(b"%d\n" % number for number in range(30_000))
     out = drawn(renderer, (two, many))
     assert 0 < len(out.splitlines()) < 30_000
@@ -167,7 +167,7 @@ def test_on_a_terminal_folded_lines_pass_above_a_progress_bar_which_does_not_wai
     assert screen.rows == ["[2 gpu00:1] 50%"]
     screen.write(drawn(renderer, (three[0], b"a\n"), (three[1], b"a\n")))
     assert screen.rows == ["[2 gpu00:1] 50%"]
-    clock.now += HOLD
+    clock.now += HOLD_TIME
     screen.write(drawn(renderer, (three[2], b"\r60%")))
     assert screen.rows == ["[0,1] a", "[2 gpu00:1] 60%"]
     screen.write(drawn(renderer, (three[0], b"b\n")))
@@ -185,7 +185,9 @@ def test_a_folded_label_has_no_ranks_colour_and_its_text_paints_no_other_line() 
 
 
 words = st.lists(st.sampled_from([b"a", b"b", b"", b"long line "]), max_size=4).map(b"\n".join)
-steps = st.lists(st.tuples(st.integers(0, 9), words, st.booleans(), st.sampled_from([0.0, 0.01, HOLD])), max_size=60)
+steps = st.lists(
+    st.tuples(st.integers(0, 9), words, st.booleans(), st.sampled_from([0.0, 0.01, HOLD_TIME])), max_size=60
+)
 
 
 @settings(deadline=None, max_examples=150)
@@ -206,7 +208,7 @@ def test_unfolding_gives_every_line_of_every_rank_once_and_in_its_order(
         clock.now += passed
         written += renderer.draw(events)
         waits = renderer.wait()
-        assert waits is None or 0 < waits <= HOLD
+        assert waits is None or 0 < waits <= HOLD_TIME
     ends = [StreamEnded(host=f"gpu{one}", ended=None) for one in range(3)]
     wanted += plain.draw(ends)
     written += renderer.draw(ends) + renderer.hide()
@@ -218,8 +220,8 @@ def test_ranks_that_a_host_invents_are_forgotten_again() -> None:
     fold, source = Fold(clock), Source(rank=0, local_rank=0)
     part = source.frame(b"").part
     view = FileView(source.host, part)
-    for rank in range(5 * MOST_LATEST):
+    for rank in range(5 * MAX_TRACKED):
         view.part = part._replace(rank=rank)
         fold.take(view, 0, None, b"line\n")
-        clock.now += HOLD / 10
-        assert len(fold._latest) <= MOST_LATEST + 1
+        clock.now += HOLD_TIME / 10
+        assert len(fold._latest) <= MAX_TRACKED + 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clusterddp.errors import ClusterddpError, HelperError
 from clusterddp.logs.checked_frames import CaughtUp, End, FilePart, Lines, LogHeader, WorkersExited
-from clusterddp.logs.incoming import checked
+from clusterddp.logs.incoming import check_frames
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.render import JsonRenderer, TextRenderer
 from clusterddp.logs.save import Saver
@@ -38,7 +38,7 @@ def let_in(*frames: Frame) -> list[LogFrame]:
     def told() -> Generator[Frame]:
         yield from frames
 
-    return list(checked(told(), "gpu01", "abcdefghjk", 1))
+    return list(check_frames(told(), "gpu01", "abcdefghjk", 1))
 
 
 def lines(body: bytes = b"ab\n", **more: Any) -> Frame:

@@ -86,7 +86,7 @@ def test_lines_of_several_hosts_are_in_order_of_time_where_workers_write_to_both
 
     def open_stream(host: str, _: Position) -> Iterator[LogFrame]:
         tail = Tail(writers[host], timed=True, as_sent=True).begin().finish()
-        yield from tail.checked()
+        yield from tail.check_frames()
         yield end()
 
     with Merge(writers, open_stream, follow=False) as merge:
@@ -115,7 +115,7 @@ def test_what_comes_is_shown_as_it_comes_whatever_another_host_does() -> None:
 
 
 def test_newer_lines_wait_for_anothers_past_but_not_for_a_silent_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "PATIENCE", 60)
+    monkeypatch.setattr(merging, "SILENCE_TIMEOUT", 60)
     go, never = threading.Event(), threading.Event()
 
     def open_stream(host: str, _: Position) -> Iterator[LogFrame]:
@@ -133,7 +133,7 @@ def test_newer_lines_wait_for_anothers_past_but_not_for_a_silent_host(monkeypatc
     merge = Merge(["quick", "slow"], open_stream)
     go.set()
     assert texts([event for batch in merge for event in batch]) == ["old", "new"]
-    monkeypatch.setattr(merging, "PATIENCE", 0.1)
+    monkeypatch.setattr(merging, "SILENCE_TIMEOUT", 0.1)
     with Merge(["quick", "silent"], open_stream) as other:
         assert texts(until(other, texts)) == ["new"]
     never.set()
@@ -221,14 +221,14 @@ def test_a_paused_reader_makes_hosts_wait_instead_of_filling_memory() -> None:
         yield CAUGHT_UP
         for number in range(1000):
             made.append(number)
-            if len(made) >= merging.QUEUE:
+            if len(made) >= merging.QUEUE_SIZE:
                 full.set()
             yield line("x", number)
         yield end()
 
     merge = Merge(["h"], open_stream)
     assert full.wait(20)
-    assert len(made) <= merging.QUEUE + 1
+    assert len(made) <= merging.QUEUE_SIZE + 1
     assert len(texts([event for batch in merge for event in batch])) == 1000
 
 
@@ -293,4 +293,4 @@ def test_a_host_that_names_more_files_than_a_run_can_have_is_given_up_alone() ->
     assert [event.host for event in events if isinstance(event, StreamEnded)] == ["good"]
     broken = [event for event in events if isinstance(event, StreamBroken)]
     assert [event.notice for event in broken] == ["no more logs of bad: bad: its logs are of more than 32768 files"]
-    assert len(merge.offsets["bad"]) <= merging.MOST_FILES
+    assert len(merge.offsets["bad"]) <= merging.MAX_FILES

@@ -15,7 +15,7 @@ from clusterddp.errors import UnreachableError, UsageError
 from clusterddp.logs.checked_frames import FilePart, Lines, LogHeader
 from clusterddp.logs.incoming import read_frame
 from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
-from clusterddp.logs.render import MOST_HELD, JsonRenderer, LineReader, Renderer, TextRenderer
+from clusterddp.logs.render import MAX_HELD, JsonRenderer, LineReader, Renderer, TextRenderer
 from clusterddp.logs.renderers import renderer_for
 from clusterddp.logs.screen import TerminalRenderer
 from clusterddp.logs.selection import Selection
@@ -261,7 +261,7 @@ def test_a_terminal_ends_with_every_line_of_every_rank_whole(parts: list[tuple[i
 
 
 def rendered(tail: Tail, renderer: Renderer) -> bytes:
-    return b"".join(renderer.feed("h", frame) for frame in tail.checked()) + renderer.end("h")
+    return b"".join(renderer.feed("h", frame) for frame in tail.check_frames()) + renderer.end("h")
 
 
 def test_a_replay_shows_what_was_shown_live(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_the_unfinished_lines_of_a_host_are_held_up_to_a_limit_and_all_are_shown
     for _ in range(20):  # 234 MiB
         for source in sources:
             shown += renderer.feed(source.host, source.frame(body)).replace(b"\n", b"")
-            assert sum(view.splitter.held for view in renderer.views.values()) <= MOST_HELD
+            assert sum(view.splitter.held for view in renderer.views.values()) <= MAX_HELD
     for source in sources:
         shown += renderer.feed(source.host, source.frame(end))
     shown += renderer.end(sources[0].host)
@@ -306,7 +306,7 @@ def test_redraws_of_many_files_are_held_up_to_a_limit() -> None:
         source = Source(rank=number, local_rank=number)
         for piece in (body, b"\r" + body, b"\ry"):  # the first is shown, the second would be drawn over
             renderer.feed(source.host, source.frame(piece, SECOND))
-        assert sum(view.splitter.held for view in renderer.views.values()) <= MOST_HELD
+        assert sum(view.splitter.held for view in renderer.views.values()) <= MAX_HELD
 
 
 def test_a_long_line_of_one_host_is_not_cut_because_another_host_sends_many() -> None:

@@ -131,7 +131,7 @@ class TestSave:
         writer.end()
         folder = tmp_path / "saved"
         for size in (0, 100, len(text)):  # a save that was cut anywhere goes on there
-            frames = read(writer, partials=True, offsets={"0.1.out": size}).checked()
+            frames = read(writer, partials=True, offsets={"0.1.out": size}).check_frames()
             folder.mkdir(exist_ok=True)
             saver = Saver(folder, "run1")
             saver.save([FrameArrived(host="h", frame=frame) for frame in frames])
