@@ -14,7 +14,7 @@ import pytest
 
 from clusterddp.environments import wheels
 from clusterddp.environments.lock_file import Lock, find_uv
-from clusterddp.environments.platform_tags import Kind
+from clusterddp.environments.platform_tags import HostKind
 from clusterddp.errors import LockError
 from tests.lean import lean_python
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CACHE = Path(sys.prefix) / "clusterddp-cache"  # of uv's static program, for all tests
-KIND = Kind(python="3.11.7", threads="", machine="x86_64", libc="glibc", libc_version=(2, 36))
+KIND = HostKind(python="3.11.7", threads="", machine="x86_64", libc="glibc", libc_version=(2, 36))
 
 
 def make_wheel(

@@ -60,7 +60,7 @@ def workdirs_beside(site: Site) -> list[WorkdirBeside]:
 def environments(site: Site, *, last_too: bool) -> list[EnvironmentFound]:
     """Return the environments of locks on the hosts that answer; see ``Cluster.environments``."""
     hosts, project, now = launcher.hosts_with_files(site), site.project.known_id, time.time_ns()
-    return removal.listed(hosts, site.connections.open, project, now, site.notify, last_too=last_too)
+    return removal.list_environments(hosts, site.connections.open, project, now, site.notify, last_too=last_too)
 
 
 def held(site: Site) -> list[Holdings]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
-from clusterddp.text.html_page import drawn
+from clusterddp.text.html_page import render_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ def page(found: Diagnosis, made: str) -> str:
     bench = found.evidence.bench
     bad = [one for one in found.results if one.verdict in _BAD]
     categories = dict.fromkeys(one.category for one in found.results)
-    return drawn(
+    return render_page(
         "doctor/report.html.j2",
         signs=SIGNS,
         folded=folded_names,

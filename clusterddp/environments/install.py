@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from clusterddp.environments.lock_file import Lock, lock_of
-from clusterddp.environments.platform_tags import Kind, kind_of
-from clusterddp.environments.sending import bring
+from clusterddp.environments.platform_tags import HostKind, kind_of
+from clusterddp.environments.sending import send_wheels
 from clusterddp.environments.wheels import UV_WHEELS, Wheel, drop_damaged, uv_wheel, wheels_of
 from clusterddp.errors import HelperError, HostsError, LockError, PlanError
 from clusterddp.hosts.fanout import each, reading_answer, values
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SOURCE = "src"
-SHOWN = 4  # letters of an environment's digest in messages
-_ASKING = 180.0  # seconds; the setup lines run first
-_BUILDING = 3700.0
-_SWOLLEN = 5  # disk space of an environment and its build, in multiples of its wheels' size
+SHOWN_DIGITS = 4  # of an environment's digest in messages
+_BASE_TIMEOUT = 180.0  # seconds; the setup lines run first
+_BUILD_TIMEOUT = 3700.0  # seconds
+_SPACE_FACTOR = 5  # disk space of an environment and its build, in multiples of its wheels' size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,21 +55,21 @@ class Installed:
     names: frozenset[str] = frozenset()  # its packages
 
 
-def planned(hosts: Sequence[Host], project: Project, progress: Callable[[str], None]) -> list[_Plan]:
-    """What each host with ``clusterddp_environment`` should have, in order; nothing is changed on hosts."""
-    asked = [host for host in hosts if host.entry.environment]
-    locks = {host.name: lock_of(host.entry.environment or "", project.root) for host in asked}
-    if not asked:
+def make_plans(hosts: Sequence[Host], project: Project, progress: Callable[[str], None]) -> list[_Plan]:
+    """Return the environment for each host with ``clusterddp_environment``, in order; nothing is changed on hosts."""
+    chosen = [host for host in hosts if host.entry.environment]
+    locks = {host.name: lock_of(host.entry.environment or "", project.root) for host in chosen}
+    if not chosen:
         return []
-    bases = dict(zip(locks, values(each(asked, _base)), strict=True))
-    known: dict[tuple[Lock, Kind], tuple[Wheel, ...]] = {}
+    bases = dict(zip(locks, values(each(chosen, _base_interpreter)), strict=True))
+    wheels_by_kind: dict[tuple[Lock, HostKind], tuple[Wheel, ...]] = {}
     plans = []
-    for host in asked:
+    for host in chosen:
         lock, base = locks[host.name], bases[host.name]
         kind = kind_of(base)
-        if (lock, kind) not in known:
-            known[lock, kind] = wheels_of(lock, kind, progress)
-        plan = _Plan(host=host, lock=lock, base=base, kind=kind, wheels=known[lock, kind], project=project.id)
+        if (lock, kind) not in wheels_by_kind:
+            wheels_by_kind[lock, kind] = wheels_of(lock, kind, progress)
+        plan = _Plan(host=host, lock=lock, base=base, kind=kind, wheels=wheels_by_kind[lock, kind], project=project.id)
         plans.append(plan)
     return plans
 
@@ -89,34 +89,35 @@ def ensure(
     lock file cannot be resolved to wheels, ``PlanError`` if a host lacks its environment and ``build`` is off,
     ``HostError`` or ``HostsError`` if hosts cannot build it, or have something else installed.
     """
-    plans = planned(hosts, project, progress)
+    plans = make_plans(hosts, project, progress)
     if not plans:
         return []
     lacking = [plan for plan in plans if not plan.digest]
     if lacking and not build:
         names = folded_names([plan.host.name for plan in lacking])
-        message = f"{names}: environment {lacking[0].ident[:SHOWN]} of {lacking[0].lock.written} is not there yet"
+        first = lacking[0]
+        message = f"{names}: environment {first.ident[:SHOWN_DIGITS]} of {first.lock.written} is not there yet"
         raise PlanError(message, remedy="`clusterddp up` builds it")
     notify(summary(plans))
     if lacking and source_of(project):
         notify(f"the project itself is not installed: {SOURCE}/ is on PYTHONPATH")
     if lacking:
-        _bring(lacking, project, notify, progress, spread)
+        _send_wheels(lacking, project, notify, progress, spread)
         progress(f"building the environment on {counted(len(lacking), 'host')}")
         _each(lacking, _build)
-    found = [plan.installed for plan in plans]
-    refuse_unequal(found)
-    for notice in _dropped(found):
+    environments = [plan.installed for plan in plans]
+    refuse_unequal(environments)
+    for notice in _dropped_notices(environments):
         notify(notice)
     for plan in plans:
-        _take(plan)
-    return found
+        _use(plan)
+    return environments
 
 
 def adopt(hosts: Sequence[Host], project: Project, progress: Callable[[str], None]) -> None:
     """Use the environments' interpreters on all hosts that should have one, built or not; nothing is built."""
-    for plan in planned(hosts, project, progress):
-        _take(plan)
+    for plan in make_plans(hosts, project, progress):
+        _use(plan)
 
 
 def source_of(project: Project) -> str:
@@ -134,9 +135,9 @@ def with_source(node: Node, host: Host, project: Project) -> Node:
     return node._replace(env={**node.env, "PYTHONPATH": f"{node.workdir}/{source}"})
 
 
-def digest_of(found: Sequence[Installed]) -> str | None:
+def digest_of(environments: Sequence[Installed]) -> str | None:
     """One digest of the environments of all hosts; None if there are none."""
-    idents = sorted({one.ident for one in found})
+    idents = sorted({environment.ident for environment in environments})
     if len(idents) > 1:
         return hashlib.sha256("\n".join(idents).encode()).hexdigest()
     return idents[0] if idents else None
@@ -144,15 +145,15 @@ def digest_of(found: Sequence[Installed]) -> str | None:
 
 @dataclass(kw_only=True, slots=True)
 class _Plan:
-    """What one host should have."""
+    """The environment that one host should have."""
 
     host: Host
     lock: Lock
     base: BaseInterpreter
-    kind: Kind  # what determines which wheels fit
+    kind: HostKind  # what determines which wheels fit
     wheels: tuple[Wheel, ...]
-    project: str
-    digest: str = ""
+    project: str  # its id
+    digest: str = ""  # as in Installed
 
     def __post_init__(self) -> None:
         self.digest = self.base.ready.get(self.ident, "")
@@ -176,10 +177,11 @@ class _Plan:
         )
 
 
-def _base(host: Host) -> BaseInterpreter:
+def _base_interpreter(host: Host) -> BaseInterpreter:
+    """Ask a host for the interpreter that environments are built with, and which environments it has."""
     entry = host.entry
     request = BaseRequest(setup=entry.setup, python=entry.python, workdir=entry.workdir)
-    answer = host.call("environment_base", written(request), timeout=_ASKING)
+    answer = host.call("environment_base", written(request), timeout=_BASE_TIMEOUT)
     with reading_answer(host.name):
         return read_record(BaseInterpreter, answer, "base")
 
@@ -190,30 +192,30 @@ def summary(plans: Sequence[_Plan]) -> str:
     for ident in dict.fromkeys(plan.ident for plan in plans):
         count = Counter(bool(plan.digest) for plan in plans if plan.ident == ident)
         states = [f"{what} on {count[yes]}" for yes, what in ((True, "ready"), (False, "building")) if count[yes]]
-        parts.append(f"{ident[:SHOWN]} ({', '.join(states)})")
+        parts.append(f"{ident[:SHOWN_DIGITS]} ({', '.join(states)})")
     return f"environment {', '.join(parts)}"
 
 
-def _bring(
+def _send_wheels(
     plans: Sequence[_Plan], project: Project, notify: Callable[[str], None], progress: Callable[[str], None], mode: str
 ) -> None:
     """Send every host the wheels that it lacks, including that of uv."""
     uv = {plan.host.name: uv_wheel(plan.lock, plan.kind, progress) for plan in plans}
-    answers = _each(plans, lambda plan: _lacks(plan, uv[plan.host.name]))
+    answers = _each(plans, lambda plan: _lacking_wheels(plan, uv[plan.host.name]))
     lacks = dict(zip((plan.host.name for plan in plans), answers, strict=True))
-    going = {wheel for plan in plans for wheel in (*plan.wheels, uv[plan.host.name])}
-    going = {wheel for wheel in going if any(wheel.sha256 in lacking for lacking in answers)}
-    if drop_damaged(going):
-        _fetch_again(plans, going, progress)
+    to_send = {wheel for plan in plans for wheel in (*plan.wheels, uv[plan.host.name])}
+    to_send = {wheel for wheel in to_send if any(wheel.sha256 in lacking for lacking in answers)}
+    if drop_damaged(to_send):
+        _fetch_again(plans, to_send, progress)
     kinds: dict[frozenset[Wheel], list[_Plan]] = {}
     for plan in plans:
         if lacks[plan.host.name]:
             kinds.setdefault(frozenset((*plan.wheels, uv[plan.host.name])), []).append(plan)
     transfer = Transfer("sending wheels", progress)
-    for wheels, alike in kinds.items():
-        lacking = set[str]().union(*(lacks[plan.host.name] for plan in alike))
-        bring(
-            [plan.host for plan in alike],
+    for wheels, same_wheels in kinds.items():
+        lacking = set[str]().union(*(lacks[plan.host.name] for plan in same_wheels))
+        send_wheels(
+            [plan.host for plan in same_wheels],
             [wheel for wheel in wheels if wheel.sha256 in lacking],
             project.workdir,
             transfer,
@@ -221,12 +223,12 @@ def _bring(
         )
 
 
-def _fetch_again(plans: Sequence[_Plan], going: Iterable[Wheel], progress: Callable[[str], None]) -> None:
+def _fetch_again(plans: Sequence[_Plan], to_send: Iterable[Wheel], progress: Callable[[str], None]) -> None:
     """Download wheels that were dropped as damaged; ``LockError`` if an index has another file by that name now."""
     for plan in plans:
         wheels_of(plan.lock, plan.kind, progress)
         uv_wheel(plan.lock, plan.kind, progress)
-    for wheel in going:
+    for wheel in to_send:
         if not wheel.path.is_file():
             message = f"{wheel.file} was damaged in the cache, and its index has another one now"
             raise LockError(plans[0].lock.written, message, remedy="run again: all is resolved anew")
@@ -238,10 +240,10 @@ def _each(plans: Sequence[_Plan], work: Callable[[_Plan], T]) -> list[T]:
     return values(each(list(by_host), lambda host: work(by_host[host])))
 
 
-def _lacks(plan: _Plan, uv: Wheel) -> frozenset[str]:
+def _lacking_wheels(plan: _Plan, uv: Wheel) -> frozenset[str]:
     """The digests of the wheels that a host lacks."""
     wheels = {wheel.sha256: wheel.size for wheel in (*plan.wheels, uv)}
-    request = LacksRequest(wheels=wheels, room=_SWOLLEN * sum(wheels.values()))
+    request = LacksRequest(wheels=wheels, room=_SPACE_FACTOR * sum(wheels.values()))
     answer = plan.host.call("environment_lacks", written(request))
     with reading_answer(plan.host.name):
         return frozenset(Fields({"lacks": answer}).texts("lacks")) & wheels.keys()
@@ -260,38 +262,41 @@ def _build(plan: _Plan) -> None:
         requirements="\n".join(lines) + "\n",
         uv=UV_WHEELS[plan.kind.machine][1],
     )
-    answer = plan.host.call("environment_build", written(request), timeout=_BUILDING)
+    answer = plan.host.call("environment_build", written(request), timeout=_BUILD_TIMEOUT)
     with reading_answer(plan.host.name):
         plan.digest = read_record(BuildAnswer, answer, "answer").digest
 
 
-def refuse_unequal(found: Sequence[Installed]) -> None:
+def refuse_unequal(environments: Sequence[Installed]) -> None:
     """Refuse hosts with something else installed than most hosts have in the same environment; the errors name each."""
     errors = []
-    for ident in dict.fromkeys(one.ident for one in found):
-        mine = [one for one in found if one.ident == ident and one.digest]
-        usual = Counter(one.digest for one in mine).most_common(1)
-        for one in mine:
-            if one.digest != usual[0][0]:
-                message = f"environment {ident[:SHOWN]} is not what it is on the other hosts"
-                errors.append(HelperError(one.host, message, remedy=f"remove {one.path} there: it is built anew"))
+    for ident in dict.fromkeys(environment.ident for environment in environments):
+        built = [environment for environment in environments if environment.ident == ident and environment.digest]
+        usual = Counter(environment.digest for environment in built).most_common(1)
+        for environment in built:
+            if environment.digest != usual[0][0]:
+                message = f"environment {ident[:SHOWN_DIGITS]} is not what it is on the other hosts"
+                errors.append(
+                    HelperError(environment.host, message, remedy=f"remove {environment.path} there: it is built anew")
+                )
     if errors:
         raise errors[0] if len(errors) == 1 else HostsError(errors)
 
 
-def _dropped(found: Sequence[Installed]) -> Iterator[str]:
+def _dropped_notices(environments: Sequence[Installed]) -> Iterator[str]:
+    """Yield messages about variables of other environments that are dropped."""
     hosts: dict[str, list[str]] = {}
-    for one in found:
-        for name in one.left:
-            hosts.setdefault(name, []).append(one.host)
+    for environment in environments:
+        for name in environment.left:
+            hosts.setdefault(name, []).append(environment.host)
     for name, names in hosts.items():
         yield f"{folded_names(names)}: {name} of clusterddp_setup is dropped: the environment is the lock's"
 
 
-def _take(plan: _Plan) -> None:
+def _use(plan: _Plan) -> None:
     """Use the environment's interpreter on this host from now on."""
     entry, installed = plan.host.entry, plan.installed
-    own = {"VIRTUAL_ENV": installed.path}
+    env = {"VIRTUAL_ENV": installed.path}
     if "PYTHONPATH" in installed.left and "PYTHONPATH" not in entry.env:
-        own["PYTHONPATH"] = ""
-    plan.host.entry = replace(entry, python=f"{installed.path}/bin/python", env={**own, **entry.env})
+        env["PYTHONPATH"] = ""
+    plan.host.entry = replace(entry, python=f"{installed.path}/bin/python", env={**env, **entry.env})

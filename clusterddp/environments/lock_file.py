@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
     from packaging.pylock import Package
 
-    from clusterddp.environments.platform_tags import Kind
+    from clusterddp.environments.platform_tags import HostKind
 
-WRITTEN = re.compile(r"(?P<path>[^\[\]]+?)(?:\[(?P<extras>[A-Za-z0-9._-]+(?:\s*,\s*[A-Za-z0-9._-]+)*)\])?")
+LOCK_PATTERN = re.compile(r"(?P<path>[^\[\]]+?)(?:\[(?P<extras>[A-Za-z0-9._-]+(?:\s*,\s*[A-Za-z0-9._-]+)*)\])?")
 UV_LOCK = "uv.lock"
-_PATIENCE = 600.0  # seconds for uv, which may have to ask an index
+_UV_TIMEOUT = 600.0  # seconds for uv, which may have to ask an index
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_PROVE_NOTHING = {"md5", "sha1"}  # hashes that are not checked; some indexes have no others
+_WEAK_HASHES = {"md5", "sha1"}  # hashes that prove nothing; some indexes have no others
 _NO_WHEEL = "publish a wheel of it, or put its code into the project"
-_OPTIONS_WITH_PLACE = ("-e", "--editable")
+_EDITABLE_OPTIONS = ("-e", "--editable")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +60,7 @@ class Lock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedPackages:
-    """A wheel that a host needs: file name, URL, and sha256, which is empty if the lock file has none."""
+    """A wheel that hosts need: file name, URL, and sha256, which is empty if the lock file has none."""
 
     name: str
     version: str
@@ -71,20 +71,20 @@ class LockedPackages:
 
 def lock_of(written: str, root: Path) -> Lock:
     """Find the lock file that the inventory names, in the project; ``LockError`` if there is none."""
-    found = WRITTEN.fullmatch(written)
+    found = LOCK_PATTERN.fullmatch(written)
     if not found:
         raise LockError(written, "cannot be understood", remedy="write uv.lock, or uv.lock[EXTRA,EXTRA]")
     path = root / found["path"].strip()
     extras = tuple(extra.strip() for extra in (found["extras"] or "").split(",") if extra.strip())
     lock = Lock(written=written, path=path, extras=extras)
     if not path.is_file():
-        raise LockError(written, f"there is no {path}", remedy=f"make it with {_make(lock)}; or name another")
+        raise LockError(written, f"there is no {path}", remedy=f"make it with {_make_command(lock)}; or name another")
     if extras and lock.kind == "requirements":
         raise LockError(written, "requirements have no extras", remedy="leave the brackets out")
     return lock
 
 
-def _make(lock: Lock) -> str:
+def _make_command(lock: Lock) -> str:
     """The command that makes such a lock file, or what to write if there is nothing to lock yet."""
     name, folder = lock.path.name, lock.path.parent
     project = (folder / "pyproject.toml").is_file()
@@ -99,7 +99,7 @@ def _make(lock: Lock) -> str:
     return f"`uv pip compile {shlex.quote(source)} -o {shlex.quote(name)}`, of a {source} that you write"
 
 
-def _pin(lock: Lock) -> str:
+def _pin_remedy(lock: Lock) -> str:
     """The command that turns unpinned requirements into a lock file of the same name."""
     name = lock.path.name
     source = f"{name.removesuffix('.txt')}.in"
@@ -107,12 +107,12 @@ def _pin(lock: Lock) -> str:
     return f"write NAME==VERSION for each package: `{keep}uv pip compile {shlex.quote(source)} -o {shlex.quote(name)}`"
 
 
-def wanted(lock: Lock, kind: Kind) -> list[LockedPackages]:
-    """The wheels of a lock file that a kind of host needs; ``LockError`` names anything that is no wheel for it."""
+def required_wheels(lock: Lock, kind: HostKind) -> list[LockedPackages]:
+    """The wheels of a lock file that a kind of host needs; ``LockError`` names a package without a wheel for it."""
     from packaging.pylock import Pylock, PylockSelectError, PylockValidationError  # noqa: PLC0415 - only hosts with a lock need packaging
 
     if lock.kind == "requirements":
-        refuse_loose(lock, lock.path)
+        refuse_unpinned(lock, lock.path)
     try:
         pylock = Pylock.from_dict(tomllib.loads(_as_pylock(lock, kind)))
         selected = list(
@@ -124,32 +124,34 @@ def wanted(lock: Lock, kind: Kind) -> list[LockedPackages]:
         )
     except (tomllib.TOMLDecodeError, PylockValidationError, PylockSelectError) as error:
         raise LockError(lock.written, f"{one_line(str(error))} (for {kind})") from None
-    return [_wanted(lock, kind, package, source) for package, source in selected]
+    return [_locked_package(lock, kind, package, source) for package, source in selected]
 
 
-def _wanted(lock: Lock, kind: Kind, package: Package, source: Any) -> LockedPackages:
+def _locked_package(lock: Lock, kind: HostKind, package: Package, source: Any) -> LockedPackages:
+    """Check what the lock file selects of a package for a kind of host."""
     what = f"{package.name} {package.version or ''}".strip()
-    is_one = type(source).__name__.removeprefix("Package").lower()  # a class of packaging.pylock
-    if is_one != "wheel":
+    source_kind = type(source).__name__.removeprefix("Package").lower()  # a class of packaging.pylock
+    if source_kind != "wheel":
         reason = {
             "sdist": f"has no wheel for {kind}, only a source distribution",
             "vcs": "comes from a version control system",
             "directory": "is a folder of this machine",
             "archive": "is an archive",
-        }[is_one]
+        }[source_kind]
         raise LockError(lock.written, f"{what} {reason}", remedy=_NO_WHEEL)
     url = source.url or (lock.path.parent / str(source.path)).resolve().as_uri()
     file = source.name or unquote(urlsplit(url).path.rpartition("/")[2])
     if "/" in file or not file.endswith(".whl") or file.startswith((".", "-")):
         raise LockError(lock.written, f"{what}: {file[:80]!r} is no wheel's name")
     sha256 = str(source.hashes.get("sha256", "")).lower()
-    if source.hashes.keys() - _PROVE_NOTHING and not _SHA256.fullmatch(sha256):
-        remedy = f"make the lock again with one: {_make(lock)}"
+    if source.hashes.keys() - _WEAK_HASHES and not _SHA256.fullmatch(sha256):
+        remedy = f"make the lock again with one: {_make_command(lock)}"
         raise LockError(lock.written, f"{what}: {file} has no sha256, only {', '.join(source.hashes)}", remedy=remedy)
     return LockedPackages(name=str(package.name), version=str(package.version or ""), file=file, url=url, sha256=sha256)
 
 
-def _as_pylock(lock: Lock, kind: Kind) -> str:
+def _as_pylock(lock: Lock, kind: HostKind) -> str:
+    """The lock file's text, converted to a pylock."""
     if lock.kind == "pylock":
         return lock.path.read_text(encoding="utf-8")
     if lock.kind == UV_LOCK:
@@ -167,7 +169,7 @@ def _uv(lock: Lock, arguments: list[str]) -> str:
         raise LockError(lock.written, "needs uv on this machine", remedy=remedy)
     argv = [program, *arguments, "--quiet", "--no-header", "--no-progress"]
     try:
-        done = subprocess.run(argv, cwd=lock.path.parent, capture_output=True, timeout=_PATIENCE, check=False)
+        done = subprocess.run(argv, cwd=lock.path.parent, capture_output=True, timeout=_UV_TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LockError(lock.written, f"uv cannot be run: {error}") from error
     if done.returncode:
@@ -183,8 +185,8 @@ def find_uv() -> str | None:
     return str(own) if own.is_file() else which("uv")
 
 
-def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
-    """Refuse requirements that are not pinned to one version, or are not published packages."""
+def refuse_unpinned(lock: Lock, path: Path, including: tuple[Path, ...] = ()) -> None:
+    """Refuse requirements not pinned to one version, or not published; ``including`` are the files that include it."""
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - only hosts with a lock need packaging
 
     for number, line in _lines(lock, path):
@@ -192,10 +194,10 @@ def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
         first = line.split()[0]
         if first in {"-r", "--requirement"} or first.startswith("--requirement="):
             for inside in _included(path, line):
-                if inside not in (*above, path):
-                    refuse_loose(lock, inside, (*above, path))
+                if inside not in (*including, path):
+                    refuse_unpinned(lock, inside, (*including, path))
             continue
-        if first in _OPTIONS_WITH_PLACE or first.startswith(("--editable=", "./", "../", "/", "git+", "file:")):
+        if first in _EDITABLE_OPTIONS or first.startswith(("--editable=", "./", "../", "/", "git+", "file:")):
             raise LockError(lock.written, f"{where}: a folder or a repository cannot be locked", remedy=_NO_WHEEL)
         if first.startswith("-"):
             continue  # an option, such as an index, that uv interprets
@@ -207,9 +209,9 @@ def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
             if not urlsplit(found.url).path.endswith(".whl"):
                 raise LockError(lock.written, f"{where}: is no wheel", remedy=_NO_WHEEL)
             continue
-        pins = [one for one in found.specifier if one.operator in {"==", "==="} and not one.version.endswith(".*")]
+        pins = [pin for pin in found.specifier if pin.operator in {"==", "==="} and not pin.version.endswith(".*")]
         if len(pins) != 1:
-            raise LockError(lock.written, f"{where}: is not pinned to one version", remedy=_pin(lock))
+            raise LockError(lock.written, f"{where}: is not pinned to one version", remedy=_pin_remedy(lock))
 
 
 def _included(path: Path, line: str) -> list[Path]:
@@ -219,33 +221,33 @@ def _included(path: Path, line: str) -> list[Path]:
 
 
 def _lines(lock: Lock, path: Path) -> Iterator[tuple[int, str]]:
-    """The lines with content, continued ones joined, and the number of the first line of each."""
+    """Yield the lines of requirements that are not empty, continued ones joined, with the number of the first."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(lock.written, f"{path}: cannot be read ({error})") from error
-    begun, joined = 0, ""
+    first_number, joined = 0, ""
     for number, raw in enumerate(text.splitlines(), 1):
-        begun = begun if joined else number
+        first_number = first_number if joined else number
         line = re.sub(r"(^|\s)#.*$", "", raw).rstrip()
         joined += line.removesuffix("\\")
         if line.endswith("\\"):
             joined += " "
             continue
         if joined.strip():
-            yield begun, joined.strip()
+            yield first_number, joined.strip()
         joined = ""
 
 
-def content(lock: Lock) -> str:
+def content_digest(lock: Lock) -> str:
     """A digest of a lock file's content and of the files that it includes."""
-    found, waiting, seen = hashlib.sha256(), [lock.path], set()
-    while waiting:
-        path = waiting.pop()
-        if path in seen or not path.is_file():
+    digest, pending, paths = hashlib.sha256(), [lock.path], set()
+    while pending:
+        path = pending.pop()
+        if path in paths or not path.is_file():
             continue
-        seen.add(path)
-        found.update(path.read_bytes())
+        paths.add(path)
+        digest.update(path.read_bytes())
         if lock.kind == "requirements":
-            waiting += [inside for _, line in _lines(lock, path) for inside in _included(path, line)]
-    return found.hexdigest()
+            pending += [inside for _, line in _lines(lock, path) for inside in _included(path, line)]
+    return digest.hexdigest()

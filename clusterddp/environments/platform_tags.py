@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from clusterddp.remote.shared.environment.environment_records import BaseInterpreter
 
-_UV_GLIBCS = (17, 28, *range(31, 41))  # the N of glibc 2.N for which uv has platform names
+_UV_GLIBC_MINORS = (17, 28, *range(31, 41))  # the N of glibc 2.N for which uv has platform names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
+class HostKind:
     """What distinguishes hosts that need different wheels."""
 
     python: str  # the base interpreter's full version
@@ -31,10 +31,10 @@ class Kind:
 
     @property
     def uv_platform(self) -> str:
-        """The platform as uv names it: the newest that is not newer than the host's."""
+        """The platform as uv names it: the newest whose C library is not newer than the host's."""
         if self.libc == "musl":
             return f"{self.machine}-unknown-linux-musl"
-        fitting = [minor for minor in _UV_GLIBCS if minor <= self.libc_version[1]] or [_UV_GLIBCS[0]]
+        fitting = [minor for minor in _UV_GLIBC_MINORS if minor <= self.libc_version[1]] or [_UV_GLIBC_MINORS[0]]
         return f"{self.machine}-manylinux_2_{fitting[-1]}"
 
     @property
@@ -61,8 +61,8 @@ class Kind:
         major, minor = map(int, self.python.split(".")[:2])
         platforms = list(self.platforms())
         abis = [f"cp{major}{minor}{self.threads}"]
-        found = [*cpython_tags((major, minor), abis, platforms)]
-        return [*found, *compatible_tags((major, minor), f"cp{major}{minor}", platforms)]
+        tags = [*cpython_tags((major, minor), abis, platforms)]
+        return [*tags, *compatible_tags((major, minor), f"cp{major}{minor}", platforms)]
 
     def platforms(self) -> Iterator[str]:
         """The platform tags that fit, the newest first."""
@@ -78,9 +78,9 @@ class Kind:
         yield f"linux_{self.machine}"
 
 
-def kind_of(base: BaseInterpreter) -> Kind:
+def kind_of(base: BaseInterpreter) -> HostKind:
     """A host's kind from its report on its base interpreter."""
-    return Kind(
+    return HostKind(
         python=base.version,
         threads="t" if base.free_threaded else "",
         machine=base.machine,

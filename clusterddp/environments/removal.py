@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
 
-LIMIT = 600.0  # seconds; there may be many thousand files on a slow disk
-OLD = 30 * 86400 * 10**9  # ns without a run after which another project's environment is removed too
+TIMEOUT = 600.0  # seconds; there may be many thousand files on a slow disk
+UNUSED_TIME = 30 * 86400 * 10**9  # ns without a run after which another project's environment is removed too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,10 +31,10 @@ class EnvironmentFound:
     used: int  # when it was made, or a run last began in it, in ns since the epoch; 0 if unknown
     live: tuple[str, ...] = ()  # the runs that are live in it
     building: bool = False  # whether it is being built at this moment
-    stays: str = ""  # why it is not to be removed; empty if it is
+    stays: str = ""  # why it is kept; empty if it may be removed
 
 
-def listed(
+def list_environments(
     entries: Sequence[HostEntry],
     host: Callable[[HostEntry], Host],
     project: str | None,
@@ -45,22 +45,25 @@ def listed(
 ) -> list[EnvironmentFound]:
     """The environments on all hosts that answer, each with the reason if it is kept.
 
-    Kept are: one in which a run is live, the one that the project used last on that host (unless ``last_too``), and
-    those that another project used within 30 days.
+    Environments are kept while a run is live in them or they are built, while another project has used them within 30
+    days, and if this project used them last on that host (unless ``last_too``).
     """
 
-    def one(entry: HostEntry) -> list[tuple[str, EnvironmentFound]]:
-        answer = host(entry).call("environments", {}, timeout=LIMIT)
+    def ask(entry: HostEntry) -> list[tuple[str, EnvironmentFound]]:
+        answer = host(entry).call("environments", {}, timeout=TIMEOUT)
         with reading_answer(entry.name):
-            return [_found(entry.name, one) for one in read_records(EnvironmentReport, answer, "environments")]
+            return [
+                _from_report(entry.name, environment)
+                for environment in read_records(EnvironmentReport, answer, "environments")
+            ]
 
-    found: list[EnvironmentFound] = []
-    for outcome in each(entries, one):
+    environments: list[EnvironmentFound] = []
+    for outcome in each(entries, ask):
         if outcome.error:
             notify(str(outcome.error))
-        own = [one for whose, one in outcome.value or () if whose == project and one.lock]
-        last = max(own, key=lambda one: one.used, default=None)
-        for whose, environment in outcome.value or ():
+        of_project = [item for owner, item in outcome.value or () if owner == project and item.lock]
+        last = max(of_project, key=lambda item: item.used, default=None)
+        for owner, environment in outcome.value or ():
             stays = ""
             if environment.building:
                 stays = "it is being built"
@@ -68,30 +71,31 @@ def listed(
                 stays = f"run {', '.join(environment.live)} is live in it"
             elif environment is last and not last_too:
                 stays = "this project used it last; --purge --environments removes it too"
-            elif whose not in {project, ""} and now - environment.used < OLD:
+            elif owner not in {project, ""} and now - environment.used < UNUSED_TIME:
                 stays = "another project's"
-            found.append(replace(environment, stays=stays))
-    return found
+            environments.append(replace(environment, stays=stays))
+    return environments
 
 
 def remove(
-    entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], going: Sequence[EnvironmentFound]
+    entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], to_remove: Sequence[EnvironmentFound]
 ) -> dict[str, Outcome[RemoveAnswer]]:
     """Remove environments, with the wheels that no other one was made of; the outcome by host."""
 
-    def one(entry: HostEntry) -> RemoveAnswer:
-        idents = [one.ident for one in going if one.host == entry.name]
+    def remove_from(entry: HostEntry) -> RemoveAnswer:
+        idents = [environment.ident for environment in to_remove if environment.host == entry.name]
         request = RemoveRequest(idents=tuple(idents))
-        answer = host(entry).call("remove_environments", written(request), timeout=LIMIT)
+        answer = host(entry).call("remove_environments", written(request), timeout=TIMEOUT)
         with reading_answer(entry.name):
             return read_record(RemoveAnswer, answer, "answer")
 
-    hosts = {one.host for one in going}
-    return {outcome.name: outcome for outcome in each([entry for entry in entries if entry.name in hosts], one)}
+    hosts = {environment.host for environment in to_remove}
+    return {outcome.name: outcome for outcome in each([entry for entry in entries if entry.name in hosts], remove_from)}
 
 
-def _found(host: str, report: EnvironmentReport) -> tuple[str, EnvironmentFound]:
-    found = EnvironmentFound(
+def _from_report(host: str, report: EnvironmentReport) -> tuple[str, EnvironmentFound]:
+    """The project that an environment is of, and the environment."""
+    environment = EnvironmentFound(
         host=host,
         ident=report.ident,
         lock=report.lock,
@@ -100,4 +104,4 @@ def _found(host: str, report: EnvironmentReport) -> tuple[str, EnvironmentFound]
         live=report.live,
         building=report.building,
     )
-    return report.project, found
+    return report.project, environment

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from clusterddp.sync.transfer.progress_rate import Transfer
 
 
-def bring(
+def send_wheels(
     hosts: Sequence[Host], wheels: Sequence[Wheel], workdir: str, transfer: Transfer, spread: TransferOptions
 ) -> None:
     """Send these wheels to every host; ``SyncError`` if one changed in the cache meanwhile."""
     entries, chunk_lists = [], {}
-    for wheel in sorted(wheels, key=lambda one: one.sha256):
+    for wheel in sorted(wheels, key=lambda wheel: wheel.sha256):
         size, chunks = hash_file(os.fsencode(wheel.path))
         content = content_of(chunks)
         if len(chunks) > 1:

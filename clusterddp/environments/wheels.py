@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from clusterddp.environments.lock_file import Lock, LockedPackages
-    from clusterddp.environments.platform_tags import Kind
+    from clusterddp.environments.platform_tags import HostKind
 
 UV = "0.13.9"
 # Statically linked, so they run on any Linux; from PyPI, only with these digests.
@@ -44,9 +44,9 @@ UV_WHEELS = {
         "5435c5ce14a56431208ca0996416d310f1598e8c2c8ba707688985a16bb82dbe",
     ),
 }
-_FORMAT = 1
-_PATIENCE = 3600.0  # seconds for a download
-_PIECE = 1 << 20
+_FORMAT_VERSION = 1  # of the files in resolved/
+_DOWNLOAD_TIMEOUT = 3600.0  # seconds for a download
+_READ_SIZE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,20 +65,20 @@ class Wheel:
         return _cache() / "wheels" / self.sha256 / self.file
 
 
-def wheels_of(lock: Lock, kind: Kind, progress: Callable[[str], None]) -> tuple[Wheel, ...]:
+def wheels_of(lock: Lock, kind: HostKind, progress: Callable[[str], None]) -> tuple[Wheel, ...]:
     """Every wheel of a lock file that a kind of host needs, downloaded; ``LockError`` if one cannot be had."""
-    key = f"{_FORMAT}\0{lock.written}\0{kind}\0{locks.content(lock)}"
-    known = _cache() / "resolved" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
-    found = _remembered(known)
+    key = f"{_FORMAT_VERSION}\0{lock.written}\0{kind}\0{locks.content_digest(lock)}"
+    record = _cache() / "resolved" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+    found = _read_resolved(record)
     if found is not None and all(wheel.path.is_file() for wheel in found):
         return found
     progress(f"resolving {lock.written}")
-    found = tuple(_fetched(lock, kind, locks.wanted(lock, kind), progress))
-    _write(known, json.dumps([asdict(wheel) for wheel in found]).encode())
+    found = tuple(_download_missing(lock, kind, locks.required_wheels(lock, kind), progress))
+    _write(record, json.dumps([asdict(wheel) for wheel in found]).encode())
     return found
 
 
-def uv_wheel(lock: Lock, kind: Kind, progress: Callable[[str], None]) -> Wheel:
+def uv_wheel(lock: Lock, kind: HostKind, progress: Callable[[str], None]) -> Wheel:
     """The wheel with uv's static program for a kind of host; ``LockError`` if there is none for its machine."""
     if kind.machine not in UV_WHEELS:
         raise LockError(lock.written, f"uv {UV} has no static program for {kind.machine}")
@@ -86,52 +86,59 @@ def uv_wheel(lock: Lock, kind: Kind, progress: Callable[[str], None]) -> Wheel:
     path = _cache() / "wheels" / digest / file
     if not path.is_file():
         progress(f"downloading uv {UV}")
-        with tempfile.TemporaryDirectory(dir=_made(_cache())) as folder:
+        with tempfile.TemporaryDirectory(dir=_make_folder(_cache())) as folder:
             platforms = ["--platform", f"musllinux_1_1_{kind.machine}"]
             _pip(lock, [f"uv=={UV}"], Path(folder), platforms)
-            _take(lock, Path(folder) / file, digest)
+            _move_to_cache(lock, Path(folder) / file, digest)
     return Wheel(name="uv", version=UV, file=file, sha256=digest, size=path.stat().st_size)
 
 
 def drop_damaged(wheels: Iterable[Wheel]) -> bool:
-    """Delete cached wheels whose content is not what their digest says; whether there were any."""
+    """Delete cached wheels whose content has another digest; return whether there were any."""
     damaged = [wheel for wheel in wheels if wheel.path.is_file() and _digest(wheel.path) != wheel.sha256]
     for wheel in damaged:
         wheel.path.unlink(missing_ok=True)
     return bool(damaged)
 
 
-def _fetched(
-    lock: Lock, kind: Kind, wanted: Sequence[LockedPackages], progress: Callable[[str], None]
+def _download_missing(
+    lock: Lock, kind: HostKind, packages: Sequence[LockedPackages], progress: Callable[[str], None]
 ) -> Iterable[Wheel]:
     """Download the wheels that are missing, and return all."""
-    missing = [one for one in wanted if not one.sha256 or not (_cache() / "wheels" / one.sha256 / one.file).is_file()]
-    digests = {one.file: one.sha256 for one in wanted}
+    missing = [
+        package
+        for package in packages
+        if not package.sha256 or not (_cache() / "wheels" / package.sha256 / package.file).is_file()
+    ]
+    digests = {package.file: package.sha256 for package in packages}
     if missing:
         progress(f"downloading {counted(len(missing), 'wheel')} of {lock.written}")
-        with tempfile.TemporaryDirectory(dir=_made(_cache())) as folder:
+        with tempfile.TemporaryDirectory(dir=_make_folder(_cache())) as folder:
             _download(lock, kind, missing, Path(folder))
-            for one in missing:
-                digests[one.file] = _take(lock, Path(folder) / one.file, one.sha256)
-    for one in wanted:
-        path = _cache() / "wheels" / digests[one.file] / one.file
+            for package in missing:
+                digests[package.file] = _move_to_cache(lock, Path(folder) / package.file, package.sha256)
+    for package in packages:
+        path = _cache() / "wheels" / digests[package.file] / package.file
         size = path.stat().st_size
-        yield Wheel(name=one.name, version=one.version, file=one.file, sha256=digests[one.file], size=size)
+        yield Wheel(
+            name=package.name, version=package.version, file=package.file, sha256=digests[package.file], size=size
+        )
 
 
-def _download(lock: Lock, kind: Kind, missing: Sequence[LockedPackages], folder: Path) -> None:
+def _download(lock: Lock, kind: HostKind, missing: Sequence[LockedPackages], folder: Path) -> None:
+    """Copy or download wheels to a folder: from ``file:`` URLs here, all others by pip."""
     remote = []
-    for one in missing:
-        split = urlsplit(one.url)
+    for package in missing:
+        split = urlsplit(package.url)
         if split.scheme == "file":
             try:
-                shutil.copyfile(unquote(split.path), folder / one.file)
+                shutil.copyfile(unquote(split.path), folder / package.file)
             except OSError as error:
                 raise LockError(
-                    lock.written, f"{one.file} is not at {unquote(split.path)} ({error.strerror})"
+                    lock.written, f"{package.file} is not at {unquote(split.path)} ({error.strerror})"
                 ) from error
         else:
-            remote.append(one.url)
+            remote.append(package.url)
     if remote:
         platforms = [argument for platform in kind.platforms() for argument in ("--platform", platform)]
         major, minor = kind.python.split(".")[:2]
@@ -146,17 +153,17 @@ def _pip(lock: Lock, what: Sequence[str], folder: Path, options: Sequence[str]) 
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]
     argv += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), *options, *what]
     try:
-        done = subprocess.run(argv, cwd=folder, capture_output=True, timeout=_PATIENCE, check=False)
+        result = subprocess.run(argv, cwd=folder, capture_output=True, timeout=_DOWNLOAD_TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LockError(lock.written, f"pip cannot be run: {error}") from error
-    if done.returncode:
-        lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("ERROR")]
-        message = (lines or [f"ERROR: it ended with status {done.returncode}"])[-1].removeprefix("ERROR: ")
-        remedy = "`pip install 'clusterddp[environments]'` brings it" if b"No module named pip" in done.stderr else ""
+    if result.returncode:
+        lines = [line for line in result.stderr.decode(errors="replace").splitlines() if line.startswith("ERROR")]
+        message = (lines or [f"ERROR: it ended with status {result.returncode}"])[-1].removeprefix("ERROR: ")
+        remedy = "`pip install 'clusterddp[environments]'` brings it" if b"No module named pip" in result.stderr else ""
         raise LockError(lock.written, f"pip: {one_line(message)[:500]}", remedy=remedy)
 
 
-def _take(lock: Lock, file: Path, sha256: str) -> str:
+def _move_to_cache(lock: Lock, file: Path, sha256: str) -> str:
     """Move a downloaded file into the cache by its digest, which must be ``sha256`` unless that is empty."""
     if not file.is_file():
         raise LockError(lock.written, f"{file.name} was not downloaded")
@@ -164,7 +171,7 @@ def _take(lock: Lock, file: Path, sha256: str) -> str:
     if sha256 and digest != sha256:
         remedy = "somebody has replaced it: find out who, before you lock again"
         raise LockError(lock.written, f"{file.name} is not what was locked (sha256 {digest[:12]}…)", remedy=remedy)
-    target = _made(_cache() / "wheels" / digest) / file.name
+    target = _make_folder(_cache() / "wheels" / digest) / file.name
     file.replace(target)
     return digest
 
@@ -172,16 +179,17 @@ def _take(lock: Lock, file: Path, sha256: str) -> str:
 def _digest(file: Path) -> str:
     found = hashlib.sha256()
     with file.open("rb") as stream:
-        while data := stream.read(_PIECE):
+        while data := stream.read(_READ_SIZE):
             found.update(data)
     return found.hexdigest()
 
 
-def _remembered(path: Path) -> tuple[Wheel, ...] | None:
+def _read_resolved(path: Path) -> tuple[Wheel, ...] | None:
+    """Read the wheels that a lock file was resolved to; None if there is no valid record."""
     try:
         fields = Fields({"all": parse_json(path.read_bytes())}, most=1 << 16)
         return fields.each("all", _wheel)
-    except (OSError, ValueError):  # it is resolved again
+    except (OSError, ValueError):  # the lock file is resolved again
         return None
 
 
@@ -192,13 +200,14 @@ def _wheel(fields: Fields) -> Wheel:
 
 
 def _write(path: Path, data: bytes) -> None:
-    temporary = _made(path.parent) / f".{path.name}.{os.getpid()}.tmp"
+    temporary = _make_folder(path.parent) / f".{path.name}.{os.getpid()}.tmp"
     temporary.touch(mode=0o600)
     temporary.write_bytes(data)
     temporary.replace(path)
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
+    """Create a folder of the cache if it is missing, and return it."""
     try:
         make_private(folder)
     except OSError as error:

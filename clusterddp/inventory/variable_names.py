@@ -11,7 +11,7 @@ from clusterddp.inventory.declare import PREFIX
 from clusterddp.inventory.redact import json_key
 from clusterddp.inventory.variables import VARIABLES
 from clusterddp.inventory.yamlfile import refuse_duplicates
-from clusterddp.text.nearest import distance, nearest
+from clusterddp.text.nearest import edit_distance, nearest
 
 if TYPE_CHECKING:
     from clusterddp.inventory.yamlfile import Marked, Setting
@@ -66,7 +66,7 @@ def _split_prefix(name: str) -> tuple[str, str]:
     if not plain.startswith(("c", "l")):
         return "", name
     for length in (len(PREFIX), len(PREFIX) - 1, len(PREFIX) + 1):
-        if plain[length - 1 : length] == "_" and distance(plain[:length], PREFIX) <= 1:
+        if plain[length - 1 : length] == "_" and edit_distance(plain[:length], PREFIX) <= 1:
             return name[:length], plain[length:]
     return "", name
 
@@ -76,5 +76,5 @@ def misspelled(name: str) -> str:
     """The connection variable of Ansible that differs from a name by one letter; empty if there is none."""
     if not name.startswith("ansible") or name in USED or name in ANSIBLE_OWNS:
         return ""
-    close = [known for known in sorted(USED) if abs(len(known) - len(name)) <= 1 and distance(name, known) == 1]
+    close = [known for known in sorted(USED) if abs(len(known) - len(name)) <= 1 and edit_distance(name, known) == 1]
     return close[0] if close and name != f"{close[0]}s" else ""

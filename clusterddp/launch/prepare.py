@@ -240,7 +240,7 @@ STEPS = (
 def describe_code(code: str, installed: Sequence[install.Installed]) -> str:
     """Describe code and environment: ``code 3f9a2c (2 files changed), environment 4be1``."""
     digest = install.digest_of(installed)
-    return f"{code}, environment {digest[: install.SHOWN]}" if digest else code
+    return f"{code}, environment {digest[: install.SHOWN_DIGITS]}" if digest else code
 
 
 def new_run_id() -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.hosts import spans
-from clusterddp.text.html_page import drawn
+from clusterddp.text.html_page import render_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -112,4 +112,4 @@ def as_page(spans: Sequence[TimedSpan], title: str) -> str:
         host = span.host
         took = _duration_text(span, last)
         rows.append(_Row(host=shown, name=span.name, began=span.began - first, took=took, left=left, width=width))
-    return drawn("runs/timeline.html.j2", title=title, seconds=last - first, rows=rows)
+    return render_page("runs/timeline.html.j2", title=title, seconds=last - first, rows=rows)

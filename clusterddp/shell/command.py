@@ -72,7 +72,7 @@ def unreached(host: str, error: str) -> Executed:
     return Executed(host=host, code=EXIT_NOT_THE_SCRIPT, error=error)
 
 
-def output_of(host: str, frame: Frame, offsets: dict[str, int]) -> Lines:
+def output_frame(host: str, frame: Frame, offsets: dict[str, int]) -> Lines:
     """Check a frame of output and convert it to the form that merging logs takes; ``HelperError`` if it is damaged.
 
     ``offsets`` counts the bytes of each stream.
@@ -89,20 +89,20 @@ def output_of(host: str, frame: Frame, offsets: dict[str, int]) -> Lines:
     return Lines(part=part, body=frame.body)
 
 
-def end_of(host: str, frame: Frame) -> End:
+def end_frame(host: str, frame: Frame) -> End:
     """Check the last frame and convert it to the form that merging logs takes; ``HelperError`` if it is damaged."""
     try:
         answer = parse_json(frame.body)
-        ended(host, answer)
+        read_end(host, answer)
     except ValueError as error:
         raise HelperError(host, f"its answer is damaged: {error}") from error
     return End(ended=answer)
 
 
-def ended(host: str, answer: Any) -> Executed:
+def read_end(host: str, answer: Any) -> Executed:
     """Decode a host's report of the end; ``ValueError`` if it is damaged."""
     end = record_in(Fields(answer), ExecEnd)
-    left = tuple(f"{one.pid} {one.command}" for one in end.left)
+    left = tuple(f"{process.pid} {process.command}" for process in end.left)
     return Executed(
         host=host, code=end.code, error=end.error, stopped=end.stopped, left=left, cwd=end.cwd, home=end.home
     )

@@ -15,7 +15,7 @@ from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.logs.merge import FrameArrived, Merge, StreamBroken
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.shell.command_records import ExecInput
-from clusterddp.shell.command import Command, Executed, end_of, ended, output_of, unreached
+from clusterddp.shell.command import Command, Executed, end_frame, output_frame, read_end, unreached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from clusterddp.logs.merge import Event
     from clusterddp.logs.selection import Position
 
-_PIECE = 1 << 16
-MOST_COLLECTED = 16 << 20  # bytes of one host's output
-_ANSWER = 10.0  # seconds beyond the grace in which a host must report that nothing is left
+_READ_SIZE = 1 << 16
+MAX_COLLECTED = 16 << 20  # bytes of one host's output
+_END_TIMEOUT = 10.0  # seconds beyond the grace in which a host must report that nothing is left
 
 
 class Execution:
@@ -54,11 +54,11 @@ class Execution:
         self.results: dict[str, Executed] = {}
         self._entries = {entry.name: entry for entry in entries}
         self._open_host, self._workdirs, self._subfolder = open_host, workdirs, subfolder
-        self._given = SharedInput(given) if given else None
+        self._input = SharedInput(given) if given else None
         self._outgoing = {name: Outgoing() for name in self._entries}
         self._connecting = threading.Semaphore(POOL)
         self._stopping = threading.Event()
-        self._merge = Merge(self._entries, self._begin, retry=lambda _number, _error: None, past=False)
+        self._merge = Merge(self._entries, self._start_on_host, retry=lambda _number, _error: None, past=False)
 
     @property
     def hosts(self) -> list[str]:
@@ -75,8 +75,8 @@ class Execution:
         """Stop reading; a command that still runs ends with its connection."""
         self._stopping.set()
         self._merge.close()
-        if self._given:
-            self._given.close()
+        if self._input:
+            self._input.close()
 
     def events(self) -> Iterator[list[Event]]:
         """Yield batches of output and ends as they come; afterwards ``results`` has every host."""
@@ -90,35 +90,37 @@ class Execution:
         return output.of(self)
 
     def stop(self) -> Iterator[list[Event]]:
-        """End the command on all hosts, and yield what still comes until each has reported what is left, or is late."""
+        """End the command on all hosts; yield further events until each has reported the end, or its time is over."""
         self._stopping.set()
         for name, outgoing in self._outgoing.items():
             with contextlib.suppress(HostError):  # the host is lost, which the thread that reads reports
                 if not outgoing.order(**written(ExecInput(stop=True))) and name not in self.results:
                     self.results[name] = unreached(name, "was not reached before the command was ended")
-        yield from self._events(time.monotonic() + self.command.grace + _ANSWER)
+        yield from self._events(time.monotonic() + self.command.grace + _END_TIMEOUT)
         for name in self._entries:
             self.results.setdefault(name, unreached(name, "does not say whether the command has ended there"))
 
     def _events(self, deadline: float | None) -> Iterator[list[Event]]:
+        """Yield batches until every host has a result, or until ``deadline``."""
         while len(self.results) < len(self._entries):
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
                 return
-            events = self._merge.batch(left)
+            events = self._merge.batch(remaining)
             for event in events:
                 if isinstance(event, StreamBroken):
                     self.results[event.host] = unreached(event.host, str(event.error))
             for name, answer in self._merge.ended.items():
                 if name not in self.results:
-                    self.results[name] = ended(name, answer)
+                    self.results[name] = read_end(name, answer)
             yield events
             if not events and self._merge.done:
                 return
 
-    # Run in one thread per host
+    # The methods below run in one thread per host.
 
-    def _begin(self, name: str, _position: Position) -> Iterator[LogFrame]:
+    def _start_on_host(self, name: str, _position: Position) -> Iterator[LogFrame]:
+        """Connect a host, start the command there, and yield its output and its end."""
         entry, outgoing = self._entries[name], self._outgoing[name]
         with self._connecting:
             if self._stopping.is_set():
@@ -126,27 +128,28 @@ class Execution:
             host = self._open_host(entry)
         args = self.command.args(host.entry, self._workdirs[name], self._subfolder)
         frames = host.stream("exec", args, outgoing)
-        threading.Thread(target=self._feed, args=(outgoing,), name=f"input {name}", daemon=True).start()
+        threading.Thread(target=self._send_input, args=(outgoing,), name=f"input {name}", daemon=True).start()
         offsets: dict[str, int] = {}
         with contextlib.closing(frames):
             for frame in frames:
                 if self._stopping.is_set():  # it began while the others were being stopped
                     outgoing.order(**written(ExecInput(stop=True)))
                 if frame.kind == "end":
-                    yield end_of(name, frame)
+                    yield end_frame(name, frame)
                 elif frame.kind == "data":
-                    yield output_of(name, frame, offsets)
+                    yield output_frame(name, frame, offsets)
 
-    def _feed(self, outgoing: Outgoing) -> None:
+    def _send_input(self, outgoing: Outgoing) -> None:
+        """Send a host the command's input."""
         with contextlib.suppress(ClusterddpError):  # the thread that reads reports it
-            for piece in self._given.pieces() if self._given else ():
+            for piece in self._input.pieces() if self._input else ():
                 if not outgoing.send(piece):
                     return
             outgoing.end()
 
 
 class CommandOutput:
-    """Collects each host's output, both streams in order of arrival, at most ``MOST_COLLECTED`` bytes per host."""
+    """Collects each host's output, both streams in order of arrival, at most ``MAX_COLLECTED`` bytes per host."""
 
     def __init__(self) -> None:
         self._output: dict[str, bytearray] = {}
@@ -155,8 +158,8 @@ class CommandOutput:
         """Add a batch of output."""
         for event in events:
             if isinstance(event, FrameArrived):
-                kept = self._output.setdefault(event.host, bytearray())
-                kept += event.body[: MOST_COLLECTED - len(kept)]
+                collected = self._output.setdefault(event.host, bytearray())
+                collected += event.body[: MAX_COLLECTED - len(collected)]
 
     def of(self, execution: Execution) -> list[Executed]:
         """Each host's result with its output."""
@@ -169,47 +172,49 @@ class SharedInput:
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
-        self._kept = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed with us
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed with us
         self._size, self._ended = 0, False
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # the input has grown, or ended
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
     def close(self) -> None:
         """Give readers nothing more."""
         self._end()
         with self._changed:
-            self._kept.close()
+            self._file.close()
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the input as it comes."""
         offset = 0
-        while piece := self._at(offset):
+        while piece := self._read_at(offset):
             offset += len(piece)
             yield piece
 
-    def _at(self, offset: int) -> bytes:
+    def _read_at(self, offset: int) -> bytes:
         """Wait for input at this offset and return it; empty at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._size > offset or self._ended)
-            if self._kept.closed:
+            if self._file.closed:
                 return b""
-            self._kept.seek(offset)
-            return self._kept.read(_PIECE)
+            self._file.seek(offset)
+            return self._file.read(_READ_SIZE)
 
     def _read(self) -> None:
+        """Copy the source to the file, from where all readers take it."""
         try:
-            while data := self._source.read1(_PIECE):  # type: ignore[attr-defined]
+            while data := self._source.read1(_READ_SIZE):  # type: ignore[attr-defined]
                 with self._changed:
-                    if self._kept.closed:
+                    if self._file.closed:
                         return
-                    self._kept.seek(self._size)
-                    self._kept.write(data)
+                    self._file.seek(self._size)
+                    self._file.write(data)
                     self._size += len(data)
                     self._changed.notify_all()
         finally:
             self._end()
 
     def _end(self) -> None:
+        """Tell the readers that nothing more comes."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
 
-_PIECE = 1 << 15
-_HERE = "127.0.0.1"
-_MOST_PORT = 65535
-_WIDEST = 9  # the most digits of a number
+_READ_SIZE = 1 << 15
+_LOOPBACK = "127.0.0.1"
+_MAX_PORT = 65535
+_MAX_DIGITS = 9  # the most digits of a number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,12 +39,12 @@ class ForwardSpec:
 
 def forward_spec(text: str) -> ForwardSpec:
     """Parse ``[RANK|HOST:]PORT``; ``UsageError`` for anything else."""
-    whose, _, number = text.rpartition(":")
-    if not (number.isascii() and number.isdecimal()) or len(number) > _WIDEST or not 1 <= int(number) <= _MOST_PORT:
+    owner, _, number = text.rpartition(":")
+    if not (number.isascii() and number.isdecimal()) or len(number) > _MAX_DIGITS or not 1 <= int(number) <= _MAX_PORT:
         raise UsageError(f"{text!r} is no port", remedy="write 6006, 0:6006 (rank 0's) or gpu01:6006")
-    if whose.isascii() and whose.isdecimal() and len(whose) <= _WIDEST:
-        return ForwardSpec(port=int(number), rank=int(whose))
-    return ForwardSpec(port=int(number), host=whose.strip("[]"))
+    if owner.isascii() and owner.isdecimal() and len(owner) <= _MAX_DIGITS:
+        return ForwardSpec(port=int(number), rank=int(owner))
+    return ForwardSpec(port=int(number), host=owner.strip("[]"))
 
 
 class Forward:
@@ -74,6 +74,7 @@ class Forward:
                 threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
     def _forward(self, client: socket.socket) -> None:
+        """Connect a client to the host's port, and pass on what either sends, until one closes."""
         outgoing = Outgoing()
         with client:
             try:
@@ -84,22 +85,24 @@ class Forward:
                         if frame.kind == "data":
                             client.sendall(frame.body)
             except ClusterddpError as error:
-                self._tell(str(error))
+                self._notify_once(str(error))
             except OSError:  # the client has gone
                 pass
             finally:
                 with contextlib.suppress(OSError):  # the client has gone
                     client.shutdown(socket.SHUT_RDWR)
 
-    def _tell(self, line: str) -> None:
+    def _notify_once(self, line: str) -> None:
+        """Report an error unless the same was reported before."""
         if line not in self._reported:
             self._reported.add(line)
             self._notify(line)
 
 
 def _send(client: socket.socket, outgoing: Outgoing) -> None:
-    with contextlib.suppress(OSError, ClusterddpError):  # one end has closed: the other learns it below
-        while data := client.recv(_PIECE):
+    """Send the host what the client writes."""
+    with contextlib.suppress(OSError, ClusterddpError):  # one end has closed, which the other is told below
+        while data := client.recv(_READ_SIZE):
             if not outgoing.send(data):
                 return
     with contextlib.suppress(ClusterddpError):  # the host is lost, which the thread that reads reports
@@ -108,15 +111,15 @@ def _send(client: socket.socket, outgoing: Outgoing) -> None:
 
 def _listen(port: int) -> socket.socket:
     """Listen on this port; if it is in use or not permitted, on any free one."""
-    for wanted in (port, 0):
+    for candidate in (port, 0):
         listener = socket.socket()
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((_HERE, wanted))
+            listener.bind((_LOOPBACK, candidate))
             listener.listen()
         except OSError:
             listener.close()
-            if not wanted:
+            if not candidate:
                 raise
         else:
             return listener

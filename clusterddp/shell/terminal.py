@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.remote.shared.shell.command_records import WorkerPlace
 
-_PIECE = 1 << 15
-_AGAIN = 0.5  # seconds between repeated Ctrl-Ds
+_READ_SIZE = 1 << 15
+_REPEAT_INTERVAL = 0.5  # seconds between repeated Ctrl-Ds
 
 
 def run_shell(host: Host, place: WorkerPlace | None, spool: str) -> int:
@@ -34,25 +34,25 @@ def run_shell(host: Host, place: WorkerPlace | None, spool: str) -> int:
     (None) the login's.
     """
     outgoing = Outgoing()
-    asked = ShellRequest(window=_window(), term=os.environ.get("TERM", "dumb"), place=place, spool=spool)
-    frames = host.stream("shell", written(asked), outgoing)
-    with _raw_terminal(), _following_the_window(outgoing), contextlib.closing(frames):
+    request = ShellRequest(window=_window_size(), term=os.environ.get("TERM", "dumb"), place=place, spool=spool)
+    frames = host.stream("shell", written(request), outgoing)
+    with _raw_terminal(), _report_window_size(outgoing), contextlib.closing(frames):
         threading.Thread(target=_send_keys, args=(outgoing,), name="keys", daemon=True).start()
         for frame in frames:
             if frame.kind == "end":
-                return _code(host.name, frame.body)
+                return _exit_code(host.name, frame.body)
             _write_all(frame.body)
     return 0  # the user hung up
 
 
-def _code(host: str, answer: bytes) -> int:
+def _exit_code(host: str, answer: bytes) -> int:
     try:
         return parsed(answer, lambda data: read_record(ShellEnd, data, "end")).code
     except ValueError as error:
         raise HelperError(host, f"its answer is damaged: {error}") from error
 
 
-def _window() -> WindowSize:
+def _window_size() -> WindowSize:
     size = shutil.get_terminal_size()
     return WindowSize(rows=size.lines, columns=size.columns)
 
@@ -78,12 +78,14 @@ def _raw_terminal() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _following_the_window(outgoing: Outgoing) -> Iterator[None]:
-    def tell(*_: object) -> None:
-        with contextlib.suppress(ClusterddpError):  # the thread that reads the shell's output reports it
-            outgoing.order(**written(_window()))
+def _report_window_size(outgoing: Outgoing) -> Iterator[None]:
+    """Tell the host the terminal's size whenever it changes."""
 
-    before = signal.signal(signal.SIGWINCH, tell)
+    def report(*_: object) -> None:
+        with contextlib.suppress(ClusterddpError):  # the thread that reads the shell's output reports it
+            outgoing.order(**written(_window_size()))
+
+    before = signal.signal(signal.SIGWINCH, report)
     try:
         yield
     finally:
@@ -91,9 +93,10 @@ def _following_the_window(outgoing: Outgoing) -> Iterator[None]:
 
 
 def _send_keys(outgoing: Outgoing) -> None:
+    """Send the host what is typed, until the input ends or the user hangs up."""
     escape = Escape()
     with contextlib.suppress(ClusterddpError, OSError):  # the thread that reads the shell's output reports it
-        while data := os.read(0, _PIECE):
+        while data := os.read(0, _READ_SIZE):
             keys, leave = escape.take(data)
             if not outgoing.send(keys):
                 return
@@ -102,33 +105,33 @@ def _send_keys(outgoing: Outgoing) -> None:
                 return
         # On a terminal only Ctrl-D ends the input. Repeated, because one sent before the shell reads is lost.
         while outgoing.send(escape.end_of_input):
-            time.sleep(_AGAIN)
+            time.sleep(_REPEAT_INTERVAL)
 
 
 class Escape:
     """Detects ``~.`` at the beginning of a line among keys; ``~~`` there stands for one ``~``."""
 
     def __init__(self) -> None:
-        self._begins = True  # the next key is the first of a line
-        self._tilde = False  # a ``~`` is held back until the next key
+        self._at_line_start = True  # the next key is the first of a line
+        self._tilde_held = False  # a ``~`` is held back until the next key
 
     @property
     def end_of_input(self) -> bytes:
         """Ctrl-D, which ends the input at the beginning of a line; within a line it takes two."""
-        return b"\x04" if self._begins else b"\x04\x04"
+        return b"\x04" if self._at_line_start else b"\x04\x04"
 
     def take(self, data: bytes) -> tuple[bytes, bool]:
         """The keys to send, and whether the user hangs up."""
         keys = bytearray()
         for key in data:
-            if self._tilde:
-                self._tilde = False
+            if self._tilde_held:
+                self._tilde_held = False
                 if key == ord("."):
                     return bytes(keys), True
                 keys += b"~" if key != ord("~") else b""
-            elif self._begins and key == ord("~"):
-                self._tilde, self._begins = True, False
+            elif self._at_line_start and key == ord("~"):
+                self._tilde_held, self._at_line_start = True, False
                 continue
             keys.append(key)
-            self._begins = key in b"\r\n"
+            self._at_line_start = key in b"\r\n"
         return bytes(keys), False

@@ -25,7 +25,7 @@ _NUMBER = rb"(?!0*[568][;:m])(?!0*[345]8;)[0-9:]*|0*[345]8;0*5;[0-9]*|0*[345]8;0
 _HIDING = re.compile(rb"\x1b\[(?!(?:" + _NUMBER + rb")(?:;(?:" + _NUMBER + rb"))*m)([0-9;:]*)m")
 _BIDI = re.compile(rb"\xe2(?:\x80[\x8e\x8f\xaa-\xae]|\x81[\xa6-\xa9])")  # all of BIDI except the Arabic mark
 _ARABIC_MARK = b"\xd8\x9c"
-_STRUCK = dict.fromkeys(map(ord, BIDI + C1))
+_REMOVED = dict.fromkeys(map(ord, BIDI + C1))
 
 
 def clean_text(text: str) -> str:
@@ -36,8 +36,8 @@ def clean_text(text: str) -> str:
 def clean(text: bytes) -> bytes:
     """Remove control characters and escapes; keep tabs, newlines, colours, and letters of any script."""
     if len(text.translate(None, _SUSPECT)) != len(text):
-        begins = b"\xc2\x9b" in text or b"\xc2\x9d" in text
-        text = (_ESCAPE_OR_C1 if begins else _ESCAPE).sub(b"", text).translate(None, _CONTROLS)
+        has_c1_sequences = b"\xc2\x9b" in text or b"\xc2\x9d" in text
+        text = (_ESCAPE_OR_C1 if has_c1_sequences else _ESCAPE).sub(b"", text).translate(None, _CONTROLS)
         text = _HIDING.sub(_without_hiding, text)
     return text if text.isascii() else _clean_letters(text)
 
@@ -47,14 +47,14 @@ def _clean_letters(text: bytes) -> bytes:
     if b"\xc2" in text:
         text = _C1.sub(b"", text)
     # Searching for one byte is several times as fast as for two.
-    general = (b"\x80" in text and b"\xe2\x80" in text) or (b"\x81" in text and b"\xe2\x81" in text)
-    arabic = b"\x9c" in text and _ARABIC_MARK in text
-    if not arabic and not (general and _BIDI.search(text)):
+    may_have_bidi = (b"\x80" in text and b"\xe2\x80" in text) or (b"\x81" in text and b"\xe2\x81" in text)
+    has_arabic_mark = b"\x9c" in text and _ARABIC_MARK in text
+    if not has_arabic_mark and not (may_have_bidi and _BIDI.search(text)):
         return text
     # Bytes that are not UTF-8 are replaced here, so that the rest cannot join into such a character again.
-    return text.decode(errors="replace").translate(_STRUCK).encode()
+    return text.decode(errors="replace").translate(_REMOVED).encode()
 
 
 def _without_hiding(style: re.Match[bytes]) -> bytes:
-    kept = plain_style(style[1].decode())
-    return b"\x1b[%sm" % kept.encode() if kept else b""
+    style_left = plain_style(style[1].decode())
+    return b"\x1b[%sm" % style_left.encode() if style_left else b""

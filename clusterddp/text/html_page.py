@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def drawn(template: str, **values: Any) -> str:
+def render_page(template: str, **values: Any) -> str:
     """Fill a template (a path below this package) with values; text is escaped, and a missing value is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - few commands draw a page
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_LONGEST = 60  # letters; a longer text is no misspelt name
+_MAX_LENGTH = 60  # letters; a longer text is no misspelt name
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -15,16 +15,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     One letter added, left out or replaced, or two neighbours exchanged, counts as one.
     """
-    most = 2 if len(name) >= 6 else 1
-    if not 2 <= len(name) <= _LONGEST:
+    max_distance = 2 if len(name) >= 6 else 1
+    if not 2 <= len(name) <= _MAX_LENGTH:
         return ""
-    near = [(distance(name, one), one) for one in known if abs(len(one) - len(name)) <= most]
-    close = [(far, one) for far, one in near if far <= most]
+    candidates = [candidate for candidate in known if abs(len(candidate) - len(name)) <= max_distance]
+    distances = [(edit_distance(name, candidate), candidate) for candidate in candidates]
+    close = [(letters_off, candidate) for letters_off, candidate in distances if letters_off <= max_distance]
     return min(close, key=lambda pair: pair[0])[1] if close else ""
 
 
-def distance(first: str, second: str) -> int:
-    """The number of letters that were left out, added, replaced or exchanged with their neighbours."""
+def edit_distance(first: str, second: str) -> int:
+    """The Damerau-Levenshtein distance: letters left out, added, replaced or exchanged with their neighbours."""
     before: list[int] = []
     row = list(range(len(second) + 1))
     for i, letter in enumerate(first, 1):

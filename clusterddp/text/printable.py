@@ -10,19 +10,19 @@ from __future__ import annotations
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 C1 = "".join(map(chr, range(0x80, 0xA0)))  # control characters; one of them begins sequences as ESC [ does
 HIDDEN = frozenset({5, 6, 8})  # numbers in ESC [ … m that make text blink or invisible
-_EXTENDED = {2: 5, 5: 3}  # the number after 38, 48 or 58 → how many numbers form the colour
-_COLOURS = frozenset({38, 48, 58})
-_MOST_NUMBERS = 64  # in one style; no terminal takes more
+_COLOUR_LENGTHS = {2: 5, 5: 3}  # the number after 38, 48 or 58 → how many numbers form the colour
+_COLOUR_CODES = frozenset({38, 48, 58})
+_MAX_NUMBERS = 64  # in one style; no terminal takes more
 
 
 def one_line(text: str) -> str:
     r"""The text with unprintable characters written as Python's escapes: ``\n``, ``\x1b``, ``\u202e``."""
     if text.isprintable():
         return text
-    return "".join(_shown(letter) for letter in text)
+    return "".join(_escaped(letter) for letter in text)
 
 
-def _shown(letter: str) -> str:
+def _escaped(letter: str) -> str:
     if letter.isprintable():
         return letter
     if letter.isspace() and letter not in "\n\r\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029":
@@ -37,13 +37,13 @@ def plain_style(numbers: str) -> str:
     what follows it.
     """
     parts, kept = numbers.split(";"), []
-    if len(parts) > _MOST_NUMBERS:
+    if len(parts) > _MAX_NUMBERS:
         return ""
     while parts:
         first = _number(parts[0])
         count = 1
-        if first in _COLOURS and ":" not in parts[0]:
-            count = _EXTENDED.get(_number(parts[1]), 0) if len(parts) > 1 else 0
+        if first in _COLOUR_CODES and ":" not in parts[0]:
+            count = _COLOUR_LENGTHS.get(_number(parts[1]), 0) if len(parts) > 1 else 0
             if not count or len(parts) < count:
                 break
         if first not in HIDDEN:

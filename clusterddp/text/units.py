@@ -10,8 +10,8 @@ from clusterddp.errors import UsageError
 from clusterddp.remote.shared.text.counted import counted
 
 _BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_LONGEST = 1e10  # seconds
-_MOST_SHOWN = 60
+_MAX_SECONDS = 1e10  # of a duration
+_MAX_SHOWN = 60  # letters of a value in a message
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -43,7 +43,7 @@ def duration(value: Any, *, positive: bool = False) -> float:
 
 
 def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MAX_SECONDS:
         raise UsageError("no number of seconds")
     return float(value)
 
@@ -51,7 +51,7 @@ def _seconds(value: Any) -> float:
 def shown(value: object) -> str:
     """A value's ``repr``, cut to 60 letters."""
     text = repr(value)
-    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
 
 
 def human_size(size: int) -> str:
@@ -64,11 +64,11 @@ def human_size(size: int) -> str:
 
 def human_duration(seconds: float) -> str:
     """Seconds as text without spaces: ``12s``, ``3m04s``, ``2h05m``, ``3d07h``."""
-    passed = round(max(0.0, seconds))
+    whole = round(max(0.0, seconds))
     for large, small, names in ((86400, 3600, "dh"), (3600, 60, "hm"), (60, 1, "ms")):
-        if passed >= large:
-            return f"{passed // large}{names[0]}{passed % large // small:02}{names[1]}"
-    return f"{passed}s"
+        if whole >= large:
+            return f"{whole // large}{names[0]}{whole % large // small:02}{names[1]}"
+    return f"{whole}s"
 
 
 def ranks(value: object) -> tuple[int, ...] | None:

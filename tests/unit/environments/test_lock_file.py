@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clusterddp.environments.lock_file import Lock, LockedPackages, content, lock_of, wanted
+from clusterddp.environments.lock_file import Lock, LockedPackages, content_digest, lock_of, required_wheels
 from clusterddp.errors import LockError
 from tests.remedies import Remedy, remedy
 from tests.wheels_made import KIND, make_wheel
@@ -41,10 +41,10 @@ def test_each_kind_of_host_takes_its_own_wheel(tmp_path: Path) -> None:
         package("pure", "pure-1.0-py3-none-any.whl"),
         package("windows", "windows-1.0-py3-none-any.whl", more="marker = \"sys_platform == 'win32'\"\n"),
     )
-    assert [one.file for one in wanted(lock, KIND)] == [
+    assert [one.file for one in required_wheels(lock, KIND)] == [
         "fast-1.0-cp311-cp311-manylinux_2_28_x86_64.whl", "pure-1.0-py3-none-any.whl",
     ]  # fmt: skip
-    assert wanted(lock, ARM)[0] == LockedPackages(
+    assert required_wheels(lock, ARM)[0] == LockedPackages(
         name="fast",
         version="1.0",
         file="fast-1.0-cp311-cp311-manylinux_2_28_aarch64.whl",
@@ -52,23 +52,23 @@ def test_each_kind_of_host_takes_its_own_wheel(tmp_path: Path) -> None:
         sha256=SHA,
     )
     with pytest.raises(LockError, match=r"environment pylock.toml: No wheel .*'fast'.* \(for Python 3.12.1 on x86_64"):
-        wanted(lock, replace(KIND, python="3.12.1"))
+        required_wheels(lock, replace(KIND, python="3.12.1"))
 
 
 def test_a_wheel_that_is_locked_by_other_digests_alone_is_refused(tmp_path: Path) -> None:
     small = package("small", "small-1.0-py3-none-any.whl")
-    (one,) = wanted(pylock(tmp_path, small.replace(SHA, SHA.upper())), KIND)
+    (one,) = required_wheels(pylock(tmp_path, small.replace(SHA, SHA.upper())), KIND)
     assert one.sha256 == SHA
     for hashes in (f'{{sha512 = "{SHA}"}}', '{sha256 = "../../x"}'):
         with pytest.raises(LockError, match=r"small 1\.0: small-1\.0-py3-none-any\.whl has no sha256, only sha"):
-            wanted(pylock(tmp_path, small.replace(f'{{sha256 = "{SHA}"}}', hashes)), KIND)
+            required_wheels(pylock(tmp_path, small.replace(f'{{sha256 = "{SHA}"}}', hashes)), KIND)
 
 
 def test_extras_are_those_in_brackets(tmp_path: Path) -> None:
     more = package("small", "small-1.0-py3-none-any.whl", more="marker = \"'gpu' in extras\"\n")
     head = HEAD + 'extras = ["gpu"]\n'
-    assert wanted(pylock(tmp_path, more, head=head), KIND) == []
-    assert [one.name for one in wanted(pylock(tmp_path, more, head=head, extras="[gpu]"), KIND)] == ["small"]
+    assert required_wheels(pylock(tmp_path, more, head=head), KIND) == []
+    assert [one.name for one in required_wheels(pylock(tmp_path, more, head=head, extras="[gpu]"), KIND)] == ["small"]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_extras_are_those_in_brackets(tmp_path: Path) -> None:
 )
 def test_what_is_no_wheel_is_refused_by_name(tmp_path: Path, source: str, said: str) -> None:
     with pytest.raises(LockError, match=said):
-        wanted(pylock(tmp_path, package("a", more=source)), KIND)
+        required_wheels(pylock(tmp_path, package("a", more=source)), KIND)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_requirement_that_is_no_lock_is_refused_with_its_line(tmp_path: Path, 
     (tmp_path / "requirements.txt").write_text("-r more.txt\n")
     (tmp_path / "more.txt").write_text(f"# a comment\nsmall==1.0 \\\n  --hash=sha256:{SHA}\n{line}\n")
     with pytest.raises(LockError) as refused:
-        wanted(lock_of("requirements.txt", tmp_path), KIND)
+        required_wheels(lock_of("requirements.txt", tmp_path), KIND)
     assert refused.value.message == f"environment requirements.txt: more.txt:4: {line}: {said}"
 
 
@@ -121,11 +121,11 @@ def test_requirements_are_resolved_by_uv_alone(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "store", "small", "2.0", {"small.py": ""})
     (tmp_path / "more.txt").write_text("small==2.0\nold==1.0 ; python_version < '3'\n")
     (tmp_path / "requirements.txt").write_text(f"--no-index\n--find-links {tmp_path}/store\n-r more.txt\n")
-    (found,) = wanted(lock_of("requirements.txt", tmp_path), KIND)
+    (found,) = required_wheels(lock_of("requirements.txt", tmp_path), KIND)
     assert (found.name, found.version, found.url) == ("small", "2.0", wheel.as_uri())
     (tmp_path / "more.txt").write_text("gone==2.0\n")
     with pytest.raises(LockError, match="gone"):
-        wanted(lock_of("requirements.txt", tmp_path), KIND)
+        required_wheels(lock_of("requirements.txt", tmp_path), KIND)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_without_uv_its_installation_is_the_remedy(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("clusterddp.environments.lock_file.find_uv", lambda: None)
     (tmp_path / "uv.lock").write_text("version = 1\n")
     with pytest.raises(LockError, match=r"needs uv on this machine; `pip install 'clusterddp"):
-        wanted(lock_of("uv.lock", tmp_path), KIND)
+        required_wheels(lock_of("uv.lock", tmp_path), KIND)
 
 
 def test_a_change_of_an_included_file_is_a_change_of_the_lock(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_change_of_an_included_file_is_a_change_of_the_lock(tmp_path: Path) ->
     digests = set[Any]()
     for text in ("", "x==1\n"):
         (tmp_path / "a.txt").write_text(f"-r r.txt\n{text}")
-        digests.add(content(lock_of("r.txt", tmp_path)))
+        digests.add(content_digest(lock_of("r.txt", tmp_path)))
     assert len(digests) == 2
 
 
@@ -197,7 +197,7 @@ def test_the_command_told_for_a_missing_lock_makes_that_lock(
     (command,) = MISSING.printed(str(refused.value))
     assert told.found(command)
     made_by(command, tmp_path)
-    assert wanted(lock_of(written, tmp_path), KIND) == []
+    assert required_wheels(lock_of(written, tmp_path), KIND) == []
 
 
 def test_without_anything_to_lock_the_command_says_what_to_write_first(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_without_anything_to_lock_the_command_says_what_to_write_first(tmp_path:
     said = TO_WRITE.found(str(refused.value))
     (tmp_path / said[3].partition(" ")[0]).write_text("")
     made_by(said[0], tmp_path)
-    assert wanted(lock_of("requirements.txt", tmp_path), KIND) == []
+    assert required_wheels(lock_of("requirements.txt", tmp_path), KIND) == []
 
 
 @pytest.mark.parametrize("source", ["", "old==1.0\n"])
@@ -219,9 +219,9 @@ def test_the_command_told_for_loose_requirements_pins_them(tmp_path: Path, sourc
     if source:
         (tmp_path / "requirements.in").write_text(loose)
     with pytest.raises(LockError) as refused:
-        wanted(lock_of("requirements.txt", tmp_path), KIND)
+        required_wheels(lock_of("requirements.txt", tmp_path), KIND)
     made_by(PINNED.found(str(refused.value))[0], tmp_path)
     text = (tmp_path / "requirements.txt").read_text()
     (tmp_path / "requirements.txt").write_text(f"--no-index\n--find-links {tmp_path}/store\n{text}")
-    (found,) = wanted(lock_of("requirements.txt", tmp_path), KIND)
+    (found,) = required_wheels(lock_of("requirements.txt", tmp_path), KIND)
     assert (found.name, found.version) == ("small", "2.0")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.environments import wheels as cache
-from clusterddp.environments.sending import bring
+from clusterddp.environments.sending import send_wheels
 from clusterddp.environments.wheels import Wheel
 from clusterddp.remote.environment import install_operations
 from clusterddp.remote.helper.request import Request
@@ -50,11 +50,11 @@ def test_each_host_gets_the_wheels_that_it_lacks(tmp_path: Path, wheel: Callable
     wheels = [wheel("small"), wheel("large")]
     assert lacking(hosts[0], wheels) == [one.sha256 for one in wheels]
     transfer = Transfer("sending wheels", lambda _: None)
-    bring(hosts[:1], wheels[:1], "/nowhere", transfer, AUTO)
+    send_wheels(hosts[:1], wheels[:1], "/nowhere", transfer, AUTO)
     assert lacking(hosts[0], wheels) == [wheels[1].sha256]
     for host in hosts:
         lacking(host, wheels)  # makes the folder
-    bring(hosts, wheels, "/nowhere", transfer, AUTO)
+    send_wheels(hosts, wheels, "/nowhere", transfer, AUTO)
     for host in hosts:
         assert not lacking(host, wheels)
         assert (host.place / "state/environments/wheels" / wheels[1].sha256).read_bytes() == wheels[1].path.read_bytes()
@@ -62,6 +62,6 @@ def test_each_host_gets_the_wheels_that_it_lacks(tmp_path: Path, wheel: Callable
     sent = [host.sent for host in hosts]
     bad = hosts[1].place / "state/environments/wheels" / wheels[0].sha256
     bad.write_bytes(bytes(SIZES["small"]))  # of the right size
-    bring(hosts, wheels[:1], "/nowhere", transfer, AUTO)
+    send_wheels(hosts, wheels[:1], "/nowhere", transfer, AUTO)
     assert bad.read_bytes() == wheels[0].path.read_bytes()
     assert hosts[0].sent - sent[0] < SIZES["small"] < hosts[1].sent - sent[1]

@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.environments import lock_file as locks
 from clusterddp.environments.lock_file import lock_of
-from clusterddp.environments.platform_tags import Kind, kind_of
+from clusterddp.environments.platform_tags import HostKind, kind_of
 from clusterddp.environments.wheels import drop_damaged, wheels_of
 from clusterddp.errors import LockError
 from clusterddp.remote.shared.environment.environment_records import BaseInterpreter
@@ -41,7 +41,7 @@ def test_an_unchanged_lock_asks_for_nothing_again(lock: Lock, monkeypatch: pytes
     found = wheels_of(lock, KIND, quiet)
     assert [(one.name, one.path.is_file(), len(one.sha256)) for one in found] == [("small", True, 64)]
     (lock.path.parent / "store" / found[0].file).unlink()
-    monkeypatch.setattr(locks, "wanted", None)
+    monkeypatch.setattr(locks, "required_wheels", None)
     assert wheels_of(lock, KIND, quiet) == found
 
 
@@ -106,7 +106,7 @@ def test_a_host_that_is_no_kind_of_ours_is_an_error_of_its_own(change: dict[str,
         "libc_version": [2, 36], "python": "/usr/bin/python3", "left": [], "ready": {},
     }  # fmt: skip
     assert kind_of(read_record(BaseInterpreter, told, "base")) == KIND
-    assert isinstance(KIND, Kind)
+    assert isinstance(KIND, HostKind)
     with pytest.raises(DamagedError):
         read_record(BaseInterpreter, {**told, **change}, "base")
 

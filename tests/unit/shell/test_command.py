@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.errors import HelperError, UsageError
 from clusterddp.remote.shared.wire.frames import Frame
-from clusterddp.shell.command import Command, end_of, ended, output_of
+from clusterddp.shell.command import Command, end_frame, output_frame, read_end
 
 END = {"code": 3, "error": "", "stopped": False, "left": [{"pid": 7, "command": "sleep"}], "cwd": "/w", "home": False}
 
@@ -21,7 +21,7 @@ def test_what_is_no_command_is_refused(given: dict[str, Any]) -> None:
 
 
 def test_an_end_is_read_as_it_was_told() -> None:
-    found = ended("gpu00", END)
+    found = read_end("gpu00", END)
     assert (found.host, found.code, found.left, found.cwd) == ("gpu00", 3, ("7 sleep",), "/w")
 
 
@@ -30,15 +30,15 @@ def test_an_end_is_read_as_it_was_told() -> None:
 def test_a_damaged_end_is_an_error_of_its_host(name: str, value: object) -> None:
     body = json.dumps({**END, name: value}).encode()
     with pytest.raises(HelperError, match="gpu00"):
-        end_of("gpu00", Frame({"kind": "end"}, body))
+        end_frame("gpu00", Frame({"kind": "end"}, body))
 
 
 def test_output_counts_its_offsets_stream_by_stream_and_takes_nothing_else_from_the_host() -> None:
     offsets: dict[str, int] = {}
     hostile = {"kind": "data", "stream": "out", "file": "/etc/passwd", "rank": 9, "offset": 77}
-    first = output_of("gpu00", Frame(hostile, b"abc"), offsets)
-    second = output_of("gpu00", Frame({"kind": "data", "stream": "out"}, b"de"), offsets)
+    first = output_frame("gpu00", Frame(hostile, b"abc"), offsets)
+    second = output_frame("gpu00", Frame({"kind": "data", "stream": "out"}, b"de"), offsets)
     assert (first.part.file, first.part.offset, first.part.rank) == ("out", 0, None)
     assert (second.part.offset, second.part.next) == (3, 5)
     with pytest.raises(HelperError, match="damaged"):
-        output_of("gpu00", Frame({"kind": "data", "stream": "agent"}, b""), offsets)
+        output_frame("gpu00", Frame({"kind": "data", "stream": "agent"}, b""), offsets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.text.nearest import distance, nearest
+from clusterddp.text.nearest import edit_distance, nearest
 
 KNOWN = ("up", "run", "runs", "status", "doctor", "hosts", "train.py")
 
@@ -34,4 +34,4 @@ def test_only_a_name_that_is_close_is_suggested(name: str, meant: str) -> None:
     ],
 )
 def test_letters_left_out_added_replaced_and_exchanged_count_one_each(first: str, second: str, far: int) -> None:
-    assert distance(first, second) == distance(second, first) == far
+    assert edit_distance(first, second) == edit_distance(second, first) == far
