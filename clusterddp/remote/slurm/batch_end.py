@@ -14,47 +14,52 @@ from ..shared.verdict.judge import CTRL_C, INTERRUPTED, NOT_THE_SCRIPT, STOPPED
 from ..shared.verdict.verdict_record import VerdictRecord, best
 from .job_folder import JobFolder
 
-NO_FOLDER = "not all of the job's nodes have"
-PLACE = 1 << 20  # after all nodes
-OUT_OF_MEMORY = 137
-SAID = 1 << 16  # last bytes of the job's output that are searched for Slurm's reason for killing a step
-_MEMORY = re.compile(rb"(?im)^(?:slurmstepd|srun)\S*: .*(?:exceeded memory limit|oom.kill|Out Of Memory)")
-_MISSING = re.compile(rb"(?m)^(?:clusterddp: \S+: no folder (/.*) here$|.*: can't open file '(/[^']*\.pyz)')")
-REQUEUED = 120.0  # seconds for Slurm to end this script, once the job is in the queue again
-PATIENCE = 60.0  # seconds for the files to be fetched
-LOOK = 0.1
-LOOK_FOR_STEPS = 2.0  # seconds between two checks whether a client is there
-STEP = re.compile(r"[0-9_]+\.[0-9]+")  # neither the script's own step nor Slurm's external one
+NO_FOLDER = "not all of the job's nodes have"  # begins a verdict's line
+WRITER_INDEX = 1 << 20  # of these verdicts' writer: after all nodes
+OUT_OF_MEMORY = 137  # exit code
+SEARCHED_BYTES = 1 << 16  # at the end of the job's output, which are searched for Slurm's reason for killing a step
+_MEMORY_EXCEEDED = re.compile(rb"(?im)^(?:slurmstepd|srun)\S*: .*(?:exceeded memory limit|oom.kill|Out Of Memory)")
+_MISSING_FOLDER = re.compile(rb"(?m)^(?:clusterddp: \S+: no folder (/.*) here$|.*: can't open file '(/[^']*\.pyz)')")
+REQUEUE_TIMEOUT = 120.0  # seconds for Slurm to end this script, once the job is in the queue again
+COLLECTION_TIMEOUT = 60.0  # seconds for the files to be fetched
+COLLECTION_CHECK_INTERVAL = 0.1  # seconds
+CLIENT_CHECK_INTERVAL = 2.0  # seconds between two checks whether a client is attached
+STEP = re.compile(r"[0-9_]+\.[0-9]+")  # a step's id: neither the script's own step nor Slurm's external one
 
 
 def end(folder: JobFolder, start: str, status: int) -> int:
-    """Print how the run ended and record it, or that it goes on; returns the exit code."""
-    found = verdict_of(folder, start, status)
+    """Print how the run ended and record it, or requeue the job for another attempt; returns the exit code.
+
+    ``start`` is the name of this start of the job, ``status`` srun's exit status.
+    """
+    verdict = verdict_of(folder, start, status)
     job = folder.job()
     plan = job.plan
-    by_manager = found.line.endswith(ended_by_manager(plan.manager))
+    by_manager = verdict.line.endswith(ended_by_manager(plan.manager))
     if job.sent_code:
         folder.write_awaits_collection(start)
-    if goes_on(folder, start, found, by_manager=by_manager):
+    if should_requeue(folder, start, verdict, by_manager=by_manager):
         folder.write_requeued(start, requeued=True)
         if job.sent_code:
             wait_for_collection(folder, start)
             folder.remove_secrets()  # the next start may be on other nodes
         refusal = requeue(os.environ["SLURM_JOB_ID"])
-        _say(folder, "%s; attempt %d comes when Slurm starts the job again" % (found.line, found.attempt + 1))
+        _print_line(
+            folder, "%s; attempt %d comes when Slurm starts the job again" % (verdict.line, verdict.attempt + 1)
+        )
         if not refusal:
-            time.sleep(REQUEUED)
-        _say(folder, "the job is not requeued: %s" % (refusal or "Slurm has not ended this script"))
+            time.sleep(REQUEUE_TIMEOUT)
+        _print_line(folder, "the job is not requeued: %s" % (refusal or "Slurm has not ended this script"))
         folder.write_requeued(start, requeued=False)
     elif not (by_manager and plan.settings.relaunch):  # else only Slurm knows whether it starts again
-        folder.write_end(found)
+        folder.write_end(verdict)
         if job.sent_code:
             wait_for_collection(folder, start)
-    _say(folder, found.line)
-    return NOT_SHARED if found.line.startswith(NO_FOLDER) else found.exit_code  # nobody else may see what we wrote
+    _print_line(folder, verdict.line)
+    return NOT_SHARED if verdict.line.startswith(NO_FOLDER) else verdict.exit_code  # nobody else may see what we wrote
 
 
-def goes_on(folder: JobFolder, start: str, found: VerdictRecord, *, by_manager: bool) -> bool:
+def should_requeue(folder: JobFolder, start: str, verdict: VerdictRecord, *, by_manager: bool) -> bool:
     """Whether to requeue the job for another attempt.
 
     Not if no attempts are left, there is an order to stop, or the run is inside an existing allocation. After a notice
@@ -62,15 +67,15 @@ def goes_on(folder: JobFolder, start: str, found: VerdictRecord, *, by_manager: 
     succeed.
     """
     job = folder.job()
-    if found.attempt > job.plan.settings.relaunch or folder.stop_order() or job.inside:
+    if verdict.attempt > job.plan.settings.relaunch or folder.stop_order() or job.inside:
         return False
-    if folder.notice(start) and (by_manager or folder.heeded(start)):
+    if folder.notice(start) and (by_manager or folder.notice_handled(start)):
         return True
-    return bool(found.missing) and found.state != RunState.SUCCEEDED
+    return bool(verdict.missing) and verdict.state != RunState.SUCCEEDED
 
 
 def requeue(job: str) -> str:
-    """Requeue the job, which ends this script; returns why that is not possible, or nothing."""
+    """Requeue the job, which ends this script; returns why that is not possible, empty on success."""
     try:
         done = subprocess.run(["scontrol", "requeue", job], check=False, capture_output=True)
     except OSError as error:
@@ -78,7 +83,7 @@ def requeue(job: str) -> str:
     return done.stderr.decode(errors="replace").strip() or "scontrol failed" if done.returncode else ""
 
 
-def _say(folder: JobFolder, line: str) -> None:
+def _print_line(folder: JobFolder, line: str) -> None:
     sys.stdout.write("clusterddp: run %s: %s\n" % (folder.run, line))
     sys.stdout.flush()
 
@@ -88,60 +93,62 @@ def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
     spools, attempt = folder.spools(), max(1, folder.attempt())
     verdicts = (*(spool.verdict() for spool in spools), *folder.verdicts(start))
     copies = [copy for copy in verdicts if copy and copy.attempt >= attempt]
-    kept: Optional[VerdictRecord] = best(copies)
-    if kept:
-        return kept
+    verdict: Optional[VerdictRecord] = best(copies)
+    if verdict:
+        return verdict
     failures = list(folder.failures())
     order = folder.stop_order() or folder.stop_order(start)
     if order:
         code = INTERRUPTED if order.reason == CTRL_C else STOPPED
-        return made(attempt, RunState.STOPPED, code, "stopped: %s" % order.reason)
+        return slurm_verdict(attempt, RunState.STOPPED, code, "stopped: %s" % order.reason)
     if failures:
-        return made(attempt, RunState.FAILED, NOT_THE_SCRIPT, failures[0])
-    output = _output() if status else b""
-    if _MEMORY.search(output):
-        return made(attempt, RunState.FAILED, OUT_OF_MEMORY, "out of memory: Slurm has ended the job's step")
-    missing = _MISSING.search(output)
+        return slurm_verdict(attempt, RunState.FAILED, NOT_THE_SCRIPT, failures[0])
+    output = _last_output() if status else b""
+    if _MEMORY_EXCEEDED.search(output):
+        return slurm_verdict(attempt, RunState.FAILED, OUT_OF_MEMORY, "out of memory: Slurm has ended the job's step")
+    missing = _MISSING_FOLDER.search(output)
     if missing:
         path = (missing[1] or missing[2]).decode(errors="replace")
-        return made(attempt, RunState.FAILED, NOT_THE_SCRIPT, "%s %s: they share no folder" % (NO_FOLDER, path))
-    return made(
+        return slurm_verdict(
+            attempt, RunState.FAILED, NOT_THE_SCRIPT, "%s %s: they share no folder" % (NO_FOLDER, path)
+        )
+    return slurm_verdict(
         attempt, RunState.FAILED, NOT_THE_SCRIPT, "the job's step ended with %d before any node told why" % status
     )
 
 
-def _output() -> bytes:
+def _last_output() -> bytes:
     """The end of what the job has printed, where Slurm's own processes report errors."""
     try:
         with open("/proc/self/fd/1", "rb") as file:
             if not file.seekable():
                 return b""
-            file.seek(max(0, file.seek(0, os.SEEK_END) - SAID))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - SEARCHED_BYTES))
             return file.read()
     except OSError:  # the verdict does without it
         return b""
 
 
-def made(attempt: int, state: str, code: int, line: str) -> VerdictRecord:
+def slurm_verdict(attempt: int, state: str, code: int, line: str) -> VerdictRecord:
     """A verdict from Slurm's information, rather than from nodes of the run."""
     now = time.time_ns()
-    heard = ("slurm",)
-    return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)
+    reporting = ("slurm",)
+    return VerdictRecord(attempt, state, code, line, "slurm", WRITER_INDEX, reporting, written=now, ended=now)
 
 
 def wait_for_collection(folder: JobFolder, start: str) -> None:
     """Wait until the nodes' files are fetched: at most a minute, and only while a client follows the run."""
-    deadline, look = time.monotonic() + PATIENCE, 0.0
+    deadline, next_check = time.monotonic() + COLLECTION_TIMEOUT, 0.0
     while not folder.collected(start) and time.monotonic() < deadline:
-        if time.monotonic() >= look:
-            look = time.monotonic() + LOOK_FOR_STEPS
-            if not _is_watched():
+        if time.monotonic() >= next_check:
+            next_check = time.monotonic() + CLIENT_CHECK_INTERVAL
+            if not _is_client_attached():
                 break
-        time.sleep(LOOK)
+        time.sleep(COLLECTION_CHECK_INTERVAL)
     folder.remove_code()
 
 
-def _is_watched() -> bool:
+def _is_client_attached() -> bool:
     """Whether the job has another step: the helper of a client that follows the run."""
     argv = ["squeue", "--steps", "--noheader", "--format=%i", "--jobs", os.environ["SLURM_JOB_ID"]]
     done = subprocess.run(argv, check=False, capture_output=True, text=True)

@@ -16,15 +16,15 @@ from ..shared.workdir.sync_records import HostChanged
 from ..system.bootstrap import Refused, private, private_folder
 from ..system.bounded_child import Child
 from ..workdir.sync_operations import apply_sync, inspect_workdir
-from .job_folder import JobFolder, known_run
+from .job_folder import JobFolder, existing_folder
 
-LIMIT = 3600.0  # seconds for the code to be sent
-_PIECE = 1 << 20
+SEND_TIMEOUT = 3600.0  # seconds for the code to be sent
+_PIECE = 1 << 20  # bytes read at once
 _NO_OPERATION = -1
 
 
 def keep_code(folder: JobFolder, pieces: Iterable[bytes]) -> None:
-    """Keep a run's code on the login host until its nodes are sent it; nothing where there are no bytes."""
+    """Keep a run's code on the login host until its nodes are sent it; if ``pieces`` are empty, nothing is written."""
     waiting = (piece for piece in pieces if piece)
     first = next(waiting, None)
     if first is None:
@@ -41,35 +41,35 @@ def keep_code(folder: JobFolder, pieces: Iterable[bytes]) -> None:
 
 
 def slurm_broadcast(request: Request) -> None:
-    """Operation of the login host, which takes a ``BroadcastRequest``."""
+    """Operation of the login host: send a run's kept code to all nodes of its job; takes a ``BroadcastRequest``."""
     asked = request.read_args(BroadcastRequest)
-    folder = known_run(request.state, asked.run)
+    folder = existing_folder(request.state, asked.run)
     if not JOB_ID.fullmatch(asked.job) or not START.fullmatch(asked.start):
         raise Refused("this is no start of a job")
-    path, done = folder.file(PROJECT_CODE), folder.file("sent.%s" % asked.start)
+    path, sent_marker = folder.file(PROJECT_CODE), folder.file("sent.%s" % asked.start)
     with open(folder.file("sending"), "ab", opener=private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.exists(done):
+        if os.path.exists(sent_marker):
             return
         argv = ["sbcast", "--jobid=%s" % asked.job, "--force", path, path]
         try:
-            result = Child(argv, env=dict(os.environ, LC_ALL="C"), timeout=LIMIT, cwd="/").answer()
+            result = Child(argv, env=dict(os.environ, LC_ALL="C"), timeout=SEND_TIMEOUT, cwd="/").answer()
         except OSError as error:
             raise Refused("sbcast: %s" % error.strerror) from None
         if result.status != 0:
             raise Refused("sbcast fails: %s" % (result.last_line() or result.status))
-        os.close(os.open(done, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(sent_marker, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def slurm_arrived(request: Request) -> None:
-    """Operation of a job's first node, which takes an ``ArrivedRequest``."""
+    """Operation of a job's first node: record that the code is on all nodes; takes an ``ArrivedRequest``."""
     asked = request.read_args(ArrivedRequest)
     if not START.fullmatch(asked.start):
         raise Refused("this is no start of a job")
-    known_run(request.state, asked.run).write_arrived(asked.start)
+    existing_folder(request.state, asked.run).write_arrived(asked.start)
 
 
-class _FromFile(Request):
+class _FileRequest(Request):
     """A request whose data is a file's."""
 
     def __init__(self, state: str, stream: BinaryIO) -> None:
@@ -82,12 +82,12 @@ class _FromFile(Request):
 
 
 def install_code(job: SlurmJob, sent: SentCode, path: str) -> str:
-    """The folder on this node that holds the code of a job whose nodes share none; ``path`` is that of the stream."""
+    """Place a job's code on this node from the file at ``path``, and return the workdir; raises Refused."""
     if not sent.order.digest:
         return inspect_workdir(job.state, sent.order).workdir
     try:
         with open(path, "rb") as stream:
-            answer = apply_sync(_FromFile(job.state, stream), sent.order)
+            answer = apply_sync(_FileRequest(job.state, stream), sent.order)
     except FileNotFoundError:
         raise Refused("the run's code is not there", "start the run again") from None
     if not isinstance(answer, HostChanged):

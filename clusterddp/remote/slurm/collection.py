@@ -18,23 +18,23 @@ from ..helper.request import Request
 from ..shared.slurm.job_record import JOB_ID, OUR_CODE, PROJECT_CODE
 from ..shared.slurm.login_records import CollectedRequest, CollectRequest, SecretsRequest
 from ..system.bootstrap import Refused, private, private_folder, write_private
-from .job_folder import NAME, JobFolder, known_run
+from .job_folder import NAME, JobFolder, existing_folder
 
-LIMIT = 45.0  # seconds for one node's files; the script waits for a minute
-NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-_END = bytes(1024)  # the end of a tar archive
-LEFT_OUT = ("secrets.json", "control.key", "remote.pyz", "hook", "torch", OUR_CODE, PROJECT_CODE, "*.tmp")
+NODE_TIMEOUT = 45.0  # seconds for one node's files; the script waits for a minute
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_TAR_END = bytes(1024)  # the end of a tar archive
+EXCLUDED = ("secrets.json", "control.key", "remote.pyz", "hook", "torch", OUR_CODE, PROJECT_CODE, "*.tmp")
 
 
 def slurm_secrets(request: Request) -> None:
     """Operation: store the values of a run's secrets, for which its nodes wait; takes a ``SecretsRequest``."""
     given = request.read_args(SecretsRequest)
-    write_private(known_run(request.state, given.run).file("secrets.json"), json.dumps(given.secrets).encode())
+    write_private(existing_folder(request.state, given.run).file("secrets.json"), json.dumps(given.secrets).encode())
 
 
 def slurm_collected(request: Request) -> None:
     """Operation: record that a run's files were fetched, so that its job may end; takes a ``CollectedRequest``."""
-    known_run(request.state, request.read_args(CollectedRequest).run).write_collected()
+    existing_folder(request.state, request.read_args(CollectedRequest).run).write_collected()
 
 
 def slurm_collect(request: Request) -> Dict[str, str]:
@@ -44,14 +44,14 @@ def slurm_collect(request: Request) -> Dict[str, str]:
     node's name is invalid.
     """
     asked = request.read_args(CollectRequest)
-    folder = known_run(request.state, asked.run)
-    if not JOB_ID.fullmatch(asked.job) or not all(map(NODE.fullmatch, asked.nodes)):
+    folder = existing_folder(request.state, asked.run)
+    if not JOB_ID.fullmatch(asked.job) or not all(map(NODE_NAME.fullmatch, asked.nodes)):
         raise Refused("these are no nodes of a job")
     with open(folder.file("collecting"), "ab", opener=private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         failed: Dict[str, str] = {}
         threads = [
-            threading.Thread(target=_fetch_into, args=(folder, asked.job, node, index == 0, failed))
+            threading.Thread(target=_fetch_or_note, args=(folder, asked.job, node, index == 0, failed))
             for index, node in enumerate(asked.nodes)
         ]
         for thread in threads:
@@ -63,29 +63,31 @@ def slurm_collect(request: Request) -> Dict[str, str]:
     return failed
 
 
-def _fetch_into(folder: JobFolder, job: str, node: str, first: bool, failed: Dict[str, str]) -> None:
+def _fetch_or_note(folder: JobFolder, job: str, node: str, is_first: bool, failed: Dict[str, str]) -> None:
+    """Fetch a node's files, or add its error to ``failed``."""
     try:
-        _fetch(folder, job, node, first)
+        _fetch_files(folder, job, node, is_first)
     except (OSError, tarfile.TarError, Refused) as error:
         failed[node] = str(error)
 
 
-def _fetch(folder: JobFolder, job: str, node: str, first: bool) -> None:
-    wanted = ["runs/%s" % folder.run] + ["%s/%s" % (NAME, folder.run)] * first
+def _fetch_files(folder: JobFolder, job: str, node: str, is_first: bool) -> None:
+    """Fetch the run's spool from a node, and from the job's first node the run's folder too."""
+    paths = ["runs/%s" % folder.run] + ["%s/%s" % (NAME, folder.run)] * is_first
     argv = [
         "srun", "--jobid=%s" % job, "--overlap", "--nodelist=%s" % node, "--nodes=1", "--ntasks=1", "--quiet",
         "--mpi=none", "--cpu-bind=none", "--export=PATH", "--chdir=/",
-        "tar", "-C", folder.state, "--ignore-failed-read", *("--exclude=" + name for name in LEFT_OUT), "-cf", "-",
-        *wanted,
+        "tar", "-C", folder.state, "--ignore-failed-read", *("--exclude=" + name for name in EXCLUDED), "-cf", "-",
+        *paths,
     ]  # fmt: skip
     step = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     archive: Any = step.stdout
-    late = threading.Timer(LIMIT, step.terminate)
-    late.start()
+    timeout = threading.Timer(NODE_TIMEOUT, step.terminate)
+    timeout.start()
     try:
         unpack(archive, folder)
     finally:
-        late.cancel()
+        timeout.cancel()
         archive.close()
         step.terminate()
         step.wait()
@@ -101,8 +103,8 @@ def unpack(stream: IO[bytes], folder: JobFolder) -> None:
         r"(?:runs/%s(?:/[^/]+)*|%s/%s(?:/end\.json|/start\.[0-9]+\.[0-9]+(?:/[a-z.0-9]+)?)?)"
         % (folder.run, NAME, folder.run)
     )
-    whole = _Ending(stream)
-    with tarfile.open(fileobj=whole, mode="r|") as archive:  # type: ignore[call-overload] # it only reads
+    source = _TailReader(stream)
+    with tarfile.open(fileobj=source, mode="r|") as archive:  # type: ignore[call-overload] # it only reads
         for member in archive:
             name = member.name.rstrip("/")
             parts: List[str] = name.split("/")
@@ -121,13 +123,13 @@ def unpack(stream: IO[bytes], folder: JobFolder) -> None:
                 shutil.copyfileobj(data, out, 1 << 20)
             os.utime(path + ".tmp", (member.mtime, member.mtime))
             os.rename(path + ".tmp", path)
-    while whole.read(1 << 16):
+    while source.read(1 << 16):
         pass
-    if whole.last != _END:  # tarfile accepts a stream that is cut off right behind a file
+    if source.last != _TAR_END:  # tarfile accepts a stream that is cut off right behind a file
         raise tarfile.ReadError("it was cut")
 
 
-class _Ending:
+class _TailReader:
     """A stream that remembers its last bytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -136,5 +138,5 @@ class _Ending:
 
     def read(self, size: int) -> bytes:
         data = self._stream.read(size)
-        self.last = (self.last + data)[-len(_END) :]
+        self.last = (self.last + data)[-len(_TAR_END) :]
         return data

@@ -19,41 +19,42 @@ from ..system.bootstrap import Refused, private_folder, write_private
 from .job_folder import JobFolder
 
 HUB = "hub"  # a file in a start's folder that marks it as the folder of srun's side
-_FILE = re.compile(r"(?:job|stop|secrets)\.json")
-_OF_START = re.compile(r"(?!here)[a-z]+(?:\.[0-9]{1,6})?\.json")
+_RUN_FILE = re.compile(r"(?:job|stop|secrets)\.json")
+_START_FILE = re.compile(r"(?!here)[a-z]+(?:\.[0-9]{1,6})?\.json")
 _LINE = re.compile(rb"clusterddp-file ([0-9]{1,4}) ([0-9]{1,4}) (\S{1,200}) ([A-Za-z0-9+/=]*)\n")
-_PIECE = 540  # bytes per line: Slurm keeps lines of up to 1024 characters whole
-_MOST = 9999  # lines per file
-_QUICK, _SLOW = 0.05, 0.5  # seconds between two scans of the folder: when busy, and when idle
-_START_PATIENCE = 60.0  # seconds for the job's description
+_PIECE = 540  # bytes of a file per line: Slurm keeps lines of up to 1024 characters whole
+_MAX_LINES = 9999  # lines per file
+_BUSY_INTERVAL, _IDLE_INTERVAL = 0.05, 0.5  # seconds between two scans of the folder: when busy, and when idle
+_START_TIMEOUT = 60.0  # seconds for the job's description
 
 
 class Relay:
-    """One side of the replication: it knows the content of each file as last received or sent."""
+    """One side of the replication of a run's folder, with the files of its ``start``."""
 
     def __init__(self, folder: JobFolder, start: str) -> None:
         self._folder, self._start = folder, start
-        self._known: Dict[str, bytes] = {}  # as last received or sent
+        self._contents: Dict[str, bytes] = {}  # as last received or sent
         self._parts: Dict[str, List[bytes]] = {}
 
-    def news(self) -> Iterator[bytes]:
+    def new_lines(self) -> Iterator[bytes]:
         """Yield the lines to send for every file that is new or changed here."""
         for name in sorted(self._names()):
             try:
                 with open(self._folder.file(name), "rb") as stream:
-                    data = stream.read(_MOST * _PIECE)
+                    data = stream.read(_MAX_LINES * _PIECE)
             except OSError:  # removed meanwhile
                 continue
-            if self._known.get(name) != data:
-                self._known[name] = data
-                yield lines_of(name, data)
+            if self._contents.get(name) != data:
+                self._contents[name] = data
+                yield encode_file(name, data)
 
     def _names(self) -> Iterator[str]:
+        """The names of the files to replicate, relative to the run's folder."""
         for name in os.listdir(self._folder.path):
-            if _FILE.fullmatch(name):
+            if _RUN_FILE.fullmatch(name):
                 yield name
         for name in os.listdir(self._folder.file(self._start)):
-            if _OF_START.fullmatch(name):
+            if _START_FILE.fullmatch(name):
                 yield "%s/%s" % (self._start, name)
 
     def take(self, line: bytes) -> bool:
@@ -63,7 +64,7 @@ class Relay:
             return False
         number, count, name = int(match[1]), int(match[2]), match[3].decode(errors="replace")
         folder, _, inside = name.rpartition("/")
-        if not (_OF_START.fullmatch(inside) if folder == self._start else _FILE.fullmatch(name)):
+        if not (_START_FILE.fullmatch(inside) if folder == self._start else _RUN_FILE.fullmatch(name)):
             return True
         if not number:
             self._parts[name] = []
@@ -78,12 +79,12 @@ class Relay:
         return True
 
     def _write(self, name: str, data: bytes) -> None:
-        if self._known.get(name) != data:
-            self._known[name] = data
+        if self._contents.get(name) != data:
+            self._contents[name] = data
             write_private(self._folder.file(name), data, durable=False)
 
 
-def lines_of(name: str, data: bytes) -> bytes:
+def encode_file(name: str, data: bytes) -> bytes:
     """Encode a file's name and content as lines for the other side."""
     text = base64.b64encode(data)
     pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)] or [b""]
@@ -99,20 +100,20 @@ def relay_step(folder: JobFolder, start: str, argv: List[str]) -> int:
     to_tasks: Any = step.stdin
     from_tasks: Any = step.stdout
 
-    def tell(data: bytes) -> None:
+    def send(data: bytes) -> None:
         try:
             to_tasks.write(data)
             to_tasks.flush()
         except BrokenPipeError:
             pass  # srun has ended: its output ends too
 
-    def heard(line: bytes) -> None:
+    def receive(line: bytes) -> None:
         if relay.take(line):
-            tell(line)
+            send(line)
         else:
             os.write(1, line)
 
-    _between(relay, from_tasks, tell, heard, lambda: False)
+    _replicate(relay, from_tasks, send, receive, lambda: False)
     try:
         to_tasks.close()
     except BrokenPipeError:
@@ -128,23 +129,23 @@ def relay_task(folder: JobFolder, start: str, argv: List[str]) -> int:
     private_folder(folder.file(start))
     relay = Relay(folder, start)
     task: List[subprocess.Popen] = []  # type: ignore[type-arg]
-    deadline = time.monotonic() + _START_PATIENCE
+    deadline = time.monotonic() + _START_TIMEOUT
 
-    def ended() -> bool:
+    def has_ended() -> bool:
         if not task and os.path.exists(folder.file("job.json")):
             task.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL))
         if not task and time.monotonic() > deadline:
             raise Refused("nothing is heard of the job")
         return bool(task) and task[0].poll() is not None
 
-    def tell(data: bytes) -> None:
+    def send(data: bytes) -> None:
         try:
             while data:
                 data = data[os.write(1, data) :]
         except BrokenPipeError:
             pass  # srun has ended, and the step ends with it
 
-    _between(relay, sys.stdin.buffer, tell, relay.take, ended)
+    _replicate(relay, sys.stdin.buffer, send, relay.take, has_ended)
     shutil.rmtree(folder.path, ignore_errors=True)  # srun's side has the files, and the next start sends what it needs
     return _shell_code(task[0].wait()) if task else 1
 
@@ -153,30 +154,30 @@ def _shell_code(returncode: int) -> int:
     return returncode if returncode >= 0 else 128 - returncode
 
 
-def _between(
+def _replicate(
     relay: Relay,
     source: IO[bytes],
-    tell: Callable[[bytes], None],
-    heard: Callable[[bytes], object],
-    ended: Callable[[], bool],
+    send: Callable[[bytes], None],
+    receive: Callable[[bytes], object],
+    has_ended: Callable[[], bool],
 ) -> None:
-    """Send new files and process input until ``source`` ends or ``ended()`` is true; then send the last new files."""
-    buffer, pause, handle = b"", _QUICK, source.fileno()
+    """Send new files and process input until ``source`` ends or ``has_ended()`` is true; then send the last ones."""
+    buffer, pause, handle = b"", _BUSY_INTERVAL, source.fileno()
     with selectors.DefaultSelector() as selector:
         selector.register(handle, selectors.EVENT_READ)
         while True:
-            over, busy = ended(), False
-            for line in relay.news():
-                tell(line)
+            is_over, busy = has_ended(), False
+            for line in relay.new_lines():
+                send(line)
                 busy = True
-            if over:
+            if is_over:
                 return
             if selector.select(pause):
                 data: Optional[bytes] = os.read(handle, 1 << 16)
                 *lines, buffer = (buffer + (data or b"")).split(b"\n")
-                for one in lines:
-                    heard(one + b"\n")
+                for line in lines:
+                    receive(line + b"\n")
                 busy = True
                 if not data:
                     return
-            pause = _QUICK if busy else min(_SLOW, pause * 1.05)
+            pause = _BUSY_INTERVAL if busy else min(_IDLE_INTERVAL, pause * 1.05)

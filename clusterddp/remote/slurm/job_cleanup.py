@@ -16,9 +16,9 @@ from ..system.bootstrap import Refused
 from .job_folder import NAME, JobFolder
 from .login_operations import run_command, submit
 
-STAMP = "pruned-slurm"  # in the state folder
-LAST_WORDS = 20.0  # seconds for a script to finish after its nodes have ended
-LOOK = 0.5
+STAMP = "pruned-slurm"  # a file of the state folder: its mtime is when old runs were last removed
+END_TIMEOUT = 20.0  # seconds for a script to finish after its nodes have ended
+CHECK_INTERVAL = 0.5  # seconds
 
 
 def slurm_submit(request: Request) -> Dict[str, Any]:
@@ -36,13 +36,13 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
         _await_stopped(state, purged)
     ended = EndedRuns(state)
     for folder in ended.folders():
-        ours = bool(purged) and _project(folder) == purged
-        if ours or ended.is_old(folder):
-            remove_run(folder, removed, run_dirs=ours)
-    last = asked.purge and not any(all_spools(state)) and not any(_folders(state))
-    helpers = remove_unused_helpers(state, own=last)
+        is_of_project = bool(purged) and _project_of(folder) == purged
+        if is_of_project or ended.is_old(folder):
+            remove_run(folder, removed, run_dirs=is_of_project)
+    is_last = asked.purge and not any(all_spools(state)) and not any(_run_folders(state))
+    helpers = remove_unused_helpers(state, own=is_last)
     workdirs = uninstall.unclaimed_workdirs(state)
-    if last:
+    if is_last:
         _unlink(os.path.join(state, STAMP))
         retention.remove_empty(os.path.join(state, NAME))
     return written(
@@ -53,17 +53,17 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
             helpers=helpers,
             kept=(),
             workdirs=tuple(workdirs),
-            gone=last and uninstall.remove_leftovers(state),
+            gone=is_last and uninstall.remove_leftovers(state),
         )
     )
 
 
 def _await_stopped(state: str, project: str) -> None:
     """Wait until the project's stopped runs are over: a script records the end after its nodes have ended."""
-    stopped = [one for one in _folders(state) if one.stop_order() and _project(one) == project]
-    deadline = time.monotonic() + LAST_WORDS
-    while not all(map(EndedRuns(state).has, stopped)) and time.monotonic() < deadline:
-        time.sleep(LOOK)
+    stopped = [folder for folder in _run_folders(state) if folder.stop_order() and _project_of(folder) == project]
+    deadline = time.monotonic() + END_TIMEOUT
+    while not all(map(EndedRuns(state).has_ended, stopped)) and time.monotonic() < deadline:
+        time.sleep(CHECK_INTERVAL)
 
 
 def prune_at_submit(state: str) -> None:
@@ -88,18 +88,19 @@ class EndedRuns:
 
     def folders(self) -> Iterator[JobFolder]:
         """Iterate over the folders of runs that are over."""
-        return filter(self.has, _folders(self.state))
+        return filter(self.has_ended, _run_folders(self.state))
 
-    def has(self, folder: JobFolder) -> bool:
+    def has_ended(self, folder: JobFolder) -> bool:
         """Whether a run is over."""
         end = folder.end()
-        return end.attempt >= folder.attempt() if end else self._part_ended(folder)
+        return end.attempt >= folder.attempt() if end else self._ended_without_record(folder)
 
-    def _part_ended(self, folder: JobFolder) -> bool:
+    def _ended_without_record(self, folder: JobFolder) -> bool:
+        """Whether a run without an end record is over: neither Slurm has its job, nor is a supervisor alive."""
         job = folder.submitted()
-        return job is not None and job not in self._live() and not any(spool.alive() for spool in folder.spools())
+        return job is not None and job not in self._live_jobs() and not any(spool.alive() for spool in folder.spools())
 
-    def _live(self) -> Set[str]:
+    def _live_jobs(self) -> Set[str]:
         """List the jobs that Slurm has; raises Refused if it does not answer."""
         if self._jobs is None:
             answer = run_command(["squeue", "--me", "--all", "--noheader", "--array", "--format=%i"])
@@ -126,14 +127,14 @@ def remove_run(folder: JobFolder, removed: retention.Removed, *, run_dirs: bool)
     shutil.rmtree(folder.path, ignore_errors=True)
 
 
-def _folders(state: str) -> List[JobFolder]:
+def _run_folders(state: str) -> List[JobFolder]:
     parent = os.path.join(state, NAME)
     names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
-    found = [JobFolder(os.path.join(parent, name)) for name in names]
-    return [folder for folder in found if os.path.exists(folder.file("job.json"))]
+    folders = [JobFolder(os.path.join(parent, name)) for name in names]
+    return [folder for folder in folders if os.path.exists(folder.file("job.json"))]
 
 
-def _project(folder: JobFolder) -> Optional[str]:
+def _project_of(folder: JobFolder) -> Optional[str]:
     try:
         return folder.job().plan.record.project
     except Refused:  # damaged: it belongs to no project and is removed by age alone

@@ -32,7 +32,7 @@ class BegunAttempt(NamedTuple):
 
 
 class JobFolder:
-    """The folder of one run."""
+    """The folder of one run; a ``start`` is the name of one start of its job, whose files are in a subfolder."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
@@ -58,26 +58,26 @@ class JobFolder:
 
     def job(self) -> SlurmJob:
         """Read ``job.json``: what the nodes have to start; raises Refused if it is missing or damaged."""
-        found = self._record("job.json", read_slurm_job)
-        if found is None:
+        job = self._record("job.json", read_slurm_job)
+        if job is None:
             raise Refused("%s is not there" % self.file("job.json"), "submit the script again")
-        return found
+        return job
 
     def secrets(self, names: Sequence[str]) -> Dict[str, str]:
         """Read the values of the run's secrets, by name; raises Refused if a value is missing."""
         path = self.file("secrets.json")
-        found = read_json(path) if names else {}
-        known = {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
-        missing = [name for name in names if name not in known]
+        stored = read_json(path) if names else {}
+        values = {str(name): str(value) for name, value in stored.items()} if isinstance(stored, dict) else {}
+        missing = [name for name in names if name not in values]
         if missing:
             remedy = "submit by clusterddp, or write that file: a JSON object, mode 0600"
             raise Refused("the value of %s is not in %s" % (", ".join(missing), path), remedy)
-        return {name: known[name] for name in names}
+        return {name: values[name] for name in names}
 
     def submitted(self) -> Optional[str]:
         """Return Slurm's job id, as recorded at the submission or start; None if unknown."""
-        found = self._whole("submitted.json", SubmittedJob)
-        return found.job or None if found else None
+        submitted = self._record_if_intact("submitted.json", SubmittedJob)
+        return submitted.job or None if submitted else None
 
     def write_submitted(self, job: str) -> None:
         """Record Slurm's job id."""
@@ -97,7 +97,7 @@ class JobFolder:
             return earlier
         if os.path.exists(self.file(starts[-1], "requeued.json")):
             return earlier + 1
-        begun = self._whole(os.path.join(starts[-1], "attempt.json"), BegunAttempt)
+        begun = self._record_if_intact(os.path.join(starts[-1], "attempt.json"), BegunAttempt)
         return max(earlier, begun.attempt) if begun else earlier + 1
 
     def write_requeued(self, start: str, *, requeued: bool) -> None:
@@ -113,11 +113,11 @@ class JobFolder:
         """Whether a start has received the notice that its end is near."""
         return os.path.exists(self.file(start, "notice.json"))
 
-    def write_heeded(self, start: str, member: int) -> None:
+    def write_notice_handled(self, start: str, member: int) -> None:
         """Record that workers of a node have received the notice and handle it."""
         write_json(self.file(start, "heeded.%d.json" % member), {})
 
-    def heeded(self, start: str) -> bool:
+    def notice_handled(self, start: str) -> bool:
         """Whether workers of any node have received the notice and handle it."""
         return any(name.startswith("heeded.") for name in os.listdir(self.file(start)))
 
@@ -176,11 +176,11 @@ class JobFolder:
         """Iterate over the verdicts stored by such nodes; damaged ones are skipped."""
         for name in sorted(os.listdir(self.file(start))):
             try:
-                found = self._record(os.path.join(start, name), read_verdict) if name.startswith("verdict.") else None
+                verdict = self._record(os.path.join(start, name), read_verdict) if name.startswith("verdict.") else None
             except Refused:
                 continue
-            if found:
-                yield found
+            if verdict:
+                yield verdict
 
     def stop_order(self, start: str = "") -> Optional[StopOrder]:
         """Read the order to stop the run, which later starts obey too, or the order to stop just one ``start``."""
@@ -193,7 +193,7 @@ class JobFolder:
         self.remove_secrets()  # a job that is still queued never runs its end step
         self._stop_nodes(reason, grace)
 
-    def order_end(self, start: str, reason: str, grace: float) -> None:
+    def order_start_to_stop(self, start: str, reason: str, grace: float) -> None:
         """Order one start of the run to stop; another may follow."""
         write_json(self.file(start, "stop.json"), written(StopOrder(reason, grace)))
         self._stop_nodes(reason, grace)
@@ -224,28 +224,28 @@ class JobFolder:
 
     def spools(self) -> List[Spool]:
         """List the spools of all nodes of the run's last attempt."""
-        found = [spool for spool in all_spools(self.state, self.run) if os.path.isdir(spool.folder)]
-        last = max((spool.attempt for spool in found), default=0)
-        return [spool for spool in found if spool.attempt == last]
+        spools = [spool for spool in all_spools(self.state, self.run) if os.path.isdir(spool.folder)]
+        last = max((spool.attempt for spool in spools), default=0)
+        return [spool for spool in spools if spool.attempt == last]
 
     def starts(self) -> List[str]:
         """List the names of the starts' folders, the last start's last."""
-        found = [START.fullmatch(name) for name in os.listdir(self.path)]
-        return [one[0] for one in sorted(filter(None, found), key=lambda one: (int(one[1]), int(one[2])))]
+        matches = [START.fullmatch(name) for name in os.listdir(self.path)]
+        return [match[0] for match in sorted(filter(None, matches), key=lambda match: (int(match[1]), int(match[2])))]
 
     def failures(self) -> Iterator[str]:
         """Iterate over the errors of the last start's nodes that could not begin; nodes that Slurm ended come last."""
         for start in self.starts()[-1:]:
             names = sorted(name for name in os.listdir(self.file(start)) if name.startswith("failed."))
-            found = [self._whole(os.path.join(start, name), NodeFailure) for name in names]
-            for failed in sorted(filter(None, found), key=lambda one: one.ended):
-                yield failed.message
+            failures = [self._record_if_intact(os.path.join(start, name), NodeFailure) for name in names]
+            for failure in sorted(filter(None, failures), key=lambda failure: failure.ended):
+                yield failure.message
 
-    def _whole(self, name: str, kind: Type[T]) -> Optional[T]:
+    def _record_if_intact(self, name: str, kind: Type[T]) -> Optional[T]:
         """A small record; None if its file is missing, or the record is damaged."""
-        found = read_json(self.file(name))
+        stored = read_json(self.file(name))
         try:
-            return None if found is None else read_record(kind, found, name)
+            return None if stored is None else read_record(kind, stored, name)
         except DamagedError:
             return None
 
@@ -253,7 +253,7 @@ class JobFolder:
         return record_at(self.file(name), read)
 
 
-def known_run(state: str, run: str) -> JobFolder:
+def existing_folder(state: str, run: str) -> JobFolder:
     """Return the folder of a run; raises Refused if it does not exist."""
     folder = JobFolder.of(state, run)
     if not os.path.isdir(folder.path):

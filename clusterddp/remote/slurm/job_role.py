@@ -22,7 +22,7 @@ from .batch_end import end
 from .folder_relay import relay_step, relay_task
 from .job_cleanup import prune_at_submit
 from .job_folder import JobFolder
-from .node_task import PASSED_OVER, Task
+from .node_task import SUPERVISOR_SIGNALS, Task
 
 NOT_THE_SCRIPT = 125
 
@@ -39,7 +39,7 @@ def main(argv: List[str]) -> int:
             prune_at_submit(job.state)  # nothing else removes old files on this host
             return relay_step(job, start, rest)
         if what == "task":
-            for number in PASSED_OVER:  # the supervisor handles them
+            for number in SUPERVISOR_SIGNALS:  # the supervisor handles them
                 signal.signal(number, lambda *_: None)
             own = [sys.executable, "-I", "-S", sys.argv[0], "slurm", "node", folder]
             return relay_task(job, start, own)
@@ -48,7 +48,7 @@ def main(argv: List[str]) -> int:
             return 0
         if what == "stop":
             plan = job.job().plan
-            job.order_end(start, ended_by_manager(plan.manager), plan.settings.grace)
+            job.order_start_to_stop(start, ended_by_manager(plan.manager), plan.settings.grace)
             if not plan.settings.relaunch:
                 job.remove_secrets()  # Slurm may kill what comes after this
             return 0

@@ -27,13 +27,13 @@ from ..shared.verdict.failures import ended_by_manager
 from ..shared.verdict.judge import NOT_THE_SCRIPT
 from ..system.bootstrap import Refused, private, private_folder, write_private
 from ..system.bounded_child import Child
-from .batch_end import made
+from .batch_end import slurm_verdict
 from .code_delivery import keep_code
-from .job_folder import NAME, JobFolder, known_run
+from .job_folder import NAME, JobFolder, existing_folder
 
 PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo", "sacctmgr")
 NOT_SUBMITTED = "sbatch did not end in time, so nobody knows its job"
-ME = "user=$USER"
+USER_ARGUMENT = "user=$USER"  # replaced by the user on the login host
 # Our scripts set these themselves: as variables of sbatch they would override the `#SBATCH` lines. By SBATCH_EXPORT
 # the login's environment would go into the job, by SBATCH_OUTPUT the job's output where others can read it.
 SET_BY_SCRIPTS = frozenset(
@@ -43,13 +43,15 @@ SET_BY_SCRIPTS = frozenset(
         "REQUEUE", "SIGNAL", "WAIT",
     )
 )  # fmt: skip
-TIMEOUT = 60.0  # seconds; a busy controller answers late
+COMMAND_TIMEOUT = 60.0  # seconds: a busy controller answers late
 
 
 def slurm_command(request: Request) -> Dict[str, Any]:
     """Run a Slurm command; takes a ``CommandRequest``, returns a ``CommandAnswer``."""
     argv = request.read_args(CommandRequest).argv
-    return written(run_command(["user=%s" % getpass.getuser() if argument == ME else argument for argument in argv]))
+    return written(
+        run_command(["user=%s" % getpass.getuser() if argument == USER_ARGUMENT else argument for argument in argv])
+    )
 
 
 def run_command(argv: List[str]) -> CommandAnswer:
@@ -60,7 +62,7 @@ def run_command(argv: List[str]) -> CommandAnswer:
         )
     environment = {name: value for name, value in os.environ.items() if name not in SET_BY_SCRIPTS}
     environment.update(SLURM_TIME_FORMAT="standard", LC_ALL="C")
-    result = Child(argv, env=environment, timeout=TIMEOUT, cwd="/").answer()
+    result = Child(argv, env=environment, timeout=COMMAND_TIMEOUT, cwd="/").answer()
     return CommandAnswer(status=result.status, out=result.payload.decode(errors="replace"), err=result.output)
 
 
@@ -72,52 +74,54 @@ def submit(request: Request) -> Dict[str, Any]:
         if not piece:
             raise Refused("what was to be submitted did not come whole", "submit it again")
         data += piece
-    given = parsed(data[:size], read_run_to_submit)
+    to_submit = parsed(data[:size], read_run_to_submit)
     code = itertools.chain([data[size:]], iter(request.read, b""))
-    keep_code(JobFolder.of(request.state, given.run), code)
-    runs = given.runs or {"": given.run}
-    folders = {index: _prepared(JobFolder.of(request.state, one), index, given) for index, one in runs.items()}
+    keep_code(JobFolder.of(request.state, to_submit.run), code)
+    runs = to_submit.runs or {"": to_submit.run}
+    folders = {
+        index: _prepare_folder(JobFolder.of(request.state, run), index, to_submit) for index, run in runs.items()
+    }
     script = next(iter(folders.values())).file("script")
-    if given.inside:
-        return written(_begin_inside(folders[""], script, given.inside))
+    if to_submit.inside:
+        return written(_start_inside_job(folders[""], script, to_submit.inside))
     answer = run_command(["sbatch", "--parsable", script, SUBMITTED])
     job = answer.out.strip().partition(";")[0]
-    cut = answer.status is None or "timed out" in answer.err
+    is_unknown = answer.status is None or "timed out" in answer.err
     for index, folder in folders.items():
         if answer.status == 0 and JOB_ID.fullmatch(job):
             folder.write_submitted("%s_%s" % (job, index) if index else job)
-        elif cut:  # Slurm may have taken it all the same
+        elif is_unknown:  # Slurm may have taken it all the same
             folder.order_stop(NOT_SUBMITTED, 0.0)
-            folder.write_end(made(1, RunState.FAILED, NOT_THE_SCRIPT, NOT_SUBMITTED))
+            folder.write_end(slurm_verdict(1, RunState.FAILED, NOT_THE_SCRIPT, NOT_SUBMITTED))
         else:
             shutil.rmtree(folder.path)
-    if cut:
-        _take_out(given.run)
+    if is_unknown:
+        _cancel_by_comment(to_submit.run)
     return written(answer)
 
 
-def _prepared(folder: JobFolder, index: str, given: RunToSubmit) -> JobFolder:
+def _prepare_folder(folder: JobFolder, index: str, to_submit: RunToSubmit) -> JobFolder:
     """Create a run's folder with the files that its job needs."""
     private_folder(os.path.dirname(folder.path))
     private_folder(folder.path)
-    write_private(folder.file("script"), given.script.encode(), 0o700)
-    job = in_array(json.dumps(given.job), given.run, index, folder.run)
+    write_private(folder.file("script"), to_submit.script.encode(), 0o700)
+    job = in_array(json.dumps(to_submit.job), to_submit.run, index, folder.run)
     write_private(folder.file("job.json"), job.encode())
-    if given.secrets:
-        write_private(folder.file("secrets.json"), json.dumps(given.secrets).encode())
+    if to_submit.secrets:
+        write_private(folder.file("secrets.json"), json.dumps(to_submit.secrets).encode())
     return folder
 
 
-def _begin_inside(folder: JobFolder, script: str, job: str) -> CommandAnswer:
+def _start_inside_job(folder: JobFolder, script: str, job: str) -> CommandAnswer:
     """Start a run's script inside an existing job, detached from this connection."""
     folder.write_submitted(job)
-    own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
-    kept = {"SLURM_CONF": os.environ["SLURM_CONF"]} if "SLURM_CONF" in os.environ else {}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    slurm_conf = {"SLURM_CONF": os.environ["SLURM_CONF"]} if "SLURM_CONF" in os.environ else {}
     with open(folder.path + ".out", "ab", opener=private) as out:
         subprocess.run(
             ["setsid", "--fork", "bash", script],
             check=True,
-            env=dict(own, SLURM_JOB_ID=job, **kept),
+            env=dict(env, SLURM_JOB_ID=job, **slurm_conf),
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -126,8 +130,8 @@ def _begin_inside(folder: JobFolder, script: str, job: str) -> CommandAnswer:
     return CommandAnswer(status=0, out=job, err="")
 
 
-def _take_out(run: str) -> None:
-    """Cancel the jobs of a run whose job id is unknown, found by their comment; the runs were ordered to stop."""
+def _cancel_by_comment(run: str) -> None:
+    """Cancel the jobs whose comment names ``run``: sbatch was cut off, so their id is unknown."""
     answer = run_command(["squeue", "--me", "--all", "--noheader", "--format=%i|%k"])
     for line in answer.out.splitlines() if answer.status == 0 else ():
         job, _, comment = line.strip().partition("|")
@@ -140,18 +144,18 @@ def slurm_runs(request: Request) -> List[Dict[str, Any]]:
     prefix = request.read_args(RunsRequest).run
     parent = os.path.join(request.state, NAME)
     names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
-    found = []
+    runs = []
     for name in names:
         folder = JobFolder(os.path.join(parent, name))
         if name.startswith(prefix) and os.path.exists(folder.file("job.json")):
             try:
-                found.append(written(_record_of(folder)))
+                runs.append(written(_describe_run(folder)))
             except Refused:
                 pass  # its job says so
-    return found
+    return runs
 
 
-def _record_of(folder: JobFolder) -> SubmittedRun:
+def _describe_run(folder: JobFolder) -> SubmittedRun:
     order, job = folder.stop_order(), folder.job()
     return SubmittedRun(
         run=folder.run,
@@ -172,19 +176,21 @@ def _record_of(folder: JobFolder) -> SubmittedRun:
 def slurm_stop(request: Request) -> Dict[str, Any]:
     """Order a run to stop, now and at every later start; takes an ``OrderedStop``, returns a ``StopCount``."""
     order = request.read_args(OrderedStop)
-    folder = known_run(request.state, order.run)
+    folder = existing_folder(request.state, order.run)
     folder.order_stop(order.reason, order.grace)
     return written(StopCount(spools=len(folder.spools())))
 
 
 def slurm_ended(request: Request) -> None:
     """Store the end of a run if one is given, and remove the run's secrets and code; takes an ``EndRequest``."""
-    given = request.read_args(EndRequest)
-    folder, sent = known_run(request.state, given.run), given.verdict
-    kept = folder.end()
-    by_manager = kept is not None and kept.line.endswith(ended_by_manager(folder.job().plan.manager))
-    if sent and (kept is None or kept.attempt < sent.attempt or by_manager):  # else the job has its own verdict
-        folder.write_end(sent)
+    request_args = request.read_args(EndRequest)
+    folder, verdict = existing_folder(request.state, request_args.run), request_args.verdict
+    recorded = folder.end()
+    by_manager = recorded is not None and recorded.line.endswith(ended_by_manager(folder.job().plan.manager))
+    if verdict and (
+        recorded is None or recorded.attempt < verdict.attempt or by_manager
+    ):  # else the job has its own verdict
+        folder.write_end(verdict)
     folder.remove_secrets()
     folder.remove_code()
     for spool in folder.spools():

@@ -25,7 +25,7 @@ class Address(NamedTuple):
 
 @record
 class NodeFacts(NamedTuple):
-    """One node, as the others hear of it."""
+    """What a node publishes about itself to the job's other nodes."""
 
     host: str = field(Fields.filename)
     python: str = field(Fields.text)
@@ -38,7 +38,7 @@ class NodeFacts(NamedTuple):
     addresses: Tuple[Address, ...] = field(many(Address))
     workdir: str = field(Fields.text, default="")
     attempts: int = field(Fields.number, default=0)  # how many there were before, as this node sees them
-    key: str = field(Fields.text, default="")  # of run control, by the first node
+    key: str = field(Fields.text, default="")  # of run control: made by the first node
     more: Mapping[str, Any] = {}
 
 
@@ -51,57 +51,69 @@ def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str,
     plan = job.plan
     python = PythonQuery(plan.host_settings.setup, dict(plan.settings.env), job.python, workdir)
     # Alike: a job gets other GPUs each time, and all nodes keep what torch says in one place.
-    found = gather_facts(FactsRequest(python, alike=True), job.state)
-    torch: Dict[str, Any] = found["torch"] or {}
-    wrong = found["python_error"] or torch.get("import_error")
-    if wrong:
-        raise Refused(str(wrong), "set clusterddp_python to the interpreter that has torch")
-    nproc = job.nproc or workers(int(torch.get("device_count") or 0), environment)
-    usable = int(found["usable_cores"])
-    cores = min(usable, _number(environment, "SLURM_CPUS_ON_NODE") or usable)
+    facts = gather_facts(FactsRequest(python, alike=True), job.state)
+    torch: Dict[str, Any] = facts["torch"] or {}
+    error = facts["python_error"] or torch.get("import_error")
+    if error:
+        raise Refused(str(error), "set clusterddp_python to the interpreter that has torch")
+    nproc = job.nproc or worker_count(int(torch.get("device_count") or 0), environment)
+    usable = int(facts["usable_cores"])
+    cores = min(usable, _number_in(environment, "SLURM_CPUS_ON_NODE") or usable)
     return NodeFacts(
         host=host,
-        python=str(found["python"]),
+        python=str(facts["python"]),
         torch=str(torch.get("version") or ""),
-        python_version=str(found["python_version"]),
+        python_version=str(facts["python_version"]),
         nccl=None if torch.get("nccl") is None else str(torch["nccl"]),
         nproc=nproc,
         threads=max(1, cores // nproc),
-        gpus=tuple(gpu.name for gpu in found["gpus"]),
-        addresses=tuple(_addresses(found["addresses"], job.interface)),
+        gpus=tuple(gpu.name for gpu in facts["gpus"]),
+        addresses=tuple(_usable_addresses(facts["addresses"], job.interface)),
         workdir=workdir,
     )
 
 
-def workers(visible: int, environment: Mapping[str, str]) -> int:
+def worker_count(visible: int, environment: Mapping[str, str]) -> int:
     """How many workers a node has: one a GPU that torch sees there, else one; raises Refused."""
-    given = _number(environment, "SLURM_GPUS_ON_NODE")
-    if given and not visible:
-        gpus = counted(given, "GPU")
+    allotted = _number_in(environment, "SLURM_GPUS_ON_NODE")
+    if allotted and not visible:
+        gpus = counted(allotted, "GPU")
         raise Refused("Slurm gives it %s and torch sees none" % gpus, "--nproc-per-node N says that it is meant")
     return visible or 1
 
 
-def _number(environment: Mapping[str, str], name: str) -> int:
+def _number_in(environment: Mapping[str, str], name: str) -> int:
     value = environment.get(name, "")
     return int(value) if value.isdigit() else 0
 
 
-def _addresses(found: Sequence[InterfaceAddress], interface: Optional[str]) -> List[Address]:
-    kept = []
-    for one in found:
-        inside = ipaddress.ip_interface("%s/%d" % (one.address, one.prefix))
-        if one.up and not inside.is_loopback and not inside.is_link_local and interface in (None, one.interface):
-            kept.append(Address(one.address, one.interface, str(inside.network), one.speed_mbit or 0))
-    if not kept and interface:
+def _usable_addresses(interfaces: Sequence[InterfaceAddress], interface: Optional[str]) -> List[Address]:
+    addresses = []
+    for interface_address in interfaces:
+        network = ipaddress.ip_interface("%s/%d" % (interface_address.address, interface_address.prefix))
+        if (
+            interface_address.up
+            and not network.is_loopback
+            and not network.is_link_local
+            and interface in (None, interface_address.interface)
+        ):
+            addresses.append(
+                Address(
+                    interface_address.address,
+                    interface_address.interface,
+                    str(network.network),
+                    interface_address.speed_mbit or 0,
+                )
+            )
+    if not addresses and interface:
         raise Refused("it has no address on %s" % interface, "set clusterddp_interface to one that all nodes have")
-    return kept
+    return addresses
 
 
-def choose_addresses(nodes: Sequence[NodeFacts], known: str = "") -> List[Address]:
+def choose_addresses(nodes: Sequence[NodeFacts], preferred: str = "") -> List[Address]:
     """Each node's address for the job's own traffic: in the fastest network that all of them are in.
 
-    ``known`` is an address in a network that is preferred among equals: the one with Slurm's own traffic. Raises
+    ``preferred`` is an address in a network that is preferred among equals: the one with Slurm's own traffic. Raises
     Refused if they are in no network together.
     """
     if len(nodes) == 1:
@@ -113,10 +125,10 @@ def choose_addresses(nodes: Sequence[NodeFacts], known: str = "") -> List[Addres
         )
         raise Refused("no network holds all nodes (%s)" % networks, "set clusterddp_interface")
 
-    def worth(network: str) -> Tuple[int, bool, bool, str]:
+    def preference(network: str) -> Tuple[int, bool, bool, str]:
         speeds = [one.speed for node in nodes for one in node.addresses if one.network == network]
-        inside = ipaddress.ip_network(network)
-        return min(speeds), bool(known) and ipaddress.ip_address(known) in inside, inside.version == 4, network
+        subnet = ipaddress.ip_network(network)
+        return min(speeds), bool(preferred) and ipaddress.ip_address(preferred) in subnet, subnet.version == 4, network
 
-    best = max(shared, key=worth)
+    best = max(shared, key=preference)
     return [next(one for one in node.addresses if one.network == best) for node in nodes]

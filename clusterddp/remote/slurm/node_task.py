@@ -36,19 +36,21 @@ from .node_facts import NodeFacts, choose_addresses, node_facts
 from .shared_exchange import NodeFailure, SharedExchange
 
 NOT_THE_SCRIPT = 125
-PASSED_OVER = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # signals that do not end a task
-PATIENCE = 120.0  # seconds for the attached client to send what is missing, where no folder is shared
-LOOK = 0.2  # seconds between looks whether all have ended
-SEEN = 5.0  # seconds until a folder that another node has made must be visible here
-LOOK_FOR_NOTICE = 2.0  # seconds between looks for a notice, in the folder that all nodes share
-SAVING = 60.0  # seconds from a notice to the end of an attempt that another follows; Slurm's own end comes 60 s later
+SUPERVISOR_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # a task itself ignores them
+ARRIVAL_TIMEOUT = 120.0  # seconds for the attached client to send what is missing, where no folder is shared
+CHECK_INTERVAL = 0.2  # seconds between checks whether all have ended
+VISIBLE_TIMEOUT = 5.0  # seconds until a folder that another node has made must be visible here
+NOTICE_CHECK_INTERVAL = 2.0  # seconds between checks for a notice, in the folder that all nodes share
+SAVE_TIMEOUT = (
+    60.0  # seconds from a notice to the end of an attempt that another follows; Slurm's own end comes 60 s later
+)
 CLOCK_ERROR_NS = 10_000_000  # by which clocks of a cluster's nodes may differ; an assumption, not measured
 CLEANUP_REASON = "the start failed on another host"
 
 
 @record
 class NodePorts(NamedTuple):
-    """The ports that a node has bound, as the others hear of them; 0 for none."""
+    """The ports that a node has bound, published to the other nodes; 0 for none."""
 
     store: int = field(Fields.number)
     control: int = field(Fields.number)
@@ -77,11 +79,11 @@ class Task:
     def run(self) -> int:
         """Run the task to its end; returns its exit status."""
         prctl.set_subreaper()
-        for number in PASSED_OVER:  # only the supervisor handles them
-            signal.signal(number, self._pass_over)
+        for number in SUPERVISOR_SIGNALS:  # only the supervisor handles them
+            signal.signal(number, self._note_signal)
         if not os.path.isdir(self.folder.path):
             raise Refused("%s: no folder %s here" % (self.host, self.folder.path))
-        self._find_start()
+        self._await_start_folder()
         shared = SharedExchange(self.folder.file(self.start), self.names, self.member)
         spool = None
         try:
@@ -101,55 +103,61 @@ class Task:
             peers = tuple((peer.address, one.control) for peer, one in zip(plan.peers, ports))
             commit_node(spool, Ready(store=ports[0].store, peers=peers))
         except (Refused, OSError, KeyError, ValueError) as error:
-            self._fail(shared, error, spool)
+            self._report_failure(shared, error, spool)
         self.wait(job if spool else None)
         verdict = spool.verdict() if spool else None
         if verdict and job.sent_code:
             self.folder.write_verdict(self.start, self.member, verdict)
         return 0 if spool and spool.exit_record() else NOT_THE_SCRIPT
 
-    def _pass_over(self, number: int, _frame: Any) -> None:
+    def _note_signal(self, number: int, _frame: Any) -> None:
+        """Signal handler: only note that Slurm is ending the step."""
         self.ending = self.ending or number == signal.SIGTERM
 
-    def _find_start(self) -> None:
+    def _await_start_folder(self) -> None:
         """Check that the folder of this start, which the job's script has made on the first node, is visible here too.
 
         Raises Refused if it is not: the nodes see the login host's files, but not each other's.
         """
-        path, deadline = self.folder.file(self.start), time.monotonic() + SEEN
+        path, deadline = self.folder.file(self.start), time.monotonic() + VISIBLE_TIMEOUT
         while not os.path.isdir(path):
             if time.monotonic() > deadline:
                 raise Refused("%s: no folder %s here" % (self.host, path))
-            time.sleep(LOOK)
+            time.sleep(CHECK_INTERVAL)
 
     def plans(self, job: SlurmJob, shared: SharedExchange) -> List[NodePlan]:
         """Every node's plan, the same on all nodes; raises Refused if a node cannot take part."""
         workdir = self.install_code(job, job.sent_code) if job.sent_code else job.plan.workdir
-        own = node_facts(job, self.host, workdir, os.environ)
-        earlier = [spool.attempt for spool in all_spools(job.state, job.plan.run)]
+        facts = node_facts(job, self.host, workdir, os.environ)
+        attempts = [spool.attempt for spool in all_spools(job.state, job.plan.run)]
         if job.sent_code:  # other nodes than before have no spools of earlier attempts
-            earlier.append(int(os.environ.get("SLURM_RESTART_COUNT") or 0))
-        own = own._replace(attempts=max(earlier, default=0), key=random.token_hex(32) if not self.member else "")
-        all_facts = shared.exchange("facts", own)
-        attempt = max(one.attempts for one in all_facts) + 1
+            attempts.append(int(os.environ.get("SLURM_RESTART_COUNT") or 0))
+        facts = facts._replace(attempts=max(attempts, default=0), key=random.token_hex(32) if not self.member else "")
+        all_facts = shared.exchange("facts", facts)
+        attempt = max(node_facts.attempts for node_facts in all_facts) + 1
         self.key = all_facts[0].key
         addresses = choose_addresses(all_facts, os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""))
         if not self.member:
             self.folder.write_attempt(self.start, attempt)
-        both = zip(all_facts, addresses)
-        nodes = [_node(job, one, address.address, address.interface) for one, address in both]
-        backend = choose_backend(job.plan.settings.rdzv_backend, [one.torch for one in all_facts], [job.state])
-        about = {"versions": _versions(job, all_facts), "gpus": {one.host: one.gpus for one in all_facts}}
+        placed = zip(all_facts, addresses)
+        nodes = [_node(job, node_facts, address.address, address.interface) for node_facts, address in placed]
+        backend = choose_backend(
+            job.plan.settings.rdzv_backend, [node_facts.torch for node_facts in all_facts], [job.state]
+        )
+        versions_and_gpus = {
+            "versions": _versions(job, all_facts),
+            "gpus": {node_facts.host: node_facts.gpus for node_facts in all_facts},
+        }
         return [
-            placed_plan(job.plan, nodes, member, attempt=attempt, backend=backend, about=about)
+            placed_plan(job.plan, nodes, member, attempt=attempt, backend=backend, about=versions_and_gpus)
             for member in range(len(nodes))
         ]
 
     def await_secrets(self, plan: NodePlan) -> None:
-        """Wait until the values of the run's secrets have arrived; see ``_await``."""
+        """Wait until the values of the run's secrets have arrived; raises Refused if they do not."""
         path = self.folder.file("secrets.json")
         if plan.secrets:
-            self._await(lambda: os.path.exists(path), path, "the values of %s" % ", ".join(plan.secrets))
+            self._await_arrival(lambda: os.path.exists(path), path, "the values of %s" % ", ".join(plan.secrets))
 
     def install_code(self, job: SlurmJob, sent: SentCode) -> str:
         """The folder on this node that holds the project's code; if the code is sent, wait until it has arrived."""
@@ -157,26 +165,26 @@ class Task:
         if sent.broadcast:
             if not self.member:
                 self.folder.write_awaiting(self.start)
-            self._await(lambda: self.folder.arrived(self.start), path, "the run's code")
+            self._await_arrival(lambda: self.folder.arrived(self.start), path, "the run's code")
         return install_code(job, sent, path)
 
-    def _await(self, there: Callable[[], bool], path: str, what: str) -> None:
-        """Wait until ``there()``: for PATIENCE seconds, and again each time the file ``path`` has grown."""
-        size, deadline = 0, time.monotonic() + PATIENCE
-        while not there():
+    def _await_arrival(self, has_arrived: Callable[[], bool], path: str, what: str) -> None:
+        """Wait until ``has_arrived()``, at most ARRIVAL_TIMEOUT seconds after the file ``path`` has last grown."""
+        size, deadline = 0, time.monotonic() + ARRIVAL_TIMEOUT
+        while not has_arrived():
             if self.folder.stop_order() or self.folder.stop_order(self.start):
                 raise Refused("the run was stopped")
-            come = os.path.getsize(path) if os.path.exists(path) else 0
-            if come != size:
-                size, deadline = come, time.monotonic() + PATIENCE
+            new_size = os.path.getsize(path) if os.path.exists(path) else 0
+            if new_size != size:
+                size, deadline = new_size, time.monotonic() + ARRIVAL_TIMEOUT
             if time.monotonic() > deadline:
                 raise Refused(
-                    "nobody has brought %s for %d s" % (what, PATIENCE),
+                    "nobody has brought %s for %d s" % (what, ARRIVAL_TIMEOUT),
                     "stay attached until the run has begun, or let the nodes share clusterddp_state",
                 )
-            time.sleep(LOOK)
+            time.sleep(CHECK_INTERVAL)
 
-    def _fail(self, shared: SharedExchange, error: Exception, spool: Any) -> None:
+    def _report_failure(self, shared: SharedExchange, error: Exception, spool: Any) -> None:
         """Report to the other nodes that this one cannot begin, and end what has begun here."""
         message = str(error.args[0] if isinstance(error, Refused) else error)
         remedy = "; " + error.remedy if isinstance(error, Refused) and error.remedy else ""
@@ -189,44 +197,44 @@ class Task:
 
     def wait(self, job: Optional[SlurmJob]) -> None:
         """Wait until no process of the node is left; with a ``job``, pass a notice on to the workers meanwhile."""
-        looked = time.monotonic()
+        last_check = time.monotonic()
         while True:
             try:
                 ended, _ = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if not ended:
-                time.sleep(LOOK)
-            if job and time.monotonic() - looked >= LOOK_FOR_NOTICE:
-                looked = time.monotonic()
-                self._heed(job)
+                time.sleep(CHECK_INTERVAL)
+            if job and time.monotonic() - last_check >= NOTICE_CHECK_INTERVAL:
+                last_check = time.monotonic()
+                self._handle_notice(job)
 
-    def _heed(self, job: SlurmJob) -> None:
-        """Pass a notice on; if another attempt may follow, end this one while there is time to do so cleanly."""
-        own = [spool for spool in self.folder.spools() if spool.host == self.host]
+    def _handle_notice(self, job: SlurmJob) -> None:
+        """Pass a notice on to the workers; SAVE_TIMEOUT later end this attempt if another one may follow."""
+        spools = [spool for spool in self.folder.spools() if spool.host == self.host]
         if self.noticed is None and self.folder.notice(self.start):
             self.noticed = time.monotonic()
-            if any(self._pass_on(spool) for spool in own):
-                self.folder.write_heeded(self.start, self.member)
-        late = self.noticed is not None and time.monotonic() - self.noticed > SAVING
-        if late and not self.ordered:
+            if any(self._signal_notice(spool) for spool in spools):
+                self.folder.write_notice_handled(self.start, self.member)
+        is_late = self.noticed is not None and time.monotonic() - self.noticed > SAVE_TIMEOUT
+        if is_late and not self.ordered:
             self.ordered = True
-            for spool in own:
+            for spool in spools:
                 if spool.attempt <= job.plan.settings.relaunch:
                     spool.write_stop_order(ended_by_manager(job.plan.manager), job.plan.settings.grace)
 
-    def _pass_on(self, spool: Spool) -> bool:
+    def _signal_notice(self, spool: Spool) -> bool:
         """Send SIGUSR1 to the workers that handle it, as it would end the others; whether any got it."""
         try:
             answers = signal_workers(spool, "SIGUSR1")
         except (Refused, OSError) as error:
             sys.stdout.write("clusterddp: %s: the job's end is near, and nobody told: %s\n" % (self.host, error))
             return False
-        got = [one for one in answers if not one.why]
+        received = [answer for answer in answers if not answer.why]
         line = "clusterddp: %s: the job's end is near; %d of %d workers handle SIGUSR1 and have got it\n"
-        sys.stdout.write(line % (self.host, len(got), len(answers)))
+        sys.stdout.write(line % (self.host, len(received), len(answers)))
         sys.stdout.flush()
-        return bool(got)
+        return bool(received)
 
 
 def _node(job: SlurmJob, facts: NodeFacts, address: str, interface: str) -> Node:

@@ -15,9 +15,12 @@ from ..system.bootstrap import Refused, private_folder, read_json, write_json
 T = TypeVar("T")
 U = TypeVar("U")
 
-LOOK, LONGEST_LOOK = 0.01, 0.05  # seconds between checks for the others: at first, and after a second
-REFRESH, LONGEST_REFRESH = 0.1, 2.0  # seconds between two files of our own while we wait: at first, and at most
-PATIENCE = 600.0  # seconds for all nodes: setup lines, and `import torch` on a cold file system
+CHECK_INTERVAL, MAX_CHECK_INTERVAL = 0.01, 0.05  # seconds between checks for the others: at first, and after a second
+REFRESH_INTERVAL, MAX_REFRESH_INTERVAL = (
+    0.1,
+    2.0,
+)  # seconds between two files of our own while we wait: at first, and at most
+EXCHANGE_TIMEOUT = 600.0  # seconds for all nodes: setup lines, and `import torch` on a cold file system
 
 
 @record
@@ -37,32 +40,36 @@ class SharedExchange:
     def __init__(self, folder: str, names: List[str], member: int) -> None:
         self.folder, self.names, self.member = private_folder(folder), names, member
 
-    def exchange(self, subject: str, own: T) -> List[T]:
+    def exchange(self, subject: str, record: T) -> List[T]:
         """Publish a record on a subject, and wait for and return every node's, by index.
 
         Raises Refused if a node failed or does not answer, DamagedError if one has published something else.
         """
-        write_json(self._file(subject, self.member), written(own))
-        answers: List[Optional[T]] = [own if member == self.member else None for member in range(len(self.names))]
-        deadline, look, pause = time.monotonic() + PATIENCE, LOOK, REFRESH
-        refresh = time.monotonic() + pause
+        write_json(self._file(subject, self.member), written(record))
+        answers: List[Optional[T]] = [record if member == self.member else None for member in range(len(self.names))]
+        deadline, check_interval, refresh_interval = (
+            time.monotonic() + EXCHANGE_TIMEOUT,
+            CHECK_INTERVAL,
+            REFRESH_INTERVAL,
+        )
+        next_refresh = time.monotonic() + refresh_interval
         while True:
-            for member, known in enumerate(answers):
-                answers[member] = self._read(type(own), subject, member) if known is None else known
+            for member, answer in enumerate(answers):
+                answers[member] = self._read(type(record), subject, member) if answer is None else answer
                 failed = self._read(NodeFailure, "failed", member) if answers[member] is None else None
                 if failed:
                     raise Refused(failed.message)
-            missing = [name for name, known in zip(self.names, answers) if known is None]
+            missing = [name for name, answer in zip(self.names, answers) if answer is None]
             if not missing:
-                return [known for known in answers if known is not None]
+                return [answer for answer in answers if answer is not None]
             if time.monotonic() > deadline:
-                raise Refused("%s: no word for %d s after the job's start" % (", ".join(missing), PATIENCE))
-            if time.monotonic() > refresh:
-                pause = min(LONGEST_REFRESH, pause * 2)
-                refresh += pause
+                raise Refused("%s: no word for %d s after the job's start" % (", ".join(missing), EXCHANGE_TIMEOUT))
+            if time.monotonic() > next_refresh:
+                refresh_interval = min(MAX_REFRESH_INTERVAL, refresh_interval * 2)
+                next_refresh += refresh_interval
                 write_json(self._file("here", self.member), time.time(), durable=False)
-            time.sleep(look)
-            look = min(LONGEST_LOOK, look * 1.05)
+            time.sleep(check_interval)
+            check_interval = min(MAX_CHECK_INTERVAL, check_interval * 1.05)
 
     def fail(self, failure: NodeFailure) -> None:
         """Report to the others that this node failed."""

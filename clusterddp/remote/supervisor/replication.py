@@ -26,7 +26,7 @@ from ..shared.wire.chunk_stream import Incoming
 from ..shared.wire.frames import parse_json
 from ..system.bootstrap import Refused
 from ..system.unproven_connections import UnprovenConnections, end_connection
-from ..transfer.replicated_paths import Carried, bundles, carried_at, decoded, encoded, take
+from ..transfer.replicated_paths import PathContent, bundles, decode_content, encode_content, read_content, receive_path
 
 READ_TIMEOUT = 30.0  # seconds for the other side's next bytes
 HASH_TIMEOUT = 600.0  # seconds for the other side to read and hash its files
@@ -61,7 +61,7 @@ class ReplicaServer:
     def __init__(self, secret: Secret, listener: socket.socket, workdir: str, paths: Sequence[str]) -> None:
         self.port = int(listener.getsockname()[1])
         self._secret, self._listener, self._workdir, self._paths = secret, listener, workdir, paths
-        self._carried: Dict[str, Optional[Carried]] = {}
+        self._carried: Dict[str, Optional[PathContent]] = {}
         self._read_lock = threading.Lock()
         self._unproven = UnprovenConnections(MAX_UNPROVEN)
         self._at_once = threading.Semaphore(MAX_PARALLEL)
@@ -114,18 +114,18 @@ class ReplicaServer:
         """Send a path's manifest and, with ``get``, its contents; ``values`` bind the proof to the request."""
         path = asked.text("path")
         carried = self._read_path(path) if path in self._paths else None
-        entries, chunk_lists = encoded(carried)
+        entries, chunk_lists = encode_content(carried)
         proof = _proof(self._secret, "tells", *values, hashlib.sha256(entries + chunk_lists).hexdigest())
         head = {"manifest": len(entries), "chunk_lists": len(chunk_lists), "proof": proof}
         connection.sendall(json.dumps(head).encode() + b"\n" + entries + chunk_lists)
         for piece in bundles(self._workdir, path, carried) if carried and asked.flag("get") else ():
             connection.sendall(piece)
 
-    def _read_path(self, path: str) -> Optional[Carried]:
+    def _read_path(self, path: str) -> Optional[PathContent]:
         """The files at a path, read once an attempt, so that all nodes get the same."""
         with self._read_lock:
             if path not in self._carried:
-                self._carried[path] = carried_at(self._workdir, path)
+                self._carried[path] = read_content(self._workdir, path)
             return self._carried[path]
 
 
@@ -168,7 +168,7 @@ class ReplicaFetcher:
 
     def _take(self, path: str) -> str:
         """Fetch a path from the lowest member that has it; return what was done, for the user."""
-        found: List[Tuple[ReplicaSource, Carried]] = []
+        found: List[Tuple[ReplicaSource, PathContent]] = []
         silent: List[str] = []
         for source in self._sources:
             try:
@@ -184,13 +184,13 @@ class ReplicaFetcher:
         if len({carried.digest for _, carried in found}) > 1:
             return "copies differ on %s: none is taken%s" % (", ".join(source.host for source, _ in found), note)
         source, carried = found[0]
-        ours = carried_at(self._workdir, path)
+        ours = read_content(self._workdir, path)
         if ours and ours.digest == carried.digest:
             return "is here already" + note
         with self._request(source, path, get=True) as (announced, incoming):
             if announced is None or announced.digest != carried.digest:
                 raise Refused("it changed on %s" % source.host)
-            take(self._workdir, path, carried, incoming, self._raise_if_stopped, self._umask)
+            receive_path(self._workdir, path, carried, incoming, self._raise_if_stopped, self._umask)
         return "from %s (%.1f MB)%s" % (source.host, carried.size / 1e6, note)
 
     def _raise_if_stopped(self) -> None:
@@ -198,7 +198,9 @@ class ReplicaFetcher:
             raise _StoppedError
 
     @contextlib.contextmanager
-    def _request(self, source: ReplicaSource, path: str, *, get: bool) -> Iterator[Tuple[Optional[Carried], Incoming]]:
+    def _request(
+        self, source: ReplicaSource, path: str, *, get: bool
+    ) -> Iterator[Tuple[Optional[PathContent], Incoming]]:
         """What a node has at a path, and its contents as they arrive; raises OSError or ValueError."""
         self._raise_if_stopped()
         with socket.create_connection(source.address, READ_TIMEOUT) as connection:
@@ -206,7 +208,7 @@ class ReplicaFetcher:
 
     def _exchange(
         self, connection: socket.socket, source: ReplicaSource, path: str, *, get: bool
-    ) -> Tuple[Optional[Carried], Incoming]:
+    ) -> Tuple[Optional[PathContent], Incoming]:
         """Prove the key, send the request, check the answer's proof and decode its manifest."""
         connection.settimeout(HASH_TIMEOUT)
         incoming = Incoming(lambda: connection.recv(_BLOCK))
@@ -221,7 +223,7 @@ class ReplicaFetcher:
         if not hmac.compare_digest(proof, answer.text("proof")):
             raise ValueError("it does not know the run's key")
         connection.settimeout(READ_TIMEOUT)
-        return decoded(path, body[:size], body[size:]), incoming
+        return decode_content(path, body[:size], body[size:]), incoming
 
 
 def _read_until(connection: socket.socket, until: float) -> bytes:

@@ -15,8 +15,8 @@ from ..system.bootstrap import Refused
 from ..system.clock import folder_time
 
 PARTS = b"parts"  # the folder's name inside a folder of ours
-_SPARE = "copy"  # in the folder of parts: a content or link that is about to be moved into place
-AGAIN = "sync again"
+_TEMPORARY = "copy"  # name in the folder of parts: a content or link that is about to be moved into place
+AGAIN = "sync again"  # a remedy
 
 
 class Assembly:
@@ -28,13 +28,13 @@ class Assembly:
 
     def __init__(self, folder: bytes, chunk_lists: Dict[str, List[str]]) -> None:
         self._path, self._chunk_lists = folder, chunk_lists
-        self._uses: Dict[str, int] = {}
-        above, self._name = os.path.split(folder)
-        self._above = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._uses: Dict[str, int] = {}  # content → entries it is still to be moved to
+        parent, self._name = os.path.split(folder)
+        self._parent = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            self._folder = open_parts(self._above, self._name)
+            self._folder = open_parts(self._parent, self._name)
         except OSError as error:
-            os.close(self._above)
+            os.close(self._parent)
             if isinstance(error, NotOursError):
                 message = "%s belongs to another user" % os.fsdecode(folder)
                 raise Refused(message, "remove it, or have its owner do so") from None
@@ -45,35 +45,35 @@ class Assembly:
         """Keep the parts of an interrupted transfer for the next one; after a complete one the folder is removed."""
         os.close(self._folder)
         try:
-            os.rmdir(self._name, dir_fd=self._above)
+            os.rmdir(self._name, dir_fd=self._parent)
         except OSError:  # not empty
             pass
-        os.close(self._above)
+        os.close(self._parent)
 
     def want(self, entries: Iterable[Entry]) -> None:
         """Request the contents of these files; raises Refused if the chunks of one were not sent with the manifest."""
-        wanted = {}
+        chunks_by_content = {}
         for entry in entries:
             self._uses[entry.content] = self._uses.get(entry.content, 0) + 1
-            wanted[entry.content] = self._chunks(entry)
-        self._parts.want(wanted)
+            chunks_by_content[entry.content] = self._chunks(entry)
+        self._parts.want(chunks_by_content)
         self._parts.remove_old(folder_time(self._folder))
 
-    def take_from(self, disk: Disk) -> None:
-        """Copy the chunks that files in the folder have already."""
+    def copy_chunks_of(self, disk: Disk) -> None:
+        """Copy the needed chunks that files in the destination folder have already, as ``disk`` knows them."""
         for path, (_, digests) in disk.seen.items():
             if any(digest in self._parts.lacking for digest in digests):
-                self._take_from_file(disk.full(path), digests)
+                self._copy_chunks_of_file(disk.full(path), digests)
 
-    def receive(self, incoming: ChunkStream, hold: Callable[[], None], plan: Iterable[Entry] = ()) -> None:
-        """Store the chunks that arrive, of files of ``plan``; raises Refused."""
+    def receive(self, incoming: ChunkStream, check: Callable[[], None], plan: Iterable[Entry] = ()) -> None:
+        """Store the chunks that arrive, of files of ``plan``; ``check`` is called before each and raises to abort."""
         self._check_room()
         chunks = (chunk for entry in plan if entry.kind == FILE for chunk in self._chunks(entry))
         try:
-            for came in incoming.bundles(self._parts, chunks):
-                hold()
-                for digest, data in came:
-                    hold()
+            for bundle in incoming.bundles(self._parts, chunks):
+                check()
+                for digest, data in bundle:
+                    check()
                     self._parts.put(digest, data)
         except BadStream as error:
             raise Refused("what was sent came damaged: %s" % error, AGAIN) from error
@@ -85,14 +85,14 @@ class Assembly:
     def move(self, entry: Entry, target: bytes, folder: Optional[int] = None) -> Optional[Stats]:
         """Move a file into place, replacing whatever has that name; returns its stats if it is as written, else None.
 
-        With ``folder`` the target's name is relative to that. The stats' ctime is 0: the rename sets it, and the next
-        check of the file learns it.
+        With ``folder``, a descriptor, the target is relative to that. The stats' ctime is 0: the rename sets it, and
+        the next check of the file learns it.
         """
         name = entry.content
         self._uses[name] -= 1
         if self._uses[name]:
-            self._remove_spare()
-            name = self._copy(name)
+            self._remove_temporary()
+            name = self._copy_to_temporary(name)
         if entry.executable:
             mode = stat.S_IMODE(os.stat(name, dir_fd=self._folder).st_mode)
             os.chmod(name, mode | (mode & 0o444) >> 2, dir_fd=self._folder)
@@ -100,11 +100,11 @@ class Assembly:
         size, modified, inode = self._parts.written.get(name, (-1, 0, 0))
         return [size, modified, 0, inode] if size == entry.size else None
 
-    def move_link(self, to: bytes, target: bytes, folder: Optional[int] = None) -> None:
+    def move_link(self, destination: bytes, target: bytes, folder: Optional[int] = None) -> None:
         """Make a link and move it into place, replacing whatever has that name."""
-        self._remove_spare()
-        os.symlink(to, _SPARE, dir_fd=self._folder)
-        os.rename(_SPARE, target, src_dir_fd=self._folder, dst_dir_fd=folder)
+        self._remove_temporary()
+        os.symlink(destination, _TEMPORARY, dir_fd=self._folder)
+        os.rename(_TEMPORARY, target, src_dir_fd=self._folder, dst_dir_fd=folder)
 
     def _chunks(self, entry: Entry) -> List[Chunk]:
         if not is_content(entry.content):
@@ -116,7 +116,7 @@ class Assembly:
         except ValueError as error:
             raise Refused("%s: %s" % (entry.path, error), AGAIN) from error
 
-    def _take_from_file(self, path: bytes, digests: List[str]) -> None:
+    def _copy_chunks_of_file(self, path: bytes, digests: List[str]) -> None:
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:  # removed meanwhile, or not readable: then it is sent
@@ -128,24 +128,27 @@ class Assembly:
                     self._parts.put(digest, data)
 
     def _check_room(self) -> None:
+        """Refuse if the disk has less free space than the lacking chunks need."""
         disk = os.fstatvfs(self._folder)
         free, needed = disk.f_bavail * disk.f_frsize, self._parts.lacking_bytes
         if disk.f_blocks and needed > free:
-            named = (needed / 1e6, os.fsdecode(os.path.realpath(os.path.dirname(self._path))), free / 1e6)
-            raise Refused("it needs %.1f MB in %s, where %.1f MB are free" % named, "make room there")
+            values = (needed / 1e6, os.fsdecode(os.path.realpath(os.path.dirname(self._path))), free / 1e6)
+            raise Refused("it needs %.1f MB in %s, where %.1f MB are free" % values, "make room there")
 
-    def _remove_spare(self) -> None:
+    def _remove_temporary(self) -> None:
         try:
-            os.unlink(_SPARE, dir_fd=self._folder)
+            os.unlink(_TEMPORARY, dir_fd=self._folder)
         except FileNotFoundError:  # no transfer was interrupted there
             pass
 
-    def _copy(self, name: str) -> str:
+    def _copy_to_temporary(self, name: str) -> str:
+        """Copy a content that further entries need, and return the copy's name."""
+
         def opened(name: str, flags: int) -> int:
             return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=self._folder)
 
-        source, target = opened(name, os.O_RDONLY), opened(_SPARE, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        source, target = opened(name, os.O_RDONLY), opened(_TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with os.fdopen(source, "rb") as old, os.fdopen(target, "wb") as new:
             for data in iter(lambda: old.read(1 << 20), b""):
                 new.write(data)
-        return _SPARE
+        return _TEMPORARY

@@ -13,92 +13,93 @@ from ..shared.workdir.manifest import as_text, on_disk, stands
 from ..system.bootstrap import Refused
 from ..system.code_finder import open_folder
 
-_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Inside:
+class FolderTree:
     """Changes in the folders below ``root``; the last folder used stays open."""
 
     def __init__(self, root: bytes) -> None:
         self._root = root
         self._open: Optional[Tuple[str, int]] = None
 
-    def at(self, path: str) -> Tuple[int, bytes]:
+    def locate(self, path: str) -> Tuple[int, bytes]:
         """A descriptor of the folder above a path of the manifest, and the path's last name; raises Refused."""
         folder, _, name = path.rpartition("/")
         if self._open is None or self._open[0] != folder:
-            self.forget()
-            self._open = folder, self._opened(folder)
+            self.close_folder()
+            self._open = folder, self._open_folder(folder)
         return self._open[1], on_disk(name)
 
-    def forget(self) -> None:
-        """Open the folder again the next time, since folders were made or removed."""
+    def close_folder(self) -> None:
+        """Close the open folder, so that it is opened anew after folders were made or removed."""
         if self._open is not None:
             os.close(self._open[1])
             self._open = None
 
-    def _opened(self, folder: str) -> int:
+    def _open_folder(self, folder: str) -> int:
+        """Open a folder below the root, following no link; raises Refused if one is on the way."""
         handle = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         for name in folder.split("/") if folder else ():
-            above = handle
+            parent = handle
             try:
-                handle = os.open(on_disk(name), os.O_PATH | _FLAGS, dir_fd=above)
+                handle = os.open(on_disk(name), os.O_PATH | _FOLDER_FLAGS, dir_fd=parent)
             except NotADirectoryError:
-                raise changed(self._root, folder) from None
+                raise refusal_of_replaced(self._root, folder) from None
             finally:
-                os.close(above)
+                os.close(parent)
         return handle
 
     def unlink(self, path: str) -> None:
         """Remove a file or link."""
-        folder, name = self.at(path)
+        folder, name = self.locate(path)
         os.unlink(name, dir_fd=folder)
 
     def rmdir(self, path: str) -> None:
         """Remove an empty folder."""
-        folder, name = self.at(path)
+        folder, name = self.locate(path)
         os.rmdir(name, dir_fd=folder)
-        self.forget()
+        self.close_folder()
 
     def mkdir(self, path: str) -> None:
         """Make a folder."""
-        folder, name = self.at(path)
+        folder, name = self.locate(path)
         os.mkdir(name, dir_fd=folder)
 
     def exists(self, path: str) -> bool:
         """Whether anything has that name, including a dangling link."""
         try:
-            folder, name = self.at(path)
+            folder, name = self.locate(path)
         except FileNotFoundError:
             return False
         return stands(name, folder)
 
     def keep_as(self, path: str, kept: str) -> None:
         """Give a file a second name in its folder; what cannot have one, such as a folder, is renamed."""
-        folder, name = self.at(path)
-        other = on_disk(kept.rpartition("/")[2])
+        folder, name = self.locate(path)
+        kept_name = on_disk(kept.rpartition("/")[2])
         try:
-            os.link(name, other, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            os.link(name, kept_name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         except OSError:  # a folder, or a filesystem without hard links
-            os.rename(name, other, src_dir_fd=folder, dst_dir_fd=folder)
-            self.forget()
+            os.rename(name, kept_name, src_dir_fd=folder, dst_dir_fd=folder)
+            self.close_folder()
 
     def rename(self, path: str, to: str) -> None:
         """Rename a file within its folder, replacing whatever has the new name."""
-        folder, name = self.at(path)
+        folder, name = self.locate(path)
         os.rename(name, on_disk(to.rpartition("/")[2]), src_dir_fd=folder, dst_dir_fd=folder)
 
     def set_executable(self, path: str, *, executable: bool) -> None:
         """Make a file executable for those who can read it, or for nobody; raises Refused if it is no file any more."""
-        folder, name = self.at(path)
+        folder, name = self.locate(path)
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         except OSError as error:
-            raise changed(self._root, path) from error
+            raise refusal_of_replaced(self._root, path) from error
         try:
             mode = os.fstat(handle).st_mode
             if mode & 0o170000 != 0o100000:
-                raise changed(self._root, path)
+                raise refusal_of_replaced(self._root, path)
             mode &= 0o7777
             os.fchmod(handle, mode | (mode & 0o444) >> 2 | 0o100 if executable else mode & ~0o111)
         finally:
@@ -106,17 +107,17 @@ class Inside:
 
     def remove_bytecode(self, path: str) -> None:
         """Remove the bytecode of a module, and its folder if that is then empty."""
-        folder, name = self.at(path)
+        folder, name = self.locate(path)
         stem = os.fsdecode(name)[:-2]
         try:
-            cache = os.open("__pycache__", os.O_RDONLY | _FLAGS, dir_fd=folder)
+            cache = os.open("__pycache__", os.O_RDONLY | _FOLDER_FLAGS, dir_fd=folder)
         except OSError:  # none, or not ours to read
             return
         try:
             names = os.listdir(cache)
-            for other in names:
-                if other.startswith(stem) and other.endswith(".pyc"):
-                    os.unlink(other, dir_fd=cache)
+            for name_in_cache in names:
+                if name_in_cache.startswith(stem) and name_in_cache.endswith(".pyc"):
+                    os.unlink(name_in_cache, dir_fd=cache)
             if names:
                 os.rmdir("__pycache__", dir_fd=folder)
         except OSError:  # other modules' bytecode is left in it
@@ -126,33 +127,35 @@ class Inside:
 
 
 def open_or_make(path: bytes) -> int:
-    """Open a folder, following only links of this user and root, and make what is missing; its descriptor (O_PATH).
+    """Open a folder, after making the missing part of its path; returns an O_PATH descriptor.
 
-    Raises Refused if another user's link is on the way. OSError: a folder cannot be made.
+    Only links of this user and root are followed. Raises Refused if another user's link is on the way; OSError if a
+    folder cannot be made.
     """
-    handle, missing = _nearest(path)
-    return _made(handle, missing)
+    handle, missing = _open_deepest_existing(path)
+    return _open_names(handle, missing)
 
 
 def real_folder(path: bytes, links: int = 40) -> bytes:
     """Resolve the links of a folder's path, which need not exist; only links of this user and root are followed.
 
-    Raises Refused if another user's link is on the way: it could lead anywhere the next time. OSError: it is no folder.
+    At most ``links`` dangling ones are. Raises Refused if another user's link is on the way, since it could lead
+    anywhere the next time; OSError if it is no folder.
     """
-    handle, missing = _nearest(path)
+    handle, missing = _open_deepest_existing(path)
     try:
-        above = os.readlink(path_of(handle))
-        dangling = _dangling(handle, missing[0], path) if missing else None
+        existing = os.readlink(path_of(handle))
+        link_target = _dangling_target(handle, missing[0], path) if missing else None
     finally:
         os.close(handle)
-    if dangling is None:
-        return os.path.join(above, *missing)
+    if link_target is None:
+        return os.path.join(existing, *missing)
     if not links:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return real_folder(os.path.join(above, dangling, *missing[1:]), links - 1)
+    return real_folder(os.path.join(existing, link_target, *missing[1:]), links - 1)
 
 
-def _dangling(folder: int, name: bytes, path: bytes) -> Optional[bytes]:
+def _dangling_target(folder: int, name: bytes, path: bytes) -> Optional[bytes]:
     """The target of a dangling link in a folder; None where there is no link. Raises Refused."""
     try:
         link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
@@ -163,13 +166,13 @@ def _dangling(folder: int, name: bytes, path: bytes) -> Optional[bytes]:
         if not stat.S_ISLNK(info.st_mode):  # made meanwhile
             return None
         if info.st_uid not in (0, os.getuid()):
-            raise _not_followed(OSError(0, "is another user's link", as_text(path)))
+            raise _as_refusal(OSError(0, "is another user's link", as_text(path)))
         return os.readlink(b"", dir_fd=link)
     finally:
         os.close(link)
 
 
-def _nearest(path: bytes) -> Tuple[int, List[bytes]]:
+def _open_deepest_existing(path: bytes) -> Tuple[int, List[bytes]]:
     """Open the deepest existing folder of a path; also return the names of the missing ones below it."""
     missing: List[bytes] = []
     while True:
@@ -179,27 +182,28 @@ def _nearest(path: bytes) -> Tuple[int, List[bytes]]:
             path, name = os.path.split(path)
             missing.insert(0, name)
         except OSError as error:
-            raise _not_followed(error) from error
+            raise _as_refusal(error) from error
         else:
             return handle, missing
 
 
 def open_or_make_below(folder: int, path: str) -> int:
-    """Open a folder below an open one, making what is missing and following no link; its descriptor. Raises OSError."""
-    return _made(os.dup(folder), [on_disk(name) for name in path.split("/") if name])
+    """Open a folder below the open ``folder``, making what is missing and following no link; returns its descriptor."""
+    return _open_names(os.dup(folder), [on_disk(name) for name in path.split("/") if name])
 
 
-def _made(handle: int, names: List[bytes]) -> int:
+def _open_names(handle: int, names: List[bytes]) -> int:
+    """Open nested folders one below the other, making missing ones; closes ``handle``, in which the first one is."""
     for name in names:
-        above = handle
+        parent = handle
         try:
             try:
-                os.mkdir(name, dir_fd=above)
+                os.mkdir(name, dir_fd=parent)
             except FileExistsError:  # opening it shows whether it is a folder
                 pass
-            handle = os.open(name, os.O_PATH | _FLAGS, dir_fd=above)
+            handle = os.open(name, os.O_PATH | _FOLDER_FLAGS, dir_fd=parent)
         finally:
-            os.close(above)
+            os.close(parent)
     return handle
 
 
@@ -208,12 +212,13 @@ def path_of(handle: int) -> bytes:
     return b"/proc/self/fd/%d" % handle
 
 
-def _not_followed(error: OSError) -> Exception:
+def _as_refusal(error: OSError) -> Exception:
+    """Turn an error without a number, which ``open_folder`` raises for another user's link, into a refusal."""
     if error.errno:
         return error
     return Refused("%s %s" % (error.filename, error.strerror), "remove it, or have its owner do so")
 
 
-def changed(root: bytes, path: str) -> Refused:
+def refusal_of_replaced(root: bytes, path: str) -> Refused:
     """The refusal for a path that was replaced while it was synced."""
     return Refused("%s was replaced during the sync" % os.path.join(as_text(root), path), "sync again")

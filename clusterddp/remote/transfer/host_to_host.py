@@ -32,21 +32,21 @@ from ..spool.layout import all_spools
 from ..system import procfs
 from ..system.bootstrap import Refused
 
-TICK = 0.5  # seconds after which the caller gets to renew its lock, even without news
-_LINE = 200  # characters of a reason
-_WAITING = 2  # most units that are fetched and not written yet
+TICK_INTERVAL = 0.5  # seconds after which the caller gets to renew its lock, even without news
+_MAX_REASON = 200  # characters of a failure's reason
+_MAX_UNWRITTEN = 2  # most units that are fetched and not written yet
 
 Bundle = List[Tuple[str, bytes]]
 
 
 class _Fetched(NamedTuple):
-    """A unit fetched from another host, or why that failed."""
+    """A unit fetched from another host, or why that failed and whether the host could be reached at all."""
 
     unit: int
     source: str
-    came: Bundle
-    why: str
-    reached: bool
+    bundle: Bundle
+    failure: str  # empty if it was fetched
+    is_reachable: bool
 
 
 class HostToHostChunks:
@@ -58,10 +58,10 @@ class HostToHostChunks:
         self._chunks: List[Chunk] = []
         self._parts: Optional[Parts] = None
         self._peers: Any = None
-        self._fetched: "queue.Queue[_Fetched]" = queue.Queue(_WAITING)
-        self._woken, self._wake = os.pipe()
-        self._unit, self._left, self._pieces = 0, 0, []  # type: Tuple[int, int, List[bytes]]
-        os.set_blocking(self._wake, False)
+        self._fetched: "queue.Queue[_Fetched]" = queue.Queue(_MAX_UNWRITTEN)
+        self._wake_reader, self._wake_writer = os.pipe()
+        self._unit, self._bytes_left, self._pieces = 0, 0, []  # type: Tuple[int, int, List[bytes]]
+        os.set_blocking(self._wake_writer, False)
 
     def content(self, size: int) -> bytes:
         """The next ``size`` bytes from the operator, as of ``ChunkStream``."""
@@ -73,21 +73,21 @@ class HostToHostChunks:
         Until the end, other hosts can fetch from here.
         """
         self._parts, self._chunks = parts, list(dict.fromkeys(chunks))
-        self._report(TransferReport(here=_about(self._request.state)))
+        self._report(TransferReport(here=_describe_host(self._request.state)))
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._request.handle, selectors.EVENT_READ)
-                selector.register(self._woken, selectors.EVENT_READ)
+                selector.register(self._wake_reader, selectors.EVENT_READ)
                 ended = False
                 while not ended:
-                    ready = {key.fd for key, _ in selector.select(TICK)}
-                    if self._woken in ready:
-                        os.read(self._woken, 1 << 10)
-                        yield from self._taken()
+                    ready = {key.fd for key, _ in selector.select(TICK_INTERVAL)}
+                    if self._wake_reader in ready:
+                        os.read(self._wake_reader, 1 << 10)
+                        yield from self._take_fetched()
                     if self._request.handle in ready:
                         frames, ended = self._request.take()
                         for frame in frames:
-                            yield from self._obeyed(frame)
+                            yield from self._execute(frame)
                     yield []
         finally:
             if self._peers:
@@ -96,92 +96,94 @@ class HostToHostChunks:
     def _report(self, report: TransferReport) -> None:
         self._request.send(b"", **header_of(report))
 
-    def _taken(self) -> Iterator[Bundle]:
+    def _take_fetched(self) -> Iterator[Bundle]:
         """The bundles that were fetched from other hosts; failures are reported to the operator."""
         while True:
             try:
                 fetched = self._fetched.get_nowait()
             except queue.Empty:
                 return
-            if fetched.why:
-                failed = UnitFailed(fetched.unit, fetched.source, fetched.why[:_LINE], fetched.reached)
+            if fetched.failure:
+                failed = UnitFailed(fetched.unit, fetched.source, fetched.failure[:_MAX_REASON], fetched.is_reachable)
                 self._report(TransferReport(failed=failed))
             else:
-                yield fetched.came
+                yield fetched.bundle
                 self._report(TransferReport(have=fetched.unit))
 
-    def _obeyed(self, frame: Frame) -> Iterator[Bundle]:
-        """Carry out the operator's frame; yields the unit that it completes."""
+    def _execute(self, frame: Frame) -> Iterator[Bundle]:
+        """Execute the operator's order in a frame; yields the chunks of the unit that it completes, if any."""
         order = read_order(frame.header)
         if order.join:
             self._report(TransferReport(port=self._join(order.join)))
         elif order.get:
             threading.Thread(target=self._fetch, args=(order.get,), daemon=True).start()
         elif order.head:
-            self._unit, self._left, self._pieces = order.head.unit, order.head.bytes, []
+            self._unit, self._bytes_left, self._pieces = order.head.unit, order.head.bytes, []
         if not frame.body:
             return
         self._request.grant(len(frame.body))
         self._pieces.append(frame.body)
-        self._left -= len(frame.body)
-        if self._left <= 0:
+        self._bytes_left -= len(frame.body)
+        if self._bytes_left <= 0:
             pieces = iter(self._pieces)
-            came = Incoming(lambda: next(pieces, b"")).bundle()
+            bundle = Incoming(lambda: next(pieces, b"")).bundle()
             self._pieces = []
-            if came is None or self._left < 0:
+            if bundle is None or self._bytes_left < 0:
                 raise BadStream("a unit is not as long as was said")
-            yield came
+            yield bundle
             self._report(TransferReport(have=self._unit))
 
-    def _join(self, own: JoinOrder) -> Listening:
+    def _join(self, order: JoinOrder) -> Listening:
         """Let other hosts fetch from here, and this host from them; returns the port, or why not."""
         try:
             from .peers import TransferPeers  # a Python without ssl gets all from the operator
 
-            self._peers = TransferPeers(own, self._stored)
+            self._peers = TransferPeers(order, self._stored_chunks)
         except (ImportError, OSError, ValueError) as error:
-            return Listening(None, str(error)[:_LINE])
+            return Listening(None, str(error)[:_MAX_REASON])
         except Refused as error:
-            return Listening(None, error.message[:_LINE])
+            return Listening(None, error.message[:_MAX_REASON])
         return Listening(self._peers.port, "")
 
     def _fetch(self, order: FetchOrder) -> None:
         """Fetch a unit from another host; runs in a thread of its own."""
-        came, why, reached = [], "", True  # type: Tuple[Bundle, str, bool]
+        bundle, failure, reached = [], "", True  # type: Tuple[Bundle, str, bool]
         try:
-            came = self._peers.fetch(order.name, (order.address, order.port), order.ranges, self._meant(order.ranges))
+            bundle = self._peers.fetch(
+                order.name, (order.address, order.port), order.ranges, self._chunks_of(order.ranges)
+            )
         except Exception as error:  # noqa: BLE001 - the operator waits for an answer, and takes it from elsewhere
-            why, reached = str(error) or type(error).__name__, not isinstance(error, ConnectionError)
-        self._fetched.put(_Fetched(order.unit, order.name, came, why, reached))
+            failure, reached = str(error) or type(error).__name__, not isinstance(error, ConnectionError)
+        self._fetched.put(_Fetched(order.unit, order.name, bundle, failure, reached))
         try:
-            os.write(self._wake, b"\0")
+            os.write(self._wake_writer, b"\0")
         except BlockingIOError:  # it is full: they wake anyway
             pass
 
-    def _meant(self, ranges: Any) -> List[Chunk]:
+    def _chunks_of(self, ranges: Any) -> List[Chunk]:
         """The chunks of ranges (``[first, after the last]`` each), checked, as operator or host sent them."""
-        found: List[Chunk] = []
+        chunks: List[Chunk] = []
         try:
             for first, end in ranges:
-                found += self._chunks[first : min(end, first + MOST_CHUNKS)]
-                if sum(chunk.size for chunk in found) > CHUNK or len(found) > MOST_CHUNKS:
+                chunks += self._chunks[first : min(end, first + MOST_CHUNKS)]
+                if sum(chunk.size for chunk in chunks) > CHUNK or len(chunks) > MOST_CHUNKS:
                     break
             else:
-                if found:
-                    return found
+                if chunks:
+                    return chunks
         except TypeError:  # they are not pairs of numbers: the error below says so
             pass
         raise ValueError("no ranges of chunks: %.80r" % (ranges,))
 
-    def _stored(self, ranges: Any) -> Tuple[List[Chunk], Any]:
+    def _stored_chunks(self, ranges: Any) -> Tuple[List[Chunk], Any]:
         """The chunks of ranges, and a function that reads one by its digest; ValueError where this host lacks one."""
-        found, parts = self._meant(ranges), self._parts
-        if parts is None or not all(parts.holds(chunk.digest) for chunk in found):
+        chunks, parts = self._chunks_of(ranges), self._parts
+        if parts is None or not all(parts.holds(chunk.digest) for chunk in chunks):
             raise ValueError("not all of them lie here")
-        return found, parts.read
+        return chunks, parts.read
 
 
-def _about(state: str) -> HostReady:
+def _describe_host(state: str) -> HostReady:
     """What the operator has to know before this host can exchange chunks."""
     try:
         addresses = [one._asdict() for one in interfaces.addresses()]

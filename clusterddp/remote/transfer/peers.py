@@ -23,16 +23,16 @@ from ..shared.wire.transfer_frames import Identity, JoinOrder
 from ..system.ports import bind_ports
 from ..system.unproven_connections import UnprovenConnections, end_connection
 
-CONNECT = 3.0  # seconds to connect
-STALL = 8.0  # seconds without a byte after which a connection is given up
-LONGEST = 60.0  # seconds for a unit, plus the time that a rate limit adds
-UPLOADS = 4  # at once, to all
-UPLOADS_EACH = 2  # at once, to one host
-MOST_UNPROVEN = 64  # connections that have not authenticated yet; the oldest is closed
-CONNECTIONS_EACH = 8  # connections that one host may hold open
-MOST_LINE = 1 << 16  # bytes of a request
-_PIECE = 1 << 18
-_NICE = 15
+CONNECT_TIMEOUT = 3.0  # seconds to connect
+STALL_TIMEOUT = 8.0  # seconds without a byte after which a connection is given up
+UNIT_TIMEOUT = 60.0  # seconds for a unit (the chunks of one request), plus the time that a rate limit adds
+MAX_UPLOADS = 4  # at once, to all
+MAX_UPLOADS_PER_HOST = 2  # at once, to one host
+MAX_UNPROVEN = 64  # connections that have not authenticated yet; the oldest is closed
+MAX_CONNECTIONS_PER_HOST = 8  # connections that one host may hold open
+MAX_LINE = 1 << 16  # bytes of a request
+_MAX_PIECE = 1 << 18  # bytes sent or received at once
+_NICE = 15  # of the threads that upload
 _LOW_PRIORITY = 0x20  # class of service CS1: low-priority data
 
 Stored = Callable[[Any], Tuple[List[Chunk], Callable[[str], bytes]]]
@@ -41,30 +41,30 @@ Stored = Callable[[Any], Tuple[List[Chunk], Callable[[str], bytes]]]
 class TransferPeers:
     """This host's exchange with the other hosts of a transfer; it listens as soon as it is made.
 
-    ``stored`` returns the chunks of some ranges
-    and a function that reads one by its digest; ValueError where they are not here. Raises Refused if no port is free;
+    ``stored`` returns the chunks of some ranges and a function that reads one by its digest, or raises ValueError if
+    this host lacks one. Raises Refused if no port is free;
     OSError or ValueError if there is no such address, or no TLS.
     """
 
-    def __init__(self, own: JoinOrder, stored: Stored) -> None:
+    def __init__(self, order: JoinOrder, stored: Stored) -> None:
         self._server, self._client = (
-            _context(own.identity, side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+            _context(order.identity, side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
         )
         self._stored = stored
-        self._pace = Pace(own.rate)
-        self._piece = max(1 << 10, min(_PIECE, int(own.rate / 4))) if own.rate else _PIECE  # sent at once
+        self._pace = Pace(order.rate)
+        self._piece = max(1 << 10, min(_MAX_PIECE, int(order.rate / 4))) if order.rate else _MAX_PIECE
         self._lock = threading.Lock()
         self._closed = False
-        self._unproven = UnprovenConnections(MOST_UNPROVEN)
+        self._unproven = UnprovenConnections(MAX_UNPROVEN)
         self._open: Dict[ssl.SSLSocket, None] = {}
         self._connections: Counter[str] = Counter()  # by the host's name in this transfer
-        self._uploads = threading.BoundedSemaphore(UPLOADS)
+        self._uploads = threading.BoundedSemaphore(MAX_UPLOADS)
         self._uploads_each: Dict[str, threading.BoundedSemaphore] = {}
         self._idle: Dict[str, List[ssl.SSLSocket]] = {}
         self.port: Optional[int] = None
         self._listeners: List[socket.socket] = []
-        if own.ports:
-            self._listeners = bind_ports(own.ports, 1, own.address)
+        if order.ports:
+            self._listeners = bind_ports(order.ports, 1, order.address)
             self.port = int(self._listeners[0].getsockname()[1])
             threading.Thread(target=self._accept, args=(self._listeners[0],), daemon=True).start()
 
@@ -74,7 +74,7 @@ class TransferPeers:
             self._closed = True
             for connection in (*self._listeners, *self._open):
                 end_connection(connection)
-            idle = [connection for kept in self._idle.values() for connection in kept]
+            idle = [connection for connections in self._idle.values() for connection in connections]
         for connection in (*self._listeners, *idle):
             connection.close()
 
@@ -84,36 +84,37 @@ class TransferPeers:
         Raises ConnectionError if it cannot be reached; OSError if it is not ``name``, has closed the connection, or was
         too slow; ValueError if it sent something else.
         """
-        until = time.monotonic() + LONGEST + self._pace.seconds(2 * UPLOADS * sum(chunk.size for chunk in wanted))
+        total = sum(chunk.size for chunk in wanted)
+        deadline = time.monotonic() + UNIT_TIMEOUT + self._pace.seconds(2 * MAX_UPLOADS * total)
         with self._lock:
-            kept = self._idle.get(name)
-            connection = kept.pop() if kept else None
+            idle = self._idle.get(name)
+            connection = idle.pop() if idle else None
         if connection is None:
             connection = self._connect(name, address)
         try:
-            connection.settimeout(STALL)
+            connection.settimeout(STALL_TIMEOUT)
             connection.sendall(json.dumps(ranges).encode() + b"\n")
-            found = Incoming(lambda: _read(connection, until)).bundle()
-            if found is None or [digest for digest, _ in found] != [chunk.digest for chunk in wanted]:
+            bundle = Incoming(lambda: _receive(connection, deadline)).bundle()
+            if bundle is None or [digest for digest, _ in bundle] != [chunk.digest for chunk in wanted]:
                 raise BadStream("it sent something else")
         except BaseException:
             self._drop(connection)
             raise
         with self._lock:
-            over = self._closed
-            if not over:
+            is_closed = self._closed
+            if not is_closed:
                 self._idle.setdefault(name, []).append(connection)
-        if over:
+        if is_closed:
             self._drop(connection)
-        return found
+        return bundle
 
     def _connect(self, name: str, address: Tuple[str, int]) -> ssl.SSLSocket:
         try:
-            plain = socket.create_connection(address, CONNECT)
+            plain = socket.create_connection(address, CONNECT_TIMEOUT)
         except OSError as error:
             raise ConnectionError(str(error) or "no answer") from error
         try:
-            plain.settimeout(STALL)
+            plain.settimeout(STALL_TIMEOUT)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = self._client.wrap_socket(plain, server_hostname=name)
         except socket.timeout as error:  # large packets are lost on the way
@@ -133,7 +134,7 @@ class TransferPeers:
             except OSError:  # the caller has closed the connection already, or we are closed
                 time.sleep(0.01)
                 continue
-            plain.settimeout(STALL)
+            plain.settimeout(STALL_TIMEOUT)
             with contextlib.suppress(OSError):  # the same
                 plain.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _LOW_PRIORITY)
             try:
@@ -144,19 +145,19 @@ class TransferPeers:
             with self._lock:
                 self._open[connection] = None
             self._unproven.add(connection)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._answer_requests, args=(connection,), daemon=True).start()
 
-    def _serve(self, connection: ssl.SSLSocket) -> None:
-        """Serve one connection from its handshake to its end."""
+    def _answer_requests(self, connection: ssl.SSLSocket) -> None:
+        """Answer the requests on one connection, from its handshake to its end."""
         try:
             connection.do_handshake()
-            _step_back()  # not before the handshake: on a busy host the other end would consider us unreachable
+            _lower_priority()  # not before the handshake: on a busy host the other end would consider us unreachable
             self._unproven.discard(connection)
-            with self._counted(_name_of(connection)) as uploads:
-                requests = Incoming(lambda: _asked(connection))
+            with self._connection_counted(_name_of(connection)) as uploads:
+                requests = Incoming(lambda: _receive_request(connection))
                 while True:
                     connection.settimeout(None)  # its operator decides when it asks
-                    chunks, read = self._stored(parse_json(requests.line(MOST_LINE)))
+                    chunks, read = self._stored(parse_json(requests.line(MAX_LINE)))
                     with uploads, self._uploads:
                         self._send(connection, chunks, read)
         except (OSError, ValueError):
@@ -166,14 +167,14 @@ class TransferPeers:
             self._drop(connection)
 
     @contextlib.contextmanager
-    def _counted(self, name: str) -> Iterator[threading.BoundedSemaphore]:
+    def _connection_counted(self, name: str) -> Iterator[threading.BoundedSemaphore]:
         """Count a host's connection; yields the semaphore that limits its uploads."""
         with self._lock:
             self._connections[name] += 1
-            uploads = self._uploads_each.setdefault(name, threading.BoundedSemaphore(UPLOADS_EACH))
-            many = self._connections[name] > CONNECTIONS_EACH
+            uploads = self._uploads_each.setdefault(name, threading.BoundedSemaphore(MAX_UPLOADS_PER_HOST))
+            too_many = self._connections[name] > MAX_CONNECTIONS_PER_HOST
         try:
-            if many:
+            if too_many:
                 raise OSError("too many connections")
             yield uploads
         finally:
@@ -182,15 +183,15 @@ class TransferPeers:
 
     def _send(self, connection: ssl.SSLSocket, chunks: List[Chunk], read: Callable[[str], bytes]) -> None:
         total = sum(chunk.size for chunk in chunks)
-        until = time.monotonic() + LONGEST + self._pace.seconds(UPLOADS * total)
-        connection.settimeout(STALL)
+        deadline = time.monotonic() + UNIT_TIMEOUT + self._pace.seconds(MAX_UPLOADS * total)
+        connection.settimeout(STALL_TIMEOUT)
         connection.sendall(head(PLAIN, total, [(chunk.digest, chunk.size) for chunk in chunks]))
         for chunk in chunks:
             data = memoryview(read(chunk.digest))
             if len(data) != chunk.size:
                 raise OSError("a chunk is gone")
             for start in range(0, len(data), self._piece):
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise socket.timeout("too slow")
                 piece = data[start : start + self._piece]
                 self._pace.wait(len(piece))
@@ -202,13 +203,13 @@ class TransferPeers:
         connection.close()
 
 
-def _context(own: Identity, side: Any) -> ssl.SSLContext:
+def _context(identity: Identity, side: Any) -> ssl.SSLContext:
     """A TLS context that shows our certificate and accepts only those that the operator signed."""
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=own.authority)
-    with _as_file(own.certificate) as certificate, _as_file(own.key) as key:
+    context.load_verify_locations(cadata=identity.authority)
+    with _as_file(identity.certificate) as certificate, _as_file(identity.key) as key:
         context.load_cert_chain(certificate, key)
     if side == ssl.PROTOCOL_TLS_SERVER and hasattr(context, "num_tickets"):
         context.num_tickets = 0  # sessions are never resumed
@@ -233,20 +234,20 @@ def _name_of(connection: ssl.SSLSocket) -> str:
     return next((str(value) for kind, value in names if kind == "DNS"), "")
 
 
-def _asked(connection: ssl.SSLSocket) -> bytes:
+def _receive_request(connection: ssl.SSLSocket) -> bytes:
     """The next bytes of a request; the other end may take any time to begin it, but then at most STALL seconds."""
-    data = connection.recv(MOST_LINE)
-    connection.settimeout(STALL)
+    data = connection.recv(MAX_LINE)
+    connection.settimeout(STALL_TIMEOUT)
     return data
 
 
-def _read(connection: ssl.SSLSocket, until: float) -> bytes:
-    if time.monotonic() > until:
+def _receive(connection: ssl.SSLSocket, deadline: float) -> bytes:
+    if time.monotonic() > deadline:
         raise socket.timeout("too slow")
-    return connection.recv(_PIECE)
+    return connection.recv(_MAX_PIECE)
 
 
-def _step_back() -> None:
+def _lower_priority() -> None:
     """Give this thread a lower CPU priority than all others."""
     with contextlib.suppress(OSError):  # then it only slows others down
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

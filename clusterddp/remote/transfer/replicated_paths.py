@@ -23,11 +23,11 @@ from ..system.code_finder import open_folder
 from .chunk_files import Assembly
 from .descriptor_walk import open_or_make, open_or_make_below, path_of
 
-_OURS = ".clusterddp"  # the beginning of all names of ours
-_WORK = b".clusterddp-carry"  # the folder beside the path while it is received
+_OUR_PREFIX = ".clusterddp"  # the beginning of all names of ours
+_WORK_FOLDER = b".clusterddp-carry"  # the folder beside the path while it is received
 
 
-class Carried(NamedTuple):
+class PathContent(NamedTuple):
     """What is at a path: entries below the path's parent, and the chunks of each content that has several."""
 
     entries: List[Entry]
@@ -45,12 +45,12 @@ class Carried(NamedTuple):
 
     def chunks(self) -> List[Chunk]:
         """Its chunks, each once."""
-        found: Dict[Chunk, None] = {}
+        chunks: Dict[Chunk, None] = {}
         for entry in self.entries:
             if entry.kind == FILE:
                 digests = [entry.content] if entry.size <= CHUNK else self.chunk_lists.get(entry.content)
-                found.update(dict.fromkeys(chunks_of(entry.content, entry.size, digests)))
-        return list(found)
+                chunks.update(dict.fromkeys(chunks_of(entry.content, entry.size, digests)))
+        return list(chunks)
 
 
 def parent_of(workdir: str, path: str) -> bytes:
@@ -64,7 +64,7 @@ def parent_of(workdir: str, path: str) -> bytes:
     return os.fsencode(real)
 
 
-def carried_at(workdir: str, path: str) -> Optional[Carried]:
+def read_content(workdir: str, path: str) -> Optional[PathContent]:
     """What is at a path below the workdir now; None where there is nothing. Raises OSError if it cannot be read."""
     parent, name = parent_of(workdir, path), posixpath.basename(path)
     disk = Disk(parent)
@@ -75,26 +75,26 @@ def carried_at(workdir: str, path: str) -> Optional[Carried]:
         if info.st_uid not in (0, os.getuid()):
             raise OSError(errno.EPERM, "is another user's link", as_text(disk.full(name)))
         target = as_text(os.readlink(disk.full(name)))
-        inside, target_info = posixpath.normpath(target), disk.info(posixpath.normpath(target))
+        target_path, target_info = posixpath.normpath(target), disk.info(posixpath.normpath(target))
         if leads_down(name, target) and target_info and not stat.S_ISLNK(target_info.st_mode):
-            entries = [link_entry(name, target), *_entries(disk, inside)]
+            entries = [link_entry(name, target), *_entries_below(disk, target_path)]
         else:
             folder, real = os.path.split(os.path.realpath(disk.full(name)))
             disk, start = Disk(folder), len(as_text(real))
-            entries = [entry._replace(path=name + entry.path[start:]) for entry in _entries(disk, as_text(real))]
+            entries = [entry._replace(path=name + entry.path[start:]) for entry in _entries_below(disk, as_text(real))]
     else:
-        entries = list(_entries(disk, name))
+        entries = list(_entries_below(disk, name))
     chunk_lists = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
-    return Carried(manifest.ordered(entries), chunk_lists) if entries else None
+    return PathContent(manifest.ordered(entries), chunk_lists) if entries else None
 
 
-def _entries(disk: Disk, path: str) -> Iterator[Entry]:
+def _entries_below(disk: Disk, path: str) -> Iterator[Entry]:
     """The files and links at and below a path; links are not followed, and nothing else is included."""
     full = disk.full(path)
     if os.path.isdir(full) and not os.path.islink(full.rstrip(b"/")):
         for name in sorted(os.listdir(full)):
-            if not as_text(name).startswith(_OURS):
-                yield from _entries(disk, posixpath.join(path, as_text(name)))
+            if not as_text(name).startswith(_OUR_PREFIX):
+                yield from _entries_below(disk, posixpath.join(path, as_text(name)))
         return
     info = disk.info(path)
     if info is None or not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
@@ -104,88 +104,90 @@ def _entries(disk: Disk, path: str) -> Iterator[Entry]:
         yield entry
 
 
-def bundles(workdir: str, path: str, carried: Carried) -> Iterator[bytes]:
+def bundles(workdir: str, path: str, content: PathContent) -> Iterator[bytes]:
     """The chunks as bundles, with their present content: the receiver sees by the digests which changed.
 
     Raises OSError if a file is missing.
     """
-    parent, where = parent_of(workdir, path), {}  # type: bytes, Dict[str, Tuple[str, int]]
-    for entry in carried.entries:
+    parent, source = parent_of(workdir, path), {}  # type: bytes, Dict[str, Tuple[str, int]]
+    for entry in content.entries:
         if entry.kind == FILE:
-            digests = carried.chunk_lists.get(entry.content) or [entry.content]
+            digests = content.chunk_lists.get(entry.content) or [entry.content]
             for digest, (offset, _) in zip(digests, spans(entry.size)):
-                where.setdefault(digest, (entry.path, offset))
-    for group in grouped(carried.chunks()):
-        found = []
+                source.setdefault(digest, (entry.path, offset))
+    for group in grouped(content.chunks()):
+        group_data = []
         for chunk in group:
-            name, offset = where[chunk.digest]
+            name, offset = source[chunk.digest]
             handle = os.open(os.path.join(parent, on_disk(name)), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                found.append((chunk.digest, read_at(handle, offset, chunk.size)))
+                group_data.append((chunk.digest, read_at(handle, offset, chunk.size)))
             finally:
                 os.close(handle)
-        yield bundle(found, compress=False)
+        yield bundle(group_data, compress=False)
 
 
-def encoded(carried: Optional[Carried]) -> Tuple[bytes, bytes]:
-    """Encode it for ``decoded``: the manifest, and the lists of chunks."""
-    return (manifest.encode(carried.entries), json.dumps(carried.chunk_lists).encode()) if carried else (b"", b"")
+def encode_content(content: Optional[PathContent]) -> Tuple[bytes, bytes]:
+    """Encode what is at a path, None for nothing, for ``decode_content``: as a manifest, and as lists of chunks."""
+    return (manifest.encode(content.entries), json.dumps(content.chunk_lists).encode()) if content else (b"", b"")
 
 
-def decoded(path: str, entries: bytes, chunk_lists: bytes) -> Optional[Carried]:
-    """Decode what another host has at a path; None for nothing. Raises ValueError."""
+def decode_content(path: str, entries: bytes, chunk_lists: bytes) -> Optional[PathContent]:
+    """Decode what another host has at a path; None for nothing. Raises ValueError if an entry is elsewhere."""
     if not entries:
         return None
-    found_lists = parse_json(chunk_lists)
-    found = Carried(manifest.decode(entries), found_lists if isinstance(found_lists, dict) else {})
-    units = _names_to_replace(path, found)
-    for entry in found.entries:
+    lists_by_content = parse_json(chunk_lists)
+    content = PathContent(manifest.decode(entries), lists_by_content if isinstance(lists_by_content, dict) else {})
+    units = _names_to_replace(path, content)
+    for entry in content.entries:
         if not any(entry.path == unit or entry.path.startswith(unit + "/") for unit in units):
             raise ValueError("%r is not at %s" % (entry.path[:200], path))
-    found.chunks()  # raises if a list of chunks is damaged
-    return found
+    content.chunks()  # raises if a list of chunks is damaged
+    return content
 
 
-def _names_to_replace(path: str, carried: Carried) -> List[str]:
+def _names_to_replace(path: str, content: PathContent) -> List[str]:
     """Names to replace whole: the path, after its target if it is a link."""
     name = posixpath.basename(path)
-    link = next((one for one in carried.entries if one.path == name and one.kind == LINK), None)
+    link = next((entry for entry in content.entries if entry.path == name and entry.kind == LINK), None)
     return [posixpath.normpath(link.content), name] if link else [name]
 
 
-def take(
-    workdir: str, path: str, carried: Carried, incoming: Incoming, hold: Callable[[], None], umask: int = 0o022
+def receive_path(
+    workdir: str, path: str, content: PathContent, incoming: Incoming, check: Callable[[], None], umask: int = 0o022
 ) -> None:
     """Assemble what arrives beside the path, then put it in the path's place.
 
-    ``hold`` is called before each change, and raises where the copy is to end. ``umask`` is the user's, which may
+    ``check`` is called before each change, and raises to abort the copy. ``umask`` is the user's, which may
     differ from this process's. Raises Refused if there is no disk space, or it arrived damaged or incomplete; OSError
     if it cannot be written.
     """
     parent = open_or_make(os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path))))
     try:
-        _take(parent, path, carried, incoming, hold, umask)
+        _receive_and_replace(parent, path, content, incoming, check, umask)
     finally:
         os.close(parent)
 
 
-def _take(parent: int, path: str, carried: Carried, incoming: Incoming, hold: Callable[[], None], umask: int) -> None:
-    """As ``take``, in a folder that only we can write to and that nobody can replace while it is open."""
-    work, work_path = -1, os.path.join(path_of(parent), _WORK)
+def _receive_and_replace(
+    parent: int, path: str, content: PathContent, incoming: Incoming, check: Callable[[], None], umask: int
+) -> None:
+    """Assemble it in a new folder of ours inside the open folder ``parent``, which nobody can replace meanwhile."""
+    work, work_path = -1, os.path.join(path_of(parent), _WORK_FOLDER)
     shutil.rmtree(work_path, ignore_errors=True)  # follows no link
-    os.mkdir(_WORK, 0o700, dir_fd=parent)
+    os.mkdir(_WORK_FOLDER, 0o700, dir_fd=parent)
     parts = None
     try:
-        work = os.open(_WORK, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        work = os.open(_WORK_FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         if os.fstat(work).st_uid != os.getuid():
-            raise Refused("%s was replaced meanwhile" % as_text(_WORK), "keep others from writing there")
+            raise Refused("%s was replaced meanwhile" % as_text(_WORK_FOLDER), "keep others from writing there")
         new = os.path.join(path_of(work), b"new")
         os.mkdir(new)
-        parts = Assembly(os.path.join(path_of(work), b"parts"), carried.chunk_lists)
-        _receive(parts, carried, incoming, hold, new)
-        _open_up(new, umask)
-        for unit in _names_to_replace(path, carried):
-            hold()
+        parts = Assembly(os.path.join(path_of(work), b"parts"), content.chunk_lists)
+        _receive(parts, content, incoming, check, new)
+        _apply_umask(new, umask)
+        for unit in _names_to_replace(path, content):
+            check()
             _replace(os.path.join(new, on_disk(unit)), parent, unit)
     finally:
         if parts:
@@ -195,21 +197,21 @@ def _take(parent: int, path: str, carried: Carried, incoming: Incoming, hold: Ca
         shutil.rmtree(work_path, ignore_errors=True)
 
 
-def _receive(parts: Assembly, carried: Carried, incoming: Incoming, hold: Callable[[], None], new: bytes) -> None:
+def _receive(parts: Assembly, content: PathContent, incoming: Incoming, check: Callable[[], None], new: bytes) -> None:
     """Receive the chunks, and make the files and links from them below the folder ``new``."""
-    files = [entry for entry in carried.entries if entry.kind == FILE]
+    files = [entry for entry in content.entries if entry.kind == FILE]
     parts.want(files)
-    parts.receive(incoming, hold)
+    parts.receive(incoming, check)
     if not all(parts.whole(entry.content) for entry in files):
         raise Refused("it came only in part")
-    for entry in carried.entries:
+    for entry in content.entries:
         target = os.path.join(new, on_disk(entry.path))
         os.makedirs(os.path.dirname(target), exist_ok=True)
         (parts.move(entry, target) if entry.kind == FILE else parts.move_link(on_disk(entry.content), target))
 
 
-def _open_up(folder: bytes, umask: int) -> None:
-    """Give folders and files the modes that the user's programs would have given them."""
+def _apply_umask(folder: bytes, umask: int) -> None:
+    """Give new folders and files the modes that the user's programs would have given them."""
     for path, _, names in os.walk(folder):
         os.chmod(path, 0o777 & ~umask)
         for name in (os.path.join(path, name) for name in names):
@@ -221,15 +223,15 @@ def _open_up(folder: bytes, umask: int) -> None:
 def _replace(new: bytes, parent: int, path: str) -> None:
     """Move what was received into place below an open folder; what is there keeps a numbered name."""
     folder, name = posixpath.split(path)
-    above = open_or_make_below(parent, folder)
+    folder_handle = open_or_make_below(parent, folder)
     try:
         target = on_disk(name)
         number = 1
-        while stands(target, above):
-            kept = target + b".~%d~" % number
-            if not stands(kept, above):
-                os.rename(target, kept, src_dir_fd=above, dst_dir_fd=above)
+        while stands(target, folder_handle):
+            backup = target + b".~%d~" % number
+            if not stands(backup, folder_handle):
+                os.rename(target, backup, src_dir_fd=folder_handle, dst_dir_fd=folder_handle)
             number += 1
-        os.rename(new, target, dst_dir_fd=above)
+        os.rename(new, target, dst_dir_fd=folder_handle)
     finally:
-        os.close(above)
+        os.close(folder_handle)

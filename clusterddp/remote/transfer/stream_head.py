@@ -10,7 +10,7 @@ from ..shared.workdir.manifest import Entry
 from ..shared.workdir.manifest_difference import applied
 from ..system.bootstrap import Refused
 
-AGAIN = "sync again"
+AGAIN = "sync again"  # a remedy
 
 
 def read_head(incoming: ChunkStream, size: int, chunk_lists: int) -> Tuple[bytes, Dict[str, List[str]]]:

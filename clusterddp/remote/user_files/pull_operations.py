@@ -25,7 +25,7 @@ from ..workdir.sync_record import SyncRecord
 from ..workdir.workdir import shared_identity, workdir_path
 from .push_operations import dest_path
 
-_NEVER = (".git", "__pycache__")
+_EXCLUDED_NAMES = (".git", "__pycache__")
 
 
 def pull_list(request: Request) -> Dict[str, Any]:
@@ -34,14 +34,15 @@ def pull_list(request: Request) -> Dict[str, Any]:
     Takes a ``PullRequest``, returns a ``PullList`` (shared/user_files/file_records.py). Raises Refused if the path
     leads elsewhere, or the run has left no mark of its start.
     """
-    return written(_listed(request.state, request.read_args(PullRequest)))
+    return written(_list_files(request.state, request.read_args(PullRequest)))
 
 
-def _listed(state: str, order: PullRequest) -> PullList:
+def _list_files(state: str, order: PullRequest) -> PullList:
+    """What ``pull_list`` returns; with ``order.look`` only whether the path exists."""
     path = _requested_path(state, order)
     if order.look or not os.path.lexists(path):
-        there = os.path.lexists(path)
-        return PullList(there, False, as_text(path), None, entries=[], chunks={}, skipped=(), others=())
+        exists = os.path.lexists(path)
+        return PullList(exists, False, as_text(path), None, entries=[], chunks={}, skipped=(), others=())
     root = path
     paths: List[str] = []
     skipped: List[Tuple[str, str]] = []
@@ -54,14 +55,14 @@ def _listed(state: str, order: PullRequest) -> PullList:
                 "name what you want: clusterddp pull PATH",
             )
     if os.path.isdir(path):
-        paths = list(_paths(path, skipped))
+        paths = list(_paths_below(path, skipped))
     else:
         root, paths = os.path.dirname(path), [as_text(os.path.basename(path))]
     hashes = StoredHashes(state, root, "pulled")
     disk = hashes.disk()
     if start is not None:
         paths = _new_since(state, root, paths, start, skipped)
-    entries = list(_entries(disk, paths, skipped))
+    entries = list(_readable_entries(disk, paths, skipped))
     if disk.hashed:
         hashes.save(disk)
     contents = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
@@ -84,19 +85,20 @@ def pull_read(request: Request) -> None:
     """
     order = request.read_args(ChunksWanted)
     root = on_disk(order.root)
-    wanted = [(checked_path(path), int(offset), int(size)) for path, offset, size in order.chunks]
-    sizes = [Chunk(str(number), size) for number, (_, _, size) in enumerate(wanted)]
-    for group in grouped(sizes):
-        found = []
+    ranges = [(checked_path(path), int(offset), int(size)) for path, offset, size in order.chunks]
+    sizes = [Chunk(str(number), size) for number, (_, _, size) in enumerate(ranges)]
+    for group in grouped(sizes):  # in these, a range's number stands in place of a digest
+        group_data = []
         for chunk in group:
-            data = _read(root, *wanted[int(chunk.digest)])
-            found.append((digest_of(data), data))
-        whole = bundle(found, compress=order.compress)
-        for start in range(0, len(whole), MAX_BODY):
-            request.send(whole[start : start + MAX_BODY])
+            data = _read_range(root, *ranges[int(chunk.digest)])
+            group_data.append((digest_of(data), data))
+        data_bundle = bundle(group_data, compress=order.compress)
+        for start in range(0, len(data_bundle), MAX_BODY):
+            request.send(data_bundle[start : start + MAX_BODY])
 
 
 def _requested_path(state: str, order: PullRequest) -> bytes:
+    """The real path to pull: the workdir, or what the request names; raises Refused."""
     if order.run or order.path in ("", "."):
         return workdir_path(order.workdir, state)
     folder, name = posixpath.split(order.path.rstrip("/") or "/")
@@ -106,24 +108,24 @@ def _requested_path(state: str, order: PullRequest) -> bytes:
     return os.path.realpath(path)
 
 
-def _paths(root: bytes, skipped: List[Tuple[str, str]]) -> Iterator[str]:
+def _paths_below(root: bytes, skipped: List[Tuple[str, str]]) -> Iterator[str]:
     """All paths below a folder except ``.git``, ``__pycache__`` and names of ours (``.clusterddp…``).
 
     Links are not followed.
     """
     waiting = [""]
     while waiting:
-        inside = waiting.pop()
+        folder = waiting.pop()
         try:
-            with os.scandir(os.path.join(root, on_disk(inside))) as found:
-                below = sorted(found, key=lambda one: one.name, reverse=True)
+            with os.scandir(os.path.join(root, on_disk(folder))) as listing:
+                below = sorted(listing, key=lambda entry: entry.name, reverse=True)
         except OSError as error:
-            skipped.append((inside, "cannot be read (%s)" % error.strerror))
+            skipped.append((folder, "cannot be read (%s)" % error.strerror))
             continue
         for entry in below:
             name = as_text(entry.name)
-            path = posixpath.join(inside, name)
-            if name in _NEVER or name.startswith(".clusterddp"):
+            path = posixpath.join(folder, name)
+            if name in _EXCLUDED_NAMES or name.startswith(".clusterddp"):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(path)
@@ -131,7 +133,8 @@ def _paths(root: bytes, skipped: List[Tuple[str, str]]) -> Iterator[str]:
                 yield path
 
 
-def _entries(disk: Disk, paths: List[str], skipped: List[Tuple[str, str]]) -> Iterator[Entry]:
+def _readable_entries(disk: Disk, paths: List[str], skipped: List[Tuple[str, str]]) -> Iterator[Entry]:
+    """The entries at these paths; what is not pulled is added to ``skipped`` as (path, reason)."""
     for path in paths:
         info = disk.info(path)
         if info is not None and not stat.S_ISREG(info.st_mode) and not stat.S_ISLNK(info.st_mode):
@@ -152,8 +155,8 @@ def _entries(disk: Disk, paths: List[str], skipped: List[Tuple[str, str]]) -> It
 
 def _new_since(state: str, root: bytes, paths: List[str], start: RunBegin, skipped: List[Tuple[str, str]]) -> List[str]:
     """Those paths that were written or renamed since the run's start, and not by a sync or push."""
-    found = []
-    put = pushed_in(state, root)
+    new_paths = []
+    pushed = pushed_in(state, root)
     for path in paths:
         try:
             info = os.lstat(os.path.join(root, on_disk(path)))
@@ -163,14 +166,15 @@ def _new_since(state: str, root: bytes, paths: List[str], start: RunBegin, skipp
             skipped.append((path, "cannot be read (%s)" % error.strerror))
             continue
         new = max(info.st_mtime_ns, info.st_ctime_ns) >= start.time_ns
-        if new and put.get(path) != stats_of(info):
-            found.append(path)
+        if new and pushed.get(path) != stats_of(info):
+            new_paths.append(path)
     ours: Set[str] = {entry.path for entry in SyncRecord(state, root).unchanged_entries()}
     ours.update(DataRecord(state, root).unchanged_paths())
-    return [path for path in found if path not in ours]
+    return [path for path in new_paths if path not in ours]
 
 
-def _read(root: bytes, path: str, offset: int, size: int) -> bytes:
+def _read_range(root: bytes, path: str, offset: int, size: int) -> bytes:
+    """Bytes of a file, shorter where it ends; empty if it cannot be read."""
     try:
         handle = os.open(os.path.join(root, on_disk(path)), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # removed or unreadable by now: the operator sees it by the digest, and lists again

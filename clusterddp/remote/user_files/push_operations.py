@@ -33,7 +33,7 @@ from ..workdir.update import WorkdirUpdate
 from ..workdir.workdir import path_in_error, shared_identity, workdir_path
 
 PARTS = b".clusterddp-parts"
-_NAMED = 5  # paths in a refusal
+_MAX_NAMED = 5  # most paths in a refusal
 
 
 def push_check(request: Request) -> Dict[str, Any]:
@@ -52,16 +52,16 @@ def push_check(request: Request) -> Dict[str, Any]:
     record = PushRecord(state, root)
     record.choose(plan, overwrite=order.overwrite)
     update = WorkdirUpdate(record, plan)
-    _refuse(state, order, root, plan, update)
+    _refuse_conflicts(state, order, root, plan, update)
     ready = not update.changes
     if ready and update.disk.hashed:  # all is there, whoever put it there
         record.complete(plan, chunk_lists)
-    there, size = _chunks_there(root, update.disk), 0
+    existing, size = _existing_chunks(root, update.disk), 0
     lacking: Dict[str, None] = {}
     for entry in update.lacking():
         digests = [entry.content] if entry.size <= CHUNK else chunk_lists.get(entry.content)
         for chunk in chunks_of(entry.content, entry.size, digests):
-            if chunk.digest not in there and chunk.digest not in lacking:
+            if chunk.digest not in existing and chunk.digest not in lacking:
                 size += chunk.size
                 lacking[chunk.digest] = None
     _check_room(root, size)
@@ -80,14 +80,14 @@ def push_apply(request: Request) -> Dict[str, Any]:
     root = dest_path(order.workdir, order.dest, state)
     try:
         os.makedirs(root, exist_ok=True)
-        with _locked(root):
-            return written(_apply(state, order, root, plan, chunk_lists, incoming))
+        with _push_lock(root):
+            return written(_put_in_place(state, order, root, plan, chunk_lists, incoming))
     except OSError as error:
         path = os.fsdecode(path_in_error(error) or root)
         raise Refused("cannot write %s: %s" % (path, error.strerror), "make room or give rights there") from error
 
 
-def _apply(
+def _put_in_place(
     state: str,
     order: PushRequest,
     root: bytes,
@@ -98,7 +98,7 @@ def _apply(
     record = PushRecord(state, root)
     record.choose(plan, overwrite=order.overwrite)
     update = WorkdirUpdate(record, plan)
-    _refuse(state, order, root, plan, update)
+    _refuse_conflicts(state, order, root, plan, update)
     parts = Assembly(os.path.join(root, PARTS), chunk_lists)
     try:
         missing = update.stage(parts, incoming)
@@ -128,27 +128,29 @@ def dest_path(workdir: str, dest: str, state: str) -> bytes:
         raise Refused("%s is not a folder" % as_text(path), "give another place") from None
 
 
-def _refuse(state: str, order: PushRequest, root: bytes, plan: List[Entry], update: WorkdirUpdate) -> None:
-    """Raise Refused for what may not be replaced; it names the first paths."""
+def _refuse_conflicts(state: str, order: PushRequest, root: bytes, plan: List[Entry], update: WorkdirUpdate) -> None:
+    """Raise Refused if the push would replace what it may not; the message names the first paths."""
     update.check()
     refuse_folded(root, [on_disk(entry.path) for entry in plan])
-    managed = _managed(state, order.workdir, root)
-    taken = [entry.path for entry in plan if managed.intersection((entry.path, *parents(entry.path)))]
-    if taken:
+    synced_paths = _synced_paths(state, order.workdir, root)
+    managed_paths = [entry.path for entry in plan if synced_paths.intersection((entry.path, *parents(entry.path)))]
+    if managed_paths:
         remedy = "push elsewhere, or keep it out of the project (.gitignore)"
-        raise Refused("sync manages %s in %s" % (_listed(taken), as_text(root)), remedy)
-    folders = [path for path, there in update.foreign_entries() if there.kind == FOLDER]
+        raise Refused("sync manages %s in %s" % (_join_paths(managed_paths), as_text(root)), remedy)
+    folders = [path for path, entry in update.foreign_entries() if entry.kind == FOLDER]
     if folders:
         remedy = "end the destination with / to go below it"
-        raise Refused("%s in %s is a folder" % (_listed(folders), as_text(root)), remedy)
-    above = sorted({folder for entry in plan for folder in parents(entry.path)})
-    files = [folder for folder in above if _is_file(update, folder)]
-    if files:
-        raise Refused("%s in %s is a file" % (_listed(files), as_text(root)), "remove it, or give another place")
+        raise Refused("%s in %s is a folder" % (_join_paths(folders), as_text(root)), remedy)
+    folders_above = sorted({folder for entry in plan for folder in parents(entry.path)})
+    blocking_files = [folder for folder in folders_above if _is_file(update, folder)]
+    if blocking_files:
+        raise Refused(
+            "%s in %s is a file" % (_join_paths(blocking_files), as_text(root)), "remove it, or give another place"
+        )
     differing = [path for path, _ in update.foreign_entries()]
     if differing:
         message = "%s in %s differs, and no push has put it there as it is"
-        raise Refused(message % (_listed(differing), as_text(root)), "--overwrite replaces it")
+        raise Refused(message % (_join_paths(differing), as_text(root)), "--overwrite replaces it")
 
 
 def _is_file(update: WorkdirUpdate, path: str) -> bool:
@@ -156,39 +158,40 @@ def _is_file(update: WorkdirUpdate, path: str) -> bool:
     return info is not None and not stat.S_ISDIR(info.st_mode)
 
 
-def _managed(state: str, given: str, root: bytes) -> Set[str]:
-    """The paths below ``root`` that sync manages in the workdir at ``given``."""
-    workdir = workdir_path(given, state)
+def _synced_paths(state: str, workdir_setting: str, root: bytes) -> Set[str]:
+    """The paths below ``root`` that sync manages in the workdir at ``workdir_setting``."""
+    workdir = workdir_path(workdir_setting, state)
     if root != workdir and not root.startswith(workdir + b"/"):
         return set()
     inside = as_text(root[len(workdir) + 1 :])
-    below = inside + "/" if inside else ""
+    prefix = inside + "/" if inside else ""
     paths = [entry.path for entry in SyncRecord(state, workdir).entries]
-    return {path[len(below) :] for path in paths if path.startswith(below)}
+    return {path[len(prefix) :] for path in paths if path.startswith(prefix)}
 
 
-def _listed(paths: List[str]) -> str:
-    more = len(paths) - _NAMED
-    return ", ".join(paths[:_NAMED]) + (" and %d more" % more if more > 0 else "")
+def _join_paths(paths: List[str]) -> str:
+    more = len(paths) - _MAX_NAMED
+    return ", ".join(paths[:_MAX_NAMED]) + (" and %d more" % more if more > 0 else "")
 
 
-def _chunks_there(root: bytes, disk: Disk) -> Set[str]:
+def _existing_chunks(root: bytes, disk: Disk) -> Set[str]:
     found = {digest for _, digests in disk.seen.values() for digest in digests}
     return found | parts_in(os.path.join(root, PARTS))
 
 
 def _check_room(root: bytes, needed: int) -> None:
+    """Refuse if the disk of ``root``, which may not exist yet, has less than ``needed`` bytes free."""
     while not os.path.isdir(root):
         root = os.path.dirname(root)
     disk = os.statvfs(root)
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks and needed > free:
-        named = (needed / 1e6, as_text(root), free / 1e6)
-        raise Refused("it needs %.1f MB in %s, where %.1f MB are free" % named, "make room there")
+        values = (needed / 1e6, as_text(root), free / 1e6)
+        raise Refused("it needs %.1f MB in %s, where %.1f MB are free" % values, "make room there")
 
 
 @contextlib.contextmanager
-def _locked(root: bytes) -> Iterator[None]:
+def _push_lock(root: bytes) -> Iterator[None]:
     """Allow one push at a time into a folder, on this host; hosts that share it are sent to one after the other."""
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

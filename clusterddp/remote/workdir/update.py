@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Opti
 
 from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, folders_above, on_disk, parents
 from ..system.bootstrap import Refused
-from ..transfer.descriptor_walk import Inside
+from ..transfer.descriptor_walk import FolderTree
 
 T = TypeVar("T")
 KEPT_SUFFIX = b".clusterddp-kept-"  # with a number behind it: ends the name of a kept file
@@ -71,7 +71,7 @@ class WorkdirUpdate:
         self._new_folders: Set[str] = set()  # folders that are new, so that nothing of anybody's can be in them
         self._existing_folder = ""  # a folder known to exist, with all its parents
         self._parts: "Assembly"
-        self._inside = Inside(record.root)
+        self._tree = FolderTree(record.root)
 
     @property
     def planned(self) -> Set[str]:
@@ -114,7 +114,7 @@ class WorkdirUpdate:
         needed = self.lacking()
         self._parts = parts
         parts.want(needed)
-        parts.take_from(self.disk)
+        parts.copy_chunks_of(self.disk)
         parts.receive(incoming, self._check_lock, self._plan.values() if entries is None else entries)
         missing = sorted(entry.path for entry in needed if not parts.whole(entry.content))
         self._staged = {entry.path for entry in needed} - set(missing)
@@ -131,7 +131,7 @@ class WorkdirUpdate:
         for entry in self._differing:
             self._check_lock()
             self._with_path_in_error(entry.path, self._commit_entry, entry)
-        self._inside.forget()
+        self._tree.close_folder()
 
     def _commit_entry(self, entry: Entry) -> None:
         """Put one file or link in place, or only set its mode."""
@@ -139,7 +139,7 @@ class WorkdirUpdate:
         if entry.kind == LINK or entry.path in self._staged:
             self._put_in_place(entry)
         else:
-            self._inside.set_executable(entry.path, executable=entry.executable)
+            self._tree.set_executable(entry.path, executable=entry.executable)
 
     def _with_path_in_error(self, path: str, change: Callable[[T], None], what: T) -> None:
         """Make a change, and add the whole path to its errors: the kernel names only a file in an open folder."""
@@ -181,7 +181,7 @@ class WorkdirUpdate:
         """
         present = self._read_again(path)
         if present and self._is_ours(path):
-            self._inside.unlink(path)
+            self._tree.unlink(path)
             self._remove_bytecode(path)
             self.removed += 1
             self._prune(path)
@@ -192,7 +192,7 @@ class WorkdirUpdate:
         """Remove the folders above ``path`` that have become empty."""
         for folder in reversed(parents(path)):
             try:
-                self._inside.rmdir(folder)
+                self._tree.rmdir(folder)
             except OSError:  # not empty: it holds files of the host's own
                 return
 
@@ -206,7 +206,7 @@ class WorkdirUpdate:
                 self._keep_aside(folder)
                 info = None
             if info is None:
-                self._inside.mkdir(folder)
+                self._tree.mkdir(folder)
                 self._new_folders.add(folder)
             self._existing_folder = folder
 
@@ -219,7 +219,7 @@ class WorkdirUpdate:
             self._clear_folder(entry.path)
         elif info and not self._is_ours(entry.path):
             self._keep_aside(entry.path)
-        folder, name = self._inside.at(entry.path)
+        folder, name = self._tree.locate(entry.path)
         if entry.kind == LINK:
             self._parts.move_link(on_disk(entry.content), name, folder)
         else:
@@ -231,7 +231,7 @@ class WorkdirUpdate:
 
     def _clear_folder(self, path: str) -> None:
         try:
-            self._inside.rmdir(path)
+            self._tree.rmdir(path)
         except OSError:  # not empty
             self._keep_aside(path)
 
@@ -241,10 +241,10 @@ class WorkdirUpdate:
         Where possible as a hard link, until the old name is replaced.
         """
         kept_path = _kept_name(path, self._kept_number(path))
-        if not self._inside.exists(kept_path):
-            self._inside.keep_as(path, kept_path)
-        if path not in self._plan and self._inside.exists(path):
-            self._inside.unlink(path)  # a folder is to be made at this path
+        if not self._tree.exists(kept_path):
+            self._tree.keep_as(path, kept_path)
+        if path not in self._plan and self._tree.exists(path):
+            self._tree.unlink(path)  # a folder is to be made at this path
         self.kept.append([path, kept_path])
 
     def _kept_number(self, path: str) -> int:
@@ -254,12 +254,12 @@ class WorkdirUpdate:
         """
         for number in range(1, MAX_KEPT + 1):
             name = _kept_name(path, number)
-            if not self._inside.exists(name) or self._is_kept_version(path, self.disk.full(name)):
+            if not self._tree.exists(name) or self._is_kept_version(path, self.disk.full(name)):
                 return number
         if any(os.path.isdir(self.disk.full(_kept_name(path, number))) for number in range(1, MAX_KEPT + 1)):
-            return next(n for n in itertools.count(MAX_KEPT + 1) if not self._inside.exists(_kept_name(path, n)))
+            return next(n for n in itertools.count(MAX_KEPT + 1) if not self._tree.exists(_kept_name(path, n)))
         for number in range(1, MAX_KEPT):  # the oldest is replaced
-            self._inside.rename(_kept_name(path, number + 1), _kept_name(path, number))
+            self._tree.rename(_kept_name(path, number + 1), _kept_name(path, number))
         return MAX_KEPT
 
     def _is_kept_version(self, path: str, kept: bytes) -> bool:
@@ -274,7 +274,7 @@ class WorkdirUpdate:
         """Remove a module's bytecode: Python trusts its mtime, in whole seconds, and a left cache keeps a folder."""
         if not path.endswith(".py") or path.rpartition("/")[0] in self._new_folders:
             return
-        self._inside.remove_bytecode(path)
+        self._tree.remove_bytecode(path)
 
 
 def _kept_name(path: str, number: int) -> str:

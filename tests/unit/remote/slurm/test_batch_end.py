@@ -11,7 +11,7 @@ import pytest
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.slurm.job_record import SlurmJob
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
-from clusterddp.remote.slurm.batch_end import goes_on, verdict_of
+from clusterddp.remote.slurm.batch_end import should_requeue, verdict_of
 from clusterddp.remote.slurm.job_folder import JobFolder
 from tests.unit.plan_made import PLAN, changed
 
@@ -34,7 +34,7 @@ def ended(**changes: Any) -> VerdictRecord:
 
 
 def follows(folder: JobFolder, found: VerdictRecord, *, by_manager: bool = False) -> bool:
-    return goes_on(folder, START, found, by_manager=by_manager)
+    return should_requeue(folder, START, found, by_manager=by_manager)
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed"])
@@ -43,7 +43,7 @@ def test_workers_that_heeded_the_notice_and_ended_have_another_attempt(tmp_path:
     assert not follows(folder, ended(state=state))
     folder.write_notice(START)
     assert not follows(folder, ended(state=state))
-    folder.write_heeded(START, 0)
+    folder.write_notice_handled(START, 0)
     assert follows(folder, ended(state=state))
 
 
@@ -84,6 +84,6 @@ def test_a_node_that_does_not_share_the_folder_of_the_others_is_why_none_began(
 def test_where_no_node_told_why_the_order_does_else_the_step(tmp_path: Path) -> None:
     folder = begun(tmp_path)
     assert verdict_of(folder, START, 9).line == "the job's step ended with 9 before any node told why"
-    folder.order_end(START, "by Slurm (SIGTERM)", 1.0)
+    folder.order_start_to_stop(START, "by Slurm (SIGTERM)", 1.0)
     found = verdict_of(folder, START, 9)
     assert (found.state, found.exit_code, found.line) == ("stopped", 143, "stopped: by Slurm (SIGTERM)")

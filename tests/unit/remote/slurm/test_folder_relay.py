@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.slurm.folder_relay import HUB, Relay, lines_of, relay_step, relay_task
+from clusterddp.remote.slurm.folder_relay import HUB, Relay, encode_file, relay_step, relay_task
 from clusterddp.remote.slurm.job_folder import JobFolder
 
 if TYPE_CHECKING:
@@ -23,18 +23,18 @@ def folder(path: Path) -> JobFolder:
 
 def pass_on(one: Relay, other: Relay) -> int:
     """Give the other what is new to one; how many files that were."""
-    news = list(one.news())
-    for text in news:
+    new_lines = list(one.new_lines())
+    for text in new_lines:
         for line in text.splitlines(keepends=True):
             assert len(line) < 1000  # Slurm keeps such lines whole
             assert other.take(line)
-    return len(news)
+    return len(new_lines)
 
 
 def test_what_is_new_on_one_side_is_on_the_other_and_told_once(tmp_path: Path) -> None:
     here, there = folder(tmp_path / "a"), folder(tmp_path / "b")
     one, other = Relay(here, START), Relay(there, START)
-    here.order_end(START, "by Slurm", 1.0)
+    here.order_start_to_stop(START, "by Slurm", 1.0)
     large = bytes(range(256)) * 100
     (tmp_path / "a" / "slurm" / "r1" / "job.json").write_bytes(large)
     (tmp_path / "a" / "slurm" / "r1" / START / "facts.1.json.77-ab.tmp").write_bytes(b"half")
@@ -43,9 +43,9 @@ def test_what_is_new_on_one_side_is_on_the_other_and_told_once(tmp_path: Path) -
     assert there.stop_order(START) == here.stop_order(START)
     assert pass_on(one, other) == 0
     assert pass_on(other, one) == 0  # what came from there is not said back
-    there.write_heeded(START, 1)
+    there.write_notice_handled(START, 1)
     assert pass_on(other, one) == 1
-    assert here.heeded(START)
+    assert here.notice_handled(START)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_what_is_new_on_one_side_is_on_the_other_and_told_once(tmp_path: Path) -
     [
         b"step 1 loss 2.31\n",
         b"clusterddp-file 0 1\n",
-        lines_of("../r2/stop.json", b"{}"),
-        lines_of(f"{START}/../stop.json", b"{}"),
-        lines_of("start.8.0/stop.json", b"{}"),
-        lines_of("script", b"{}"),
+        encode_file("../r2/stop.json", b"{}"),
+        encode_file(f"{START}/../stop.json", b"{}"),
+        encode_file("start.8.0/stop.json", b"{}"),
+        encode_file("script", b"{}"),
         b"clusterddp-file 3 9 job.json e30=\n",
         b"clusterddp-file 0 1 job.json e\n",
     ],

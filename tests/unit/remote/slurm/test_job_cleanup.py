@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.slurm.job_record import SlurmJob
-from clusterddp.remote.slurm.batch_end import made
+from clusterddp.remote.slurm.batch_end import slurm_verdict
 from clusterddp.remote.slurm.job_cleanup import prune_at_submit, slurm_clean
 from clusterddp.remote.slurm.job_folder import JobFolder
 from tests.unit.plan_made import PLAN
@@ -33,7 +33,7 @@ def a_run(state: Path, run: str, *, days_ago: int | None, project: str = "p1") -
     (state / "rundirs" / f"{run}-gpu01").mkdir(parents=True)
     if days_ago is not None:
         at = time.time_ns() - days_ago * DAY
-        folder.write_end(made(1, "succeeded", 0, "succeeded")._replace(ended=at, written=at))
+        folder.write_end(slurm_verdict(1, "succeeded", 0, "succeeded")._replace(ended=at, written=at))
     return folder
 
 

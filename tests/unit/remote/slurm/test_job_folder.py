@@ -68,7 +68,7 @@ def test_the_attempt_is_that_of_the_last_start_or_the_one_it_was_requeued_for(tm
 def test_an_order_to_one_start_is_none_for_the_next(tmp_path: Path) -> None:
     folder = JobFolder.of(str(tmp_path), "r1")
     (tmp_path / "slurm" / "r1" / "start.7.0").mkdir(parents=True)
-    folder.order_end("start.7.0", "by Slurm (SIGTERM)", 1.0)
+    folder.order_start_to_stop("start.7.0", "by Slurm (SIGTERM)", 1.0)
     assert folder.stop_order("start.7.0")
     assert folder.stop_order() is None
     assert folder.stop_order("start.7.1") is None

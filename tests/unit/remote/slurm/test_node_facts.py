@@ -6,7 +6,7 @@ import pytest
 
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import read_record, written
-from clusterddp.remote.slurm.node_facts import Address, NodeFacts, choose_addresses, workers
+from clusterddp.remote.slurm.node_facts import Address, NodeFacts, choose_addresses, worker_count
 from clusterddp.remote.system.bootstrap import Refused
 
 
@@ -58,10 +58,10 @@ def test_one_node_alone_needs_no_network() -> None:
 
 
 def test_gpus_that_slurm_gives_and_torch_does_not_see_are_an_error() -> None:
-    assert workers(0, {}) == 1
-    assert workers(4, {"SLURM_GPUS_ON_NODE": "4"}) == 4
+    assert worker_count(0, {}) == 1
+    assert worker_count(4, {"SLURM_GPUS_ON_NODE": "4"}) == 4
     with pytest.raises(Refused, match="Slurm gives it 2 GPUs and torch sees none"):
-        workers(0, {"SLURM_GPUS_ON_NODE": "2"})
+        worker_count(0, {"SLURM_GPUS_ON_NODE": "2"})
 
 
 def test_facts_are_read_as_they_were_written_and_checked() -> None:

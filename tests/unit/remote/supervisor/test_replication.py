@@ -14,7 +14,7 @@ from clusterddp.remote.control.connection import Secret
 from clusterddp.remote.shared.wire.chunks import CHUNK
 from clusterddp.remote.supervisor import replication
 from clusterddp.remote.supervisor.replication import ReplicaFetcher, ReplicaServer, ReplicaSource
-from clusterddp.remote.transfer.replicated_paths import Carried, carried_at, decoded, encoded
+from clusterddp.remote.transfer.replicated_paths import PathContent, decode_content, encode_content, read_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,14 +194,14 @@ def test_what_changes_while_it_goes_is_not_taken(nodes: Nodes) -> None:
 
 def test_a_list_that_leads_elsewhere_is_none(nodes: Nodes) -> None:
     nodes.write(0, b"x")
-    told = carried_at(str(nodes.workdir(0)), PATH)
+    told = read_content(str(nodes.workdir(0)), PATH)
     assert told is not None
-    assert decoded(PATH, *encoded(told)) == told
-    assert decoded(PATH, b"", b"") is None
+    assert decode_content(PATH, *encode_content(told)) == told
+    assert decode_content(PATH, b"", b"") is None
     for path in ("../up", "/etc/passwd", "other", ".clusterddp-live/record.json"):
-        wrong = Carried([*told.entries, told.entries[0]._replace(path=path)], told.chunk_lists)
+        wrong = PathContent([*told.entries, told.entries[0]._replace(path=path)], told.chunk_lists)
         with pytest.raises(ValueError, match=r"may not be synced|is not at ckpt/last"):
-            decoded(PATH, *encoded(wrong))
+            decode_content(PATH, *encode_content(wrong))
     for data in (b"[", b'["x"]', b'[["ckpt", "file", false, 1, "x"]]'):
         with pytest.raises(ValueError, match=r"not a|not the|is not at"):
-            decoded(PATH, data, b"{}")
+            decode_content(PATH, data, b"{}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.system.bootstrap import Refused
-from clusterddp.remote.transfer.descriptor_walk import Inside, open_or_make, path_of
+from clusterddp.remote.transfer.descriptor_walk import FolderTree, open_or_make, path_of
 from clusterddp.remote.workdir.folder_lock import LIVE_FOLDER, FolderLock, make_live_folder
 from clusterddp.remote.workdir.links import make_links
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # What a sync does to files, by their paths.
-CHANGES: dict[str, Callable[[Inside], object]] = {
+CHANGES: dict[str, Callable[[FolderTree], object]] = {
     "unlink": lambda inside: inside.unlink("deep/file"),
     "executable": lambda inside: inside.set_executable("deep/file", executable=True),
     "mkdir": lambda inside: inside.mkdir("deep/new"),
@@ -50,11 +50,11 @@ def test_it_is_done_in_a_folder_and_refused_by_way_of_a_link(tmp_path: Path, cha
     root, private = tmp_path / "workdir", laid_out(tmp_path / "private")
     laid_out(root / "deep")
     before = seen(private)
-    CHANGES[change](Inside(os.fsencode(root)))
+    CHANGES[change](FolderTree(os.fsencode(root)))
     (root / "deep").rename(tmp_path / "away")
     (root / "deep").symlink_to(private)
     with pytest.raises(Refused, match="workdir/deep was replaced during the sync") as refused:
-        CHANGES[change](Inside(os.fsencode(root)))
+        CHANGES[change](FolderTree(os.fsencode(root)))
     assert refused.value.remedy == "sync again"
     assert seen(private) == before
 
@@ -63,7 +63,7 @@ def test_a_folder_that_is_open_already_is_the_one_that_is_changed(tmp_path: Path
     root, private = tmp_path / "workdir", laid_out(tmp_path / "private")
     laid_out(root / "deep")
     before = seen(private)
-    inside = Inside(os.fsencode(root))
+    inside = FolderTree(os.fsencode(root))
     assert inside.exists("deep/file")
     (root / "deep").rename(tmp_path / "away")
     (root / "deep").symlink_to(private)
@@ -79,7 +79,7 @@ def test_the_mode_of_no_other_file_is_changed(tmp_path: Path, make: Callable[[Pa
     (tmp_path / "workdir").mkdir()
     make(tmp_path / "workdir" / "tool.sh", tmp_path / "key")
     with pytest.raises(Refused, match=r"tool\.sh was replaced"):
-        Inside(os.fsencode(tmp_path / "workdir")).set_executable("tool.sh", executable=True)
+        FolderTree(os.fsencode(tmp_path / "workdir")).set_executable("tool.sh", executable=True)
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
 
 
@@ -92,7 +92,7 @@ def test_a_file_is_made_executable_for_its_readers_or_for_nobody(
 ) -> None:
     (tmp_path / "tool").touch()
     (tmp_path / "tool").chmod(mode)
-    Inside(os.fsencode(tmp_path)).set_executable("tool", executable=executable)
+    FolderTree(os.fsencode(tmp_path)).set_executable("tool", executable=executable)
     assert stat.S_IMODE((tmp_path / "tool").stat().st_mode) == wanted
 
 

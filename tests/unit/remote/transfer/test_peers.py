@@ -16,7 +16,7 @@ from clusterddp.remote.shared.wire.chunks import CHUNK, Chunk, digest_of
 from clusterddp.remote.shared.wire.transfer_frames import JoinOrder
 from clusterddp.remote.transfer import peers
 from clusterddp.remote.transfer.host_to_host import HostToHostChunks
-from clusterddp.remote.transfer.peers import MOST_UNPROVEN, UPLOADS, UPLOADS_EACH, TransferPeers
+from clusterddp.remote.transfer.peers import MAX_UNPROVEN, MAX_UPLOADS, MAX_UPLOADS_PER_HOST, TransferPeers
 from clusterddp.sync.transfer.certificates import Authority
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ SMALL = [[0, 3]]
 def stored(ranges: Any) -> tuple[list[Chunk], Callable[[str], bytes]]:
     spread = HostToHostChunks.__new__(HostToHostChunks)
     spread._chunks = CHUNKS
-    return spread._meant(ranges), HERE.__getitem__
+    return spread._chunks_of(ranges), HERE.__getitem__
 
 
 class Transfer:
@@ -156,7 +156,7 @@ def test_a_host_that_dies_in_the_middle_is_told_of_at_once(transfer: Transfer) -
     began = time.monotonic()
     with pytest.raises((ValueError, OSError)):
         taker.fetch("h0", place(giver), SMALL, CHUNKS[:3])
-    assert time.monotonic() - began < peers.STALL
+    assert time.monotonic() - began < peers.STALL_TIMEOUT
 
 
 def test_nobody_at_the_port_is_a_host_out_of_reach(transfer: Transfer) -> None:
@@ -191,7 +191,7 @@ def test_uploads_wait_behind_all_others_for_the_cpu_but_no_handshake_does(
 
 
 def test_who_answers_slowly_is_given_up(transfer: Transfer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "STALL", 0.2)
+    monkeypatch.setattr(peers, "STALL_TIMEOUT", 0.2)
     held = threading.Event()
     giver = transfer.host("h0", lambda ranges: (stored(ranges)[0], lambda _digest: held.wait() and b""))
     with pytest.raises(TimeoutError):
@@ -200,7 +200,7 @@ def test_who_answers_slowly_is_given_up(transfer: Transfer, monkeypatch: pytest.
 
 
 def test_who_sends_a_byte_now_and_then_is_given_up_too(transfer: Transfer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "LONGEST", 0.5)
+    monkeypatch.setattr(peers, "UNIT_TIMEOUT", 0.5)
     giver, taker = transfer.host("h0", rate=100_000), transfer.host("h1")
     with pytest.raises(OSError, match="slow"):
         taker.fetch("h0", place(giver), [[3, 4]], CHUNKS[3:])
@@ -208,7 +208,7 @@ def test_who_sends_a_byte_now_and_then_is_given_up_too(transfer: Transfer, monke
 
 def test_strangers_that_say_nothing_hold_nobody_up(transfer: Transfer) -> None:
     giver, taker = transfer.host("h0"), transfer.host("h1")
-    crowd = [socket.create_connection(place(giver), 5) for _ in range(MOST_UNPROVEN + 10)]
+    crowd = [socket.create_connection(place(giver), 5) for _ in range(MAX_UNPROVEN + 10)]
     assert taker.fetch("h0", place(giver), SMALL, CHUNKS[:3])
     assert crowd[0].recv(1) == b""  # the oldest gave way
     for one in crowd:
@@ -219,12 +219,12 @@ def test_a_member_that_reads_nothing_holds_two_uploads_at_most(transfer: Transfe
     giver, taker = transfer.host("h0"), transfer.host("h1")
     slow = peers._context(transfer.own("h2").identity, ssl.PROTOCOL_TLS_CLIENT)
     held = []
-    for _ in range(UPLOADS):
+    for _ in range(MAX_UPLOADS):
         connection = socket.create_connection(place(giver), 5)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         held.append(slow.wrap_socket(connection, server_hostname="h0"))
         held[-1].sendall(b"[[3,4]]\n")
-    assert UPLOADS_EACH < UPLOADS
+    assert MAX_UPLOADS_PER_HOST < MAX_UPLOADS
     assert taker.fetch("h0", place(giver), SMALL, CHUNKS[:3])
     for one in held:
         one.close()
@@ -250,7 +250,7 @@ def test_no_older_tls_is_spoken_whatever_the_system_allows(transfer: Transfer, s
     assert peers._context(transfer.own("h0").identity, side).minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
-NO_REQUESTS = (b"{", b"null", b'"x"', b"[[0]]", b"[[9,9]]", b"[[null,1]]", b"[[0,4],[0,4]]", b"x" * peers.MOST_LINE)
+NO_REQUESTS = (b"{", b"null", b'"x"', b"[[0]]", b"[[9,9]]", b"[[null,1]]", b"[[0,4],[0,4]]", b"x" * peers.MAX_LINE)
 
 
 @pytest.mark.parametrize("line", NO_REQUESTS, ids=range(len(NO_REQUESTS)))

@@ -10,7 +10,7 @@ import pytest
 
 from clusterddp.remote.shared.wire.chunks import Chunk, digest_of
 from clusterddp.remote.system.bootstrap import Refused
-from clusterddp.remote.transfer.replicated_paths import carried_at, take
+from clusterddp.remote.transfer.replicated_paths import read_content, receive_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,10 +37,10 @@ def take_checkpoint(tmp_path: Path) -> None:
             (epoch / name).write_bytes(text)
         (epoch / "state.bin").chmod(0o700)
         (epoch.parent / "last").symlink_to("epoch_7")
-    carried = carried_at(str(tmp_path / "there"), "ckpt/last")
+    carried = read_content(str(tmp_path / "there"), "ckpt/last")
     assert carried
     assert set(carried.chunks()) == {Chunk(digest_of(text), len(text)) for text in TEXTS}
-    take(str(tmp_path / "here"), "ckpt/last", carried, Sent(), lambda: None, 0o027)  # type: ignore[arg-type]
+    receive_path(str(tmp_path / "here"), "ckpt/last", carried, Sent(), lambda: None, 0o027)  # type: ignore[arg-type]
 
 
 def test_it_takes_its_place_with_the_user_s_modes_and_what_stood_there_keeps_a_number(tmp_path: Path) -> None:
@@ -68,13 +68,13 @@ def test_it_goes_and_comes_by_no_link_of_another_user(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="here/ckpt is another user's link"):
         take_checkpoint(tmp_path)
     with pytest.raises(OSError, match="is another user's link"):
-        carried_at(str(tmp_path / "here"), "ckpt/last")
+        read_content(str(tmp_path / "here"), "ckpt/last")
     (tmp_path / "here/ckpt").unlink()
     (tmp_path / "here/ckpt").mkdir()
     (tmp_path / "here/ckpt/last").symlink_to(private / "last")
     os.lchown(tmp_path / "here/ckpt/last", OTHER, OTHER)
     with pytest.raises(OSError, match="is another user's link"):
-        carried_at(str(tmp_path / "here"), "ckpt/last")
+        read_content(str(tmp_path / "here"), "ckpt/last")
     assert [path.name for path in private.iterdir()] == ["last"]
 
 

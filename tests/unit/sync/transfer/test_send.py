@@ -193,12 +193,12 @@ def test_a_host_without_tls_or_a_free_port_gets_all_from_here(team: Team, monkey
 def test_a_host_with_a_live_run_passes_on_only_when_told(
     team: Team, monkeypatch: pytest.MonkeyPatch, mode: str, giving: set[str]
 ) -> None:
-    real = remote_spread._about
+    real = remote_spread._describe_host
 
     def about(state: str) -> HostReady:
         return real(state)._replace(live="gpu01" in state)
 
-    monkeypatch.setattr(remote_spread, "_about", about)
+    monkeypatch.setattr(remote_spread, "_describe_host", about)
     monkeypatch.setattr(schedule, "_MIN_MEASURED", 0.0)
     monkeypatch.setattr(schedule, "MIN_GAIN", -1.0)
     monkeypatch.setattr(between_hosts, "_WATCH_INTERVAL", 0.001)
